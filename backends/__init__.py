@@ -1,0 +1,1 @@
+"""Backends: a planned Program in, code for one kind of target out."""
