@@ -1,0 +1,168 @@
+"""Elementwise nodes as C statements over the vectors of pe_vec.h and pe_math.h.
+
+Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32, `pe_vi`
+for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Variables are numbered in order
+of appearance, never named after the user's values, so that equal bodies give equal text and share
+one kernel. Loads, stores and indices are the caller's.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, MutableMapping
+
+import numpy as np
+
+from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Node, Value
+from pockengine.errors import CompileError
+
+VECTOR_TYPES: dict[DType, str] = {F32: "pe_vf", I32: "pe_vi", I64: "pe_vl", BOOL: "pe_vi"}
+
+TEMPLATES: dict[str, str] = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "neg": "-{0}",
+    "square": "{0} * {0}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "logical_and": "{0} & {1}",
+    "logical_or": "{0} | {1}",
+    "logical_not": "~{0}",
+}
+"""Ops whose C is the same for every element type."""
+
+FLOAT_TEMPLATES: dict[str, str] = {
+    "div": "{0} / {1}",
+    "reciprocal": "1.0f / {0}",
+    "maximum": "pe_maximum({0}, {1})",
+    "minimum": "pe_minimum({0}, {1})",
+    "relu": "pe_relu({0})",
+    "abs": "pe_abs({0})",
+    "sign": "pe_sign({0})",
+    "exp": "pe_exp({0})",
+    "log": "pe_log({0})",
+    "sqrt": "pe_sqrt({0})",
+    "rsqrt": "1.0f / pe_sqrt({0})",
+    "tanh": "pe_tanh({0})",
+    "erf": "pe_erf({0})",
+    "sigmoid": "pe_sigmoid({0})",
+    "hard_sigmoid": "pe_hard_sigmoid({0})",
+    "hard_swish": "{0} * pe_hard_sigmoid({0})",
+}
+"""Ops on f32 alone."""
+
+INTEGER_TEMPLATES: dict[str, str] = {
+    "maximum": "pe_select_{s}({0} > {1}, {0}, {1})",
+    "minimum": "pe_select_{s}({0} < {1}, {0}, {1})",
+}
+"""Ops on i32 and i64; {s} is the letter of their vector type."""
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+SELECTS: dict[DType, str] = {
+    F32: "pe_select({0}, {1}, {2})",
+    I32: "pe_select_i({0}, {1}, {2})",
+    BOOL: "pe_select_i({0}, {1}, {2})",
+    I64: "pe_select_l(pe_widen({0}), {1}, {2})",
+}
+"""`where` by the element type of its result."""
+
+CASTS: dict[tuple[DType, DType], str] = {
+    (F32, I32): "pe_to_i({0})",
+    (F32, I64): "pe_widen(pe_to_i({0}))",
+    (I32, F32): "pe_to_f({0})",
+    (I32, I64): "pe_widen({0})",
+    (I64, I32): "pe_narrow({0})",
+    (I64, F32): "pe_to_f(pe_narrow({0}))",
+    (BOOL, F32): "pe_to_f(-{0})",
+    (BOOL, I32): "-{0}",
+    (BOOL, I64): "pe_widen(-{0})",
+    (F32, BOOL): "{0} != 0.0f",
+    (I32, BOOL): "{0} != 0",
+    (I64, BOOL): "pe_narrow({0} != 0)",
+}
+"""(from, to): a mask is -1 where true, hence the signs."""
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """A C vector that holds one constant in every lane; f32 in digits that read back exactly."""
+    if dtype is BOOL:
+        return f"pe_splat_i({-int(bool(value))})"
+    if dtype is not F32:
+        return f"pe_splat_{'l' if dtype is I64 else 'i'}({int(value)})"
+    return f"pe_splat({scalar(float(value))})"
+
+
+def scalar(value: float) -> str:
+    """A C float literal that reads back as this value rounded to f32."""
+    if math.isnan(value):
+        return "__builtin_nanf(\"\")"
+    if math.isinf(value):
+        return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
+    text = f"{float(np.float32(value)):.9g}"
+    return f"{text if any(mark in text for mark in '.e') else text + '.0'}f"
+
+
+def supports(node: Node) -> bool:
+    """Whether this elementwise node has a C expression."""
+    return _template(node) is not None
+
+
+def expression(node: Node, names: Mapping[Value, str]) -> str:
+    """The C expression of one elementwise node, its operands being the variables in `names`."""
+    template = _template(node)
+    if template is None:
+        types = ", ".join(operand.dtype.value for operand in node.operands)
+        raise CompileError(f"{node}: the C backend has no elementwise {node.op} of {types}")
+    return template.format(*(names[operand] for operand in node.operands))
+
+
+def emit_nodes(
+    nodes: Iterable[Node],
+    names: MutableMapping[Value, str],
+    constants: Mapping[Value, np.ndarray],
+    prefix: str = "t",
+) -> list[str]:
+    """One statement for each node, in order; every new value is added to `names`.
+
+    `names` holds the variables of all values that come from outside; constants of one element (a
+    body has no others) become literals.
+    """
+    lines = []
+    for node in nodes:
+        for operand in node.operands:
+            if operand not in names and operand in constants:
+                names[operand] = literal(constants[operand].reshape(-1)[0].item(), operand.dtype)
+        variable = f"{prefix}{len(lines)}"
+        kind = VECTOR_TYPES[node.result.dtype]
+        lines.append(f"const {kind} {variable} = {expression(node, names)};")
+        names[node.result] = variable
+    return lines
+
+
+def _template(node: Node) -> str | None:
+    dtype = node.operands[0].dtype
+    if node.op in ("cast", "where", "select", "clamp"):
+        return _special(node)
+    if node.op in COMPARISONS and dtype is I64:
+        return f"pe_narrow({TEMPLATES[node.op]})"
+    if node.op in TEMPLATES:
+        return TEMPLATES[node.op]
+    if dtype is F32:
+        return FLOAT_TEMPLATES.get(node.op)
+    template = INTEGER_TEMPLATES.get(node.op)
+    return template.replace("{s}", VECTOR_TYPES[dtype][-1]) if template else None
+
+
+def _special(node: Node) -> str | None:
+    """Ops whose C depends on an attr or on the type of the result."""
+    if node.op == "cast":
+        source, target = node.operands[0].dtype, node.result.dtype
+        return "{0}" if source is target else CASTS.get((source, target))
+    if node.op in ("where", "select"):
+        return SELECTS[node.result.dtype]
+    low, high = (scalar(float(node.attrs[name])) for name in ("min", "max"))
+    return f"pe_clamp({{0}}, {low}, {high})" if node.operands[0].dtype is F32 else None
