@@ -1,0 +1,96 @@
+/* Vectors of PE_VL lanes (4, 8 or 16) over the vector extensions of gcc and clang.
+ *
+ * The header defines every width once, under names that end in the lane count (pe_vf8, pe_load16);
+ * the names without a count follow the value that PE_VL has where they are used, so that one
+ * translation unit can hold kernels of different widths:
+ *
+ *     #define PE_VL 8
+ *     pe_store(y, pe_load(a) + pe_load(b));
+ *     #undef PE_VL
+ *
+ * Memory needs no alignment. A partial load or store touches its first n elements and nothing else
+ * (the other lanes of a load are zero), so that kernels never reach outside of a buffer. Products
+ * and sums are written with * and +: -ffp-contract=fast makes fused multiply-adds of them.
+ */
+#ifndef PE_VEC_H
+#define PE_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define PE_INLINE static inline __attribute__((always_inline, unused))
+#define PE_JOIN_(a, b) a##b
+#define PE_JOIN(a, b) PE_JOIN_(a, b)
+
+/* Unrolls a loop whose trip count is constant after inlining, so that arrays of vectors indexed by
+ * its counter live in registers. */
+#if defined(__clang__)
+#define PE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PE_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+/* Masked moves of x86. Without them, and under the address sanitizer (which does not see them), a
+ * partial access is a copy of exactly its elements. */
+#if !defined(__SANITIZE_ADDRESS__) && defined(__AVX512F__)
+#define PE_MASK_512 1
+#else
+#define PE_MASK_512 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && defined(__AVX__)
+#define PE_MASK_256 1
+#else
+#define PE_MASK_256 0
+#endif
+
+#define PE_LANES 4
+#include "pe_vec_lanes.inc.h"
+#undef PE_LANES
+#define PE_LANES 8
+#include "pe_vec_lanes.inc.h"
+#undef PE_LANES
+#define PE_LANES 16
+#include "pe_vec_lanes.inc.h"
+#undef PE_LANES
+
+#define PE_OF_WIDTH(name) PE_JOIN(name, PE_VL)
+
+/* f32, i32 (also the mask type: -1 true, 0 false) and i64 vectors. */
+#define pe_vf PE_OF_WIDTH(pe_vf)
+#define pe_vi PE_OF_WIDTH(pe_vi)
+#define pe_vl PE_OF_WIDTH(pe_vl)
+
+#define pe_load PE_OF_WIDTH(pe_load)
+#define pe_store PE_OF_WIDTH(pe_store)
+#define pe_load_part PE_OF_WIDTH(pe_load_part)
+#define pe_store_part PE_OF_WIDTH(pe_store_part)
+#define pe_load_i PE_OF_WIDTH(pe_load_i)
+#define pe_store_i PE_OF_WIDTH(pe_store_i)
+#define pe_load_part_i PE_OF_WIDTH(pe_load_part_i)
+#define pe_store_part_i PE_OF_WIDTH(pe_store_part_i)
+#define pe_load_l PE_OF_WIDTH(pe_load_l)
+#define pe_store_l PE_OF_WIDTH(pe_store_l)
+#define pe_load_part_l PE_OF_WIDTH(pe_load_part_l)
+#define pe_store_part_l PE_OF_WIDTH(pe_store_part_l)
+#define pe_load_b PE_OF_WIDTH(pe_load_b)
+#define pe_store_b PE_OF_WIDTH(pe_store_b)
+#define pe_load_part_b PE_OF_WIDTH(pe_load_part_b)
+#define pe_store_part_b PE_OF_WIDTH(pe_store_part_b)
+
+#define pe_splat PE_OF_WIDTH(pe_splat)
+#define pe_splat_i PE_OF_WIDTH(pe_splat_i)
+#define pe_splat_l PE_OF_WIDTH(pe_splat_l)
+#define pe_zero PE_OF_WIDTH(pe_zero)
+#define pe_select PE_OF_WIDTH(pe_select)
+#define pe_select_i PE_OF_WIDTH(pe_select_i)
+#define pe_select_l PE_OF_WIDTH(pe_select_l)
+#define pe_widen PE_OF_WIDTH(pe_widen)
+#define pe_narrow PE_OF_WIDTH(pe_narrow)
+#define pe_to_f PE_OF_WIDTH(pe_to_f)
+#define pe_to_i PE_OF_WIDTH(pe_to_i)
+#define pe_max PE_OF_WIDTH(pe_max)
+#define pe_min PE_OF_WIDTH(pe_min)
+#define pe_sum PE_OF_WIDTH(pe_sum)
+#define pe_largest PE_OF_WIDTH(pe_largest)
+
+#endif

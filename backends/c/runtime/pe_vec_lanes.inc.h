@@ -1,0 +1,185 @@
+/* Vector types and operations of PE_LANES lanes; pe_vec.h includes this file once for each width.
+ */
+
+#define PE_V(name) PE_JOIN(name, PE_LANES)
+
+typedef float PE_V(pe_vf) __attribute__((vector_size(PE_LANES * 4)));
+typedef int32_t PE_V(pe_vi) __attribute__((vector_size(PE_LANES * 4)));
+typedef int64_t PE_V(pe_vl) __attribute__((vector_size(PE_LANES * 8)));
+typedef uint8_t PE_V(pe_vb) __attribute__((vector_size(PE_LANES)));
+
+/* The same vectors in memory, where they may lie anywhere and overlay arrays of their elements. */
+typedef float PE_V(pe_vf_memory) __attribute__((vector_size(PE_LANES * 4), aligned(4), may_alias));
+typedef int32_t PE_V(pe_vi_memory)
+    __attribute__((vector_size(PE_LANES * 4), aligned(4), may_alias));
+typedef int64_t PE_V(pe_vl_memory)
+    __attribute__((vector_size(PE_LANES * 8), aligned(8), may_alias));
+typedef uint8_t PE_V(pe_vb_memory) __attribute__((vector_size(PE_LANES), aligned(1), may_alias));
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_load)(const float *p) { return *(const PE_V(pe_vf_memory) *)p; }
+
+PE_INLINE void PE_V(pe_store)(float *p, PE_V(pe_vf) v) { *(PE_V(pe_vf_memory) *)p = v; }
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_load_i)(const int32_t *p) { return *(const PE_V(pe_vi_memory) *)p; }
+
+PE_INLINE void PE_V(pe_store_i)(int32_t *p, PE_V(pe_vi) v) { *(PE_V(pe_vi_memory) *)p = v; }
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_load_l)(const int64_t *p) { return *(const PE_V(pe_vl_memory) *)p; }
+
+PE_INLINE void PE_V(pe_store_l)(int64_t *p, PE_V(pe_vl) v) { *(PE_V(pe_vl_memory) *)p = v; }
+
+/* Lanes below n are -1, the others 0. */
+PE_INLINE PE_V(pe_vi) PE_V(pe_first_lanes)(int n) {
+    PE_V(pe_vi) lane;
+    PE_UNROLL
+    for (int i = 0; i < PE_LANES; i++) {
+        lane[i] = i;
+    }
+    return lane < (lane - lane + n);
+}
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_load_part)(const float *p, int n) {
+    if (n >= PE_LANES) {
+        return PE_V(pe_load)(p);
+    }
+    PE_V(pe_vf) v = {0};
+#if PE_LANES == 16 && PE_MASK_512
+    v = __builtin_ia32_loadups512_mask(p, v, (uint16_t)((1U << n) - 1U));
+#elif PE_LANES == 8 && PE_MASK_256
+    v = __builtin_ia32_maskloadps256((const pe_vf8 *)p, pe_first_lanes8(n));
+#elif PE_LANES == 4 && PE_MASK_256
+    v = __builtin_ia32_maskloadps((const pe_vf4 *)p, pe_first_lanes4(n));
+#else
+    memcpy(&v, p, (size_t)n * sizeof *p);
+#endif
+    return v;
+}
+
+PE_INLINE void PE_V(pe_store_part)(float *p, PE_V(pe_vf) v, int n) {
+    if (n >= PE_LANES) {
+        PE_V(pe_store)(p, v);
+        return;
+    }
+#if PE_LANES == 16 && PE_MASK_512
+    __builtin_ia32_storeups512_mask(p, v, (uint16_t)((1U << n) - 1U));
+#elif PE_LANES == 8 && PE_MASK_256
+    __builtin_ia32_maskstoreps256((pe_vf8 *)p, pe_first_lanes8(n), v);
+#elif PE_LANES == 4 && PE_MASK_256
+    __builtin_ia32_maskstoreps((pe_vf4 *)p, pe_first_lanes4(n), v);
+#else
+    memcpy(p, &v, (size_t)n * sizeof *p);
+#endif
+}
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_i)(const int32_t *p, int n) {
+    PE_V(pe_vi) v = {0};
+    memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
+    return v;
+}
+
+PE_INLINE void PE_V(pe_store_part_i)(int32_t *p, PE_V(pe_vi) v, int n) {
+    memcpy(p, &v, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
+}
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_load_part_l)(const int64_t *p, int n) {
+    PE_V(pe_vl) v = {0};
+    memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
+    return v;
+}
+
+PE_INLINE void PE_V(pe_store_part_l)(int64_t *p, PE_V(pe_vl) v, int n) {
+    memcpy(p, &v, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
+}
+
+/* Booleans are bytes of 0 and 1 in memory and masks in registers. */
+PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_b)(const uint8_t *p, int n) {
+    PE_V(pe_vb) v = {0};
+    memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES));
+    return __builtin_convertvector(v, PE_V(pe_vi)) != 0;
+}
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_load_b)(const uint8_t *p) {
+    const PE_V(pe_vb) v = *(const PE_V(pe_vb_memory) *)p;
+    return __builtin_convertvector(v, PE_V(pe_vi)) != 0;
+}
+
+PE_INLINE void PE_V(pe_store_part_b)(uint8_t *p, PE_V(pe_vi) mask, int n) {
+    const PE_V(pe_vb) v = __builtin_convertvector(-mask, PE_V(pe_vb));
+    memcpy(p, &v, (size_t)(n < PE_LANES ? n : PE_LANES));
+}
+
+PE_INLINE void PE_V(pe_store_b)(uint8_t *p, PE_V(pe_vi) mask) {
+    *(PE_V(pe_vb_memory) *)p = __builtin_convertvector(-mask, PE_V(pe_vb));
+}
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_zero)(void) { return (PE_V(pe_vf)){0}; }
+
+/* x - 0 and not 0 + x: the former keeps the sign of a negative zero. */
+PE_INLINE PE_V(pe_vf) PE_V(pe_splat)(float x) { return x - (PE_V(pe_vf)){0}; }
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_splat_i)(int32_t x) { return x - (PE_V(pe_vi)){0}; }
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_splat_l)(int64_t x) { return x - (PE_V(pe_vl)){0}; }
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_select_i)(PE_V(pe_vi) mask, PE_V(pe_vi) a, PE_V(pe_vi) b) {
+    return (mask & a) | (~mask & b);
+}
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_select_l)(PE_V(pe_vl) mask, PE_V(pe_vl) a, PE_V(pe_vl) b) {
+    return (mask & a) | (~mask & b);
+}
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_select)(PE_V(pe_vi) mask, PE_V(pe_vf) a, PE_V(pe_vf) b) {
+    return (PE_V(pe_vf))PE_V(pe_select_i)(mask, (PE_V(pe_vi))a, (PE_V(pe_vi))b);
+}
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_widen)(PE_V(pe_vi) v) {
+    return __builtin_convertvector(v, PE_V(pe_vl));
+}
+
+PE_INLINE PE_V(pe_vi) PE_V(pe_narrow)(PE_V(pe_vl) v) {
+    return __builtin_convertvector(v, PE_V(pe_vi));
+}
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_to_f)(PE_V(pe_vi) v) {
+    return __builtin_convertvector(v, PE_V(pe_vf));
+}
+
+/* Towards zero. */
+PE_INLINE PE_V(pe_vi) PE_V(pe_to_i)(PE_V(pe_vf) v) {
+    return __builtin_convertvector(v, PE_V(pe_vi));
+}
+
+/* a where the comparison holds, else b: a NaN in either gives b. */
+PE_INLINE PE_V(pe_vf) PE_V(pe_max)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
+    return PE_V(pe_select)(a > b, a, b);
+}
+
+PE_INLINE PE_V(pe_vf) PE_V(pe_min)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
+    return PE_V(pe_select)(a < b, a, b);
+}
+
+/* Sum of all lanes, in pairs: the order is the same for every compiler. */
+PE_INLINE float PE_V(pe_sum)(PE_V(pe_vf) v) {
+    PE_UNROLL
+    for (int half = PE_LANES / 2; half > 0; half /= 2) {
+        PE_UNROLL
+        for (int i = 0; i < half; i++) {
+            v[i] += v[i + half];
+        }
+    }
+    return v[0];
+}
+
+PE_INLINE float PE_V(pe_largest)(PE_V(pe_vf) v) {
+    PE_UNROLL
+    for (int half = PE_LANES / 2; half > 0; half /= 2) {
+        PE_UNROLL
+        for (int i = 0; i < half; i++) {
+            v[i] = v[i] > v[i + half] ? v[i] : v[i + half];
+        }
+    }
+    return v[0];
+}
+
+#undef PE_V
