@@ -1,0 +1,42 @@
+/* Elementwise functions on the vectors of pe_vec.h, in the same way: every width once, names without
+ * a lane count follow PE_VL.
+ *
+ * Largest errors over all finite inputs, in units of the last place: exp 1, log 1, tanh 2, erf 1,
+ * sigmoid 3 (which is 0 below -88.7); tests/backends/c/test_math.py checks them. NaN in gives NaN
+ * out everywhere, so that a training that diverges says so.
+ */
+#ifndef PE_MATH_H
+#define PE_MATH_H
+
+#include "pe_vec.h"
+
+#ifdef PE_VL
+#error "include pe_math.h before PE_VL is defined"
+#endif
+
+#define pe_maximum PE_OF_WIDTH(pe_maximum)
+#define pe_minimum PE_OF_WIDTH(pe_minimum)
+#define pe_relu PE_OF_WIDTH(pe_relu)
+#define pe_clamp PE_OF_WIDTH(pe_clamp)
+#define pe_abs PE_OF_WIDTH(pe_abs)
+#define pe_sign PE_OF_WIDTH(pe_sign)
+#define pe_sqrt PE_OF_WIDTH(pe_sqrt)
+#define pe_exp PE_OF_WIDTH(pe_exp)
+#define pe_log PE_OF_WIDTH(pe_log)
+#define pe_tanh PE_OF_WIDTH(pe_tanh)
+#define pe_erf PE_OF_WIDTH(pe_erf)
+#define pe_sigmoid PE_OF_WIDTH(pe_sigmoid)
+#define pe_hard_sigmoid PE_OF_WIDTH(pe_hard_sigmoid)
+#define pe_copysign PE_OF_WIDTH(pe_copysign)
+
+#define PE_VL 4
+#include "pe_math_lanes.inc.h"
+#undef PE_VL
+#define PE_VL 8
+#include "pe_math_lanes.inc.h"
+#undef PE_VL
+#define PE_VL 16
+#include "pe_math_lanes.inc.h"
+#undef PE_VL
+
+#endif
