@@ -1,0 +1,1 @@
+"""The compiler: a framework's graph in, a planned training program out."""

@@ -1,0 +1,136 @@
+"""Builder: the only way to create nodes. It infers the type of every result at once.
+
+`g.matmul(a, b, transpose_a=True)` appends a node of any registered op and returns its result; ops
+with several results, or none, go through `g.emit`, which returns the node.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.types import DType, TensorType
+from pockengine.compiler.ops.registry import lookup
+from pockengine.errors import GraphError
+
+Emit = Callable[..., Value]
+
+
+class Builder:
+    """Appends inputs, params, constants and nodes to one graph, keeping names unique."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Continue `graph`; new nodes go to its end."""
+        self.graph = graph
+        self._names = {value.name for value in graph.values()}
+        self._counters: dict[str, int] = {}
+        self._scalars: dict[tuple[DType, float], Value] = {
+            (value.dtype, data.item()): value
+            for value, data in graph.constants.items()
+            if data.ndim == 0
+        }
+        self._scope = ""
+        self._sink = graph.nodes
+
+    def __getattr__(self, op: str) -> Emit:
+        """Return a function that emits `op` and returns its only result."""
+        if op.startswith("_"):
+            raise AttributeError(op)
+        lookup(op)
+
+        def emit(*operands: Value, **attrs: Any) -> Value:
+            return self.emit(op, *operands, **attrs).result
+
+        return emit
+
+    def emit(self, op: str, *operands: Value, **attrs: Any) -> Node:
+        """Append one node; GraphError when the operands' types or the attrs do not fit the op."""
+        definition = lookup(op)
+        full = definition.complete_attrs(attrs)
+        definition.check_arity(len(operands))
+        types = definition.infer(tuple(value.type for value in operands), full)
+        node = Node(op, operands, (), full, self._scope)
+        node.results = tuple(
+            Value(self.unique(op if len(types) == 1 else f"{op}.{index}"), type_, node)
+            for index, type_ in enumerate(types)
+        )
+        self._sink.append(node)
+        return node
+
+    def input(self, name: str, type_: TensorType) -> Value:
+        """Declare an input of the program."""
+        value = Value(self._claim(name), type_)
+        self.graph.inputs.append(value)
+        return value
+
+    def param(
+        self,
+        name: str,
+        data: np.ndarray,
+        *,
+        permutation: tuple[int, ...] | None = None,
+        trainable: bool = True,
+    ) -> Value:
+        """Declare a weight (or, not trainable, a state) with its initial data."""
+        value = Value(self._claim(name), TensorType(DType.of(data), tuple(data.shape)))
+        self.graph.params[name] = Param(value, data, permutation, trainable)
+        return value
+
+    def constant(self, data: np.ndarray, name: str = "constant") -> Value:
+        """Add a constant tensor."""
+        array = np.ascontiguousarray(data).reshape(np.shape(data))
+        value = Value(self.unique(name), TensorType(DType.of(array), tuple(array.shape)))
+        self.graph.constants[value] = array
+        return value
+
+    def scalar(self, number: float, dtype: DType = DType.F32) -> Value:
+        """Return a scalar constant; equal numbers share one value."""
+        array = np.asarray(number, dtype=dtype.numpy)
+        key = (dtype, array.item())
+        if key not in self._scalars or np.signbit(array) != np.signbit(
+            self.graph.constants[self._scalars[key]]
+        ):
+            self._scalars[key] = self.constant(array, "c")
+        return self._scalars[key]
+
+    def output(self, name: str, value: Value) -> None:
+        """Name a result of the program."""
+        if name in self.graph.outputs:
+            raise GraphError(f"graph {self.graph.name} has an output {name!r} already")
+        self.graph.outputs[name] = value
+
+    @contextmanager
+    def scope(self, path: str) -> Iterator[None]:
+        """Mark the nodes built inside as standing in this module of the user's model."""
+        before, self._scope = self._scope, path
+        try:
+            yield
+        finally:
+            self._scope = before
+
+    @contextmanager
+    def into(self, nodes: list[Node]) -> Iterator[None]:
+        """Append the nodes built inside to `nodes`, for passes that rebuild the node list."""
+        before, self._sink = self._sink, nodes
+        try:
+            yield
+        finally:
+            self._sink = before
+
+    def unique(self, stem: str) -> str:
+        """Return a fresh name that starts with `stem`."""
+        while True:
+            count = self._counters.get(stem, 0)
+            self._counters[stem] = count + 1
+            name = f"{stem}_{count}"
+            if name not in self._names:
+                self._names.add(name)
+                return name
+
+    def _claim(self, name: str) -> str:
+        if name in self._names:
+            raise GraphError(f"graph {self.graph.name} has a value {name!r} already")
+        self._names.add(name)
+        return name

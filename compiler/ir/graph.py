@@ -1,0 +1,148 @@
+"""SSA graphs: ordered nodes over typed values, with named parameters, states, inputs and outputs.
+
+    graph   = name, inputs, params, constants, nodes, outputs
+    node    = results <- op(operands) {attrs}
+    value   = an input, a parameter or state, a constant, or a result of exactly one node
+
+The list of nodes is a topological order and, once scheduled, the order of execution. Parameters are
+the weights that the artifact holds; states are params that the program itself maintains (momentum,
+running statistics). Nodes of update ops write a param in place and have no results; every other
+node is pure. Nodes are built through `Builder`, which infers the types of results at once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.types import DType, TensorType
+from pockengine.errors import GraphError
+
+Attrs = Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class Value:
+    """One SSA name. Identity is the object: two values are never equal."""
+
+    name: str
+    type: TensorType
+    node: "Node | None" = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value's type."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the value's type."""
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(eq=False)
+class Node:
+    """One application of an op. `scope` is the module path in the user's model where it stands."""
+
+    op: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    scope: str = ""
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        if len(self.results) != 1:
+            raise GraphError(f"{self} has {len(self.results)} results, not one")
+        return self.results[0]
+
+    def __repr__(self) -> str:
+        results = ", ".join(f"%{value.name}" for value in self.results)
+        operands = ", ".join(f"%{value.name}" for value in self.operands)
+        place = f" in {self.scope}" if self.scope else ""
+        return f"{results + ' = ' if results else ''}{self.op} {operands}{place}"
+
+
+@dataclass(eq=False)
+class Param:
+    """A named tensor that lives as long as the artifact: a weight, or a state of the program.
+
+    `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
+    `trainable` says whether the user may train it (a weight) or not (a state).
+    """
+
+    value: Value
+    data: np.ndarray
+    permutation: tuple[int, ...] | None = None
+    trainable: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name in the user's model."""
+        return self.value.name
+
+
+@dataclass(eq=False)
+class Graph:
+    """A whole program in SSA form; see the module's first lines for its grammar."""
+
+    name: str
+    inputs: list[Value] = field(default_factory=list)
+    params: dict[str, Param] = field(default_factory=dict)
+    constants: dict[Value, np.ndarray] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: dict[str, Value] = field(default_factory=dict)
+
+    def users(self) -> dict[Value, list[Node]]:
+        """Nodes that read each value, in order; values without a reader are absent."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for operand in dict.fromkeys(node.operands):
+                found.setdefault(operand, []).append(node)
+        return found
+
+    def param_of(self, value: Value) -> Param | None:
+        """The param that this value stands for, if any."""
+        param = self.params.get(value.name)
+        return param if param is not None and param.value is value else None
+
+    def input(self, name: str) -> Value:
+        """The input of this name; GraphError lists the known ones."""
+        for value in self.inputs:
+            if value.name == name:
+                return value
+        known = ", ".join(value.name for value in self.inputs)
+        raise GraphError(f"graph {self.name} has no input {name!r}; it has {known or 'none'}")
+
+    def values(self) -> Iterator[Value]:
+        """Every value: inputs, params, constants, then results in order."""
+        yield from self.inputs
+        yield from (param.value for param in self.params.values())
+        yield from self.constants
+        for node in self.nodes:
+            yield from node.results
+
+    def sources(self) -> set[Value]:
+        """Values that no node produces."""
+        params = (param.value for param in self.params.values())
+        return {*self.inputs, *params, *self.constants}
+
+
+def replace_operands(nodes: Iterable[Node], replacement: Mapping[Value, Value]) -> None:
+    """Make every node read `replacement[v]` where it read `v`, following chains."""
+    if not replacement:
+        return
+    for node in nodes:
+        node.operands = tuple(resolve(value, replacement) for value in node.operands)
+
+
+def resolve(value: Value, replacement: Mapping[Value, Value]) -> Value:
+    """Follow a chain of replacements to its end."""
+    while value in replacement:
+        value = replacement[value]
+    return value

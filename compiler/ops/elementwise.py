@@ -1,0 +1,311 @@
+"""Elementwise ops with NumPy broadcasting: one row of a table each.
+
+Operands share a dtype unless a row says otherwise; comparisons give bool. Gradient rules are written
+on the broadcast shape and then summed down to the operand's own shape.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import BOOL, F32, DType, Shape, TensorType
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, Vjp, define
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
+
+Attrs = Mapping[str, Any]
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """NumPy's broadcast of these shapes; GraphError when there is none."""
+    try:
+        return tuple(int(size) for size in np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise GraphError(f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+
+
+def reduce_to(g: "Builder", dy: Value, shape: Shape) -> Value:
+    """Sum `dy` over the dimensions that broadcasting from `shape` had repeated."""
+    if dy.shape == shape:
+        return dy
+    lead = len(dy.shape) - len(shape)
+    repeated = [lead + i for i, size in enumerate(shape) if size == 1 and dy.shape[lead + i] != 1]
+    axes = (*range(lead), *repeated)
+    summed = g.reduce_sum(dy, axes=axes, keepdims=False) if axes else dy
+    return summed if summed.shape == shape else g.reshape(summed, shape=shape)
+
+
+def _same_dtype(types: Types, _: Attrs) -> Types:
+    dtypes = {type_.dtype for type_ in types}
+    if len(dtypes) != 1:
+        raise GraphError(f"operands {', '.join(map(str, types))} must share a dtype; cast them")
+    return (TensorType(types[0].dtype, broadcast_shape(*(type_.shape for type_ in types))),)
+
+
+def _floats(types: Types, attrs: Attrs) -> Types:
+    if types[0].dtype is not F32:
+        raise GraphError(f"operand {types[0]} must be f32; cast it")
+    return _same_dtype(types, attrs)
+
+
+def _comparison(types: Types, attrs: Attrs) -> Types:
+    return (TensorType(BOOL, _same_dtype(types, attrs)[0].shape),)
+
+
+def _logical(types: Types, attrs: Attrs) -> Types:
+    if any(type_.dtype is not BOOL for type_ in types):
+        raise GraphError(f"operands {', '.join(map(str, types))} must be bool; compare or cast them")
+    return _same_dtype(types, attrs)
+
+
+def _where_type(types: Types, attrs: Attrs) -> Types:
+    if types[0].dtype is not BOOL:
+        raise GraphError(f"the condition of where must be bool, not {types[0]}")
+    chosen = _same_dtype(types[1:], attrs)[0]
+    return (chosen.with_shape(broadcast_shape(types[0].shape, chosen.shape)),)
+
+
+def _cast_type(types: Types, attrs: Attrs) -> Types:
+    return (TensorType(DType(attrs["dtype"]), types[0].shape),)
+
+
+def _broadcasting(rule: Vjp, index: int) -> Vjp:
+    def reduced(g: "Builder", node: Node, dy: Value) -> Value:
+        return reduce_to(g, rule(g, node, dy), node.operands[index].shape)
+
+    return reduced
+
+
+def elementwise(
+    name: str,
+    operands: str,
+    meaning: Callable[..., Any],
+    *,
+    infer: Callable[[Types, Attrs], Types] = _floats,
+    attrs: Attrs | None = None,
+    vjp: Mapping[str, Vjp] | None = None,
+) -> None:
+    """Define one elementwise op; `meaning` takes the operand arrays, then the attrs by name."""
+    names = operands.split()
+
+    def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
+        with np.errstate(all="ignore"):
+            result = np.asarray(meaning(*arrays, **given))
+        types = tuple(TensorType(DType.of(array), array.shape) for array in arrays)
+        return (result.astype(infer(types, given)[0].dtype.numpy, copy=False),)
+
+    define(
+        name,
+        operands,
+        attrs=attrs or {},
+        infer=infer,
+        eval=evaluate,
+        vjp={key: _broadcasting(rule, names.index(key)) for key, rule in (vjp or {}).items()},
+        elementwise=True,
+    )
+
+
+def _keep_where(g: "Builder", condition: Value, dy: Value) -> Value:
+    return g.where(condition, dy, g.scalar(0.0))
+
+
+def _between(g: "Builder", x: Value, low: float, high: float) -> Value:
+    return g.logical_and(g.gt(x, g.scalar(low)), g.lt(x, g.scalar(high)))
+
+
+def _clamp_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    (x,) = node.operands
+    inside = None
+    for bound, compare in ((node.attrs["min"], g.ge), (node.attrs["max"], g.le)):
+        if math.isfinite(bound):
+            side = compare(x, g.scalar(bound))
+            inside = side if inside is None else g.logical_and(inside, side)
+    return dy if inside is None else _keep_where(g, inside, dy)
+
+
+def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    (x,) = node.operands
+    slope = g.add(g.mul(x, g.scalar(1 / 3)), g.scalar(0.5))
+    middle = g.where(g.gt(x, g.scalar(-3.0)), slope, g.scalar(0.0))
+    return g.mul(dy, g.where(g.lt(x, g.scalar(3.0)), middle, g.scalar(1.0)))
+
+
+def _pick_first(op: str) -> Vjp:
+    """Gradient of maximum/minimum to the first operand; a tie is split in halves, as PyTorch does."""
+
+    def rule(g: "Builder", node: Node, dy: Value) -> Value:
+        a, b = node.operands
+        wins = g.emit(op, a, b).result
+        half = g.mul(dy, g.scalar(0.5))
+        return g.where(g.eq(a, b), half, _keep_where(g, wins, dy))
+
+    return rule
+
+
+def _swap(rule: Vjp) -> Vjp:
+    """Apply a rule for the first of two operands to the second."""
+
+    def swapped(g: "Builder", node: Node, dy: Value) -> Value:
+        a, b = node.operands
+        return rule(g, Node(node.op, (b, a), node.results, node.attrs), dy)
+
+    return swapped
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _define_unary() -> None:
+    def x_of(node: Node) -> Value:
+        return node.operands[0]
+
+    rows: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
+        "neg": (np.negative, lambda g, n, dy: g.neg(dy)),
+        "abs": (np.abs, lambda g, n, dy: g.mul(dy, g.sign(x_of(n)))),
+        "sign": (np.sign, None),
+        "exp": (np.exp, lambda g, n, dy: g.mul(dy, n.result)),
+        "log": (np.log, lambda g, n, dy: g.div(dy, x_of(n))),
+        "sqrt": (np.sqrt, lambda g, n, dy: g.div(g.mul(dy, g.scalar(0.5)), n.result)),
+        "rsqrt": (
+            lambda x: 1 / np.sqrt(x),
+            lambda g, n, dy: g.mul(
+                g.mul(dy, g.scalar(-0.5)), g.mul(n.result, g.square(n.result))
+            ),
+        ),
+        "reciprocal": (
+            lambda x: 1 / x,
+            lambda g, n, dy: g.neg(g.mul(dy, g.square(n.result))),
+        ),
+        "square": (np.square, lambda g, n, dy: g.mul(dy, g.mul(x_of(n), g.scalar(2.0)))),
+        "relu": (
+            lambda x: np.maximum(x, 0),
+            lambda g, n, dy: _keep_where(g, g.gt(n.result, g.scalar(0.0)), dy),
+        ),
+        "sigmoid": (
+            _sigmoid,
+            lambda g, n, dy: g.mul(
+                dy, g.mul(n.result, g.sub(g.scalar(1.0), n.result))
+            ),
+        ),
+        "tanh": (
+            np.tanh,
+            lambda g, n, dy: g.mul(dy, g.sub(g.scalar(1.0), g.square(n.result))),
+        ),
+        "hard_sigmoid": (
+            lambda x: np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
+            lambda g, n, dy: _keep_where(
+                g, _between(g, x_of(n), -3.0, 3.0), g.mul(dy, g.scalar(1 / 6))
+            ),
+        ),
+        "hard_swish": (
+            lambda x: x * np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
+            _hard_swish_dx,
+        ),
+    }
+    for name, (meaning, rule) in rows.items():
+        elementwise(name, "x", meaning, vjp={"x": rule} if rule else {})
+    elementwise("logical_not", "x", np.logical_not, infer=_logical)
+    elementwise(
+        "clamp",
+        "x",
+        lambda x, min, max: np.clip(x, np.float32(min), np.float32(max)),
+        attrs={"min": -math.inf, "max": math.inf},
+        vjp={"x": _clamp_dx},
+    )
+    elementwise(  # like clamp, but its gradient is zero on the bounds (relu6 is hardtanh 0..6)
+        "hardtanh",
+        "x",
+        lambda x, min, max: np.clip(x, np.float32(min), np.float32(max)),
+        attrs={"min": -1.0, "max": 1.0},
+        vjp={
+            "x": lambda g, n, dy: _keep_where(
+                g, _between(g, n.result, n.attrs["min"], n.attrs["max"]), dy
+            )
+        },
+    )
+    elementwise(
+        "cast",
+        "x",
+        lambda x, dtype: x.astype(DType(dtype).numpy),
+        infer=_cast_type,
+        attrs={"dtype": REQUIRED},
+    )
+
+
+def _define_binary() -> None:
+    def a_of(node: Node) -> Value:
+        return node.operands[0]
+
+    def b_of(node: Node) -> Value:
+        return node.operands[1]
+
+    elementwise(
+        "add",
+        "a b",
+        np.add,
+        infer=_same_dtype,
+        vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: dy},
+    )
+    elementwise(
+        "sub",
+        "a b",
+        np.subtract,
+        infer=_same_dtype,
+        vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: g.neg(dy)},
+    )
+    elementwise(
+        "mul",
+        "a b",
+        np.multiply,
+        infer=_same_dtype,
+        vjp={
+            "a": lambda g, n, dy: g.mul(dy, b_of(n)),
+            "b": lambda g, n, dy: g.mul(dy, a_of(n)),
+        },
+    )
+    elementwise(
+        "div",
+        "a b",
+        np.divide,
+        vjp={
+            "a": lambda g, n, dy: g.div(dy, b_of(n)),
+            "b": lambda g, n, dy: g.neg(g.mul(dy, g.div(n.result, b_of(n)))),
+        },
+    )
+    for name, meaning, wins in (("maximum", np.maximum, "gt"), ("minimum", np.minimum, "lt")):
+        rule = _pick_first(wins)
+        elementwise(
+            name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)}
+        )
+    comparisons = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }
+    for name, meaning in comparisons.items():
+        elementwise(name, "a b", meaning, infer=_comparison)
+    elementwise("logical_and", "a b", np.logical_and, infer=_logical)
+    elementwise("logical_or", "a b", np.logical_or, infer=_logical)
+    elementwise(
+        "where",
+        "condition a b",
+        np.where,
+        infer=_where_type,
+        vjp={
+            "a": lambda g, n, dy: _keep_where(g, n.operands[0], dy),
+            "b": lambda g, n, dy: g.where(n.operands[0], g.scalar(0.0), dy),
+        },
+    )
+
+
+_define_unary()
+_define_binary()

@@ -1,0 +1,82 @@
+"""Matrix multiplication of the last two dimensions, with either operand transposed in place.
+
+Leading dimensions are batches and broadcast as in NumPy.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to
+from pockengine.compiler.ops.registry import Arrays, Types, define
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
+
+Attrs = Mapping[str, Any]
+
+
+def _matrix(type_: TensorType, transposed: bool) -> tuple[int, int]:
+    rows, columns = type_.shape[-2:]
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    a, b = types
+    if min(a.rank, b.rank) < 2 or a.dtype is not F32 or b.dtype is not F32:
+        raise GraphError(f"matmul needs f32 matrices, not {a} and {b}")
+    m, k = _matrix(a, attrs["transpose_a"])
+    k_b, n = _matrix(b, attrs["transpose_b"])
+    if k != k_b:
+        raise GraphError(f"matmul of {a} and {b} ({dict(attrs)}): inner sizes {k} and {k_b} differ")
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
+    return (TensorType(F32, (*batch, m, n)),)
+
+
+def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
+    a, b = (array.astype(np.float64) for array in arrays)
+    a = np.swapaxes(a, -1, -2) if attrs["transpose_a"] else a
+    b = np.swapaxes(b, -1, -2) if attrs["transpose_b"] else b
+    return (np.matmul(a, b).astype(np.float32),)
+
+
+def _da(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = a b  =>  da = dy bᵀ (and its transpose when a is read transposed)."""
+    a, b = node.operands
+    tb = node.attrs["transpose_b"]
+    if node.attrs["transpose_a"]:
+        da = g.matmul(b, dy, transpose_a=tb, transpose_b=True)
+    else:
+        da = g.matmul(dy, b, transpose_a=False, transpose_b=not tb)
+    return reduce_to(g, da, a.shape)
+
+
+def _db(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = a b  =>  db = aᵀ dy (and its transpose when b is read transposed)."""
+    a, b = node.operands
+    ta = node.attrs["transpose_a"]
+    if node.attrs["transpose_b"]:
+        db = g.matmul(dy, a, transpose_a=True, transpose_b=ta)
+    else:
+        db = g.matmul(a, dy, transpose_a=not ta, transpose_b=False)
+    return reduce_to(g, db, b.shape)
+
+
+def _cost(node: Node) -> int:
+    _, k = _matrix(node.operands[0].type, node.attrs["transpose_a"])
+    return node.result.type.size * k
+
+
+define(
+    "matmul",
+    "a b",
+    attrs={"transpose_a": False, "transpose_b": False},
+    infer=_infer,
+    eval=_eval,
+    vjp={"a": _da, "b": _db},
+    cost=_cost,
+)

@@ -1,0 +1,117 @@
+"""2-D pooling over NHWC, with explicit padding (top, bottom, left, right), and its gradients."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.conv import crop_image, pad_image, window_output, window_taps
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
+
+Attrs = Mapping[str, Any]
+POOL = {"kernel": REQUIRED, "stride": REQUIRED, "padding": (0, 0, 0, 0)}
+MAX_POOL = {**POOL, "dilation": (1, 1)}
+AVG_POOL = {**POOL, "count_include_pad": True}
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    (x,) = types
+    if x.rank != 4 or x.dtype is not F32:
+        raise GraphError(f"pooling needs f32 NHWC, not {x}")
+    height, width = window_output(x.shape[1:3], attrs["kernel"], attrs)
+    return (x.with_shape((x.shape[0], height, width, x.shape[3])),)
+
+
+def _infer_max_dx(types: Types, attrs: Attrs) -> Types:
+    x, dy = types
+    if _infer((x,), attrs) != (dy,):
+        raise GraphError(f"max_pool2d_dx: {dy} is no result of max_pool2d on {x}")
+    return (x,)
+
+
+def _infer_avg_dx(types: Types, attrs: Attrs) -> Types:
+    x = TensorType(F32, attrs["input_shape"])
+    if _infer((x,), attrs) != types:
+        raise GraphError(f"avg_pool2d_dx: {types[0]} is no result of avg_pool2d on {x}")
+    return (x,)
+
+
+def _eval_max(arrays: Arrays, attrs: Attrs) -> Arrays:
+    (x,) = arrays
+    output = window_output(x.shape[1:3], attrs["kernel"], attrs)
+    padded = pad_image(x, attrs["padding"], -np.inf)
+    taps = [view for _, _, view in window_taps(padded, attrs["kernel"], output, attrs)]
+    return (np.max(taps, axis=0),)
+
+
+def _eval_max_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
+    """Give each window's cotangent to its first maximum in row-major order."""
+    x, dy = arrays
+    padded = pad_image(x, attrs["padding"], -np.inf)
+    views = [view for _, _, view in window_taps(padded, attrs["kernel"], dy.shape[1:3], attrs)]
+    first = np.argmax(views, axis=0)
+    dx = np.zeros(padded.shape)
+    for index, (_, _, view) in enumerate(
+        window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs)
+    ):
+        view += np.where(first == index, dy, 0)
+    return (crop_image(dx, attrs["padding"]).astype(np.float32),)
+
+
+def _divisor(shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
+    """Return how many pixels each window averages over, shape (1, OH, OW, 1)."""
+    image = pad_image(np.ones((1, *shape[1:3], 1)), attrs["padding"])
+    if attrs["count_include_pad"]:
+        image = np.ones_like(image)
+    output = window_output(shape[1:3], attrs["kernel"], attrs)
+    taps = [view for _, _, view in window_taps(image, attrs["kernel"], output, attrs)]
+    return np.asarray(np.sum(taps, axis=0))
+
+
+def _eval_avg(arrays: Arrays, attrs: Attrs) -> Arrays:
+    (x,) = arrays
+    output = window_output(x.shape[1:3], attrs["kernel"], attrs)
+    padded = pad_image(x.astype(np.float64), attrs["padding"])
+    taps = [view for _, _, view in window_taps(padded, attrs["kernel"], output, attrs)]
+    return ((np.sum(taps, axis=0) / _divisor(x.shape, attrs)).astype(np.float32),)
+
+
+def _eval_avg_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
+    (dy,) = arrays
+    share = dy / _divisor(attrs["input_shape"], attrs)
+    dx = pad_image(np.zeros(attrs["input_shape"]), attrs["padding"])
+    for _, _, view in window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs):
+        view += share
+    return (crop_image(dx, attrs["padding"]).astype(np.float32),)
+
+
+def _max_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Route dy to the first maximum of each window, found again from x."""
+    return g.max_pool2d_dx(node.operands[0], dy, **node.attrs)
+
+
+def _avg_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Spread dy evenly over each window."""
+    return g.avg_pool2d_dx(dy, input_shape=node.operands[0].shape, **node.attrs)
+
+
+define(
+    "max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx}
+)
+define("max_pool2d_dx", "x dy", attrs=MAX_POOL, infer=_infer_max_dx, eval=_eval_max_dx)
+define(
+    "avg_pool2d", "x", attrs=AVG_POOL, infer=_infer, eval=_eval_avg, vjp={"x": _avg_dx}
+)
+define(
+    "avg_pool2d_dx",
+    "dy",
+    attrs={**AVG_POOL, "input_shape": REQUIRED},
+    infer=_infer_avg_dx,
+    eval=_eval_avg_dx,
+)

@@ -1,0 +1,134 @@
+"""Devices as data: ISA, caches, memory and toolchain, one TOML file each in this folder.
+
+The C backend reads vector width, caches and cores from here, the build reads target and flags, and
+the farm reads how the board is emulated. `host` is this machine: what its file leaves out
+(`isa = "detect"`) is found out here.
+"""
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pockengine.devices.host import detect_cores, detect_isa
+from pockengine.errors import DeviceError
+
+_T = TypeVar("_T")
+
+FOLDER = Path(__file__).parent
+
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none)."""
+
+    arch: str
+    model: str
+    cores: int
+    isa: str
+    line_bytes: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one vector register."""
+        return VECTOR_BYTES[self.isa]
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How code is built: a zig target triple, a CPU name, extra compiler flags."""
+
+    target: str
+    cpu: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """How QEMU stands in for the board: machine and CPU names, memory in bytes."""
+
+    machine: str
+    cpu: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A kind of machine. `runs` is false where programs can only be built and inspected."""
+
+    name: str
+    description: str
+    memory_bytes: int
+    cpu: Cpu
+    toolchain: Toolchain
+    emulator: Emulator | None = None
+    runs: bool = True
+
+
+def known_devices() -> tuple[str, ...]:
+    """Names of all devices, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def load_device(name: str) -> Device:
+    """Read a device by name; DeviceError lists the known ones, or names what is wrong in the file."""
+    if name not in known_devices():
+        raise DeviceError(f"unknown device {name!r}; known devices: {', '.join(known_devices())}")
+    return read_device(FOLDER / f"{name}.toml")
+
+
+def read_device(path: Path) -> Device:
+    """Read one device file."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise DeviceError(f"device file {path.name}: {error}") from error
+    cpu = _table(table, "cpu", path)
+    if cpu.get("isa") == "detect":
+        cpu |= {"isa": detect_isa(), "cores": detect_cores()}
+    toolchain = _table(table, "toolchain", path)
+    toolchain["flags"] = tuple(toolchain.get("flags", ()))
+    emulator = table.pop("emulator", None)
+    device = _make(
+        Device,
+        {
+            **table,
+            "cpu": _make(Cpu, cpu, path),
+            "toolchain": _make(Toolchain, toolchain, path),
+            "emulator": None if emulator is None else _make(Emulator, emulator, path),
+        },
+        path,
+    )
+    _check(device, path)
+    return device
+
+
+def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+    section = table.pop(name, None)
+    if not isinstance(section, dict):
+        raise DeviceError(f"device file {path.name} has no [{name}] table")
+    return section
+
+
+def _make(kind: type[_T], table: dict[str, Any], path: Path) -> _T:
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(table) - names)
+    if unknown:
+        raise DeviceError(f"device file {path.name}: unknown {unknown}; known: {sorted(names)}")
+    try:
+        return kind(**table)
+    except TypeError as error:
+        raise DeviceError(f"device file {path.name}: {error}") from error
+
+
+def _check(device: Device, path: Path) -> None:
+    if device.name != path.stem:
+        raise DeviceError(f"device file {path.name} says name = {device.name!r}; they must agree")
+    if device.cpu.isa not in VECTOR_BYTES:
+        known = ", ".join(VECTOR_BYTES)
+        raise DeviceError(f"device file {path.name}: unknown isa {device.cpu.isa!r}; one of {known}")

@@ -1,0 +1,52 @@
+"""The one tree of errors: each is raised by the stage that knows, in the user's names.
+
+A message names the thing, states the fact, and says the fix.
+"""
+
+
+class PockEngineError(Exception):
+    """Base of every error that this project raises on purpose."""
+
+
+class GraphError(PockEngineError):
+    """A graph that breaks a rule of the intermediate representation."""
+
+
+class ImportModelError(PockEngineError):
+    """A framework's model that a frontend cannot import."""
+
+
+class SchemeError(PockEngineError):
+    """A training scheme that does not fit the model or cannot be read."""
+
+
+class CompileError(PockEngineError):
+    """A graph that cannot be compiled for the chosen device."""
+
+
+class DeviceError(PockEngineError):
+    """An unknown device or a device file that cannot be used."""
+
+
+class BuildError(PockEngineError):
+    """A C toolchain that is missing or that rejected generated code."""
+
+
+class ArtifactError(PockEngineError):
+    """An artifact whose files are missing, damaged, or of another version."""
+
+
+class RuntimeFailure(PockEngineError):
+    """A compiled program that reported an error or was fed the wrong inputs."""
+
+
+class FarmError(PockEngineError):
+    """A board, transport or job that failed."""
+
+
+class BoardUnreachable(FarmError):
+    """A board that does not answer, or whose host key is not the pinned one."""
+
+
+class JobFailed(FarmError):
+    """A job that ran on a board and ended badly."""
