@@ -1,0 +1,68 @@
+"""Repository rule for the Python interpreter: one found on this machine, without its packages."""
+
+# The first that is found is used. Wheels are locked for all of them.
+PYTHON_VERSIONS = ["3.11", "3.12", "3.13"]
+
+_PROBE = "import pip, sys; print('%d.%d' % sys.version_info[:2]); print(sys.executable)"
+
+_BUILD = """\
+load("@rules_python//python:defs.bzl", "py_runtime", "py_runtime_pair")
+
+package(default_visibility = ["//visibility:public"])
+
+py_runtime(
+    name = "py3_runtime",
+    interpreter_path = "{interpreter}",
+    python_version = "PY3",
+    stub_shebang = "#!/usr/bin/env python3",
+)
+
+py_runtime_pair(
+    name = "py_runtime_pair",
+    py2_runtime = None,
+    py3_runtime = ":py3_runtime",
+)
+
+# Without target constraints: a py_binary that is configured for a device still runs on this machine.
+toolchain(
+    name = "toolchain",
+    toolchain = ":py_runtime_pair",
+    toolchain_type = "@bazel_tools//tools/python:toolchain_type",
+)
+"""
+
+def find_python(rctx):
+    """Find a CPython that has pip, of one of PYTHON_VERSIONS, in their order.
+
+    Args:
+      rctx: the repository context.
+
+    Returns:
+      The real path of the interpreter, past shims and links.
+    """
+    found = {}
+    for name in ["python" + version for version in PYTHON_VERSIONS] + ["python3"]:
+        for path in [rctx.which(name), "/usr/bin/" + name]:
+            probe = rctx.execute([path, "-c", _PROBE]) if path else None
+            if probe and probe.return_code == 0:
+                version, executable = probe.stdout.strip().split("\n")
+                found.setdefault(version, executable)
+    for version in PYTHON_VERSIONS:
+        if version in found:
+            return found[version]
+    fail("no CPython %s with pip on this machine; apt-get install python3 python3-pip python3-venv" %
+         " or ".join(PYTHON_VERSIONS))
+
+def _local_python_impl(rctx):
+    # An empty virtual environment is the interpreter without the machine's site-packages,
+    # which would otherwise leak into every test.
+    base = find_python(rctx)
+    made = rctx.execute([base, "-I", "-m", "venv", "--without-pip", "venv"])
+    if made.return_code:
+        fail("%s -m venv failed (apt-get install python3-venv):\n%s%s" % (base, made.stdout, made.stderr))
+    rctx.file("BUILD", _BUILD.format(interpreter = rctx.path("venv/bin/python")))
+
+local_python = repository_rule(
+    implementation = _local_python_impl,
+    doc = "Defines @NAME//:toolchain, a Python toolchain of this machine's interpreter.",
+)
