@@ -14,6 +14,7 @@ import numpy as np
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, Shape, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.compiler.ops.shape import slice_axis
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -154,6 +155,30 @@ def _dw(g: "Builder", node: Node, dy: Value) -> Value:
     return g.conv2d_dw(x, dy, weight_shape=w.shape, **_geometry(node))
 
 
+def is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
+    """Whether every group reads one channel and writes one."""
+    return groups == x[3] == w[3]
+
+
+def _channel_axis(node: Node) -> int | None:
+    """Input channels (axis I) of a dense convolution, channels (axis O) of a depthwise one."""
+    x, w = node.operands
+    if node.attrs["groups"] == 1:
+        return 2
+    return 3 if is_depthwise(x.shape, w.shape, node.attrs["groups"]) else None
+
+
+def _dw_channels(g: "Builder", node: Node, dy: Value, channels: range) -> Value:
+    """Gradient of w's `channels` alone: needs, and so stores, those channels of x only."""
+    x, w = node.operands
+    part = slice_axis(g, x, 3, channels)
+    shape, geometry = list(w.shape), _geometry(node)
+    shape[_channel_axis(node) or 2] = len(channels)
+    if node.attrs["groups"] > 1:
+        dy, geometry["groups"] = slice_axis(g, dy, 3, channels), len(channels)
+    return g.conv2d_dw(part, dy, weight_shape=tuple(shape), **geometry)
+
+
 def conv_cost(output: Shape, weight: Shape) -> int:
     """Multiply-adds of a convolution or of either gradient: one per output pixel and weight."""
     return output[0] * output[1] * output[2] * math.prod(weight)
@@ -166,6 +191,8 @@ define(
     infer=_infer,
     eval=_eval,
     vjp={"x": _dx, "w": _dw},
+    channel_axis={"w": _channel_axis},
+    channel_vjp={"w": _dw_channels},
     cost=lambda node: conv_cost(node.result.shape, node.operands[1].shape),
 )
 define(

@@ -12,6 +12,7 @@ from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to
 from pockengine.compiler.ops.registry import Arrays, Types, define
+from pockengine.compiler.ops.shape import slice_axis
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -66,6 +67,21 @@ def _db(g: "Builder", node: Node, dy: Value) -> Value:
     return reduce_to(g, db, b.shape)
 
 
+def _channel_axis(node: Node) -> int | None:
+    """Input features: the rows of a 2-D weight that is read as it is."""
+    _, b = node.operands
+    return 0 if len(b.shape) == 2 and not node.attrs["transpose_b"] else None
+
+
+def _db_channels(g: "Builder", node: Node, dy: Value, channels: range) -> Value:
+    """Gradient of some rows of b alone: needs, and so stores, those columns of a only."""
+    a, b = node.operands
+    ta = node.attrs["transpose_a"]
+    part = slice_axis(g, a, len(a.shape) - (2 if ta else 1), channels)
+    db = g.matmul(part, dy, transpose_a=not ta, transpose_b=False)
+    return reduce_to(g, db, (len(channels), b.shape[1]))
+
+
 def _cost(node: Node) -> int:
     _, k = _matrix(node.operands[0].type, node.attrs["transpose_a"])
     return node.result.type.size * k
@@ -78,5 +94,7 @@ define(
     infer=_infer,
     eval=_eval,
     vjp={"a": _da, "b": _db},
+    channel_axis={"b": _channel_axis},
+    channel_vjp={"b": _db_channels},
     cost=_cost,
 )

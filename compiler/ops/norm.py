@@ -2,7 +2,8 @@
 
     y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(var + eps)
 
-mean and var are taken over every dimension but the last (channels); var is the biased one. With
+batch_norm gives (y, mean, var): mean and the biased var are taken over every dimension but the last
+(channels); `ema_update` keeps the running statistics, and only y is differentiable. With
 frozen statistics batch norm is plain elementwise arithmetic and needs no op. `decompose_norms`
 lowers these ops to `moments`, `batch_norm_sums` and elementwise nodes, which then fuse.
 """
@@ -72,9 +73,9 @@ def _eval_moments(arrays: Arrays, attrs: Attrs) -> Arrays:
 def _eval_norm(arrays: Arrays, attrs: Attrs) -> Arrays:
     x, gamma, beta = arrays
     rows = _rows(x)
-    mean, rstd = rows.mean(0), 1 / np.sqrt(rows.var(0) + attrs["eps"])
-    y = (x - mean) * (rstd * gamma) + beta
-    return y.astype(np.float32), mean.astype(np.float32), rstd.astype(np.float32)
+    mean, var = rows.mean(0), rows.var(0)
+    y = (x - mean) * (gamma / np.sqrt(var + attrs["eps"])) + beta
+    return y.astype(np.float32), mean.astype(np.float32), var.astype(np.float32)
 
 
 def _eval_sums(arrays: Arrays, attrs: Attrs) -> Arrays:
@@ -91,9 +92,14 @@ def _eval_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     return (dx.astype(np.float32),)
 
 
+def rstd_of(g: "Builder", node: Node) -> Value:
+    """1 / sqrt(var + eps) of a batch_norm node; equal nodes are merged later."""
+    return g.rsqrt(g.add(node.results[2], g.scalar(node.attrs["eps"])))
+
+
 def _sums(g: "Builder", node: Node, dy: Value) -> tuple[Value, Value]:
     """Return (dbeta, dgamma) = (sum dy, sum dy xhat); equal nodes are merged later."""
-    _, mean, rstd = node.results
+    mean, rstd = node.results[1], rstd_of(g, node)
     dbeta, dgamma = g.emit("batch_norm_sums", dy, node.operands[0], mean, rstd).results
     return dbeta, dgamma
 
@@ -101,7 +107,7 @@ def _sums(g: "Builder", node: Node, dy: Value) -> tuple[Value, Value]:
 def _dx(g: "Builder", node: Node, dy: Value) -> Value:
     """dx = gamma rstd (dy - (sum dy + xhat sum dy xhat) / n)."""
     x, gamma, _ = node.operands
-    _, mean, rstd = node.results
+    mean, rstd = node.results[1], rstd_of(g, node)
     dbeta, dgamma = _sums(g, node, dy)
     return g.batch_norm_dx(dy, x, mean, rstd, gamma, dgamma, dbeta)
 

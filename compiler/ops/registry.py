@@ -28,6 +28,7 @@ Infer = Callable[[Types, Mapping[str, Any]], Types]
 Eval = Callable[[Arrays, Mapping[str, Any]], Arrays]
 Vjp = Callable[["Builder", Node, Value], Value]
 Cost = Callable[[Node], int]
+ChannelVjp = Callable[["Builder", Node, Value, range], Value]
 
 REQUIRED = object()
 """Marks an attr that has no default."""
@@ -42,6 +43,8 @@ class OpDef:
     """The whole definition of one op. `writes` are the operands that an update op writes in place.
 
     `variadic` ops repeat their last operand; `optional` counts trailing operands that may be absent.
+    `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the axis along
+    which a range of its channels can be trained, and the gradient of just that range.
     """
 
     name: str
@@ -56,6 +59,8 @@ class OpDef:
     variadic: bool = False
     optional: int = 0
     variadic_vjp: Callable[[int], Vjp] | None = None
+    channel_axis: Mapping[str, Callable[[Node], int | None]] = field(default_factory=dict)
+    channel_vjp: Mapping[str, ChannelVjp] = field(default_factory=dict)
 
     def vjp_rule(self, index: int) -> Vjp | None:
         """Gradient rule of the operand at this position, if it is differentiable."""

@@ -86,6 +86,15 @@ def cut(g: "Builder", x: Value, start: Shape, stop: Shape) -> Value:
     return g.slice(x, start=start, stop=stop, step=(1,) * len(start))
 
 
+def slice_axis(g: "Builder", x: Value, axis: int, span: range) -> Value:
+    """Slice one axis; x itself when the span is the whole axis."""
+    if len(span) == x.shape[axis]:
+        return x
+    start, stop = [0] * len(x.shape), list(x.shape)
+    start[axis], stop[axis] = span.start, span.stop
+    return cut(g, x, tuple(start), tuple(stop))
+
+
 def _reshape_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.reshape(dy, shape=node.operands[0].shape)
 
@@ -131,9 +140,8 @@ def concat_rule(index: int) -> Vjp:
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         axis = node.attrs["axis"]
         first = sum(value.shape[axis] for value in node.operands[:index])
-        start, stop = [0] * len(dy.shape), list(dy.shape)
-        start[axis], stop[axis] = first, first + node.operands[index].shape[axis]
-        return cut(g, dy, tuple(start), tuple(stop))
+        span = range(first, first + node.operands[index].shape[axis])
+        return slice_axis(g, dy, axis, span)
 
     return rule
 

@@ -1,0 +1,79 @@
+"""Reverse-mode differentiation of a graph, at compile time, for just the values that train.
+
+The forward part is marked first: only values that depend on something in `wrt` get a cotangent, so
+what lies below the lowest trained weight is never differentiated. Cotangents that meet at a value
+used several times are summed.
+"""
+
+from collections.abc import Mapping
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.registry import lookup
+from pockengine.errors import CompileError
+
+Channels = range | None
+"""Which channels of a weight train; None for all of them."""
+
+
+def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Value, Value]:
+    """Append the backward nodes of `loss`, a scalar, and return the gradient of each value in `wrt`.
+
+    A value with a channel range gets the gradient of that range only. Values that `loss` does not
+    depend on are absent from the result.
+    """
+    if loss.type != TensorType(F32, ()):
+        raise CompileError(f"the loss must be a scalar f32, not {loss!r}; reduce it, for instance "
+                           "with a mean")
+    forward = list(g.graph.nodes)
+    needed = _depend_on(forward, wrt)
+    if loss not in needed:
+        return {}
+    cotangents: dict[Value, Value] = {loss: g.scalar(1.0)}
+    for node in reversed(forward):
+        dy = _cotangent(node, cotangents)
+        if dy is not None:
+            with g.scope(node.scope):
+                _differentiate(g, node, dy, needed, wrt, cotangents)
+    return {value: cotangents[value] for value in wrt if value in cotangents}
+
+
+def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
+    needed = set(wrt)
+    for node in nodes:
+        if any(operand in needed for operand in node.operands):
+            needed.update(result for result in node.results if result.dtype.is_float)
+    return needed
+
+
+def _cotangent(node: Node, cotangents: Mapping[Value, Value]) -> Value | None:
+    if any(result in cotangents for result in node.results[1:]):
+        raise CompileError(f"{node}: only its first result is differentiable")
+    return cotangents.get(node.results[0]) if node.results else None
+
+
+def _differentiate(
+    g: Builder,
+    node: Node,
+    dy: Value,
+    needed: set[Value],
+    wrt: Mapping[Value, Channels],
+    cotangents: dict[Value, Value],
+) -> None:
+    definition = lookup(node.op)
+    for index, operand in enumerate(node.operands):
+        if operand not in needed or not operand.dtype.is_float:
+            continue
+        channels = wrt.get(operand)
+        if channels is not None:
+            dx = definition.channel_vjp[definition.operand_name(index)](g, node, dy, channels)
+        else:
+            rule = definition.vjp_rule(index)
+            if rule is None:
+                name = definition.operand_name(index)
+                raise CompileError(f"{node}: {node.op} has no gradient for its operand {name}; "
+                                   f"freeze what {operand!r} depends on")
+            dx = rule(g, node, dy)
+        before = cotangents.get(operand)
+        cotangents[operand] = dx if before is None else g.add(before, dx)

@@ -1,0 +1,90 @@
+"""The invariants of a graph, each one function. They run after every pass in tests."""
+
+from collections.abc import Callable
+
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
+from pockengine.errors import GraphError
+
+
+def verify(graph: Graph) -> None:
+    """Raise GraphError at the first broken invariant, naming the node or value."""
+    for check in CHECKS:
+        check(graph)
+
+
+def _names_are_unique(graph: Graph) -> None:
+    """Every value has a name of its own, and params are filed under theirs."""
+    seen: dict[str, Value] = {}
+    for value in graph.values():
+        if value.name in seen:
+            raise GraphError(f"graph {graph.name}: two values are named {value.name!r}")
+        seen[value.name] = value
+    for name, param in graph.params.items():
+        if name != param.value.name or param.value.shape != param.data.shape:
+            raise GraphError(f"graph {graph.name}: param {name!r} does not match {param.value!r}")
+
+
+def _definitions_come_first(graph: Graph) -> None:
+    """Every operand and output is a source or the result of an earlier node."""
+    known = graph.sources()
+    for node in graph.nodes:
+        missing = [operand for operand in node.operands if operand not in known]
+        if missing:
+            raise GraphError(f"{node}: {missing[0]!r} is used before it is computed")
+        known.update(node.results)
+    for name, value in graph.outputs.items():
+        if value not in known:
+            raise GraphError(f"output {name!r} ({value!r}) is never computed")
+
+
+def _results_point_back(graph: Graph) -> None:
+    """A result knows its node, and no node shares a result with another."""
+    for node in graph.nodes:
+        for result in node.results:
+            if result.node is not node:
+                raise GraphError(f"{node}: its result {result!r} belongs to {result.node}")
+
+
+def _types_agree(graph: Graph) -> None:
+    """Inferring each node again gives the types that its results have."""
+    for node in graph.nodes:
+        definition = lookup(node.op)
+        definition.check_arity(len(node.operands))
+        inferred = definition.infer(tuple(value.type for value in node.operands), node.attrs)
+        if inferred != tuple(value.type for value in node.results):
+            raise GraphError(f"{node}: its results should be {', '.join(map(str, inferred))}")
+        if "body" in node.attrs:
+            verify(node.attrs["body"])
+
+
+def _updates_write_params(graph: Graph) -> None:
+    """Update nodes write params only, each at most once, after every other read of it."""
+    written: dict[Value, Node] = {}
+    for node in graph.nodes:
+        for operand in node.operands:
+            if operand in written:
+                raise GraphError(f"{node} reads {operand!r} after {written[operand]} wrote it")
+        for index in lookup(node.op).writes:
+            if index >= len(node.operands):
+                continue
+            if graph.param_of(node.operands[index]) is None:
+                raise GraphError(f"{node} writes {node.operands[index]!r}, which is no param")
+            written[node.operands[index]] = node
+
+
+def _constants_have_their_type(graph: Graph) -> None:
+    """A constant's array has the dtype and shape of its value."""
+    for value, array in graph.constants.items():
+        if array.shape != value.shape or array.dtype != value.dtype.numpy:
+            raise GraphError(f"constant {value!r} holds {array.dtype}{list(array.shape)}")
+
+
+CHECKS: tuple[Callable[[Graph], None], ...] = (
+    _names_are_unique,
+    _definitions_come_first,
+    _results_point_back,
+    _types_agree,
+    _updates_write_params,
+    _constants_have_their_type,
+)

@@ -1,0 +1,63 @@
+"""Program: what the compiler hands to a backend. Kernels in total order, each value at its place.
+
+A program has entries ("train", "predict") that share params, constants and one arena. Backends and
+the runtime read it; nothing in it belongs to a framework or a device.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A place in the arena, in bytes; offsets are multiples of `plan.ALIGNMENT`."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where every input and result of an entry lives, and each node's scratch.
+
+    `size` is the arena's bytes for this entry; `lower_bound` the largest sum of bytes alive at any
+    node, which no plan for the same order can beat.
+    """
+
+    values: dict[Value, Allocation]
+    scratch: dict[Node, Allocation]
+    size: int
+    lower_bound: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One function of the program: a lowered graph whose node order is the order of execution."""
+
+    name: str
+    graph: Graph
+    plan: MemoryPlan
+
+
+@dataclass(frozen=True)
+class Program:
+    """Entries over shared params and constants.
+
+    `params` are the weights and states by name, as the first entry that has them declares them;
+    `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
+    carry these names). Scalars are written into the kernels.
+    """
+
+    name: str
+    entries: dict[str, Entry]
+    params: dict[str, Param]
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    scheme: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena that all entries share, one after the other."""
+        return max(entry.plan.size for entry in self.entries.values())
