@@ -1,8 +1,9 @@
 """Install a locked set of wheels and lay it out as one Bazel package per distribution.
 
-Run by the repository rule `pip_lock` in the folder of the new repository, with nothing but the standard library and pip.
-Each distribution becomes one source directory (DISTRIBUTION/site-packages), because Bazel handles a directory as one input
-where thousands of files would cost seconds per test. Modules are compiled here: the sandbox is read-only.
+Run by the repository rule `pip_lock` in the folder of the new repository, with nothing but the
+standard library and pip. Each distribution becomes one source directory
+(DISTRIBUTION/site-packages), because Bazel handles a directory as one input where thousands of
+files would cost seconds per test. Modules are compiled here: the sandbox is read-only.
 """
 
 import argparse
@@ -42,9 +43,12 @@ def label_name(distribution: str) -> str:
 
 def read_lock(path: Path) -> dict[str, tuple[str, str]]:
     """Return name -> (version, whole entry with its hashes) of a pip-compile lock file."""
-    entries = re.findall(r"^(\S+?)==(\S+?)((?: \\\n    --hash=\S+)*)$", path.read_text(), re.MULTILINE)
+    entries = re.findall(
+        r"^(\S+?)==(\S+?)((?: \\\n    --hash=\S+)*)$", path.read_text(), re.MULTILINE
+    )
     return {
-        label_name(name): (version, f"{name}=={version}{hashes}") for name, version, hashes in entries
+        label_name(name): (version, f"{name}=={version}{hashes}")
+        for name, version, hashes in entries
     }
 
 
@@ -52,9 +56,7 @@ def own_entries(
     lock: dict[str, tuple[str, str]], base: dict[str, tuple[str, str]]
 ) -> dict[str, str]:
     """Return the entries that are not in `base`; raise SystemExit where the two differ."""
-    differing = [
-        name for name in lock if name in base and lock[name][0] != base[name][0]
-    ]
+    differing = [name for name in lock if name in base and lock[name][0] != base[name][0]]
     if differing:
         sys.exit(f"not the version of the base lock: {', '.join(differing)}; run relock.sh")
     return {name: entry for name, (_, entry) in lock.items() if name not in base}
@@ -70,10 +72,12 @@ def pip_install(arguments: list[str], target: Path) -> int:
 
 
 def install_unhashed(requirement: str, fallback_index: str | None, target: Path) -> None:
-    """Install one exact requirement from where pip is configured to look, else from the fallback."""
+    """Install one exact requirement from where pip looks anyway, else from the fallback."""
     if pip_install([requirement], target) == 0:
         return
-    if fallback_index is None or pip_install(["--extra-index-url", fallback_index, requirement], target):
+    if fallback_index is None or pip_install(
+        ["--extra-index-url", fallback_index, requirement], target
+    ):
         sys.exit(f"{requirement} was not found")
 
 

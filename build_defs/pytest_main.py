@@ -20,8 +20,12 @@ if __name__ == "__main__":
     # Plugins that a wheel brings along (hypothesis' own aside) would change how tests run.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # The working directory is read-only.
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = os.environ.get("TEST_TMPDIR", "/tmp") + "/hypothesis"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = (
+        os.environ.get("TEST_TMPDIR", "/tmp") + "/hypothesis"
+    )
     status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]])
     # A filter that matches nothing in this target is no failure of it.
-    nothing_selected = status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ
+    nothing_selected = (
+        status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ
+    )
     sys.exit(0 if nothing_selected else int(status))

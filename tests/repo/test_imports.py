@@ -1,4 +1,4 @@
-"""The package is importable under its own name, and nothing of the machine's own packages leaks in."""
+"""The package has its own name under Bazel, and the machine's own packages stay out."""
 
 import sys
 
