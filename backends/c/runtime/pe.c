@@ -1,0 +1,166 @@
+/* Sessions: memory, entries and params. Files are pe_checkpoint.c's, threads pe_pool.c's. */
+#include "pe.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, PE_MESSAGE_BYTES, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+size_t pe_dtype_bytes(pe_dtype dtype) {
+    static const size_t bytes[] = {[PE_F32] = 4, [PE_I32] = 4, [PE_I64] = 8, [PE_BOOL] = 1};
+    return bytes[dtype];
+}
+
+const char *pe_dtype_name(pe_dtype dtype) {
+    static const char *const names[] = {
+        [PE_F32] = "F32", [PE_I32] = "I32", [PE_I64] = "I64", [PE_BOOL] = "BOOL"};
+    return names[dtype];
+}
+
+size_t pe_tensor_bytes(const pe_tensor *tensor) {
+    size_t bytes = pe_dtype_bytes(tensor->dtype);
+    for (int i = 0; i < tensor->rank; i++) {
+        bytes *= (size_t)tensor->shape[i];
+    }
+    return bytes;
+}
+
+static bool misaligned(const void *memory) { return (uintptr_t)memory % PE_ALIGN != 0; }
+
+pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena, int threads) {
+    session->message[0] = '\0';
+    if (misaligned(params) || misaligned(arena) || misaligned(session)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "session, params and arena must be aligned to %d bytes", PE_ALIGN);
+    }
+    if ((!params && program->params_bytes) || (!arena && program->arena_bytes)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "program %s needs %zu bytes of params and %zu bytes of arena", program->name,
+                       program->params_bytes, program->arena_bytes);
+    }
+    session->program = program;
+    session->params = params;
+    session->arena = arena;
+    if (params) {
+        memset(params, 0, program->params_bytes);
+    }
+    const int count = threads < program->max_threads ? threads : program->max_threads;
+    const int error = pe_team_start(&session->team, count);
+    if (error) {
+        return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
+                       strerror(error));
+    }
+    return PE_OK;
+}
+
+void pe_close(pe_session *session) { pe_team_stop(&session->team); }
+
+const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
+    for (int i = 0; i < program->entry_count; i++) {
+        if (strcmp(program->entries[i].name, name) == 0) {
+            return &program->entries[i];
+        }
+    }
+    return NULL;
+}
+
+void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor) {
+    return session->arena + tensor->offset;
+}
+
+/* What a job needs besides its worker. */
+typedef struct run_argument {
+    const pe_session *session;
+    const pe_entry *entry;
+} run_argument;
+
+static void run_entry(pe_worker *w, void *argument) {
+    const run_argument *run = argument;
+    run->entry->run(w, run->session->params, run->session->arena);
+}
+
+pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs, void *const *outputs) {
+    if (!entry) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "pe_run was given no entry");
+    }
+    for (int i = 0; inputs && i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        if (inputs[i]) {
+            memcpy(pe_tensor_data(session, input), inputs[i], pe_tensor_bytes(input));
+        }
+    }
+    run_argument argument = {session, entry};
+    pe_team_run(&session->team, run_entry, &argument);
+    for (int i = 0; outputs && i < entry->output_count; i++) {
+        const pe_tensor *output = &entry->outputs[i];
+        if (outputs[i]) {
+            memcpy(outputs[i], pe_tensor_data(session, output), pe_tensor_bytes(output));
+        }
+    }
+    return PE_OK;
+}
+
+static pe_status no_entry(pe_session *session, const char *name) {
+    return pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
+                   session->program->name, name);
+}
+
+pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate, void *const *outputs) {
+    const pe_entry *entry = pe_find_entry(session->program, "train");
+    if (!entry) {
+        return no_entry(session, "train");
+    }
+    for (int i = 0; i < entry->input_count; i++) {
+        if (strcmp(entry->inputs[i].name, "lr") == 0) {
+            memcpy(pe_tensor_data(session, &entry->inputs[i]), &rate, sizeof rate);
+        }
+    }
+    return pe_run(session, entry, inputs, outputs);
+}
+
+pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs) {
+    const pe_entry *entry = pe_find_entry(session->program, "predict");
+    return entry ? pe_run(session, entry, inputs, outputs) : no_entry(session, "predict");
+}
+
+/* Finds a param and checks the size that the caller has for it; *place is its memory. */
+static pe_status find_param(pe_session *session, const char *name, size_t bytes, unsigned char **place) {
+    const pe_program *program = session->program;
+    for (int i = 0; i < program->param_count; i++) {
+        const pe_tensor *param = &program->params[i];
+        if (strcmp(param->name, name) == 0) {
+            const size_t size = pe_tensor_bytes(param);
+            *place = session->params + param->offset;
+            return bytes == size ? PE_OK
+                                 : pe_fail(session->message, PE_ERROR_ARGUMENT,
+                                           "param %s has %zu bytes, not %zu", name, size, bytes);
+        }
+    }
+    return pe_fail(session->message, PE_ERROR_NAME, "program %s has no param \"%s\"", program->name,
+                   name);
+}
+
+pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes) {
+    unsigned char *place;
+    const pe_status status = find_param(session, name, bytes, &place);
+    if (status == PE_OK) {
+        memcpy(data, place, bytes);
+    }
+    return status;
+}
+
+pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes) {
+    unsigned char *place;
+    const pe_status status = find_param(session, name, bytes, &place);
+    if (status == PE_OK) {
+        memcpy(place, data, bytes);
+    }
+    return status;
+}

@@ -1,0 +1,129 @@
+/* PockEngine's runtime: runs a program that the compiler planned.
+ *
+ * A program is constant data and functions, generated with its kernels (program.c). A session is a
+ * program with its memory: the params (weights and states, which live on between runs) and the arena
+ * (everything else, at offsets fixed at compile time). pe_init takes both from the caller; nothing
+ * allocates afterwards.
+ *
+ *     static pe_session session;
+ *     pe_init(&session, &pe_model, params, arena, threads);
+ *     pe_load_weights(&session, "weights.safetensors");
+ *     const void *inputs[] = {images, labels, NULL};  // the order of pe_model's entry "train"
+ *     void *outputs[] = {&loss};
+ *     pe_train_step(&session, inputs, 0.01f, outputs);
+ *
+ * Every function returns PE_OK or an error, whose text is in session->message. A session is used by
+ * one thread at a time.
+ */
+#ifndef PE_H
+#define PE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pe_pool.h"
+
+#define PE_MAX_RANK 8
+#define PE_MESSAGE_BYTES 512
+
+typedef enum pe_status {
+    PE_OK = 0,
+    PE_ERROR_ARGUMENT = 1, /* a NULL, a size or a count that does not fit */
+    PE_ERROR_NAME = 2,     /* no such entry, param or input */
+    PE_ERROR_SYSTEM = 3,   /* the operating system refused: threads, memory, a file */
+    PE_ERROR_FORMAT = 4,   /* a file that is no safetensors file, or a damaged one */
+    PE_ERROR_MISMATCH = 5, /* a sound file that does not belong to this program */
+} pe_status;
+
+typedef enum pe_dtype { PE_F32, PE_I32, PE_I64, PE_BOOL } pe_dtype;
+
+/* A named tensor, row-major, at an offset into the params or the arena. */
+typedef struct pe_tensor {
+    const char *name;
+    pe_dtype dtype;
+    int rank;
+    int64_t shape[PE_MAX_RANK];
+    size_t offset;
+} pe_tensor;
+
+/* One way to run a program: "train", "predict". Its inputs are read from the arena. */
+typedef struct pe_entry {
+    const char *name;
+    const pe_tensor *inputs;
+    const pe_tensor *outputs;
+    int input_count;
+    int output_count;
+    void (*run)(pe_worker *w, unsigned char *params, unsigned char *arena);
+} pe_entry;
+
+typedef struct pe_program {
+    const char *name;
+    const pe_tensor *params;
+    unsigned char *found; /* one byte a param, for loading */
+    const pe_entry *entries;
+    int param_count;
+    int entry_count;
+    int max_threads; /* per-thread scratch in the arena is planned for so many */
+    size_t params_bytes;
+    size_t arena_bytes;
+} pe_program;
+
+typedef struct pe_session {
+    const pe_program *program;
+    unsigned char *params;
+    unsigned char *arena;
+    pe_team team;
+    char message[PE_MESSAGE_BYTES];
+} pe_session;
+
+/* The program that is linked into this binary or library. */
+extern const pe_program pe_model;
+
+/* Prepares a session. `params` and `arena` have the program's sizes and are aligned to PE_ALIGN; the
+ * params are zeroed. `threads` is limited to the program's maximum. */
+pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena, int threads);
+
+/* Ends the threads; the memory is the caller's again. */
+void pe_close(pe_session *session);
+
+/* The entry of this name, or NULL. */
+const pe_entry *pe_find_entry(const pe_program *program, const char *name);
+
+/* Where an input or output of an entry lives. Inputs may be written here instead of passed, before
+ * every run (the program reuses their memory); outputs stay until the next run. */
+void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
+
+/* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is the
+ * entry's. Either array may be NULL as a whole. */
+pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs, void *const *outputs);
+
+/* Runs entry "train"; its input "lr", if it has one, is given by `rate`. */
+pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate, void *const *outputs);
+
+/* Runs entry "predict". */
+pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
+
+/* Copies one param; `bytes` must be its exact size. */
+pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
+pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
+
+/* Replaces all params by a safetensors file's, which must hold exactly them. Nothing is changed unless
+ * the whole file has the right form. */
+pe_status pe_load_weights(pe_session *session, const char *path);
+
+/* Writes all params to a file that pe_load_weights reads: first to path.partial, then synced and
+ * renamed, so that a kill at any moment leaves the old file or the new one. */
+pe_status pe_save_checkpoint(pe_session *session, const char *path);
+
+/* Size of a tensor's elements, and of one element. */
+size_t pe_tensor_bytes(const pe_tensor *tensor);
+size_t pe_dtype_bytes(pe_dtype dtype);
+
+/* "f32" and so on, as safetensors spells it: "F32". */
+const char *pe_dtype_name(pe_dtype dtype);
+
+/* Formats a message and returns the status, so that `return pe_fail(...)` reads well. */
+__attribute__((format(printf, 3, 4))) pe_status pe_fail(char *message, pe_status status, const char *format, ...);
+
+#endif
