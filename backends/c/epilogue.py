@@ -1,0 +1,161 @@
+"""What follows an anchor (matmul, convolution) in its fusion: the C function that stores results.
+
+A fusion's body holds one anchor and elementwise nodes after it. The anchor's template computes sums
+in registers and hands each vector of them to `store(io, acc, row, column, lanes)`, written here: it
+loads the other operands, evaluates the elementwise nodes, and stores every result. `row` counts the
+rows of the anchor's result seen as a matrix whose columns are its last dimension; `lanes` says how
+many lanes count. `io` is a struct of the pointers that the function needs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.backends.c.expression import emit_nodes
+from pockengine.backends.c.kernel import SYMBOL, Parameter, read, write
+from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Graph, Node, Value
+from pockengine.compiler.ops import lookup
+from pockengine.errors import CompileError
+
+SUFFIX: dict[DType, str] = {F32: "", I32: "_i", I64: "_l", BOOL: "_b"}
+"""Ending of the loads, stores and splats of pe_vec.h for an element type."""
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A node seen as an anchor with its epilogue.
+
+    `names` are the C names of the anchor's operands; `parameters` those of the kernel; `plain` the
+    name of the one result where the epilogue does nothing to the sums, else None.
+    """
+
+    anchor: Node
+    names: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    store: str
+    plain: str | None
+    title: str
+
+    @property
+    def io(self) -> str:
+        """The statement that declares `io` in the kernel's body."""
+        fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
+        return f"const {SYMBOL}_io io = {{{fields}}};"
+
+
+def open_fusion(node: Node) -> Anchored:
+    """Split a bare anchor, or a fusion around one, into the anchor and its epilogue."""
+    if node.op != "fusion":
+        body = None
+        anchor, nodes, inputs, outputs = node, [], node.operands, node.results
+    else:
+        body = node.attrs["body"]
+        anchor = _anchor_of(node, body)
+        nodes = [inner for inner in body.nodes if inner is not anchor]
+        inputs, outputs = tuple(body.inputs), tuple(body.outputs.values())
+    names = _input_names(anchor, inputs)
+    parameters = [read(names[value], value) for value in inputs]
+    parameters += [write(f"y{index}", value) for index, value in enumerate(outputs)]
+    store = _store(anchor, nodes, names, outputs, body)
+    return Anchored(
+        anchor=anchor,
+        names=tuple(names[operand] for operand in anchor.operands),
+        parameters=tuple(parameters),
+        store=f"{_io_struct(parameters)}\n{store}",
+        plain="y0" if not nodes and len(outputs) == 1 else None,
+        title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in nodes)][:4]),
+    )
+
+
+def _anchor_of(node: Node, body: Graph) -> Node:
+    anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
+    if len(anchors) != 1:
+        raise CompileError(f"{node}: a fused kernel needs one anchor, not {len(anchors)}")
+    anchor = anchors[0]
+    if any(operand not in body.inputs for operand in anchor.operands):
+        raise CompileError(f"{node}: the C backend fuses nothing before {anchor.op}")
+    return anchor
+
+
+def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
+    """The anchor's operands are called as its op calls them, the others e0, e1, ..."""
+    definition = lookup(anchor.op)
+    names: dict[Value, str] = {}
+    for index, operand in enumerate(anchor.operands):
+        names.setdefault(operand, definition.operand_name(index))
+    extra = [value for value in inputs if value not in names]
+    names.update((value, f"e{index}") for index, value in enumerate(extra))
+    return names
+
+
+def _io_struct(parameters: Sequence[Parameter]) -> str:
+    fields = " ".join(f"{parameter};" for parameter in parameters)
+    return f"typedef struct {{ {fields} }} PE_FN(io);"
+
+
+def _store(
+    anchor: Node,
+    nodes: Sequence[Node],
+    names: dict[Value, str],
+    outputs: Sequence[Value],
+    body: Graph | None,
+) -> str:
+    shape = anchor.result.shape
+    variables: dict[Value, str] = {anchor.result: "acc"}
+    lines = []
+    used = {operand for inner in nodes for operand in inner.operands}
+    for value, name in names.items():
+        if value in used:
+            lines.append(_load(value, name, shape))
+            variables[value] = f"v_{name}"
+    lines += emit_nodes(nodes, variables, body.constants if body else {})
+    for index, value in enumerate(outputs):
+        if value.type.size != anchor.result.type.size:
+            raise CompileError(
+                f"{anchor}: its epilogue gives {value!r}, not one value for each sum"
+            )
+        if value not in variables:  # a constant or an operand is handed on
+            raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
+        at = f"io->y{index} + row * {shape[-1]} + column"
+        lines.append(f"pe_store_part{SUFFIX[value.dtype]}({at}, {variables[value]}, lanes);")
+    text = "\n".join(f"    {line}" for line in lines)
+    head = "const ptrdiff_t row, const int column, const int lanes"
+    return (
+        f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const pe_vf acc, {head}) {{\n"
+        f"    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}"
+    )
+
+
+def _load(value: Value, name: str, shape: Sequence[int]) -> str:
+    """Declare v_<name>: the part of an operand that meets this vector of sums, broadcast."""
+    kind = "pe_vf" if value.dtype is F32 else "pe_vl" if value.dtype is I64 else "pe_vi"
+    suffix = SUFFIX[value.dtype]
+    offset = row_offset(value.shape, shape)
+    if not value.shape or value.shape[-1] == 1 != shape[-1]:
+        element = f"io->{name}[{offset}]"
+        splat = "_i(-" if value.dtype is BOOL else f"{suffix}("
+        return f"const {kind} v_{name} = pe_splat{splat}{element});"
+    at = f"io->{name} + {offset} + column" if offset != "0" else f"io->{name} + column"
+    return f"const {kind} v_{name} = pe_load_part{suffix}({at}, lanes);"
+
+
+def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
+    """The C expression, of `row`, for where an operand's row starts that meets a result's row.
+
+    The operand's shape broadcasts to the result's; rows are all dimensions but the last.
+    """
+    pitch = operand[-1] if operand else 1
+    leading = [1] * (len(result) - len(operand)) + list(operand[:-1] if operand else ())
+    leading = leading[: len(result) - 1]
+    if tuple(leading) == tuple(result[:-1]):
+        return f"row * {pitch}" if math.prod(leading) > 1 else "0"
+    terms = []
+    for index, size in enumerate(leading):
+        if size == 1:
+            continue
+        inner = math.prod(result[index + 1 : -1])
+        step = pitch * math.prod(leading[index + 1 :])
+        quotient = f"row / {inner}" if inner > 1 else "row"
+        wrapped = f"{quotient} % {size}" if math.prod(result[:index]) > 1 else quotient
+        terms.append(f"{wrapped} * {step}")
+    return " + ".join(terms) if terms else "0"

@@ -1,0 +1,203 @@
+"""Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
+
+The template is runtime/kernels/gemm.inc.h. Here a shape gets its tile, its block of the inner
+dimension, and the dimension that threads share; an epilogue comes along from the fusion.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pockengine.backends.c.epilogue import Anchored, open_fusion
+from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.tile import Machine, Tile, machine_of, multiply_cycles, tiles
+from pockengine.compiler.ir import Node
+from pockengine.devices.schema import Device
+
+Split = Literal["ROWS", "COLUMNS", "INNER"]
+
+WHOLE_DEPTH, BLOCK_DEPTH = 480, 320
+"""An inner dimension up to the first is taken at once, a longer one in blocks of the second."""
+
+INNER_RESULTS, INNER_DEPTH = 40_000, 784
+"""Small results of a long sum split the sum: each thread reads the rows that it wrote itself."""
+
+TRANSPOSE_CYCLES = 0.5
+"""Cycles to transpose one element into a panel."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
+
+    `a_row` and `a_step` are A's strides between rows and between steps of k. `a_batch` and
+    `b_batch` are C expressions of i for where the i-th matrices start.
+    """
+
+    m: int
+    n: int
+    k: int
+    a_row: int
+    a_step: int
+    b_pitch: int
+    b_transposed: bool = False
+    batch: int = 1
+    a_batch: str = "0"
+    b_batch: str = "0"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed."""
+
+    tile: Tile
+    split: Split
+    depth: int
+    threads: int
+
+
+def matmul_kernel(node: Node, device: Device) -> Kernel:
+    """Emit a matmul, or a fusion around one."""
+    opened = open_fusion(node)
+    product = product_of(opened.anchor)
+    return product_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+
+
+def product_of(node: Node) -> Product:
+    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
+    a, b = (operand.shape for operand in node.operands)
+    transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
+    batches = node.result.shape[:-2]
+    m, n = node.result.shape[-2:]
+    k = a[-2] if transpose_a else a[-1]
+    a_row, a_step = (1, m) if transpose_a else (k, 1)
+    if math.prod(b[:-2]) == 1 and not transpose_a and math.prod(a[:-2]) == math.prod(batches):
+        m, batches = m * math.prod(batches), ()
+    return Product(
+        m=m,
+        n=n,
+        k=k,
+        a_row=a_row,
+        a_step=a_step,
+        b_pitch=k if transpose_b else n,
+        b_transposed=transpose_b,
+        batch=math.prod(batches),
+        a_batch=_batch_offset(a, batches),
+        b_batch=_batch_offset(b, batches),
+    )
+
+
+def _batch_offset(operand: Sequence[int], batches: Sequence[int]) -> str:
+    """The C expression, of i, for the element where an operand's i-th matrix starts."""
+    size = operand[-2] * operand[-1]
+    own = [1] * (len(batches) - len(operand[:-2])) + list(operand[:-2])
+    if math.prod(own) == 1:
+        return "0"
+    if tuple(own) == tuple(batches):
+        return f"(i) * (ptrdiff_t){size}"
+    terms = []
+    for index, extent in enumerate(own):
+        if extent > 1:
+            inner, step = math.prod(batches[index + 1 :]), size * math.prod(own[index + 1 :])
+            terms.append(f"(i) / {inner} % {extent} * {step}")
+    return f"({' + '.join(terms)})"
+
+
+def plan_product(product: Product, device: Device) -> Plan:
+    """Pick the cheapest tile and split by the estimate of tile.py."""
+    machine, threads = machine_of(device), device.cpu.cores
+    splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
+    if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
+        splits = ("INNER",)
+    depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
+    plans = (
+        (_cycles(machine, product, tile, split, threads), index, Plan(tile, split, depth, threads))
+        for index, (tile, split) in enumerate(
+            (tile, split) for tile in tiles(machine, product.m, product.n) for split in splits
+        )
+    )
+    return min(plans, key=lambda item: item[:2])[2]
+
+
+def _cycles(machine: Machine, p: Product, tile: Tile, split: Split, threads: int) -> float:
+    """Cycles of the busiest thread."""
+    packed = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
+    if split == "INNER":
+        whole = multiply_cycles(machine, tile, p.m, p.n, -(-p.k // threads))
+        return whole + packed / threads
+    size, step = (p.m, tile.rows) if split == "ROWS" else (p.n, tile.columns)
+    units = -(-size // step)
+    share = min(p.batch * size, -(-p.batch * units // threads) * step) / size
+    rows, columns = (p.m, p.n)
+    whole = multiply_cycles(machine, tile, rows, columns, p.k)
+    again = 1.0 if split == "ROWS" and p.batch < threads else share
+    return whole * share + packed * max(again, share)
+
+
+def product_kernel(opened: Anchored, product: Product, plan: Plan, isa: str) -> Kernel:
+    """Emit a product by its plan; the anchor's operands are A and B in this order."""
+    name = f"pe_f32_{opened.title}_{product.m}x{product.n}x{product.k}_{plan.tile}"
+    panel = plan.depth * plan.tile.columns if product.b_transposed else 0
+    partial = _partial_floats(opened, product, plan)
+    shared = partial * (plan.threads if plan.split == "INNER" else 1)
+    scratch = f"float *sums = {'y0' if not partial and opened.plain else 'scratch'};"
+    if not partial and not opened.plain:
+        scratch = "float *sums = NULL;"
+    a, b = opened.names
+    return define_kernel(
+        name=name,
+        isa=isa,
+        parameters=opened.parameters,
+        body=[
+            opened.io,
+            scratch,
+            f"float *panels = {f'(float *)scratch + {shared}' if panel else 'NULL'};",
+            f"{SYMBOL}_run(w, &io, {a}, {b}, sums, panels);",
+        ],
+        prelude=_prelude(opened, product, plan, partial, panel),
+        scratch_bytes=4 * (shared + align(panel, 16) * plan.threads if panel else shared),
+    )
+
+
+def _partial_floats(opened: Anchored, product: Product, plan: Plan) -> int:
+    """Scratch for unfinished sums; plain results wait in the result itself."""
+    if plan.split == "INNER":
+        return align(product.m * product.n, 16)
+    unfinished = product.k > plan.depth and opened.plain is None
+    return align(product.batch * product.m * product.n, 16) if unfinished else 0
+
+
+def _prelude(opened: Anchored, p: Product, plan: Plan, partial: int, panel: int) -> str:
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    transposed = (" transposed" if p.a_row == 1 else "", " transposed" if p.b_transposed else "")
+    shapes = f"{batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{transposed[0]} B[{p.k},{p.n}]{transposed[1]}"
+    macros: dict[str, object] = {
+        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
+        "PE_VL": plan.tile.lanes,
+        "PE_MR": plan.tile.rows,
+        "PE_NV": plan.tile.vectors,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_KB": plan.depth,
+        "PE_A_ROW": p.a_row,
+        "PE_A_STEP": p.a_step,
+        "PE_B_PITCH": p.b_pitch,
+        "PE_B_TRANSPOSED": int(p.b_transposed),
+        "PE_BATCH": p.batch,
+        "PE_A_BATCH(i)": p.a_batch,
+        "PE_B_BATCH(i)": p.b_batch,
+        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
+        "PE_THREADS": plan.threads,
+        "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
+        "PE_PART_FLOATS": partial,
+        "PE_PANEL_FLOATS": align(panel, 16),
+    }
+    return f"/* {shapes} */\n{template(macros, opened.store, 'gemm')}"
+
+
+def template(macros: dict[str, object], store: str, name: str) -> str:
+    """A template's parameters, the epilogue, and the template itself."""
+    lines = [f"#define {key} {value}" for key, value in macros.items()]
+    return "\n".join([*lines, store, f'#include "kernels/{name}.inc.h"'])

@@ -1,0 +1,115 @@
+/* Matrix multiply: y = epilogue(A B) for PE_BATCH pairs of matrices of constant shape.
+ *
+ * Threads share the rows (in tiles), the columns (in panels), or the inner dimension; the last sums
+ * small results with a long inner dimension, as weight gradients are: each thread sums its own
+ * steps into scratch, then all of them add up the parts. Steps are taken in blocks of PE_KB, so
+ * that a panel of B and the rows of A that meet it stay in the cache.
+ *
+ * Parameters, besides those of gemm_tile.inc.h:
+ *   PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i)  pairs, and where the matrices of the i-th start
+ *   PE_K, PE_KB      inner dimension and steps in a block
+ *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
+ *   PE_THREADS       most threads that take part
+ *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
+ *   PE_PANEL_FLOATS  PE_B_TRANSPOSED: scratch of each thread for a panel
+ */
+
+#define PE_OUTPUT_ROW(i) (t->row + (i))
+#define PE_PARTIAL_PITCH PE_N
+#define PE_PADDED_ROWS 0
+#include "gemm_tile.inc.h"
+#include "team.inc.h"
+
+#define PE_ROW_TILES ((PE_M + PE_MR - 1) / PE_MR)
+
+/* Steps k_begin to k_end of a block whose rows and panels are set; the last step is PE_K's. */
+PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *b,
+                            const ptrdiff_t k_begin, const ptrdiff_t k_end, const int unfinished) {
+    for (ptrdiff_t k = k_begin; k < k_end; k += PE_KB) {
+        t->a = a + k * PE_A_STEP;
+        t->b = b + k * (PE_B_TRANSPOSED ? 1 : PE_B_PITCH);
+        t->depth = (int)(k_end - k < PE_KB ? k_end - k : PE_KB);
+        t->first = k == k_begin;
+        t->last = !unfinished && k + PE_KB >= k_end;
+        PE_FN(block)(t);
+    }
+}
+
+#if PE_SPLIT == PE_SPLIT_INNER
+
+/* The threads' parts added up row by row, then the epilogue. */
+PE_INLINE void PE_FN(add_parts)(pe_worker *w, const PE_FN(io) * io, const float *parts) {
+    const int count = w->count < PE_THREADS ? w->count : PE_THREADS;
+    const pe_range share = pe_split(w, PE_M, 1);
+    for (ptrdiff_t row = share.begin; row < share.end; row++) {
+        for (int column = 0; column < PE_N; column += PE_VL) {
+            const int lanes = PE_N - column < PE_VL ? PE_N - column : PE_VL;
+            const float *part = parts + row * PE_N + column;
+            pe_vf sum = pe_load_part(part, lanes);
+            for (int i = 1; i < count; i++) {
+                sum += pe_load_part(part + i * (ptrdiff_t)PE_PART_FLOATS, lanes);
+            }
+            PE_FN(store)(io, sum, row, column, lanes);
+        }
+    }
+}
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
+                          float *partial, float *panels) {
+    (void)partial, (void)panels;
+    const pe_range share = PE_FN(share)(w, PE_K, 1);
+    if (w->index < PE_THREADS) {
+        float *part = partial + w->index * (ptrdiff_t)PE_PART_FLOATS;
+        PE_FN(block_args) t = {.io = io, .partial = part, .row_end = PE_M, .panel_end = PE_PANELS};
+#if PE_B_TRANSPOSED
+        t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
+#endif
+        PE_FN(steps)(&t, a, b, share.begin, share.end, 1);
+        if (share.begin == share.end) {
+            memset(part, 0, PE_PART_FLOATS * sizeof *part);
+        }
+    }
+    pe_barrier(w);
+    PE_FN(add_parts)(w, io, partial);
+}
+
+#else
+
+#define PE_UNITS (PE_SPLIT == PE_SPLIT_ROWS ? PE_ROW_TILES : PE_PANELS)
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
+                          float *partial, float *panels) {
+    (void)partial, (void)panels;
+    const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_UNITS, 1);
+    PE_FN(block_args) t = {.io = io, .partial = partial, .row_end = PE_M, .panel_end = PE_PANELS};
+#if PE_B_TRANSPOSED
+    if (w->index < PE_THREADS) {
+        t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
+    }
+#endif
+    for (ptrdiff_t unit = share.begin; unit < share.end;) {
+        const ptrdiff_t batch = unit / PE_UNITS;
+        const int begin = (int)(unit - batch * PE_UNITS);
+        const ptrdiff_t rest = share.end - batch * PE_UNITS;
+        const int end = (int)(rest < PE_UNITS ? rest : PE_UNITS);
+#if PE_SPLIT == PE_SPLIT_ROWS
+        t.row_begin = begin * PE_MR;
+        t.row_end = end == PE_UNITS ? PE_M : end * PE_MR;
+#else
+        t.panel_begin = begin;
+        t.panel_end = end;
+#endif
+        t.row = batch * PE_M;
+        PE_FN(steps)(&t, a + PE_A_BATCH(batch), b + PE_B_BATCH(batch), 0, PE_K, 0);
+        unit += end - begin;
+    }
+}
+
+#undef PE_UNITS
+#endif
+
+#undef PE_OUTPUT_ROW
+#undef PE_PARTIAL_PITCH
+#undef PE_PADDED_ROWS
+#undef PE_ROW_TILES
+#include "undef.inc.h"

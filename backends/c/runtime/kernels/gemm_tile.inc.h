@@ -1,0 +1,204 @@
+/* The matrix multiply inside of every matmul and convolution kernel: blocks of y = A B.
+ *
+ * A block is a run of rows times a run of column panels over `depth` steps of the inner dimension.
+ * A tile of PE_MR rows and PE_NV vectors lives in registers over the whole depth; each step loads
+ * one row of B and broadcasts one column of A. A finished tile is handed to the kernel's store
+ * function, its epilogue, which writes the results; an unfinished one waits in `partial` for the
+ * next block.
+ *
+ * Parameters (constants, so that every loop over a tile unrolls):
+ *   PE_FN(name)        name of a function of this kernel
+ *   PE_VL              lanes
+ *   PE_MR, PE_NV       rows and vectors of a tile
+ *   PE_M, PE_N         rows and columns of a whole matrix: they say which tiles are cut off
+ *   PE_A_ROW, PE_A_STEP  strides of A between rows and between steps
+ *   PE_B_PITCH         stride of B between steps
+ *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
+ *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs
+ *   PE_OUTPUT_ROW(row) row of the result for a row of the block
+ *   PE_PARTIAL         1: sums may be unfinished at the end of a block
+ *   PE_PARTIAL_PITCH   row length of `partial`
+ *   PE_PADDED_ROWS     1: A has whole tiles of rows, those past the block's end being padding
+ */
+
+#include "../pe_transpose.h"
+
+#define PE_NR (PE_NV * PE_VL)
+#define PE_PANELS ((PE_N + PE_NR - 1) / PE_NR)
+#define PE_TAIL_COLUMNS (PE_N % PE_NR)
+#define PE_TAIL_ROWS (PE_M % PE_MR)
+#define PE_TAIL_VECTORS ((PE_TAIL_COLUMNS + PE_VL - 1) / PE_VL)
+#define PE_TAIL_LANES (PE_TAIL_COLUMNS % PE_VL ? PE_TAIL_COLUMNS % PE_VL : PE_VL)
+
+/* What one block is about; everything else is constant. Rows count from `a`, columns from `b`. */
+typedef struct PE_FN(block_args) {
+    const PE_FN(io) * io;
+    const float *a, *b;
+    float *partial;      /* unfinished sums, indexed by output row and by column */
+    float *panel;        /* scratch of depth x PE_NR for a transposed panel */
+    ptrdiff_t row;       /* output row of row 0 */
+    const int32_t *rows; /* or the output row of each row, where they are scattered */
+    int column;          /* output column of column 0 */
+    int row_begin, row_end, panel_begin, panel_end;
+    int depth;
+    int first, last; /* whether the inner dimension starts, and ends, with this block */
+} PE_FN(block_args);
+
+PE_INLINE void PE_FN(load_b)(pe_vf *v, const float *b, const int vectors, const int lanes) {
+    PE_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        v[j] = pe_load_part(b + j * PE_VL, j == vectors - 1 ? lanes : PE_VL);
+    }
+}
+
+#if PE_VL == 4 && PE_A_ROW == 1
+/* Columns of A are contiguous: load four rows at once and multiply by single lanes. */
+PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
+                               const ptrdiff_t pitch, const int depth, const int rows,
+                               const int vectors, const int lanes) {
+    for (int k = 0; k < depth; k++) {
+        pe_vf va[(PE_MR + 3) / 4], vb[PE_NV];
+        PE_FN(load_b)(vb, b, vectors, lanes);
+        PE_UNROLL
+        for (int i = 0; i < rows; i += 4) {
+            va[i / 4] = pe_load_part(a + i, rows - i);
+        }
+        PE_UNROLL
+        for (int i = 0; i < rows; i++) {
+            PE_UNROLL
+            for (int j = 0; j < vectors; j++) {
+                c[i][j] += vb[j] * va[i / 4][i % 4];
+            }
+        }
+        a += PE_A_STEP;
+        b += pitch;
+    }
+}
+#else
+PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b, const int rows,
+                           const int vectors, const int lanes) {
+    pe_vf vb[PE_NV];
+    PE_FN(load_b)(vb, b, vectors, lanes);
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const float x = a[i * (ptrdiff_t)PE_A_ROW];
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            c[i][j] += vb[j] * x;
+        }
+    }
+}
+
+PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
+                               const ptrdiff_t pitch, const int depth, const int rows,
+                               const int vectors, const int lanes) {
+    int k = 0;
+#if PE_VL == 4 && PE_A_STEP == 1
+    /* Rows of A are contiguous: load four steps at once and multiply by single lanes. */
+    for (; k + 4 <= depth; k += 4) {
+        pe_vf va[PE_MR];
+        PE_UNROLL
+        for (int i = 0; i < rows; i++) {
+            va[i] = pe_load(a + i * (ptrdiff_t)PE_A_ROW);
+        }
+        PE_UNROLL
+        for (int q = 0; q < 4; q++) {
+            pe_vf vb[PE_NV];
+            PE_FN(load_b)(vb, b, vectors, lanes);
+            PE_UNROLL
+            for (int i = 0; i < rows; i++) {
+                PE_UNROLL
+                for (int j = 0; j < vectors; j++) {
+                    c[i][j] += vb[j] * va[i][q];
+                }
+            }
+            b += pitch;
+        }
+        a += 4;
+    }
+#endif
+    for (; k < depth; k++) {
+        PE_FN(step)(c, a, b, rows, vectors, lanes);
+        a += PE_A_STEP;
+        b += pitch;
+    }
+}
+#endif
+
+/* One tile from its first step to its epilogue, or from and to its partial sums. */
+PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const int row,
+                           const int column, const int rows, const int vectors, const int lanes,
+                           const int padded) {
+    pe_vf c[PE_MR][PE_NV];
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            c[i][j] = pe_zero();
+        }
+    }
+    PE_FN(multiply)(c, t->a + row * (ptrdiff_t)PE_A_ROW, b, PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH,
+                    t->depth, rows, vectors, PE_B_TRANSPOSED ? PE_VL : lanes);
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        if (padded && row + i >= t->row_end) {
+            return;
+        }
+        const ptrdiff_t out = PE_OUTPUT_ROW(row + i);
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            const int n = j == vectors - 1 ? lanes : PE_VL;
+            const int at = column + j * PE_VL;
+#if PE_PARTIAL
+            float *waiting = t->partial + out * PE_PARTIAL_PITCH + t->column + at;
+            if (!t->first) {
+                c[i][j] += pe_load_part(waiting, n);
+            }
+            if (!t->last) {
+                pe_store_part(waiting, c[i][j], n);
+                continue;
+            }
+#endif
+            PE_FN(store)(t->io, c[i][j], out, t->column + at, n);
+        }
+    }
+}
+
+/* One panel of columns against all rows of the block. */
+PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const int vectors,
+                            const int lanes) {
+    const int column = panel * PE_NR;
+    const float *b = t->b + column;
+#if PE_B_TRANSPOSED
+    const int columns = (vectors - 1) * PE_VL + lanes;
+    pe_transpose(t->panel, PE_NR, t->b + column * (ptrdiff_t)PE_B_PITCH, PE_B_PITCH, columns,
+                 t->depth, PE_VL >= 8 ? 8 : 4);
+    b = t->panel;
+#endif
+    int row = t->row_begin;
+    for (; row + PE_MR <= t->row_end; row += PE_MR) {
+        PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, 0);
+    }
+#if PE_PADDED_ROWS
+    if (row < t->row_end) {
+        PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, 1);
+    }
+#elif PE_TAIL_ROWS
+    if (row < t->row_end) {
+        PE_FN(tile)(t, b, row, column, PE_TAIL_ROWS, vectors, lanes, 0);
+    }
+#endif
+}
+
+/* All panels of the block. Only the last rows and the last panel of a matrix may be cut off. */
+PE_INLINE void PE_FN(block)(const PE_FN(block_args) * t) {
+    for (int p = t->panel_begin; p < t->panel_end; p++) {
+#if PE_TAIL_COLUMNS
+        if (p == PE_PANELS - 1) {
+            PE_FN(panel)(t, p, PE_TAIL_VECTORS, PE_TAIL_LANES);
+            continue;
+        }
+#endif
+        PE_FN(panel)(t, p, PE_NV, PE_VL);
+    }
+}

@@ -1,0 +1,99 @@
+"""The choice of a tile: the lanes, rows and vectors of sums that live in registers.
+
+The estimate is in cycles of one core: each step of a tile costs the larger of its multiply-adds and
+its loads, and never less than the latency that too few independent sums leave open. It was set by
+measurements on Zen 4; other cores differ in the constants, not in the ranking.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pockengine.devices.schema import Device
+
+REGISTERS = {"avx512": 32, "avx2": 16, "sse2": 16, "neon": 32, "scalar": 16}
+LATENCY = 4.0
+"""Cycles until a multiply-add can be added to again."""
+
+MAX_ROWS, MAX_VECTORS = 14, 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and vectors of `lanes` floats: `rows` x (`vectors` * `lanes`) sums."""
+
+    lanes: int
+    rows: int
+    vectors: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a whole tile."""
+        return self.lanes * self.vectors
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The numbers of a core that the estimate reads."""
+
+    lanes: int
+    registers: int
+    by_lane: bool
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Lane counts worth trying: half the width too where a vector is wide."""
+        return (16, 8) if self.lanes == 16 else (self.lanes,)
+
+
+def machine_of(device: Device) -> Machine:
+    """Describe a device's core."""
+    isa = device.cpu.isa
+    return Machine(
+        lanes=max(4, device.cpu.vector_bytes // 4),
+        registers=REGISTERS[isa],
+        by_lane=isa == "neon",
+    )
+
+
+def tiles(machine: Machine, rows: int, columns: int) -> Iterator[Tile]:
+    """Every tile that fits into the registers and is not larger than the matrix."""
+    for lanes in machine.widths:
+        most = min(MAX_VECTORS, -(-columns // lanes))
+        for vectors in range(1, most + 1):
+            for count in range(1, min(MAX_ROWS, rows) + 1):
+                broadcast = -(-count // 4) if machine.by_lane else 1
+                if count * vectors + vectors + broadcast <= machine.registers - 1:
+                    yield Tile(lanes, count, vectors)
+
+
+def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
+    """Cycles of one step of a tile."""
+    width = lanes / machine.lanes
+    sums = rows * vectors
+    if machine.by_lane:  # two vector instructions a cycle, one load
+        loads = vectors + -(-rows // 4)
+        return max((sums + loads) / 2, loads, LATENCY)
+    multiply = sums * width
+    loads_ = vectors * width + rows * 0.5
+    return max(multiply, loads_, LATENCY) + 0.1
+
+
+def multiply_cycles(machine: Machine, tile: Tile, rows: int, columns: int, depth: int) -> float:
+    """Cycles of a whole product, cut-off tiles and the writing of the results included."""
+    total = 0.0
+    full_rows, tail_rows = divmod(rows, tile.rows)
+    full_columns, tail_columns = divmod(columns, tile.columns)
+    for row_count, row_tiles in ((tile.rows, full_rows), (tail_rows, int(tail_rows > 0))):
+        for column_count, column_tiles in (
+            (tile.columns, full_columns),
+            (tail_columns, int(tail_columns > 0)),
+        ):
+            count = row_tiles * column_tiles
+            if count:
+                vectors = -(-column_count // tile.lanes)
+                step = step_cycles(machine, tile.lanes, row_count, vectors)
+                total += count * (step * depth + 10 + 1.5 * row_count * vectors)
+    return total
