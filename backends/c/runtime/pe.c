@@ -34,7 +34,8 @@ size_t pe_tensor_bytes(const pe_tensor *tensor) {
 
 static bool misaligned(const void *memory) { return (uintptr_t)memory % PE_ALIGN != 0; }
 
-pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena, int threads) {
+pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
+                  int threads) {
     session->message[0] = '\0';
     if (misaligned(params) || misaligned(arena) || misaligned(session)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
@@ -86,7 +87,8 @@ static void run_entry(pe_worker *w, void *argument) {
     run->entry->run(w, run->session->params, run->session->arena);
 }
 
-pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs, void *const *outputs) {
+pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
+                 void *const *outputs) {
     if (!entry) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "pe_run was given no entry");
     }
@@ -112,7 +114,8 @@ static pe_status no_entry(pe_session *session, const char *name) {
                    session->program->name, name);
 }
 
-pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate, void *const *outputs) {
+pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate,
+                        void *const *outputs) {
     const pe_entry *entry = pe_find_entry(session->program, "train");
     if (!entry) {
         return no_entry(session, "train");
@@ -131,7 +134,8 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
 }
 
 /* Finds a param and checks the size that the caller has for it; *place is its memory. */
-static pe_status find_param(pe_session *session, const char *name, size_t bytes, unsigned char **place) {
+static pe_status find_param(pe_session *session, const char *name, size_t bytes,
+                            unsigned char **place) {
     const pe_program *program = session->program;
     for (int i = 0; i < program->param_count; i++) {
         const pe_tensor *param = &program->params[i];

@@ -1,9 +1,9 @@
 /* PockEngine's runtime: runs a program that the compiler planned.
  *
  * A program is constant data and functions, generated with its kernels (program.c). A session is a
- * program with its memory: the params (weights and states, which live on between runs) and the arena
- * (everything else, at offsets fixed at compile time). pe_init takes both from the caller; nothing
- * allocates afterwards.
+ * program with its memory: the params (weights and states, which live on between runs) and the
+ * arena (everything else, at offsets fixed at compile time). pe_init takes both from the caller;
+ * nothing allocates afterwards.
  *
  *     static pe_session session;
  *     pe_init(&session, &pe_model, params, arena, threads);
@@ -80,9 +80,10 @@ typedef struct pe_session {
 /* The program that is linked into this binary or library. */
 extern const pe_program pe_model;
 
-/* Prepares a session. `params` and `arena` have the program's sizes and are aligned to PE_ALIGN; the
- * params are zeroed. `threads` is limited to the program's maximum. */
-pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena, int threads);
+/* Prepares a session. `params` and `arena` have the program's sizes and are aligned to PE_ALIGN;
+ * the params are zeroed. `threads` is limited to the program's maximum. */
+pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
+                  int threads);
 
 /* Ends the threads; the memory is the caller's again. */
 void pe_close(pe_session *session);
@@ -94,12 +95,14 @@ const pe_entry *pe_find_entry(const pe_program *program, const char *name);
  * every run (the program reuses their memory); outputs stay until the next run. */
 void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
-/* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is the
- * entry's. Either array may be NULL as a whole. */
-pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs, void *const *outputs);
+/* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
+ * the entry's. Either array may be NULL as a whole. */
+pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
+                 void *const *outputs);
 
 /* Runs entry "train"; its input "lr", if it has one, is given by `rate`. */
-pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate, void *const *outputs);
+pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate,
+                        void *const *outputs);
 
 /* Runs entry "predict". */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
@@ -108,8 +111,8 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
-/* Replaces all params by a safetensors file's, which must hold exactly them. Nothing is changed unless
- * the whole file has the right form. */
+/* Replaces all params by a safetensors file's, which must hold exactly them. Nothing is changed
+ * unless the whole file has the right form. */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
 /* Writes all params to a file that pe_load_weights reads: first to path.partial, then synced and
@@ -124,6 +127,7 @@ size_t pe_dtype_bytes(pe_dtype dtype);
 const char *pe_dtype_name(pe_dtype dtype);
 
 /* Formats a message and returns the status, so that `return pe_fail(...)` reads well. */
-__attribute__((format(printf, 3, 4))) pe_status pe_fail(char *message, pe_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) pe_status pe_fail(char *message, pe_status status,
+                                                        const char *format, ...);
 
 #endif

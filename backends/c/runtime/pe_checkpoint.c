@@ -31,20 +31,22 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
     const pe_program *program = load->session->program;
     const int index = find_param(program, tensor->name);
     if (index < 0) {
-        return pe_fail(message, PE_ERROR_MISMATCH, "%s holds \"%s\", which program %s does not have",
-                       load->path, tensor->name, program->name);
+        return pe_fail(message, PE_ERROR_MISMATCH,
+                       "%s holds \"%s\", which program %s does not have", load->path, tensor->name,
+                       program->name);
     }
     const pe_tensor *param = &program->params[index];
     if (!same_type(param, tensor)) {
-        return pe_fail(message, PE_ERROR_MISMATCH,
-                       "%s: %s has another dtype or shape than in program %s (%s, %llu bytes; wanted %s, %zu)",
-                       load->path, param->name, program->name, tensor->dtype,
-                       (unsigned long long)tensor->bytes, pe_dtype_name(param->dtype),
-                       pe_tensor_bytes(param));
+        return pe_fail(
+            message, PE_ERROR_MISMATCH,
+            "%s: %s has another dtype or shape than in program %s (%s, %llu bytes; wanted %s, %zu)",
+            load->path, param->name, program->name, tensor->dtype,
+            (unsigned long long)tensor->bytes, pe_dtype_name(param->dtype), pe_tensor_bytes(param));
     }
     if (load->read) {
         return pe_st_read_at(load->file, load->path, tensor->offset,
-                             load->session->params + param->offset, pe_tensor_bytes(param), message);
+                             load->session->params + param->offset, pe_tensor_bytes(param),
+                             message);
     }
     if (program->found[index]) {
         return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", load->path, param->name);
@@ -57,8 +59,9 @@ static pe_status check_complete(const loading *load, char *message) {
     const pe_program *program = load->session->program;
     for (int i = 0; i < program->param_count; i++) {
         if (!program->found[i]) {
-            return pe_fail(message, PE_ERROR_MISMATCH, "%s does not hold %s, which program %s needs",
-                           load->path, program->params[i].name, program->name);
+            return pe_fail(message, PE_ERROR_MISMATCH,
+                           "%s does not hold %s, which program %s needs", load->path,
+                           program->params[i].name, program->name);
         }
     }
     return PE_OK;

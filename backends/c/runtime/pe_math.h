@@ -1,5 +1,5 @@
-/* Elementwise functions on the vectors of pe_vec.h, in the same way: every width once, names without
- * a lane count follow PE_VL.
+/* Elementwise functions on the vectors of pe_vec.h, in the same way: every width once, names
+ * without a lane count follow PE_VL.
  *
  * Largest errors over all finite inputs, in units of the last place: exp 1, log 1, tanh 2, erf 1,
  * sigmoid 3 (which is 0 below -88.7); tests/backends/c/test_math.py checks them. NaN in gives NaN

@@ -1,15 +1,10 @@
 /* Functions on vectors of PE_VL lanes; pe_math.h includes this file once for each width. */
 
-
 /* The larger; NaN if either is. */
-PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
-    return pe_select((a > b) | (a != a), a, b);
-}
+PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) { return pe_select((a > b) | (a != a), a, b); }
 
 /* The smaller; NaN if either is. */
-PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) {
-    return pe_select((a < b) | (a != a), a, b);
-}
+PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) { return pe_select((a < b) | (a != a), a, b); }
 
 /* The order of the operands of pe_max and pe_min lets NaN through. */
 PE_INLINE pe_vf pe_relu(pe_vf x) { return pe_max((pe_vf){0}, x); }
@@ -43,12 +38,11 @@ PE_INLINE pe_vf pe_sqrt(pe_vf x) {
 #endif
 }
 
-PE_INLINE pe_vf pe_hard_sigmoid(pe_vf x) {
-    return pe_clamp(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f);
-}
+PE_INLINE pe_vf pe_hard_sigmoid(pe_vf x) { return pe_clamp(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); }
 
-/* x = n ln 2 + r, |r| <= ln 2 / 2; exp x = 2^n exp r, with a polynomial of degree 6 for exp r. 2^n is
- * multiplied in two halves, so that results next to the overflow and subnormal ones are right too. */
+/* x = n ln 2 + r, |r| <= ln 2 / 2; exp x = 2^n exp r, with a polynomial of degree 6 for exp r. 2^n
+ * is multiplied in two halves, so that results next to the overflow and subnormal ones are right
+ * too. */
 PE_INLINE pe_vf pe_exp(pe_vf x) {
     const float to_integer = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     x = pe_clamp(x, -104.0f, 89.0f);

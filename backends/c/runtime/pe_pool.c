@@ -1,5 +1,5 @@
-/* The thread pool: a barrier with a phase counter, on which threads spin for a bounded time and then
- * sleep (futex on Linux, a condition variable elsewhere).
+/* The thread pool: a barrier with a phase counter, on which threads spin for a bounded time and
+ * then sleep (futex on Linux, a condition variable elsewhere).
  *
  * A step passes hundreds of barriers a few microseconds apart, so spinning is the common case; the
  * bound keeps a preempted thread from burning the cores of the others.
@@ -98,8 +98,8 @@ static void wait_change(const pe_team *team, pe_signal *signal, int old) {
     atomic_fetch_sub(&signal->sleepers, 1);
 }
 
-/* Sequential consistency on both sides: either the sleeper sees the new value, or this thread sees the
- * sleeper. Unsigned arithmetic, since the counter wraps. */
+/* Sequential consistency on both sides: either the sleeper sees the new value, or this thread sees
+ * the sleeper. Unsigned arithmetic, since the counter wraps. */
 static void advance(pe_signal *signal) {
     const unsigned next = (unsigned)atomic_load_explicit(&signal->value, memory_order_relaxed) + 1U;
     atomic_store(&signal->value, (int)next);

@@ -1,5 +1,6 @@
-/* A team of threads that run one job together (SPMD). Thread 0 is the caller; the others sleep between
- * jobs. Nothing here allocates; with PE_NO_THREADS the team is its caller alone and needs no pthread.
+/* A team of threads that run one job together (SPMD). Thread 0 is the caller; the others sleep
+ * between jobs. Nothing here allocates; with PE_NO_THREADS the team is its caller alone and needs
+ * no pthread.
  */
 #ifndef PE_POOL_H
 #define PE_POOL_H

@@ -1,9 +1,9 @@
 /* Strict reader and writer of safetensors files, in constant memory and without allocation.
  *
  * The reader streams the header through a small buffer and visits one tensor after the other. It
- * refuses what the writers of this format never produce: tensors that do not follow each other without
- * gaps in the header's order (so they cannot overlap), sizes that disagree with dtype and shape,
- * a file longer or shorter than its header says, a header above PE_ST_HEADER_LIMIT.
+ * refuses what the writers of this format never produce: tensors that do not follow each other
+ * without gaps in the header's order (so they cannot overlap), sizes that disagree with dtype and
+ * shape, a file longer or shorter than its header says, a header above PE_ST_HEADER_LIMIT.
  */
 #ifndef PE_SAFETENSORS_H
 #define PE_SAFETENSORS_H
@@ -46,8 +46,8 @@ typedef struct pe_st_writer {
     char partial[PE_ST_PATH_BYTES];
 } pe_st_writer;
 
-/* Creates path.partial with a header for these tensors; with `lead` > 0 each has a first dimension of
- * that size more. Their data follow each other without gaps after writer->data_start. */
+/* Creates path.partial with a header for these tensors; with `lead` > 0 each has a first dimension
+ * of that size more. Their data follow each other without gaps after writer->data_start. */
 pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_tensor *tensors, int count,
                        int64_t lead, char *message);
 
@@ -57,5 +57,8 @@ pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data
 
 /* Syncs the partial file and renames it to the path. On an error the partial file is gone. */
 pe_status pe_st_commit(pe_st_writer *writer, char *message);
+
+/* Removes the partial file. */
+void pe_st_abandon(pe_st_writer *writer);
 
 #endif

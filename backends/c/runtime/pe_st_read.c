@@ -1,7 +1,8 @@
 /* The safetensors reader: a parser of exactly the header's grammar, without recursion.
  *
- *     header = { [ entry , ... ] }     entry = "name" : tensor | "__metadata__" : { "key" : "text", ... }
- *     tensor = { "dtype" : "F32", "shape" : [n, ...], "data_offsets" : [begin, end] }, keys in any order
+ *     header = { [ entry , ... ] }     entry = "name" : tensor | "__metadata__" : { "key" : "text",
+ * ... } tensor = { "dtype" : "F32", "shape" : [n, ...], "data_offsets" : [begin, end] }, keys in
+ * any order
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,8 +28,9 @@ typedef struct header {
 static pe_status bad(header *h, const char *fact) {
     if (h->failed == PE_OK) {
         const uint64_t at = h->position - (h->fill - h->next);
-        h->failed = pe_fail(h->message, PE_ERROR_FORMAT, "%s is no sound safetensors file: %s at byte %llu",
-                            h->path, fact, (unsigned long long)at);
+        h->failed =
+            pe_fail(h->message, PE_ERROR_FORMAT, "%s is no sound safetensors file: %s at byte %llu",
+                    h->path, fact, (unsigned long long)at);
     }
     return h->failed;
 }
@@ -193,8 +195,9 @@ static uint64_t dtype_bytes(const char *dtype) {
     static const struct {
         const char *name;
         uint64_t bytes;
-    } known[] = {{"F32", 4}, {"I64", 8}, {"I32", 4}, {"BOOL", 1}, {"F64", 8}, {"F16", 2}, {"BF16", 2},
-                 {"U8", 1},  {"I8", 1},  {"I16", 2}, {"U16", 2},  {"U32", 4}, {"U64", 8}};
+    } known[] = {{"F32", 4}, {"I64", 8},  {"I32", 4}, {"BOOL", 1}, {"F64", 8},
+                 {"F16", 2}, {"BF16", 2}, {"U8", 1},  {"I8", 1},   {"I16", 2},
+                 {"U16", 2}, {"U32", 4},  {"U64", 8}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (strcmp(known[i].name, dtype) == 0) {
             return known[i].bytes;
@@ -204,7 +207,8 @@ static uint64_t dtype_bytes(const char *dtype) {
 }
 
 /* Sets the size of the tensor and compares it with its interval of the data. */
-static void check_extent(header *h, pe_st_tensor *tensor, uint64_t begin, uint64_t end, uint64_t expected) {
+static void check_extent(header *h, pe_st_tensor *tensor, uint64_t begin, uint64_t end,
+                         uint64_t expected) {
     uint64_t bytes = dtype_bytes(tensor->dtype);
     if (bytes == 0) {
         bad(h, "unknown dtype");
@@ -309,7 +313,7 @@ static pe_status parse_header(header *h, pe_st_visit *visit, void *context, uint
         }
     }
     skip_space(h);
-    if (peek(h) != 0) {
+    if (peek(h) != 0 || h->next != h->fill || h->position != h->end) {
         bad(h, "text after the header's end");
     }
     return h->failed;
@@ -354,16 +358,18 @@ pe_status pe_st_read(int file, const char *path, pe_st_visit *visit, void *conte
         status = parse_header(&h, visit, context, &data_end);
     }
     if (status == PE_OK && file_bytes - h.end != data_end) {
-        status = pe_fail(message, PE_ERROR_FORMAT, "%s is no sound safetensors file: %llu bytes of data, not %llu",
-                         path, (unsigned long long)(file_bytes - h.end), (unsigned long long)data_end);
+        status = pe_fail(message, PE_ERROR_FORMAT,
+                         "%s is no sound safetensors file: %llu bytes of data, not %llu", path,
+                         (unsigned long long)(file_bytes - h.end), (unsigned long long)data_end);
     }
     return status;
 }
 
 pe_status pe_st_open(const char *path, int *file, char *message) {
     *file = open(path, O_RDONLY | O_CLOEXEC);
-    return *file >= 0 ? PE_OK
-                      : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
+    return *file >= 0
+               ? PE_OK
+               : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
 }
 
 pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,

@@ -1,5 +1,5 @@
-/* The safetensors writer. The header's length comes first in the file, so it is written twice: once to
- * count, once for real. */
+/* The safetensors writer. The header's length comes first in the file, so it is written twice: once
+ * to count, once for real. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -108,13 +108,17 @@ static void put_header(sink *s, const pe_tensor *tensors, int count, int64_t lea
     flush(s);
 }
 
-static pe_status give_up(pe_st_writer *writer, char *message) {
-    const int error = errno;
+void pe_st_abandon(pe_st_writer *writer) {
     if (writer->file >= 0) {
         close(writer->file);
         unlink(writer->partial);
         writer->file = -1;
     }
+}
+
+static pe_status give_up(pe_st_writer *writer, char *message) {
+    const int error = errno;
+    pe_st_abandon(writer);
     return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
 }
 
@@ -165,8 +169,8 @@ pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data
     return PE_OK;
 }
 
-/* The rename itself lasts only when the folder is synced; file systems that cannot do it are none of
- * our business. */
+/* The rename itself lasts only when the folder is synced; file systems that cannot do it are none
+ * of our business. */
 static void sync_folder(const char *path) {
     char folder[PE_ST_PATH_BYTES];
     snprintf(folder, sizeof folder, "%s", path);

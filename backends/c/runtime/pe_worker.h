@@ -1,8 +1,8 @@
 /* The worker: what a kernel knows of the thread that runs it.
  *
- * A step is SPMD: every thread of the team runs the whole step, each kernel takes its own share of the
- * work by `index` and `count`, and the step puts `pe_barrier` after each kernel. A kernel with phases
- * of its own calls `pe_barrier` between them; all threads must pass the same barriers.
+ * A step is SPMD: every thread of the team runs the whole step, each kernel takes its own share of
+ * the work by `index` and `count`, and the step puts `pe_barrier` after each kernel. A kernel with
+ * phases of its own calls `pe_barrier` between them; all threads must pass the same barriers.
  */
 #ifndef PE_WORKER_H
 #define PE_WORKER_H
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 64 bytes: a cache line on every supported CPU; partial sums of different threads are kept apart by
- * it, and vectors of every supported width are aligned to it. */
+/* 64 bytes: a cache line on every supported CPU; partial sums of different threads are kept apart
+ * by it, and vectors of every supported width are aligned to it. */
 #define PE_ALIGN 64
 
 /* Upper limit of `count`; the generator sizes per-thread scratch by it. */
@@ -41,8 +41,9 @@ typedef struct pe_range {
     ptrdiff_t begin, end;
 } pe_range;
 
-/* This thread's contiguous share of `total` items; every border but the last is a multiple of `grain`.
- * The split depends on `count` alone, so that results are the same in every run of as many threads. */
+/* This thread's contiguous share of `total` items; every border but the last is a multiple of
+ * `grain`. The split depends on `count` alone, so that results are the same in every run of as many
+ * threads. */
 static inline pe_range pe_split(const pe_worker *w, ptrdiff_t total, ptrdiff_t grain) {
     const ptrdiff_t blocks = (total + grain - 1) / grain;
     const ptrdiff_t begin = blocks * w->index / w->count * grain;

@@ -1,0 +1,105 @@
+/* Memory and measurements from the operating system. */
+#include "pe_host.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+/* Memory of this size or more starts at a multiple of it and is offered huge pages. */
+#define PE_HUGE_PAGE ((size_t)2 << 20)
+
+static size_t mapped_bytes(size_t bytes) {
+    return bytes < PE_HUGE_PAGE ? bytes + PE_ALIGN : bytes + PE_HUGE_PAGE;
+}
+
+/* The aligned place inside of a mapping; the mapping's address is kept by the caller. */
+static unsigned char *aligned_in(unsigned char *mapping, size_t bytes) {
+    const uintptr_t alignment = bytes < PE_HUGE_PAGE ? PE_ALIGN : PE_HUGE_PAGE;
+    const uintptr_t address = (uintptr_t)mapping;
+    return mapping + ((address + alignment - 1) / alignment * alignment - address);
+}
+
+static unsigned char *map(size_t bytes) {
+    void *mapping =
+        mmap(NULL, mapped_bytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) {
+        return NULL;
+    }
+#ifdef MADV_HUGEPAGE
+    if (bytes >= PE_HUGE_PAGE) {
+        (void)madvise(aligned_in(mapping, bytes), bytes, MADV_HUGEPAGE);
+    }
+#endif
+    return mapping;
+}
+
+static void unmap(unsigned char *mapping, size_t bytes) {
+    if (mapping) {
+        munmap(mapping, mapped_bytes(bytes));
+    }
+}
+
+/* A session with the mappings that it lives in. */
+typedef struct host {
+    pe_session session;
+    unsigned char *params;
+    unsigned char *arena;
+} host;
+
+pe_session *pe_open(int threads, char *message) {
+    const pe_program *program = &pe_model;
+    host *h = (host *)map(sizeof *h); /* mappings are aligned to a page */
+    unsigned char *params = map(program->params_bytes);
+    unsigned char *arena = map(program->arena_bytes);
+    pe_status status = PE_ERROR_SYSTEM;
+    if (!h || !params || !arena) {
+        pe_fail(message, status, "cannot map %zu bytes of params and %zu bytes of arena: %s",
+                program->params_bytes, program->arena_bytes, strerror(errno));
+    } else {
+        h->params = params;
+        h->arena = arena;
+        status = pe_init(&h->session, program, aligned_in(params, program->params_bytes),
+                         aligned_in(arena, program->arena_bytes), threads);
+        if (status == PE_OK) {
+            return &h->session;
+        }
+        memcpy(message, h->session.message, PE_MESSAGE_BYTES);
+    }
+    unmap(params, program->params_bytes);
+    unmap(arena, program->arena_bytes);
+    unmap((unsigned char *)h, sizeof *h);
+    return NULL;
+}
+
+void pe_shut(pe_session *session) {
+    host *h = (host *)session;
+    pe_close(session);
+    unmap(h->params, session->program->params_bytes);
+    unmap(h->arena, session->program->arena_bytes);
+    unmap((unsigned char *)h, sizeof *h);
+}
+
+pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
+                  void *const *outputs) {
+    const pe_entry *found = pe_find_entry(session->program, entry);
+    if (!found) {
+        return pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
+                       session->program->name, entry);
+    }
+    return pe_run(session, found, inputs, outputs);
+}
+
+const char *pe_message(const pe_session *session) { return session->message; }
+
+long long pe_peak_rss_bytes(void) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) {
+        return -1;
+    }
+#ifdef __APPLE__
+    return usage.ru_maxrss;
+#else
+    return (long long)usage.ru_maxrss * 1024;
+#endif
+}
