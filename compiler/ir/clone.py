@@ -1,0 +1,28 @@
+"""Copies of a graph, so that each entry of a program can be rewritten on its own."""
+
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+
+
+def clone(graph: Graph) -> Graph:
+    """Copy values and nodes; the arrays of params and constants stay shared."""
+    copies: dict[Value, Value] = {}
+
+    def copy(value: Value) -> Value:
+        return copies.setdefault(value, Value(value.name, value.type))
+
+    result = Graph(graph.name)
+    result.inputs = [copy(value) for value in graph.inputs]
+    result.params = {
+        name: Param(copy(param.value), param.data, param.permutation, param.trainable)
+        for name, param in graph.params.items()
+    }
+    result.constants = {copy(value): data for value, data in graph.constants.items()}
+    for node in graph.nodes:
+        results = tuple(copy(value) for value in node.results)
+        operands = tuple(copy(value) for value in node.operands)
+        made = Node(node.op, operands, results, dict(node.attrs), node.scope)
+        for value in results:
+            value.node = made
+        result.nodes.append(made)
+    result.outputs = {name: copy(value) for name, value in graph.outputs.items()}
+    return result

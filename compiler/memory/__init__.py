@@ -1,0 +1,1 @@
+"""Memory: when values live, and where in the one arena."""

@@ -1,0 +1,114 @@
+"""When each buffer of an entry is alive, over the order of its nodes.
+
+A buffer is the storage of one value, or of several: a reshape shares its operand's storage, and an
+elementwise kernel writes over an operand that dies there. Params and constants have their own
+storage; scratch lives during its node only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Bytes that must stay together from node `first` to node `last`, both included.
+
+    Inputs are alive from -1, before the first node; outputs until after the last one.
+    """
+
+    size: int
+    first: int
+    last: int
+    values: list[Value] = field(default_factory=list)
+    scratch_of: Node | None = None
+
+    def overlaps(self, other: "Buffer") -> bool:
+        """Whether both are alive at some node."""
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """Buffers of an entry, and each value that is only another name of a param or constant."""
+
+    buffers: tuple[Buffer, ...]
+    aliases: Mapping[Value, Value]
+
+
+def lifetimes(graph: Graph, scratch_bytes: Callable[[Node], int]) -> Lifetimes:
+    """Find every buffer; `scratch_bytes` says what a node's kernel needs for itself."""
+    last = _last_uses(graph)
+    sources = graph.sources() - set(graph.inputs)
+    owner: dict[Value, Buffer] = {}
+    aliases: dict[Value, Value] = {}
+    buffers: list[Buffer] = []
+
+    def own(value: Value, first: int) -> None:
+        buffer = Buffer(value.type.nbytes, first, last.get(value, first), [value])
+        owner[value] = buffer
+        buffers.append(buffer)
+
+    for value in graph.inputs:
+        own(value, -1)
+    for place, node in enumerate(graph.nodes):
+        scratch = scratch_bytes(node)
+        if scratch:
+            buffers.append(Buffer(scratch, place, place, scratch_of=node))
+        for result in node.results:
+            root = _shared(node, result, place, owner, sources, aliases)
+            if root is None:
+                own(result, place)
+            elif isinstance(root, Buffer):
+                root.values.append(result)
+                root.last = max(root.last, last.get(result, place))
+                owner[result] = root
+            else:
+                aliases[result] = root
+    return Lifetimes(tuple(buffers), aliases)
+
+
+def _shared(
+    node: Node,
+    result: Value,
+    place: int,
+    owner: Mapping[Value, Buffer],
+    sources: set[Value],
+    aliases: Mapping[Value, Value],
+) -> Buffer | Value | None:
+    """Return the buffer, param or constant whose storage `result` can take over, if any."""
+    if node.op == "reshape":
+        (operand,) = node.operands
+        root = aliases.get(operand, operand)
+        return root if root in sources else owner[operand]
+    for operand in in_place_operands(node):
+        buffer = owner.get(operand)
+        dies = buffer is not None and buffer.last == place
+        taken = buffer is not None and any(other in buffer.values for other in node.results)
+        if buffer is not None and dies and not taken and buffer.size == result.type.nbytes:
+            return buffer
+    return None
+
+
+def in_place_operands(node: Node) -> list[Value]:
+    """Operands that a purely elementwise node reads only where it writes the result's element."""
+    if lookup(node.op).elementwise:
+        return [v for v in node.operands if v.type == node.result.type]
+    body = node.attrs.get("body")
+    if node.op != "fusion" or not all(lookup(inner.op).elementwise for inner in body.nodes):
+        return []
+    shape, size = node.results[0].shape, node.results[0].dtype.itemsize
+    return [v for v in node.operands if v.shape == shape and v.dtype.itemsize == size]
+
+
+def _last_uses(graph: Graph) -> dict[Value, int]:
+    """Place of the last node that reads each value; outputs are read after the last node."""
+    last: dict[Value, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for operand in node.operands:
+            last[operand] = place
+    for value in graph.outputs.values():
+        last[value] = len(graph.nodes)
+    return last

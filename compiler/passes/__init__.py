@@ -1,0 +1,1 @@
+"""Passes: functions that rewrite a graph in place, one file each; `pipeline` holds their order."""

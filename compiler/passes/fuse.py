@@ -1,0 +1,234 @@
+"""Fusion: elementwise nodes join the kernel that produces or consumes their operand.
+
+Three kinds of group grow, in this order:
+    epilogue   an anchor (convolution, product), then the elementwise chain that alone reads it
+    chain      elementwise nodes of one shape, each reading the one before
+    prologue   an elementwise group that alone feeds a reduction, then that reduction
+Each group becomes one `fusion` node at its last member's place. Which anchors take what is the
+backend's to say, in `FusionRules`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
+
+MOST_OPERANDS = 12
+"""Pointers that one kernel may read: beyond this, registers spill."""
+
+
+@dataclass(frozen=True)
+class FusionRules:
+    """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions."""
+
+    epilogue: frozenset[str] = frozenset()
+    prologue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Nodes that become one kernel, in order; `place` is the position of the last one."""
+
+    nodes: list[Node]
+    place: int
+    anchor: Node | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Iteration space: the shape of what the last node computes."""
+        return self.nodes[-1].results[0].shape
+
+    def operands(self) -> list[Value]:
+        """Values read from outside, each once, in order of first use."""
+        inside = {result for node in self.nodes for result in node.results}
+        read = (operand for node in self.nodes for operand in node.operands)
+        return [value for value in dict.fromkeys(read) if value not in inside]
+
+
+def fuse(graph: Graph, rules: FusionRules) -> None:
+    """Merge elementwise nodes into groups as described above, and rebuild the graph from them.
+
+    Requires: norms decomposed. Leaves: single nodes that fuse with nothing as they were.
+    """
+    _Fuser(graph, rules).run()
+
+
+class _Fuser:
+    """The state of one run: which group each node belongs to, and who reads each value."""
+
+    def __init__(self, graph: Graph, rules: FusionRules) -> None:
+        self.graph = graph
+        self.rules = rules
+        self.users = graph.users()
+        self.outputs = set(graph.outputs.values())
+        self.position = {node: place for place, node in enumerate(graph.nodes)}
+        self.group_of = {
+            node: _Group([node], place, None if _is_elementwise(node) else node)
+            for place, node in enumerate(graph.nodes)
+        }
+
+    def run(self) -> None:
+        for node in self.graph.nodes:
+            if node.op in self.rules.epilogue:
+                self._grow_epilogue(self.group_of[node])
+        for node in self.graph.nodes:
+            if _is_elementwise(node) and self.group_of[node].anchor is None:
+                self._join_producers(node)
+        for node in self.graph.nodes:
+            if node.op in self.rules.prologue:
+                self._take_prologue(node)
+        self._rebuild()
+
+    def _grow_epilogue(self, group: _Group) -> None:
+        """Add the only reader of the group's result for as long as it is elementwise."""
+        while True:
+            result = group.nodes[-1].results[0]
+            readers = self.users.get(result, [])
+            if len(readers) != 1 or result in self.outputs:
+                return
+            reader = readers[0]
+            fits = _is_elementwise(reader) and reader.result.shape == result.shape
+            if not fits or not reader.result.dtype.is_float:
+                return
+            chain = [*self._private_producers(reader, group), reader]
+            if not all(_row_like(v, result.shape) for n in chain for v in n.operands):
+                return
+            if len(_Group([*group.nodes, *chain], 0).operands()) > MOST_OPERANDS:
+                return
+            for node in chain:
+                self._move(node, group)
+
+    def _private_producers(self, reader: Node, group: _Group) -> list[Node]:
+        """Elementwise nodes of the same shape that only `reader`, or one of them, reads; in order."""
+        taken = {reader}
+        for node in _ancestors(reader, self._is_free_elementwise):
+            readers = self.users.get(node.result, [])
+            private = node.result not in self.outputs and all(user in taken for user in readers)
+            if private and node.result.shape == reader.result.shape:
+                taken.add(node)
+        taken -= {reader, *group.nodes}
+        return sorted(taken, key=self.position.__getitem__)
+
+    def _is_free_elementwise(self, node: Node) -> bool:
+        group = self.group_of[node]
+        return _is_elementwise(node) and group.anchor is None and len(group.nodes) == 1
+
+    def _join_producers(self, node: Node) -> None:
+        """Merge the elementwise groups that compute this node's operands with it, where legal."""
+        for operand in node.operands:
+            producer = operand.node
+            if producer is None or not _is_elementwise(producer):
+                continue
+            group = self.group_of[producer]
+            mine = self.group_of[node]
+            if group is not mine and group.anchor is None and self._may_join(group, mine):
+                for member in list(mine.nodes):
+                    self._move(member, group)
+                group.nodes.sort(key=self.position.__getitem__)
+
+    def _may_join(self, group: _Group, later: _Group) -> bool:
+        """Moving `group` down to `later` must not pass one of its readers."""
+        if group.shape != later.shape or group.place > later.place:
+            return False
+        if len(_Group([*group.nodes, *later.nodes], 0).operands()) > MOST_OPERANDS:
+            return False
+        inside = {*group.nodes, *later.nodes}
+        readers = (user for n in group.nodes for user in self.users.get(n.result, []))
+        return all(n in inside or self.group_of[n].place > later.place for n in readers)
+
+    def _take_prologue(self, node: Node) -> None:
+        """Pull in the elementwise group that only this reduction reads."""
+        for index in self.rules.prologue[node.op]:
+            value = node.operands[index]
+            producer = value.node
+            if producer is None or value in self.outputs or not _is_elementwise(producer):
+                continue
+            source, sink = self.group_of[producer], self.group_of[node]
+            outside = {
+                result
+                for member in source.nodes
+                for result in member.results
+                if result in self.outputs
+                or any(user not in source.nodes for user in self.users.get(result, []))
+            }
+            alone = outside == {value} and self.users[value] == [node]
+            if alone and source.anchor is None and source.shape == node.operands[0].shape:
+                sink.nodes[:0] = source.nodes
+                for member in source.nodes:
+                    self.group_of[member] = sink
+
+    def _move(self, node: Node, group: _Group) -> None:
+        group.nodes.append(node)
+        group.place = max(group.place, self.group_of[node].place)
+        self.group_of[node] = group
+
+    def _rebuild(self) -> None:
+        groups = dict.fromkeys(self.group_of[node] for node in self.graph.nodes)
+        ordered = sorted(groups, key=lambda group: group.place)
+        self.graph.nodes[:] = [self._emit(group) for group in ordered]
+
+    def _emit(self, group: _Group) -> Node:
+        if len(group.nodes) == 1:
+            return group.nodes[0]
+        inside = set(group.nodes)
+        results = [
+            result
+            for node in group.nodes
+            for result in node.results
+            if result in self.outputs
+            or any(user not in inside for user in self.users.get(result, []))
+            or (node is group.anchor and len(node.results) > 1)
+        ]
+        return fusion_node(self.graph, group.nodes, group.operands(), results)
+
+
+def fusion_node(
+    graph: Graph, nodes: list[Node], operands: list[Value], results: list[Value]
+) -> Node:
+    """Build a fusion node of `nodes` that reads `operands` and takes over `results`."""
+    anchor = next((node for node in nodes if not _is_elementwise(node)), nodes[-1])
+    body = Graph(anchor.op)
+    g = Builder(body)
+    inner: dict[Value, Value] = {}
+    outer = []
+    for value in operands:
+        data = graph.constants.get(value)
+        if data is not None and data.ndim == 0:
+            inner[value] = g.constant(data, "c")
+        else:
+            inner[value] = g.input(value.name, value.type)
+            outer.append(value)
+    for node in nodes:
+        copy = g.emit(node.op, *(inner[value] for value in node.operands), **node.attrs)
+        for old, new in zip(node.results, copy.results, strict=True):
+            inner[old] = new
+    for result in results:
+        g.output(result.name, inner[result])
+    node = Node("fusion", tuple(outer), tuple(results), {"body": body}, anchor.scope)
+    for result in results:
+        result.node = node
+    return node
+
+
+def _is_elementwise(node: Node) -> bool:
+    return lookup(node.op).elementwise
+
+
+def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
+    """Whether an epilogue can read `value`: of the whole shape, a vector over channels, a scalar."""
+    return value.shape in (shape, shape[-1:], ()) or value.type.size == 1
+
+
+def _ancestors(node: Node, keep: Callable[[Node], bool]) -> Iterator[Node]:
+    """Yield producers of a node's operands, nearest first, through nodes that `keep` accepts."""
+    pending = [value.node for value in node.operands]
+    seen: set[Node] = set()
+    while pending:
+        producer = pending.pop(0)
+        if producer is None or producer in seen or not keep(producer):
+            continue
+        seen.add(producer)
+        yield producer
+        pending.extend(value.node for value in producer.operands)

@@ -1,0 +1,40 @@
+"""From a training-mode forward graph to a prediction: running statistics, no loss, no updates."""
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.differentiate import LOSS
+from pockengine.compiler.passes.lower import lower
+
+
+def predict_only(graph: Graph) -> None:
+    """Make the graph compute its outputs but the loss, as the model does in evaluation mode.
+
+    Leaves: no update, no input that only the loss read, and no batch_norm but those that keep no
+    running statistics.
+    """
+    _use_running_statistics(graph)
+    graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
+    dead_code(graph)
+    read = {operand for node in graph.nodes for operand in node.operands}
+    read.update(graph.outputs.values())
+    graph.inputs = [value for value in graph.inputs if value in read]
+
+
+def _use_running_statistics(graph: Graph) -> None:
+    running = {
+        node.operands[1]: node.operands[0] for node in graph.nodes if node.op == "ema_update"
+    }
+    graph.nodes[:] = [node for node in graph.nodes if node.op != "ema_update"]
+
+    def frozen(g: Builder, node: Node) -> tuple[Value, ...]:
+        x, gamma, beta = node.operands
+        _, mean, var = node.results
+        if mean not in running or var not in running:
+            return g.emit("batch_norm", x, gamma, beta, **node.attrs).results
+        mean, var = running[mean], running[var]
+        scale = g.mul(gamma, g.rsqrt(g.add(var, g.scalar(node.attrs["eps"]))))
+        y = g.add(g.mul(x, scale), g.sub(beta, g.mul(mean, scale)))
+        return (y, mean, var)
+
+    lower(graph, {"batch_norm": frozen})

@@ -1,0 +1,70 @@
+"""The order of execution: what shortens lifetimes moves, the rest stays where it was built.
+
+Updates move up to the first place where their gradient exists and nobody reads the old parameter
+any more, so that a gradient lives for a moment only. A slice that is all the backward pass needs of
+an activation moves up to where the activation is made, so that the rest of it dies early.
+"""
+
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
+
+
+def schedule(graph: Graph) -> None:
+    """Hoist slices and updates. Leaves: a valid order with updates as early as they can be."""
+    order = _hoist_slices(graph)
+    graph.nodes[:] = _hoist_updates(graph, order)
+
+
+def _hoist_slices(graph: Graph) -> list[Node]:
+    slices: dict[Value, list[Node]] = {}
+    rest: list[Node] = []
+    for node in graph.nodes:
+        if node.op == "slice" and _last_reader_is_slice(graph, node.operands[0]):
+            slices.setdefault(node.operands[0], []).append(node)
+        else:
+            rest.append(node)
+    order = [node for source in graph.sources() for node in slices.pop(source, [])]
+    for node in rest:
+        order.append(node)
+        for result in node.results:
+            order.extend(slices.get(result, []))
+    return order
+
+
+def _last_reader_is_slice(graph: Graph, value: Value) -> bool:
+    """Whether slicing early lets the whole value die earlier."""
+    readers = [node for node in graph.nodes if value in node.operands]
+    return bool(readers) and readers[-1].op == "slice" and value not in graph.outputs.values()
+
+
+def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
+    """Put each update right after its operands and the last other reader of what it writes."""
+    pure = [node for node in order if not lookup(node.op).writes]
+    made = {value: place for place, node in enumerate(pure) for value in node.results}
+    last_read = _last_reads(pure)
+    after: dict[int, list[Node]] = {}
+    for update in order:
+        written = lookup(update.op).writes
+        if not written:
+            continue
+        places = [made.get(value, -1) for value in update.operands]
+        places += [last_read.get(value, -1) for value in update.operands if graph.param_of(value)]
+        after.setdefault(max(places), []).append(update)
+    result = list(after.get(-1, []))
+    for place, node in enumerate(pure):
+        result.append(node)
+        result.extend(after.get(place, []))
+    return result
+
+
+def _last_reads(nodes: list[Node]) -> dict[Value, int]:
+    """Place of each value's last reader; reading a reshape of a value reads the value itself."""
+    last: dict[Value, int] = {}
+    for place, node in enumerate(nodes):
+        for operand in node.operands:
+            value: Value | None = operand
+            while value is not None:
+                last[value] = place
+                maker = value.node
+                value = maker.operands[0] if maker is not None and maker.op == "reshape" else None
+    return last

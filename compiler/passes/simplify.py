@@ -1,0 +1,131 @@
+"""Algebra: local rules that replace a node by something cheaper, a row each.
+
+A rule sees one node and returns the value that can stand for its result, or None.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands, resolve
+
+Rule = Callable[[Builder, Node], Value | None]
+
+
+def simplify(graph: Graph) -> None:
+    """Apply `RULES` to every node, once, in order; operands are simplified before their users.
+
+    Leaves: dead nodes for dead code to drop.
+    """
+    g = Builder(graph)
+    nodes: list[Node] = []
+    replacement: dict[Value, Value] = {}
+    with g.into(nodes):
+        for node in list(graph.nodes):
+            node.operands = tuple(resolve(value, replacement) for value in node.operands)
+            with g.scope(node.scope):
+                simpler = next(
+                    (v for v in (rule(g, node) for rule in RULES.get(node.op, ())) if v), None
+                )
+            if simpler is None:
+                nodes.append(node)
+            else:
+                replacement[node.result] = simpler
+    graph.nodes[:] = nodes
+    replace_operands(graph.nodes, replacement)
+    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+
+
+def _number(g: Builder, value: Value) -> float | None:
+    """Return the number that every element of a constant is, if there is one."""
+    data = g.graph.constants.get(value)
+    if data is None or data.size == 0 or not np.all(data == data.flat[0]):
+        return None
+    return float(data.flat[0])
+
+
+def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
+    """Build x op number => x, when the other side has the result's whole shape."""
+
+    def rule(g: Builder, node: Node) -> Value | None:
+        for side in sides:
+            other = node.operands[1 - side]
+            if other.type == node.result.type and _number(g, node.operands[side]) == number:
+                return other
+        return None
+
+    return rule
+
+
+def _same_type(_: Builder, node: Node) -> Value | None:
+    """Reshape, cast or broadcast to the type that x has already => x."""
+    return node.operands[0] if node.operands[0].type == node.result.type else None
+
+
+def _merge_reshapes(g: Builder, node: Node) -> Value | None:
+    """reshape(reshape(x)) => reshape(x)."""
+    inner = node.operands[0].node
+    if inner is None or inner.op != "reshape":
+        return None
+    return g.reshape(inner.operands[0], shape=node.attrs["shape"])
+
+
+def _merge_transposes(g: Builder, node: Node) -> Value | None:
+    """transpose(transpose(x)) => one transpose, or x."""
+    inner, perm = node.operands[0].node, node.attrs["perm"]
+    if perm == tuple(range(len(perm))):
+        return node.operands[0]
+    if inner is None or inner.op != "transpose":
+        return None
+    merged = tuple(inner.attrs["perm"][axis] for axis in perm)
+    x = inner.operands[0]
+    return x if merged == tuple(range(len(merged))) else g.transpose(x, perm=merged)
+
+
+def _trivial_transpose(g: Builder, node: Node) -> Value | None:
+    """Only dimensions of size 1 move => reshape, which copies nothing."""
+    shape, perm = node.operands[0].shape, node.attrs["perm"]
+    moving = [axis for axis in perm if shape[axis] != 1]
+    return g.reshape(node.operands[0], shape=node.result.shape) if moving == sorted(moving) else None
+
+
+def _double_neg(_: Builder, node: Node) -> Value | None:
+    """-(-x) => x."""
+    inner = node.operands[0].node
+    return inner.operands[0] if inner is not None and inner.op == "neg" else None
+
+
+def _empty_pad(_: Builder, node: Node) -> Value | None:
+    """Pad by nothing => x."""
+    return node.operands[0] if not any((*node.attrs["low"], *node.attrs["high"])) else None
+
+
+def _scalar_broadcast(g: Builder, node: Node) -> Value | None:
+    """Elementwise operands broadcast by themselves: read what was broadcast_to instead."""
+    operands = tuple(_unbroadcast(value) for value in node.operands)
+    if operands == node.operands:
+        return None
+    shapes = np.broadcast_shapes(*(value.shape for value in operands))
+    return g.emit(node.op, *operands, **node.attrs).result if shapes == node.result.shape else None
+
+
+def _unbroadcast(value: Value) -> Value:
+    node = value.node
+    return node.operands[0] if node is not None and node.op == "broadcast_to" else value
+
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "add": (_neutral(0.0, (0, 1)), _scalar_broadcast),
+    "sub": (_neutral(0.0, (1,)), _scalar_broadcast),
+    "mul": (_neutral(1.0, (0, 1)), _scalar_broadcast),
+    "div": (_neutral(1.0, (1,)), _scalar_broadcast),
+    "where": (_scalar_broadcast,),
+    "neg": (_double_neg,),
+    "reshape": (_same_type, _merge_reshapes),
+    "broadcast_to": (_same_type,),
+    "cast": (_same_type,),
+    "transpose": (_merge_transposes, _trivial_transpose),
+    "pad": (_empty_pad,),
+    "slice": (_same_type,),
+}
