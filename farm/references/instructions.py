@@ -1,0 +1,166 @@
+"""Guest instructions between two marks: the figure that compares programs on an emulated board.
+
+An aarch64 program runs under QEMU's user mode with the plugin of plugin/count.c, which counts from
+`hint #100` to `hint #101`. For one thread the count is exact and the same on every run; for several
+it is the sum over all threads and varies by what they spin. Instructions are not cycles: every table
+says so beside the figure. Wall time under emulation is never reported.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import cache_folder
+
+EMULATOR = "qemu-aarch64"
+CPU = "cortex-a72"
+PLUGIN_SOURCES = ("count.c", "qemu_plugin.h")
+PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
+
+
+@dataclass(frozen=True)
+class InstructionCount:
+    """What a run executed: guest instructions per marked region, in all, and its output."""
+
+    regions: tuple[int, ...]
+    total: int
+    stdout: str
+
+
+def count(
+    command: Sequence[str],
+    marks: int | None = None,
+    *,
+    root: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 600.0,
+) -> InstructionCount:
+    """Run an aarch64 program under emulation and count the instructions of its marked regions.
+
+    `command` is the program with its arguments, `marks` how many regions it is to mark (None: any
+    number), `root` the folder with its shared libraries (None: it is static). Raises FarmError if
+    the emulator is missing or has no plugins, the program fails, or the marks do not match.
+    """
+    with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
+        report = Path(folder) / "report"
+        full = [*emulator_command(report, root), *command]
+        try:
+            done = subprocess.run(
+                full, env=environment, capture_output=True, text=True, errors="replace",
+                timeout=timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as expired:
+            raise FarmError(f"{command[0]} ran over {timeout:g} s under {EMULATOR}") from expired
+        if done.returncode != 0:
+            raise FarmError(
+                f"{command[0]} ended with status {done.returncode} under {EMULATOR}: "
+                f"{done.stderr.strip()[-800:] or 'it printed no error'}"
+            )
+        regions, total = read_report(report)
+    if marks is not None and len(regions) != marks:
+        raise FarmError(f"{command[0]} marked {len(regions)} regions, {marks} were expected")
+    return InstructionCount(regions, total, done.stdout)
+
+
+def count_twice(
+    command: Sequence[str], marks: int | None = None, timeout: float = 600.0
+) -> InstructionCount:
+    """Count a single-threaded static program two times; FarmError if the counts differ."""
+    first = count(command, marks, timeout=timeout)
+    second = count(command, marks, timeout=timeout)
+    if first.regions != second.regions:
+        raise FarmError(
+            f"{command[0]}: two runs executed {list(first.regions)} and {list(second.regions)} "
+            "instructions; a single-threaded program must repeat itself: run it with one thread"
+        )
+    return first
+
+
+def emulator_command(report: Path, root: Path | None = None) -> list[str]:
+    """Return the emulator with the plugin, to be put in front of an aarch64 command.
+
+    The plugin writes `report` when the program has ended; `read_report` reads it.
+    """
+    emulator = shutil.which(EMULATOR)
+    if emulator is None:
+        raise FarmError(f"{EMULATOR} is not installed; run: apt-get install qemu-user")
+    # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
+    plugin = ",".join(
+        f"{key}={str(path).replace(',', ',,')}"
+        for key, path in (("file", plugin_library()), ("out", report))
+    )
+    libraries = [] if root is None else ["-L", str(root)]
+    return [emulator, "-cpu", CPU, "-plugin", plugin, *libraries]
+
+
+def emulator_version() -> str:
+    """Return the emulator's version line, which belongs to a count."""
+    emulator = shutil.which(EMULATOR)
+    if emulator is None:
+        raise FarmError(f"{EMULATOR} is not installed; run: apt-get install qemu-user")
+    done = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].strip()
+
+
+def read_report(report: Path) -> tuple[tuple[int, ...], int]:
+    """Read the plugin's report: instructions per region, and in all; FarmError if it is no report."""
+    try:
+        lines = report.read_text().splitlines()
+    except FileNotFoundError:
+        raise FarmError(
+            f"{EMULATOR} wrote no instruction count; it needs plugins, as QEMU 7.2's user mode has "
+            "(the program may also have been killed, or have replaced itself by another)"
+        ) from None
+    if lines and lines[0].startswith("error "):
+        raise FarmError(f"instructions cannot be counted: {lines[0].removeprefix('error ')}")
+    fields = [line.split() for line in lines]
+    if fields[-1:] != [["end"]] or len(fields[-2:-1]) != 1 or fields[-2][0] != "total":
+        raise FarmError(f"the instruction count in {report} is cut off; was the program killed?")
+    try:
+        counts = tuple(int(number) for word, number in fields[:-2] if word == "region")
+        return counts, int(fields[-2][1])
+    except (ValueError, IndexError):
+        raise FarmError(f"the instruction count in {report} is damaged: {lines[:3]}") from None
+
+
+def plugin_library() -> Path:
+    """Return the plugin, built once by this machine's C compiler and kept by the sources' hash."""
+    folder = Path(__file__).parent / "plugin"
+    digest = hashlib.sha256(" ".join(PLUGIN_FLAGS).encode())
+    for name in PLUGIN_SOURCES:
+        digest.update((folder / name).read_bytes())
+    library = cache_folder() / "plugin" / f"count-{digest.hexdigest()[:16]}.so"
+    if not library.exists():
+        _build_plugin(folder / PLUGIN_SOURCES[0], library)
+    return library
+
+
+def _build_plugin(source: Path, library: Path) -> None:
+    """Compile the plugin next to its place and move it there, so that a half one is never loaded."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        command = [*_host_compiler(), *PLUGIN_FLAGS, str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise FarmError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+        os.replace(made, library)
+
+
+def _host_compiler() -> list[str]:
+    """Return a C compiler for this machine: its own, or the one of the ziglang wheel."""
+    for name in ("cc", "gcc", "clang"):
+        found = shutil.which(name)
+        if found is not None:
+            return [found]
+    zig = [sys.executable, "-m", "ziglang", "cc"]
+    if subprocess.run([*zig, "--version"], capture_output=True, check=False).returncode == 0:
+        return zig
+    raise FarmError("no C compiler for QEMU's plugin; run: apt-get install gcc")

@@ -1,0 +1,96 @@
+"""What a reference engine is to train: the settings, the weights and the batches, as a folder.
+
+A folder crosses process and framework borders: job.json holds the settings, weights.safetensors the
+state_dict by PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32 and
+`labels` [steps, N] i64. Only NumPy and safetensors are needed, so that emulated Pythons read it too.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from pockengine.errors import FarmError
+
+Tensors = dict[str, NDArray[np.generic]]
+BATCH_NORMS = ("train", "frozen")
+
+
+@dataclass(frozen=True)
+class Job:
+    """The settings of a training run: cross entropy, SGD as PyTorch defines it.
+
+    `model` is a name of models.registry. `batch_norm` "train" normalises by the batch and updates
+    the running statistics, "frozen" uses them as they are. `trainable` maps the names of what is
+    trained to how many leading input channels of it are (None: all); everything else is frozen.
+    None in its place trains everything.
+    """
+
+    model: str
+    classes: int = 1000
+    batch_norm: str = "train"
+    learning_rate: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    trainable: Mapping[str, int | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no engine has a meaning for."""
+        if self.batch_norm not in BATCH_NORMS:
+            raise FarmError(f"batch norm {self.batch_norm!r} is unknown; use one of {BATCH_NORMS}")
+        if self.trainable is not None and not self.trainable:
+            raise FarmError("a training job must train something; its `trainable` is empty")
+
+
+@dataclass(frozen=True)
+class JobData:
+    """A job with what it works on: weights by name, images [steps, N, C, H, W], labels [steps, N]."""
+
+    job: Job
+    weights: Tensors
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check that images and labels belong together."""
+        if self.images.ndim != 5 or self.images.dtype != np.float32:
+            raise FarmError(
+                f"images must be f32 [steps, N, C, H, W], not {self.images.dtype} "
+                f"{list(self.images.shape)}"
+            )
+        if self.labels.shape != self.images.shape[:2] or self.labels.dtype != np.int64:
+            raise FarmError(
+                f"labels must be i64 {list(self.images.shape[:2])}, not {self.labels.dtype} "
+                f"{list(self.labels.shape)}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """How many batches there are."""
+        return self.images.shape[0]
+
+
+def write_job(folder: Path, data: JobData) -> None:
+    """Write a job into a folder, which is made where it does not exist."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(json.dumps(dataclasses.asdict(data.job), indent=1) + "\n")
+    weights = {name: np.array(tensor, order="C") for name, tensor in data.weights.items()}
+    save_file(weights, folder / "weights.safetensors")
+    batches = {"images": data.images, "labels": data.labels}
+    save_file({k: np.array(v, order="C") for k, v in batches.items()}, folder / "batches.safetensors")
+
+
+def read_job(folder: Path) -> JobData:
+    """Read a job that `write_job` wrote; FarmError if something is missing or of another form."""
+    try:
+        job = Job(**json.loads((folder / "job.json").read_text()))
+        batches = load_file(folder / "batches.safetensors")
+        weights = load_file(folder / "weights.safetensors")
+        return JobData(job, weights, batches["images"], batches["labels"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FarmError(f"the training job in {folder} cannot be read: {error!r}") from error

@@ -1,0 +1,183 @@
+/* A QEMU plugin that counts the AArch64 instructions a program executes between two marks.
+ *
+ * `hint #100` opens a region and `hint #101` closes it; both do nothing on hardware. A region counts
+ * what all threads execute while it is open, without the marks themselves. Blocks of instructions are
+ * split at the marks, so that a single thread's count is exact. Regions do not nest.
+ *
+ * Argument: out=FILE. When the guest exits the file gets one line per region in the order in which
+ * they were closed ("region N"), then "total N" and "end"; or one line "error TEXT".
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "qemu_plugin.h"
+
+__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id,
+                                                               const qemu_info_t *info, int argc,
+                                                               char **argv);
+
+/* QEMU numbers a guest's threads one after another and uses the numbers of ended ones again. */
+enum { MAX_THREADS = 4096, MAX_REGIONS = 65536, MARK_BYTES = 4, CACHE_LINE = 64 };
+
+static const uint32_t OPEN_MARK = 0xd5032c9fU;  /* hint #100 */
+static const uint32_t CLOSE_MARK = 0xd5032cbfU; /* hint #101 */
+
+/* A cache line each: threads that run at the same time must not fight for one. */
+struct counter {
+    _Alignas(CACHE_LINE) atomic_uint_least64_t executed;
+};
+
+static struct counter counters[MAX_THREADS];
+static atomic_uint threads;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t regions[MAX_REGIONS];
+static size_t closed;
+static bool open;
+static uint64_t opened_at;
+static const char *failure;
+static const char *out;
+static pid_t owner;
+
+/* Sum what all threads have executed so far. */
+static uint64_t executed(void) {
+    uint64_t sum = 0;
+    unsigned int count = atomic_load(&threads);
+    for (unsigned int i = 0; i < count; i++) {
+        sum += atomic_load_explicit(&counters[i].executed, memory_order_relaxed);
+    }
+    return sum;
+}
+
+/* Remember the first failure; it is all that is reported then. Call it with the lock held. */
+static void fail(const char *text) {
+    if (failure == NULL) {
+        failure = text;
+    }
+}
+
+/* Add a segment of `user` instructions; only its own thread writes a counter. */
+static void run_segment(unsigned int vcpu, void *user) {
+    if (vcpu >= MAX_THREADS) {
+        pthread_mutex_lock(&lock);
+        fail("the program runs more than 4096 threads at once");
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    unsigned int seen = atomic_load_explicit(&threads, memory_order_relaxed);
+    while (vcpu >= seen && !atomic_compare_exchange_weak(&threads, &seen, vcpu + 1)) {
+    }
+    atomic_uint_least64_t *mine = &counters[vcpu].executed;
+    uint64_t sum = atomic_load_explicit(mine, memory_order_relaxed) + (uintptr_t)user;
+    atomic_store_explicit(mine, sum, memory_order_relaxed);
+}
+
+static void run_open(unsigned int vcpu, void *user) {
+    (void)vcpu;
+    (void)user;
+    pthread_mutex_lock(&lock);
+    if (open) {
+        fail("a region was opened inside a region");
+    }
+    open = true;
+    opened_at = executed();
+    pthread_mutex_unlock(&lock);
+}
+
+static void run_close(unsigned int vcpu, void *user) {
+    (void)vcpu;
+    (void)user;
+    pthread_mutex_lock(&lock);
+    if (!open) {
+        fail("a region was closed that was not open");
+    } else if (closed == MAX_REGIONS) {
+        fail("the program marks more than 65536 regions");
+    } else {
+        regions[closed++] = executed() - opened_at;
+    }
+    open = false;
+    pthread_mutex_unlock(&lock);
+}
+
+static uint32_t word_of(const struct qemu_plugin_insn *instruction) {
+    uint32_t word = 0;
+    if (qemu_plugin_insn_size(instruction) == MARK_BYTES) {
+        memcpy(&word, qemu_plugin_insn_data(instruction), MARK_BYTES);
+    }
+    return word;
+}
+
+/* Count instructions [first, last) of the block when the first of them runs. */
+static void count_segment(const struct qemu_plugin_tb *block, size_t first, size_t last) {
+    if (first < last) {
+        qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(block, first), run_segment,
+                                               QEMU_PLUGIN_CB_NO_REGS, (void *)(last - first));
+    }
+}
+
+static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
+    (void)id;
+    size_t count = qemu_plugin_tb_n_insns(block);
+    size_t first = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
+        uint32_t word = word_of(instruction);
+        if (word == OPEN_MARK || word == CLOSE_MARK) {
+            count_segment(block, first, i);
+            first = i + 1;
+            qemu_plugin_register_vcpu_insn_exec_cb(instruction,
+                                                   word == OPEN_MARK ? run_open : run_close,
+                                                   QEMU_PLUGIN_CB_NO_REGS, NULL);
+        }
+    }
+    count_segment(block, first, count);
+}
+
+static void report(qemu_plugin_id_t id, void *user) {
+    (void)id;
+    (void)user;
+    if (getpid() != owner) { /* a forked child shares nothing of the count but the file's name */
+        return;
+    }
+    FILE *stream = fopen(out, "w");
+    if (stream == NULL) {
+        perror(out);
+        return;
+    }
+    if (open) {
+        fail("the program ended inside a region");
+    }
+    if (failure != NULL) {
+        fprintf(stream, "error %s\n", failure);
+    } else {
+        for (size_t i = 0; i < closed; i++) {
+            fprintf(stream, "region %llu\n", (unsigned long long)regions[i]);
+        }
+        fprintf(stream, "total %llu\nend\n", (unsigned long long)executed());
+    }
+    fclose(stream);
+}
+
+int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
+    if (info->system_emulation || strcmp(info->target_name, "aarch64") != 0) {
+        fprintf(stderr, "count: only for qemu-aarch64 in user mode, not %s\n", info->target_name);
+        return 1;
+    }
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], "out=", 4) == 0) {
+            out = strdup(argv[i] + 4);
+        }
+    }
+    if (out == NULL) {
+        fprintf(stderr, "count: the argument out=FILE is missing\n");
+        return 1;
+    }
+    owner = getpid();
+    qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
+    qemu_plugin_register_atexit_cb(id, report, NULL);
+    return 0;
+}

@@ -1,0 +1,144 @@
+"""The worker's side of the reference protocol: requests on stdin, replies on stdout, a line each.
+
+A worker is one process that holds one framework, so that the bench can run several in turn, each
+with its own environment, and read each one's own peak memory. Requests are JSON objects:
+
+    {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; everything starts anew
+    {"do": "train", "out": FILE}        all batches once -> losses; tensors go to FILE (safetensors)
+    {"do": "step", "count": K, "marked": false}   K steps -> "ms" of each, and the last "loss"
+    {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
+    {"do": "quit"}
+
+A reply has "ok"; where that is false, "error" says why and the worker stays usable. What a framework
+prints goes to stderr. "marked" puts a counted region (marks.py) round each step.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from safetensors.numpy import save_file
+
+from pockengine.errors import PockEngineError
+from pockengine.farm.references.job import JobData, Tensors, read_job
+from pockengine.farm.references.marks import marks
+
+Reply = dict[str, Any]
+
+
+class Trainer(Protocol):
+    """A prepared job: batch `index` (modulo their number) can be trained on, tensors read."""
+
+    def step(self, index: int) -> float:
+        """Train on one batch and return its loss."""
+        ...
+
+    def tensors(self) -> Tensors:
+        """Return all parameters and buffers by PyTorch's names and in its layouts."""
+        ...
+
+
+class Framework(Protocol):
+    """What a worker module provides."""
+
+    version: str
+
+    def prepare(self, data: JobData, engine: str, threads: int) -> Trainer:
+        """Build the job's model with the job's weights for an engine of this framework."""
+        ...
+
+
+class Server:
+    """Answers one request at a time for a framework."""
+
+    def __init__(self, framework: Framework) -> None:
+        """Start with nothing prepared."""
+        self.framework = framework
+        self.trainer: Trainer | None = None
+        self.steps = 0
+        self.done = 0
+
+    def answer(self, request: Reply) -> Reply:
+        """Do what the request says and return what the reply carries."""
+        actions: dict[str, Callable[[Reply], Reply]] = {
+            "prepare": self.prepare,
+            "train": self.train,
+            "step": self.step,
+            "peak_rss": lambda _: {"bytes": peak_rss_bytes()},
+        }
+        if request.get("do") not in actions:
+            raise ValueError(f"unknown request {request.get('do')!r}; use one of {list(actions)}")
+        return actions[request["do"]](request)
+
+    def prepare(self, request: Reply) -> Reply:
+        """Load a job."""
+        data = read_job(Path(request["folder"]))
+        self.trainer = None  # before the next one is built, or two count as peak memory
+        self.trainer = self.framework.prepare(data, request["engine"], request["threads"])
+        self.steps, self.done = data.steps, 0
+        return {"version": self.framework.version}
+
+    def train(self, request: Reply) -> Reply:
+        """Train on every batch once and write the tensors."""
+        trainer = self._prepared()
+        losses = [trainer.step(index) for index in range(self.steps)]
+        self.done += self.steps
+        save_file(trainer.tensors(), request["out"])
+        return {"losses": losses}
+
+    def step(self, request: Reply) -> Reply:
+        """Time steps one by one."""
+        trainer = self._prepared()
+        open_mark, close_mark = marks() if request.get("marked") else (_nothing, _nothing)
+        times, loss = [], float("nan")
+        for _ in range(request["count"]):
+            index = self.done % self.steps
+            start = time.perf_counter_ns()
+            open_mark()
+            loss = trainer.step(index)
+            close_mark()
+            times.append((time.perf_counter_ns() - start) / 1e6)
+            self.done += 1
+        return {"ms": times, "loss": loss}
+
+    def _prepared(self) -> Trainer:
+        if self.trainer is None:
+            raise ValueError("nothing is prepared; send a prepare request first")
+        return self.trainer
+
+
+def serve(framework: Framework) -> None:
+    """Answer requests until one says quit or stdin ends."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    server = Server(framework)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request.get("do") == "quit":
+            break
+        try:
+            reply = {"ok": True, **server.answer(request)}
+        except (PockEngineError, ValueError, KeyError, OSError, RuntimeError) as error:
+            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        _send(replies, reply)
+
+
+def _send(stream: TextIO, reply: Reply) -> None:
+    stream.write(json.dumps(reply) + "\n")
+    stream.flush()
+
+
+def _nothing() -> None:
+    """Stand where no mark is wanted."""
+
+
+def peak_rss_bytes() -> int:
+    """Return this process's highest resident memory so far, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM; the peak memory cannot be read")

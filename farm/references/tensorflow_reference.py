@@ -1,0 +1,119 @@
+"""A plain TensorFlow training step: GradientTape, cross entropy, SGD with PyTorch's meaning.
+
+The update is TensorFlow's own momentum kernel, whose formula is PyTorch's (Keras's optimisers decay
+weights differently, and cost more). Only what is trained is watched, so that frozen parts cost no
+gradient. A share of a weight's channels gets its gradient by a mask: TensorFlow has no less.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.job import Job, JobData, Tensors
+from pockengine.farm.references.keras_models import KerasNet, Parameter, build_keras
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A variable that is trained, its momentum (None: none), and the mask of its channel share."""
+
+    variable: tf.Variable
+    momentum: tf.Variable | None
+    mask: tf.Tensor | None
+
+
+class TensorFlowTrainer:
+    """Trains a job's model step by step, op by op or (`graph`) as one tf.function."""
+
+    def __init__(self, data: JobData, graph: bool) -> None:
+        """Build the model with the job's weights and convert the batches to [N, H, W, C]."""
+        self.job = data.job
+        train_mode = data.job.batch_norm == "train"
+        self.net = build_keras(data.job.model, data.job.classes, train_mode, data.images.shape[1])
+        self.net.load(data.weights)
+        self.trained = _choose(self.net, data.job)
+        self.batches = [
+            (tf.constant(np.moveaxis(images, 1, -1)), tf.constant(labels))
+            for images, labels in zip(data.images, data.labels, strict=True)
+        ]
+        # For each trainer its own: a shared one would trace again for every new model.
+        self._run = tf.function(self._train) if graph else self._train
+
+    def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the logits of images [N, C, H, W]."""
+        logits: NDArray[np.float32] = self._logits(np.moveaxis(images, 1, -1)).numpy()
+        return logits
+
+    def step(self, index: int) -> float:
+        """Train on a batch and return its loss."""
+        return float(self._run(*self.batches[index]))
+
+    def tensors(self) -> Tensors:
+        """Return all parameters and buffers by PyTorch's names, in its layouts."""
+        return self.net.tensors()
+
+    def _logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Run the model; the mode of its batch norms was fixed when it was built."""
+        return self.net.model(images, training=self.job.batch_norm == "train")
+
+    def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        variables = [trained.variable for trained in self.trained]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            for variable in variables:
+                tape.watch(variable)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self._logits(images))
+            loss = tf.reduce_mean(losses)
+        for trained, gradient in zip(self.trained, tape.gradient(loss, variables), strict=True):
+            self._update(trained, gradient)
+        return loss
+
+    def _update(self, trained: Trained, gradient: tf.Tensor) -> None:
+        """Apply v = momentum v + g + decay w, w = w - rate v in place."""
+        job = self.job
+        if job.weight_decay:
+            gradient = gradient + job.weight_decay * trained.variable
+        if trained.mask is not None:
+            gradient = gradient * trained.mask
+        if trained.momentum is None:
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=trained.variable.handle, alpha=job.learning_rate, delta=gradient
+            )
+        else:
+            tf.raw_ops.ResourceApplyMomentum(
+                var=trained.variable.handle,
+                accum=trained.momentum.handle,
+                lr=job.learning_rate,
+                grad=gradient,
+                momentum=job.momentum,
+            )
+
+
+def _choose(net: KerasNet, job: Job) -> list[Trained]:
+    """Return what is trained; FarmError for a name that the model has not."""
+    wanted: Mapping[str, int | None] = job.trainable or {
+        name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
+    }
+    unknown = sorted(name for name in wanted if name not in net.parameters)
+    if unknown:
+        raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
+    return [_trained(net.parameters[name], share, job) for name, share in wanted.items()]
+
+
+def _trained(parameter: Parameter, channels: int | None, job: Job) -> Trained:
+    """Make the momentum and the mask of one parameter."""
+    # Keras 3 wraps the variable that TensorFlow's own kernels work on.
+    variable = getattr(parameter.variable, "value", parameter.variable)
+    variable = variable if isinstance(variable, tf.Variable) else parameter.variable
+    shape = [int(size) for size in variable.shape]
+    momentum = tf.Variable(tf.zeros(shape)) if job.momentum else None
+    mask = None
+    if channels is not None and channels < shape[parameter.channel_axis]:
+        row = [1.0 if index < channels else 0.0 for index in range(shape[parameter.channel_axis])]
+        spread = [1] * len(shape)
+        spread[parameter.channel_axis] = -1
+        mask = tf.reshape(tf.constant(row), spread)
+    return Trained(variable, momentum, mask)

@@ -1,0 +1,39 @@
+"""The worker process that holds TensorFlow; see serve.py for what it answers.
+
+It runs on this machine (Keras 3) and in an emulated board's Python (TensorFlow 2.15, Keras 2).
+"""
+
+import tensorflow as tf
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.job import JobData
+from pockengine.farm.references.serve import serve
+from pockengine.farm.references.tensorflow_reference import TensorFlowTrainer
+
+ENGINES = ("tf-eager", "tf-graph")
+
+
+class TensorFlowFramework:
+    """TensorFlow on the CPU with a fixed number of threads for the work inside an op."""
+
+    version = str(tf.__version__)
+
+    def __init__(self) -> None:
+        """Start before TensorFlow has made its threads."""
+        self.threads: int | None = None
+
+    def prepare(self, data: JobData, engine: str, threads: int) -> TensorFlowTrainer:
+        """Build the job's Keras model."""
+        if engine not in ENGINES:
+            raise FarmError(f"unknown TensorFlow engine {engine!r}; use one of {ENGINES}")
+        if self.threads is None:
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(1)
+            self.threads = threads
+        if threads != self.threads:
+            raise FarmError("TensorFlow's threads cannot change once it has run; start a worker")
+        return TensorFlowTrainer(data, graph=engine == "tf-graph")
+
+
+if __name__ == "__main__":
+    serve(TensorFlowFramework())

@@ -1,0 +1,49 @@
+"""Time several engines in turn, so that what the machine does meanwhile hits all of them alike."""
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Stepper(Protocol):
+    """Anything that trains in steps and says how long each took: a Worker, or ours."""
+
+    def step(self, count: int) -> list[float]:
+        """Do `count` steps; return the milliseconds of each."""
+        ...
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of the measured steps: median, extremes, and how many there were."""
+
+    median: float
+    min: float
+    max: float
+    n: int
+
+    @staticmethod
+    def of(values: list[float]) -> "Timing":
+        """Summarise; ValueError for no values."""
+        if not values:
+            raise ValueError("no step was measured")
+        return Timing(statistics.median(values), min(values), max(values), len(values))
+
+
+def interleave(
+    steppers: Mapping[str, Stepper], rounds: int, steps: int, warm_up: int = 1
+) -> dict[str, Timing]:
+    """Give each stepper `steps` measured steps in turn, `rounds` times over.
+
+    Each turn starts with `warm_up` steps that do not count: the one before left its own data in the
+    caches. The first of all turns has some more, for what an engine only does once.
+    """
+    times: dict[str, list[float]] = {name: [] for name in steppers}
+    for stepper in steppers.values():
+        stepper.step(2 + warm_up)
+    for turn in range(rounds):
+        names = list(steppers) if turn % 2 == 0 else list(reversed(steppers))
+        for name in names:
+            times[name] += steppers[name].step(warm_up + steps)[warm_up:]
+    return {name: Timing.of(values) for name, values in times.items()}

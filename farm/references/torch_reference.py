@@ -1,0 +1,113 @@
+"""A plain PyTorch training loop: the numbers that ours are checked against, and the first peer.
+
+Nothing clever on purpose: `torch.optim.SGD`, `cross_entropy`, the module as its author wrote it.
+Frozen parameters get no gradient. PyTorch cannot differentiate a share of a weight's channels: it
+computes the whole gradient, and the rest of the weight is put back after the update.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.job import Job, JobData, Tensors
+
+
+class TorchTrainer:
+    """Trains a module step by step as a job says; with `channels_last`, in that memory format."""
+
+    def __init__(self, module: nn.Module, job: Job, channels_last: bool = False) -> None:
+        """Take the module as it is (its weights are updated in place)."""
+        self.format = torch.channels_last if channels_last else torch.contiguous_format
+        self.module = module.to(memory_format=self.format)  # type: ignore[call-overload]
+        self.module.train(job.batch_norm == "train")
+        self.shares = _freeze(module, job.trainable)
+        self.optimizer = torch.optim.SGD(
+            [parameter for parameter in module.parameters() if parameter.requires_grad],
+            lr=job.learning_rate,
+            momentum=job.momentum,
+            weight_decay=job.weight_decay,
+        )
+
+    def batch(
+        self, images: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Turn images [N, C, H, W] and labels [N] into tensors in the trainer's format."""
+        pictures = torch.from_numpy(np.array(images)).contiguous(memory_format=self.format)
+        return pictures, torch.from_numpy(np.array(labels))
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> float:
+        """Do one training step and return its loss."""
+        kept = [(rest, rest.detach().clone()) for rest in self.shares]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(self.module(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        for rest, before in kept:
+            rest.copy_(before)
+        return loss.item()
+
+    def tensors(self) -> Tensors:
+        """Return all parameters and buffers by name, in PyTorch's layouts."""
+        return {
+            name: tensor.detach().contiguous().numpy().copy()
+            for name, tensor in self.module.state_dict().items()
+        }
+
+
+def train(module: nn.Module, data: JobData, channels_last: bool = False) -> tuple[list[float], Tensors]:
+    """Train a module on all batches of a job in this process: losses, then all tensors by name.
+
+    The module starts from the job's weights, not from its own. Raises FarmError if they do not fit.
+    """
+    load_weights(module, data.weights)
+    trainer = TorchTrainer(module, data.job, channels_last)
+    losses = [
+        trainer.step(*trainer.batch(images, labels))
+        for images, labels in zip(data.images, data.labels, strict=True)
+    ]
+    return losses, trainer.tensors()
+
+
+def load_weights(module: nn.Module, weights: Tensors) -> None:
+    """Copy all weights by name into a module; FarmError names what does not fit."""
+    state = {name: torch.from_numpy(np.array(tensor)) for name, tensor in weights.items()}
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        raise FarmError(f"the job's weights do not fit the model: {error}") from error
+
+
+def _freeze(
+    module: nn.Module, trainable: Mapping[str, int | None] | None
+) -> list[torch.Tensor]:
+    """Freeze all that is not trainable; return views of the channels that must stay as they are."""
+    parameters = dict(module.named_parameters())
+    if trainable is None:
+        return []
+    unknown = sorted(set(trainable) - set(parameters))
+    if unknown:
+        raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
+    rests = []
+    for name, parameter in parameters.items():
+        parameter.requires_grad_(name in trainable)
+        channels = trainable.get(name)
+        if channels is None:
+            continue
+        axis = _channel_axis(module, name, parameter)
+        size = parameter.shape[axis]
+        if not 0 < channels <= size:
+            raise FarmError(f"{name} has {size} channels; {channels} of them cannot be trained")
+        if channels < size:
+            rests.append(parameter.detach().narrow(axis, channels, size - channels))
+    return rests
+
+
+def _channel_axis(module: nn.Module, name: str, parameter: nn.Parameter) -> int:
+    """Return the axis of the input channels; a depthwise filter's and a vector's is the first."""
+    owner = module.get_submodule(name.rpartition(".")[0])
+    depthwise = isinstance(owner, nn.Conv2d) and owner.groups > 1 and parameter.shape[1] == 1
+    return 0 if parameter.ndim == 1 or depthwise else 1

@@ -1,0 +1,45 @@
+"""The worker process that holds PyTorch; see serve.py for what it answers."""
+
+import torch
+
+from pockengine.farm.references.job import JobData, Tensors
+from pockengine.farm.references.serve import serve
+from pockengine.farm.references.torch_reference import TorchTrainer, load_weights
+from pockengine.models.registry import parse_model
+
+
+class TorchFramework:
+    """PyTorch: every engine but the plain "torch-eager" trains in channels-last format."""
+
+    version = torch.__version__
+
+    def prepare(self, data: JobData, engine: str, threads: int) -> "PreparedTorch":
+        """Build the model of the registry and give it the job's weights."""
+        torch.set_num_threads(threads)
+        module = parse_model(data.job.model).build(data.job.classes)
+        load_weights(module, data.weights)
+        return PreparedTorch(TorchTrainer(module, data.job, engine != "torch-eager"), data)
+
+
+class PreparedTorch:
+    """A trainer with its batches already as tensors, so that a timed step is a step alone."""
+
+    def __init__(self, trainer: TorchTrainer, data: JobData) -> None:
+        """Convert the batches."""
+        self.trainer = trainer
+        self.batches = [
+            trainer.batch(images, labels)
+            for images, labels in zip(data.images, data.labels, strict=True)
+        ]
+
+    def step(self, index: int) -> float:
+        """Train on one batch and return its loss."""
+        return self.trainer.step(*self.batches[index])
+
+    def tensors(self) -> Tensors:
+        """Return all parameters and buffers by name."""
+        return self.trainer.tensors()
+
+
+if __name__ == "__main__":
+    serve(TorchFramework())

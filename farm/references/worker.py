@@ -1,0 +1,183 @@
+"""Drive a worker process: start it, ask it, time it, end it. The other side is serve.py."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from safetensors.numpy import load_file
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.engines import find_engine
+from pockengine.farm.references.job import Tensors
+
+REPLY_TIMEOUT = 900.0
+QUIT_TIMEOUT = 10.0
+CHUNK_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training run of a job came to: the loss of each step, and all tensors at its end."""
+
+    losses: list[float]
+    tensors: Tensors
+
+
+class Worker:
+    """A running worker process; a context manager that always ends it.
+
+    Every method raises FarmError if the worker reports an error, dies, or gives no answer in
+    `timeout` seconds; the message carries the end of what it printed.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        timeout: float = REPLY_TIMEOUT,
+    ) -> None:
+        """Start the process; `environment` is all of its environment (None: this one's)."""
+        self.name = Path(command[0]).name if len(command) == 1 else " ".join(command[-2:])
+        self.timeout = timeout
+        self.version = ""
+        self._pending = b""
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
+
+    def prepare(self, folder: Path, engine: str, threads: int) -> None:
+        """Load a job folder (see job.py) for an engine; losses and tensors start from its weights."""
+        reply = self.ask(do="prepare", folder=str(folder), engine=engine, threads=threads)
+        self.version = str(reply["version"])
+
+    def train(self) -> Training:
+        """Train on every batch of the job once, in order."""
+        with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
+            out = Path(folder) / "tensors.safetensors"
+            reply = self.ask(do="train", out=str(out))
+            return Training([float(loss) for loss in reply["losses"]], load_file(out))
+
+    def step(self, count: int) -> list[float]:
+        """Do `count` steps; return the milliseconds that each took in the worker."""
+        return [float(ms) for ms in self.ask(do="step", count=count)["ms"]]
+
+    def marked_steps(self, count: int) -> float:
+        """Do `count` steps, each a counted region (emulated aarch64 only); return the last loss."""
+        return float(self.ask(do="step", count=count, marked=True)["loss"])
+
+    def peak_rss(self) -> int:
+        """Return the process's highest resident memory so far, in bytes."""
+        return int(self.ask(do="peak_rss")["bytes"])
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send one request and return its reply."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        line = self._read_line(time.monotonic() + self.timeout)
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise FarmError(f"{self.name} answered something else than JSON: {line!r}") from None
+        if not reply.get("ok"):
+            raise FarmError(f"{self.name}, asked to {request['do']}: {reply.get('error')}")
+        return reply
+
+    def close(self) -> None:
+        """Ask the worker to quit, and end it if it does not; twice is fine."""
+        process = self._process
+        if process.poll() is None and process.stdin is not None:
+            try:
+                process.stdin.write(b'{"do": "quit"}\n')
+                process.stdin.close()
+                process.wait(QUIT_TIMEOUT)
+            except (OSError, ValueError, subprocess.TimeoutExpired):
+                process.kill()
+        process.wait()
+        self._log.close()
+
+    def __enter__(self) -> "Worker":
+        """Return itself: it runs already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        self.close()
+
+    def _read_line(self, deadline: float) -> bytes:
+        """Read a reply's line before the deadline (time.monotonic)."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._pending:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([descriptor], [], [], max(left, 0.0))
+            if not ready:
+                self._process.kill()
+                raise FarmError(f"{self.name} gave no answer in {self.timeout:g} s; it was ended")
+            chunk = os.read(descriptor, CHUNK_BYTES)
+            if not chunk:
+                raise self._died()
+            self._pending += chunk
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+    def _died(self) -> FarmError:
+        """Describe a worker that ended by itself."""
+        status = self._process.wait()
+        self._log.seek(0)
+        printed = self._log.read().decode(errors="replace").strip()
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        return FarmError(f"{self.name} ended with {how}: {printed[-800:] or 'it printed nothing'}")
+
+
+def open_worker(engine: str, folder: Path, threads: int, python: str | None = None) -> Worker:
+    """Start the worker of a reference engine on this machine with a job prepared.
+
+    `python` is an interpreter that has the framework, where the current one has not; it must be
+    able to import pockengine. Under Bazel each worker is a binary with an environment of its own.
+    """
+    kind = find_engine(engine)
+    worker = Worker(*_command(kind.worker, threads, kind.environment, python))
+    try:
+        worker.prepare(folder, engine, threads)
+    except BaseException:
+        worker.close()
+        raise
+    return worker
+
+
+def _command(
+    module: str, threads: int, extra: Mapping[str, str], python: str | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the worker's command line and environment."""
+    environment = {**os.environ, **extra, "OMP_NUM_THREADS": str(threads)}
+    environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    binary = Path(__file__).with_name(module)
+    if python is None and binary.is_file():  # Bazel puts a py_binary beside its main file
+        environment.pop("PYTHONPATH", None)
+        return [str(binary)], environment
+    if python is None:
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return [python or sys.executable, "-m", f"pockengine.farm.references.{module}"], environment
