@@ -1,0 +1,2 @@
+#!/bin/sh
+exec toolchains/zig_run.sh cc "$@"
