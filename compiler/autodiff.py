@@ -18,14 +18,15 @@ Channels = range | None
 
 
 def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Value, Value]:
-    """Append the backward nodes of `loss`, a scalar, and return the gradient of each value in `wrt`.
+    """Append the backward nodes of the scalar `loss`; return the gradient of each value in `wrt`.
 
     A value with a channel range gets the gradient of that range only. Values that `loss` does not
     depend on are absent from the result.
     """
     if loss.type != TensorType(F32, ()):
-        raise CompileError(f"the loss must be a scalar f32, not {loss!r}; reduce it, for instance "
-                           "with a mean")
+        raise CompileError(
+            f"the loss must be a scalar f32, not {loss!r}; reduce it, for instance with a mean"
+        )
     forward = list(g.graph.nodes)
     needed = _depend_on(forward, wrt)
     if loss not in needed:
@@ -72,8 +73,10 @@ def _differentiate(
             rule = definition.vjp_rule(index)
             if rule is None:
                 name = definition.operand_name(index)
-                raise CompileError(f"{node}: {node.op} has no gradient for its operand {name}; "
-                                   f"freeze what {operand!r} depends on")
+                raise CompileError(
+                    f"{node}: {node.op} has no gradient for its operand {name}; "
+                    f"freeze what {operand!r} depends on"
+                )
             dx = rule(g, node, dy)
         before = cotangents.get(operand)
         cotangents[operand] = dx if before is None else g.add(before, dx)

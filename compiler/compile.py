@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +30,9 @@ from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 
 @dataclass(frozen=True)
 class Target:
-    """What the compiler asks of a backend: which fusions it emits, and each kernel's scratch bytes."""
+    """What the compiler asks of a backend: the fusions it emits, and each kernel's scratch bytes."""
 
-    fusion: FusionRules = FusionRules()
+    fusion: FusionRules = field(default_factory=FusionRules)
     scratch_bytes: Callable[[Node], int] = lambda node: 0
 
 

@@ -23,8 +23,9 @@ class Allocation:
 class MemoryPlan:
     """Where every input and result of an entry lives, and each node's scratch.
 
-    `aliases` are the reshapes of a param or constant: other names of its storage. `size` is the arena's bytes for this entry; `lower_bound` the largest sum of bytes alive at any
-    node, which no plan for the same order can beat.
+    `aliases` are the reshapes of a param or constant: other names of its storage. `size` is the
+    arena's bytes for this entry; `lower_bound` the largest sum of bytes alive at any node, which
+    no plan for the same order can beat.
     """
 
     values: dict[Value, Allocation]

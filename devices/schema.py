@@ -76,7 +76,7 @@ def known_devices() -> tuple[str, ...]:
 
 
 def load_device(name: str) -> Device:
-    """Read a device by name; DeviceError lists the known ones, or names what is wrong in the file."""
+    """Read a device by name; DeviceError lists the known ones, or says what is wrong in the file."""
     if name not in known_devices():
         raise DeviceError(f"unknown device {name!r}; known devices: {', '.join(known_devices())}")
     return read_device(FOLDER / f"{name}.toml")
@@ -131,4 +131,6 @@ def _check(device: Device, path: Path) -> None:
         raise DeviceError(f"device file {path.name} says name = {device.name!r}; they must agree")
     if device.cpu.isa not in VECTOR_BYTES:
         known = ", ".join(VECTOR_BYTES)
-        raise DeviceError(f"device file {path.name}: unknown isa {device.cpu.isa!r}; one of {known}")
+        raise DeviceError(
+            f"device file {path.name}: unknown isa {device.cpu.isa!r}; one of {known}"
+        )

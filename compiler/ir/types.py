@@ -1,6 +1,6 @@
 """Static types of values: an element type and a shape.
 
-Every shape is a tuple of positive sizes (a scalar has the empty tuple); nothing is symbolic, because
+Every shape is a tuple of positive sizes (a scalar has the empty tuple); nothing is symbolic, as
 kernels are specialised for their shapes. Ranges of sizes are variants of a whole program instead.
 """
 

@@ -96,8 +96,10 @@ def in_place_operands(node: Node) -> list[Value]:
     """Operands that a purely elementwise node reads only where it writes the result's element."""
     if lookup(node.op).elementwise:
         return [v for v in node.operands if v.type == node.result.type]
-    body = node.attrs.get("body")
-    if node.op != "fusion" or not all(lookup(inner.op).elementwise for inner in body.nodes):
+    if node.op != "fusion":
+        return []
+    body: Graph = node.attrs["body"]
+    if not all(lookup(inner.op).elementwise for inner in body.nodes):
         return []
     shape, size = node.results[0].shape, node.results[0].dtype.itemsize
     return [v for v in node.operands if v.shape == shape and v.dtype.itemsize == size]

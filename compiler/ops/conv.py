@@ -2,7 +2,7 @@
 
     x (N, H, W, C)   w (KH, KW, C / groups, O)   y (N, OH, OW, O)
 
-`padding` is (top, bottom, left, right). A depthwise convolution has groups = C and w (KH, KW, 1, O).
+`padding` is (top, bottom, left, right). A depthwise convolution has groups = C, w (KH, KW, 1, O).
 """
 
 import math
@@ -132,9 +132,7 @@ def _eval_dw(arrays: Arrays, attrs: Attrs) -> Arrays:
     groups, shape = attrs["groups"], attrs["weight_shape"]
     cotangent = _split(dy, groups)
     dw = np.zeros((*shape[:3], groups, shape[3] // groups))
-    for kh, kw, view in window_taps(
-        pad_image(x, attrs["padding"]), shape, dy.shape[1:3], attrs
-    ):
+    for kh, kw, view in window_taps(pad_image(x, attrs["padding"]), shape, dy.shape[1:3], attrs):
         dw[kh, kw] = np.einsum("nhwgi,nhwgo->igo", _split(view, groups), cotangent, optimize=True)
     return (dw.reshape(shape).astype(np.float32),)
 

@@ -1,7 +1,7 @@
 """Elementwise ops with NumPy broadcasting: one row of a table each.
 
-Operands share a dtype unless a row says otherwise; comparisons give bool. Gradient rules are written
-on the broadcast shape and then summed down to the operand's own shape.
+Operands share a dtype unless a row says otherwise; comparisons give bool. Gradient rules are
+written on the broadcast shape and then summed down to the operand's own shape.
 """
 
 import math
@@ -59,7 +59,9 @@ def _comparison(types: Types, attrs: Attrs) -> Types:
 
 def _logical(types: Types, attrs: Attrs) -> Types:
     if any(type_.dtype is not BOOL for type_ in types):
-        raise GraphError(f"operands {', '.join(map(str, types))} must be bool; compare or cast them")
+        raise GraphError(
+            f"operands {', '.join(map(str, types))} must be bool; compare or cast them"
+        )
     return _same_dtype(types, attrs)
 
 
@@ -136,7 +138,7 @@ def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _pick_first(op: str) -> Vjp:
-    """Gradient of maximum/minimum to the first operand; a tie is split in halves, as PyTorch does."""
+    """Gradient of maximum or minimum to the first operand; a tie is halved, as PyTorch does."""
 
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         a, b = node.operands
@@ -158,7 +160,7 @@ def _swap(rule: Vjp) -> Vjp:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _define_unary() -> None:
@@ -174,9 +176,7 @@ def _define_unary() -> None:
         "sqrt": (np.sqrt, lambda g, n, dy: g.div(g.mul(dy, g.scalar(0.5)), n.result)),
         "rsqrt": (
             lambda x: 1 / np.sqrt(x),
-            lambda g, n, dy: g.mul(
-                g.mul(dy, g.scalar(-0.5)), g.mul(n.result, g.square(n.result))
-            ),
+            lambda g, n, dy: g.mul(g.mul(dy, g.scalar(-0.5)), g.mul(n.result, g.square(n.result))),
         ),
         "reciprocal": (
             lambda x: 1 / x,
@@ -189,9 +189,7 @@ def _define_unary() -> None:
         ),
         "sigmoid": (
             _sigmoid,
-            lambda g, n, dy: g.mul(
-                dy, g.mul(n.result, g.sub(g.scalar(1.0), n.result))
-            ),
+            lambda g, n, dy: g.mul(dy, g.mul(n.result, g.sub(g.scalar(1.0), n.result))),
         ),
         "tanh": (
             np.tanh,
@@ -278,12 +276,14 @@ def _define_binary() -> None:
             "b": lambda g, n, dy: g.neg(g.mul(dy, g.div(n.result, b_of(n)))),
         },
     )
-    for name, meaning, wins in (("maximum", np.maximum, "gt"), ("minimum", np.minimum, "lt")):
+    extremes: tuple[tuple[str, Callable[..., Any], str], ...] = (
+        ("maximum", np.maximum, "gt"),
+        ("minimum", np.minimum, "lt"),
+    )
+    for name, meaning, wins in extremes:
         rule = _pick_first(wins)
-        elementwise(
-            name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)}
-        )
-    comparisons = {
+        elementwise(name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)})
+    comparisons: dict[str, Callable[..., Any]] = {
         "eq": np.equal,
         "ne": np.not_equal,
         "lt": np.less,
@@ -291,8 +291,8 @@ def _define_binary() -> None:
         "gt": np.greater,
         "ge": np.greater_equal,
     }
-    for name, meaning in comparisons.items():
-        elementwise(name, "a b", meaning, infer=_comparison)
+    for name, compare in comparisons.items():
+        elementwise(name, "a b", compare, infer=_comparison)
     elementwise("logical_and", "a b", np.logical_and, infer=_logical)
     elementwise("logical_or", "a b", np.logical_or, infer=_logical)
     elementwise(

@@ -1,6 +1,6 @@
 """Cross entropy of integer labels, the one loss that is an op; others are built from primitives.
 
-    logits (N, C) f32   labels (N,) i32 or i64   loss () = mean over N of -log softmax(logits)[label]
+logits (N, C) f32   labels (N,) i32 or i64   loss () = mean over N of -log softmax(logits)[label]
 """
 
 from collections.abc import Mapping

@@ -57,9 +57,7 @@ def _eval_max_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     views = [view for _, _, view in window_taps(padded, attrs["kernel"], dy.shape[1:3], attrs)]
     first = np.argmax(views, axis=0)
     dx = np.zeros(padded.shape)
-    for index, (_, _, view) in enumerate(
-        window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs)
-    ):
+    for index, (_, _, view) in enumerate(window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs)):
         view += np.where(first == index, dy, 0)
     return (crop_image(dx, attrs["padding"]).astype(np.float32),)
 
@@ -101,13 +99,9 @@ def _avg_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.avg_pool2d_dx(dy, input_shape=node.operands[0].shape, **node.attrs)
 
 
-define(
-    "max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx}
-)
+define("max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx})
 define("max_pool2d_dx", "x dy", attrs=MAX_POOL, infer=_infer_max_dx, eval=_eval_max_dx)
-define(
-    "avg_pool2d", "x", attrs=AVG_POOL, infer=_infer, eval=_eval_avg, vjp={"x": _avg_dx}
-)
+define("avg_pool2d", "x", attrs=AVG_POOL, infer=_infer, eval=_eval_avg, vjp={"x": _avg_dx})
 define(
     "avg_pool2d_dx",
     "dy",

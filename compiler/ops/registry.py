@@ -42,9 +42,9 @@ def _no_cost(_: Node) -> int:
 class OpDef:
     """The whole definition of one op. `writes` are the operands that an update op writes in place.
 
-    `variadic` ops repeat their last operand; `optional` counts trailing operands that may be absent.
-    `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the axis along
-    which a range of its channels can be trained, and the gradient of just that range.
+    `variadic` ops repeat their last operand; `optional` counts trailing operands that may be
+    absent. `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the
+    axis along which a range of its channels can train, and the gradient of just that range.
     """
 
     name: str
@@ -77,7 +77,9 @@ class OpDef:
         most = len(self.operands)
         least = most - self.optional
         if count < least or (count > most and not self.variadic):
-            raise GraphError(f"{self.name} takes ({', '.join(self.operands)}), not {count} operands")
+            raise GraphError(
+                f"{self.name} takes ({', '.join(self.operands)}), not {count} operands"
+            )
 
     def complete_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Fill in defaults; GraphError names an unknown or a missing attr."""

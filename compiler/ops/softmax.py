@@ -7,7 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32
-from pockengine.compiler.ops.registry import Arrays, Types, define
+from pockengine.compiler.ops.registry import Types, define
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:

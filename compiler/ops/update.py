@@ -34,7 +34,8 @@ def updated_part(param: np.ndarray, attrs: Attrs) -> np.ndarray:
     axis = attrs["axis"]
     if axis is None:
         return param
-    return param[(slice(None),) * axis + (slice(attrs["start"], attrs["stop"]),)]
+    index = (slice(None),) * axis + (slice(attrs["start"], attrs["stop"]),)
+    return np.asarray(param[index])
 
 
 def _infer_sgd(types: Types, attrs: Attrs) -> Types:

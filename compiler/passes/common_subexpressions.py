@@ -10,7 +10,7 @@ from pockengine.compiler.ops.registry import lookup
 def common_subexpressions(graph: Graph) -> None:
     """Merge nodes with the same op, operands and attrs, and constants with the same contents.
 
-    Requires: no fusions yet. Leaves: no two pure nodes that are the same function of the same values.
+    Requires: no fusions yet. Leaves: no two pure nodes with the same function and operands.
     """
     replacement = _equal_constants(graph)
     seen: dict[Hashable, Node] = {}

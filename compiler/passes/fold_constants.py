@@ -23,8 +23,8 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
 def fold_constants(graph: Graph, written: Set[str]) -> None:
     """Replace nodes whose operands are all fixed by constants holding their results.
 
-    `written` names the params that some entry of the program updates. Leaves: fixed params that were
-    only folded are unused, for dead code to drop.
+    `written` names the params that some entry of the program updates. Leaves: fixed params that
+    were only folded are unused, for dead code to drop.
     """
     fixed = fixed_values(graph, written)
     kept = []

@@ -101,7 +101,7 @@ class _Fuser:
                 self._move(node, group)
 
     def _private_producers(self, reader: Node, group: _Group) -> list[Node]:
-        """Elementwise nodes of the same shape that only `reader`, or one of them, reads; in order."""
+        """Elementwise nodes of the same shape that only `reader` or one of them reads, in order."""
         taken = {reader}
         for node in _ancestors(reader, self._is_free_elementwise):
             readers = self.users.get(node.result, [])
@@ -217,7 +217,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
-    """Whether an epilogue can read `value`: of the whole shape, a vector over channels, a scalar."""
+    """Whether an epilogue can read it: of the whole shape, a vector over channels, a scalar."""
     return value.shape in (shape, shape[-1:], ()) or value.type.size == 1
 
 

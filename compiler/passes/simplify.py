@@ -87,7 +87,9 @@ def _trivial_transpose(g: Builder, node: Node) -> Value | None:
     """Only dimensions of size 1 move => reshape, which copies nothing."""
     shape, perm = node.operands[0].shape, node.attrs["perm"]
     moving = [axis for axis in perm if shape[axis] != 1]
-    return g.reshape(node.operands[0], shape=node.result.shape) if moving == sorted(moving) else None
+    return (
+        g.reshape(node.operands[0], shape=node.result.shape) if moving == sorted(moving) else None
+    )
 
 
 def _double_neg(_: Builder, node: Node) -> Value | None:

@@ -1,12 +1,12 @@
 """Schemes: parameter name -> frozen, full, or a share of its channels. A readable TOML file.
 
-    default = "frozen"
+default = "frozen"
 
-    [params]                                    # patterns as in a shell; the last match wins
-    "*.bias" = "full"
-    "features.1[4-7].conv.0.0.weight" = 0.25    # the first quarter of its input channels
-    "features.18.0.weight" = [0, 32]            # channels 0 to 31
-    "classifier.1.weight" = "full"
+[params]                                    # patterns as in a shell; the last match wins
+"*.bias" = "full"
+"features.1[4-7].conv.0.0.weight" = 0.25    # the first quarter of its input channels
+"features.18.0.weight" = [0, 32]            # channels 0 to 31
+"classifier.1.weight" = "full"
 """
 
 import difflib
@@ -64,11 +64,15 @@ class Scheme:
             if training.kind != "frozen":
                 trained[name] = _channels(self.name, graph, graph.params[name], training)
         if not trained:
-            raise SchemeError(f"scheme {self.name}: it freezes every parameter; nothing would train")
+            raise SchemeError(
+                f"scheme {self.name}: it freezes every parameter; nothing would train"
+            )
         return trained
 
     def _training_of(self, name: str) -> Training:
-        matches = [training for pattern, training in self.rules if fnmatch.fnmatchcase(name, pattern)]
+        matches = [
+            training for pattern, training in self.rules if fnmatch.fnmatchcase(name, pattern)
+        ]
         return matches[-1] if matches else self.default
 
 
@@ -83,7 +87,9 @@ def load_scheme(path: Path) -> Scheme:
     if unknown or not isinstance(params, Mapping):
         raise SchemeError(f"scheme file {path}: unknown {unknown}; it holds `default` and [params]")
     where = f"scheme file {path}"
-    rules = tuple((name, parse_training(value, f"{where}: {name}")) for name, value in params.items())
+    rules = tuple(
+        (name, parse_training(value, f"{where}: {name}")) for name, value in params.items()
+    )
     default = parse_training(table.get("default", "frozen"), f"{where}: default")
     return Scheme(path.stem, rules, default)
 
@@ -105,7 +111,7 @@ def parse_training(value: Any, where: str) -> Training:
 
 
 def channel_axis(scheme: str, graph: Graph, param: Param) -> int:
-    """Axis along which a share of this weight's channels can train; SchemeError when there is none."""
+    """Axis along which some channels of this weight can train; SchemeError when there is none."""
     readers = [node for node in graph.nodes if param.value in node.operands]
     if len(readers) != 1:
         raise SchemeError(

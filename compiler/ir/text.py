@@ -1,0 +1,205 @@
+"""Text form of graphs: prints and parses back exactly, for dumps, tests and reviews.
+
+    graph g {
+      input %x: f32[2,3]
+      param %fc.weight: f32[3,4] permutation=(1, 0)
+      frozen %fc.mean: f32[4]
+      constant %c_0: f32[] = 0.5
+      %matmul_0: f32[2,4] = matmul %x, %fc.weight {transpose_a=False}
+      sgd_update %fc.weight, %dw, %lr
+      output y = %matmul_0
+    }
+
+Attrs that have their default are left out; a module path follows `@`; a fusion's body stands
+indented below its node. Params are printed without their contents, which the caller hands to
+`parse_graph` (zeros where it does not).
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.types import DType, TensorType
+from pockengine.compiler.ops.registry import lookup
+from pockengine.errors import GraphError
+
+_NAME = r"%([^\s,:]+)"
+_TYPE = r"(\w+)\[([\d,]*)\]"
+_SOURCE = re.compile(
+    rf"(input|param|frozen|constant) {_NAME}: {_TYPE}(?: permutation=(\(.*\)))?(?: = (.*))?"
+)
+_NODE = re.compile(r"(?:(%[^=]*) = )?(\w+)((?: %[^\s,]+,?)*)(?: \{(.*)\})?(?: @(\S+))?( body)?")
+_OUTPUT = re.compile(rf"output (\S+) = {_NAME}")
+
+
+def print_graph(graph: Graph) -> str:
+    """Return the text form, ending with a newline."""
+    return "\n".join(_print_lines(graph, f"graph {graph.name} {{")) + "\n"
+
+
+def _print_lines(graph: Graph, header: str) -> list[str]:
+    lines = [header]
+    lines += [f"  input {value!r}" for value in graph.inputs]
+    for param in graph.params.values():
+        kind = "param" if param.trainable else "frozen"
+        order = "" if param.permutation is None else f" permutation={param.permutation}"
+        lines.append(f"  {kind} {param.value!r}{order}")
+    for value, data in graph.constants.items():
+        lines.append(f"  constant {value!r} = {_print_array(data)}")
+    for node in graph.nodes:
+        lines += [f"  {line}" for line in _print_node(node)]
+    lines += [f"  output {name} = %{value.name}" for name, value in graph.outputs.items()]
+    return [*lines, "}"]
+
+
+def _print_node(node: Node) -> list[str]:
+    defaults = lookup(node.op).attrs
+    shown = {
+        name: value
+        for name, value in node.attrs.items()
+        if name != "body" and repr(value) != repr(defaults[name])
+    }
+    text = ", ".join(repr(value) for value in node.results)
+    text += " = " if text else ""
+    text += " ".join([node.op, ", ".join(f"%{value.name}" for value in node.operands)]).rstrip()
+    if shown:
+        text += " {" + ", ".join(f"{name}={value!r}" for name, value in shown.items()) + "}"
+    if node.scope:
+        text += f" @{node.scope}"
+    if "body" not in node.attrs:
+        return [text]
+    return _print_lines(node.attrs["body"], f"{text} body {node.attrs['body'].name} {{")
+
+
+def _print_array(data: np.ndarray) -> str:
+    """Elements as Python literals: the shortest decimal that reads back as the same number."""
+    return repr(data.tolist())
+
+
+def parse_graph(text: str, params: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """Read a text form back; GraphError names the line that does not fit."""
+    lines = [line.strip() for line in text.splitlines()]
+    numbered = [(i, s) for i, s in enumerate(lines, 1) if s and not s.startswith("#")]
+    if not numbered:
+        raise GraphError("line 1: expected `graph NAME {`, found nothing")
+    match = re.fullmatch(r"graph (\S+) \{", numbered[0][1])
+    if not match:
+        raise GraphError(f"line {numbered[0][0]}: expected `graph NAME {{`")
+    parser = _Parser(match[1], params or {})
+    rest = parser.parse(numbered[1:])
+    if rest:
+        raise GraphError(f"line {rest[0][0]}: text after the end of the graph")
+    return parser.graph
+
+
+class _Parser:
+    """Reads the lines of one graph; bodies are read by a parser of their own."""
+
+    def __init__(self, name: str, params: Mapping[str, np.ndarray]) -> None:
+        self.graph = Graph(name)
+        self.params = params
+        self.values: dict[str, Value] = {}
+
+    def parse(self, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Read up to the closing brace and return the lines after it."""
+        while lines:
+            number, line = lines.pop(0)
+            if line == "}":
+                return lines
+            try:
+                lines = self._statement(line, lines)
+            except (GraphError, KeyError, ValueError, SyntaxError) as error:
+                if isinstance(error, GraphError) and str(error).startswith("line "):
+                    raise
+                raise GraphError(f"line {number}: {error}: {line}") from error
+        raise GraphError(f"graph {self.graph.name} has no closing brace")
+
+    def _statement(self, line: str, rest: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        source = _SOURCE.fullmatch(line)
+        output = _OUTPUT.fullmatch(line)
+        if source:
+            self._source(*source.groups())
+        elif output:
+            self.graph.outputs[output[1]] = self._value(output[2])
+        else:
+            body = re.fullmatch(r"(.*) body (\S+) \{", line)
+            if body:
+                inner = _Parser(body[2], {})
+                rest = inner.parse(rest)
+                self._node(body[1], inner.graph)
+            else:
+                self._node(line, None)
+        return rest
+
+    def _source(
+        self, kind: str, name: str, dtype: str, shape: str, order: str | None, data: str | None
+    ) -> None:
+        type_ = _parse_type(dtype, shape)
+        value = self._define(Value(name, type_))
+        if kind == "input":
+            self.graph.inputs.append(value)
+        elif kind == "constant":
+            array = np.asarray(_literal(data or "None"), dtype=type_.dtype.numpy)
+            self.graph.constants[value] = array.reshape(type_.shape)
+        else:
+            array = self.params.get(name, np.zeros(type_.shape, type_.dtype.numpy))
+            permutation = None if order is None else ast.literal_eval(order)
+            self.graph.params[name] = Param(value, array, permutation, kind == "param")
+
+    def _node(self, line: str, body: Graph | None) -> None:
+        match = _NODE.fullmatch(line)
+        if not match:
+            raise GraphError("this is no statement")
+        results, op, operands, attrs, scope, _ = match.groups()
+        values = tuple(self._value(name) for name in re.findall(r"%([^\s,]+)", operands))
+        given = _parse_attrs(attrs or "")
+        if body is not None:
+            given["body"] = body
+        made = Builder(Graph("line")).emit(op, *values, **given)
+        names = re.findall(rf"{_NAME}: {_TYPE}", results or "")
+        if [_parse_type(*name[1:]) for name in names] != [value.type for value in made.results]:
+            raise GraphError(f"its results are {', '.join(str(v.type) for v in made.results)}")
+        for value, (name, *_) in zip(made.results, names, strict=True):
+            value.name = name
+            self._define(value)
+        made.scope = scope or ""
+        self.graph.nodes.append(made)
+
+    def _value(self, name: str) -> Value:
+        if name not in self.values:
+            raise GraphError(f"%{name} is not defined")
+        return self.values[name]
+
+    def _define(self, value: Value) -> Value:
+        if value.name in self.values:
+            raise GraphError(f"%{value.name} is defined twice")
+        self.values[value.name] = value
+        return value
+
+
+def _parse_type(dtype: str, shape: str) -> TensorType:
+    return TensorType(DType(dtype), tuple(int(size) for size in shape.split(",") if size))
+
+
+def _parse_attrs(text: str) -> dict[str, Any]:
+    """Read `name=literal, ...` as the keywords of a call, without evaluating anything."""
+    call = ast.parse(f"f({_finite(text)})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+
+
+def _literal(text: str) -> Any:
+    """Read nested lists of numbers, with inf and nan as NumPy prints them."""
+    if "nan" in text:
+        raise GraphError("a constant holds nan")
+    return ast.literal_eval(_finite(text))
+
+
+def _finite(text: str) -> str:
+    """Write infinities as literals that overflow to them: `inf` itself is none."""
+    return re.sub(r"\binf\b", "1e999", text)
