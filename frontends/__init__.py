@@ -1,0 +1,9 @@
+"""Frontends: a framework's model becomes a forward `Graph`.
+
+Each frontend imports its framework lazily, so that this package works without any of them; a
+missing one is an ImportModelError that names the package to install.
+"""
+
+from pockengine.frontends.torch_export import from_torch, to_state_dict
+
+__all__ = ["from_torch", "to_state_dict"]

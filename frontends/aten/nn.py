@@ -1,0 +1,217 @@
+"""ATen operators of neural nets: convolution, linear, normalisation, pooling, softmax."""
+
+from collections.abc import Sequence
+
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit, emit_nn
+from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit import Number
+from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
+from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, reshape
+
+
+def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
+    """Read a size for both directions, or one each."""
+    if isinstance(sizes, int):
+        return (sizes, sizes)
+    first, *rest = sizes
+    return (first, rest[0] if rest else first)
+
+
+def _symmetric(padding: Sequence[int]) -> tuple[int, int, int, int]:
+    """Read a padding of (height, width) that is the same on both sides."""
+    height, width = _pair(padding)
+    return (height, height, width, width)
+
+
+def _batched(ctx: Context, x: Tensor) -> Tensor:
+    """Give a single picture (C, H, W) a batch of one."""
+    return x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
+
+
+def _as_given(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+    """Take the batch of one away again if `x` had none."""
+    return y if x.rank == 4 else emit.squeeze(ctx.g, y, [0])
+
+
+@aten("conv2d.default", "conv2d.padding", weight=HWIO)
+def conv2d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve in two dimensions; padding is sizes, "same" or "valid"."""
+    kernel = (weight.shape[2], weight.shape[3])
+    if padding == "same":
+        sides = emit_nn.same_padding(kernel, _pair(dilation))
+    else:
+        sides = (0, 0, 0, 0) if isinstance(padding, str) else _symmetric(padding)
+    window = Window(kernel, _pair(stride), sides, _pair(dilation))
+    y = emit_nn.conv2d(ctx.g, _batched(ctx, x), weight, bias, window, groups)
+    return _as_given(ctx, x, y)
+
+
+@aten("linear.default", weight=IN_OUT)
+def linear(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weightᵀ + bias over the last dimension."""
+    return emit_nn.linear(ctx.g, x, weight, bias)
+
+
+@aten("matmul.default")
+def matmul(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+    """Multiply matrices, vectors or batches of matrices."""
+    return emit.matmul(ctx.g, x, other)
+
+
+@aten("mm.default", "bmm.default")
+def mm(ctx: Context, x: Tensor, mat2: Tensor) -> Tensor:
+    """Multiply matrices or batches of matrices."""
+    return emit.matmul(ctx.g, x, mat2)
+
+
+@aten("addmm.default")
+def addmm(
+    ctx: Context, x: Tensor, mat1: Tensor, mat2: Tensor, beta: Number, alpha: Number
+) -> Tensor:
+    """beta x + alpha mat1 mat2."""
+    product = emit.weighted(ctx.g, emit.matmul(ctx.g, mat1, mat2), alpha)
+    return emit.arithmetic(ctx.g, "add", product, emit.weighted(ctx.g, x, beta))
+
+
+@aten("batch_norm.default")
+def batch_norm(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalise by the batch's statistics, or in evaluation mode by the running ones."""
+    norm = NormParams(weight, bias, running_mean, running_var, eps)
+    if training:
+        return emit_nn.batch_norm_training(ctx.g, x, norm, momentum)
+    return emit_nn.batch_norm_frozen(ctx.g, x, norm)
+
+
+@aten("max_pool2d.default")
+def max_pool2d(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """Take each window's maximum."""
+    picture = _batched(ctx, x)
+    kernel = _pair(kernel_size)
+    window = Window(
+        kernel, _pair(stride) if stride else kernel, _symmetric(padding), _pair(dilation)
+    )
+    if ceil_mode:
+        window = window.ceiled((picture.shape[2], picture.shape[3]))
+    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, window))
+
+
+@aten("avg_pool2d.default")
+def avg_pool2d(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Average each window.
+
+    In ceil_mode PyTorch counts the padding that was asked for but not what the last, incomplete
+    window adds; the two together have no equivalent in our op.
+    """
+    picture = _batched(ctx, x)
+    kernel = _pair(kernel_size)
+    window = Window(kernel, _pair(stride) if stride else kernel, _symmetric(padding))
+    ceiled = window.ceiled((picture.shape[2], picture.shape[3])) if ceil_mode else window
+    factor = 1.0
+    if divisor_override is not None:
+        count_include_pad, factor = True, kernel[0] * kernel[1] / divisor_override
+    elif ceiled != window and count_include_pad:
+        if any(window.padding):
+            raise Unsupported("average pooling with ceil_mode and counted padding; drop one")
+        count_include_pad = False
+    y = emit_nn.avg_pool2d(ctx.g, picture, ceiled, count_include_pad)
+    return _as_given(ctx, x, emit.weighted(ctx.g, y, factor))
+
+
+@aten("adaptive_avg_pool2d.default")
+def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average down to a given height and width."""
+    picture = _batched(ctx, x)
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
+    return _as_given(ctx, x, y)
+
+
+@aten("mean.default", "mean.dim")
+def mean(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> Tensor:
+    """Average over all or some dimensions."""
+    return emit.reduce(ctx.g, "reduce_mean", emit.cast(ctx.g, x, F32), dim or (), keepdim)
+
+
+@aten("sum.default", "sum.dim_IntList")
+def sum_(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> Tensor:
+    """Sum over all or some dimensions."""
+    x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
+    return emit.reduce(ctx.g, "reduce_sum", x, dim or (), keepdim)
+
+
+@aten("amax.default")
+def amax(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+    """Take the maximum over all or some dimensions."""
+    return emit.reduce(ctx.g, "reduce_max", x, dim, keepdim)
+
+
+@aten("argmax.default")
+def argmax(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Return the index of the largest element along a dimension, or of all of them."""
+    if dim is None:
+        x, dim = reshape(ctx.g, x, (x.value.type.size,)), 0
+    kept = [other for other in range(x.rank) if other != dim % x.rank]
+    layout = tuple(kept.index(other) for other in x.layout if other in kept)
+    y = Tensor(ctx.g.argmax(x.value, axis=x.axis(dim)), layout)
+    return reshape(ctx.g, y, ctx.shape)
+
+
+@aten("softmax.int", "_softmax.default")
+def softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+    """exp(x) over its sum along a dimension."""
+    return emit.along_last(ctx.g, "softmax", x, dim)
+
+
+@aten("log_softmax.int", "_log_softmax.default")
+def log_softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+    """Logarithm of the softmax along a dimension."""
+    return emit.along_last(ctx.g, "log_softmax", x, dim)

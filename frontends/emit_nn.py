@@ -1,0 +1,215 @@
+"""What every channels-first framework means by the operations of neural nets, said in our ops."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir import F32, Builder, Shape, Value
+from pockengine.errors import ImportModelError
+from pockengine.frontends import emit
+from pockengine.frontends.layout import (
+    HWIO,
+    IN_OUT,
+    NHWC,
+    Tensor,
+    framework_order,
+    plain,
+    reshape,
+    stored,
+)
+
+
+class Unsupported(ImportModelError):
+    """One thing that cannot be imported; the importer collects these and names their places."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a kernel slides: sizes are (height, width), padding (top, bottom, left, right)."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int] = (1, 1)
+
+    def ceiled(self, size: tuple[int, int]) -> "Window":
+        """Pad below and right so that the last, incomplete window counts (ceil_mode).
+
+        A window that would start in the padding after the picture is left out.
+        """
+        padding = list(self.padding)
+        for i in range(2):
+            before, after = self.padding[2 * i : 2 * i + 2]
+            reach = self.dilation[i] * (self.kernel[i] - 1) + 1
+            span = size[i] + before + after - reach
+            steps = -(-span // self.stride[i])
+            if steps * self.stride[i] >= size[i] + before:
+                steps -= 1
+            padding[2 * i + 1] += max(steps * self.stride[i] - span, 0)
+        top, bottom, left, right = padding
+        return Window(self.kernel, self.stride, (top, bottom, left, right), self.dilation)
+
+
+def same_padding(kernel: Shape, dilation: Shape) -> tuple[int, int, int, int]:
+    """Pad so that a stride of 1 keeps the size; an odd pixel goes below and right."""
+    height, width = (step * (size - 1) for size, step in zip(kernel, dilation, strict=True))
+    return (height // 2, height - height // 2, width // 2, width - width // 2)
+
+
+def conv2d(
+    g: Builder,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+) -> Tensor:
+    """Convolve (N, C, H, W) by (O, C / groups, KH, KW) and add a bias of (O,)."""
+    y = g.conv2d(
+        stored(g, x, NHWC),
+        stored(g, weight, HWIO),
+        stride=window.stride,
+        padding=window.padding,
+        dilation=window.dilation,
+        groups=groups,
+    )
+    return Tensor(y if bias is None else g.add(y, framework_order(g, bias)), NHWC)
+
+
+def linear(g: Builder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Map (..., in) by a weight of (out, in) and add a bias of (out,)."""
+    *lead, inner = x.shape
+    rows = reshape(g, x, (x.value.type.size // inner, inner))
+    swapped = weight.layout == IN_OUT
+    y = g.matmul(framework_order(g, rows), weight.value, transpose_b=not swapped)
+    if bias is not None:
+        y = g.add(y, framework_order(g, bias))
+    return reshape(g, plain(y), (*lead, weight.shape[0]))
+
+
+@dataclass(frozen=True)
+class NormParams:
+    """A batch norm's tensors of (C,): scale and shift, which may be absent, and statistics."""
+
+    gamma: Tensor | None
+    beta: Tensor | None
+    mean: Tensor | None
+    var: Tensor | None
+    eps: float
+
+    def affine(self, g: Builder, channels: int) -> tuple[Value, Value]:
+        """Return scale and shift; ones and zeros where the layer has none."""
+        gamma, beta = (
+            g.constant(np.full(channels, missing, np.float32))
+            if tensor is None
+            else framework_order(g, tensor)
+            for tensor, missing in ((self.gamma, 1), (self.beta, 0))
+        )
+        return gamma, beta
+
+
+def batch_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float) -> Tensor:
+    """Normalise (N, C, ...) by the batch's own statistics and update the running ones.
+
+    The running variance takes the unbiased one, as PyTorch has it.
+    """
+    layout = _channels_last(x)
+    value = stored(g, x, layout)
+    gamma, beta = norm.affine(g, value.shape[-1])
+    y, mean, var = g.emit("batch_norm", value, gamma, beta, eps=norm.eps).results
+    if norm.mean is not None and norm.var is not None:
+        count = value.type.size // value.shape[-1]
+        g.emit("ema_update", norm.mean.value, mean, momentum=momentum)
+        g.emit("ema_update", norm.var.value, var, momentum=momentum, scale=count / (count - 1))
+    return Tensor(y, layout)
+
+
+def batch_norm_frozen(g: Builder, x: Tensor, norm: NormParams) -> Tensor:
+    """Normalise (N, C, ...) by the running statistics: one multiplication and one addition.
+
+    y = x scale + (beta - mean scale) with scale = gamma / sqrt(var + eps), computed on (C,).
+    """
+    if norm.mean is None or norm.var is None:
+        raise Unsupported("batch norm in evaluation mode without running statistics")
+    layout = _channels_last(x)
+    value = stored(g, x, layout)
+    gamma, beta = norm.affine(g, value.shape[-1])
+    variance = g.add(framework_order(g, norm.var), g.scalar(norm.eps))
+    scale = g.mul(gamma, g.rsqrt(variance))
+    shift = g.sub(beta, g.mul(framework_order(g, norm.mean), scale))
+    return Tensor(g.add(g.mul(value, scale), shift), layout)
+
+
+def _channels_last(x: Tensor) -> tuple[int, ...]:
+    """Return the layout that stores dimension 1, the channels, last."""
+    return (0, *range(2, x.rank), 1)
+
+
+def max_pool2d(g: Builder, x: Tensor, window: Window) -> Tensor:
+    """Take the maximum of each window of (N, C, H, W)."""
+    value = g.max_pool2d(
+        stored(g, x, NHWC),
+        kernel=window.kernel,
+        stride=window.stride,
+        padding=window.padding,
+        dilation=window.dilation,
+    )
+    return Tensor(value, NHWC)
+
+
+def avg_pool2d(g: Builder, x: Tensor, window: Window, count_padding: bool) -> Tensor:
+    """Average each window of (N, C, H, W)."""
+    value = g.avg_pool2d(
+        stored(g, x, NHWC),
+        kernel=window.kernel,
+        stride=window.stride,
+        padding=window.padding,
+        count_include_pad=count_padding,
+    )
+    return Tensor(value, NHWC)
+
+
+def adaptive_avg_pool2d(g: Builder, x: Tensor, output: tuple[int, int]) -> Tensor:
+    """Average (N, C, H, W) down to this height and width, which divide the input's."""
+    size = (x.shape[2], x.shape[3])
+    if output == size:
+        return x
+    if output == (1, 1):
+        return emit.reduce(g, "reduce_mean", x, (2, 3), keepdims=True)
+    if size[0] % output[0] or size[1] % output[1]:
+        raise Unsupported(
+            f"adaptive average pooling from {size[0]}x{size[1]} to {output[0]}x{output[1]}: the "
+            "output must divide the input"
+        )
+    kernel = (size[0] // output[0], size[1] // output[1])
+    return avg_pool2d(g, x, Window(kernel, kernel, (0, 0, 0, 0)), count_padding=True)
+
+
+def cross_entropy(g: Builder, logits: Tensor, labels: Tensor) -> Tensor:
+    """Average cross entropy of (N, C, ...) logits and integer labels of (N, ...)."""
+    layout = _channels_last(logits) if logits.rank > 1 else (0,)
+    value = stored(g, logits, layout)
+    classes = value.shape[-1]
+    rows = value.type.size // classes
+    if value.shape != (rows, classes):
+        value = g.reshape(value, shape=(rows, classes))
+    targets = framework_order(g, labels)
+    if targets.shape != (rows,):
+        targets = g.reshape(targets, shape=(rows,))
+    return plain(g.cross_entropy(value, targets))
+
+
+def soft_cross_entropy(g: Builder, logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy of (N, C, ...) logits and class probabilities of the same shape."""
+    dim = 1 if logits.rank > 1 else 0
+    log_probabilities = emit.along_last(g, "log_softmax", logits, dim)
+    products = emit.elementwise(g, "mul", log_probabilities, emit.cast(g, targets, F32))
+    rows = logits.value.type.size // logits.shape[dim]
+    total = emit.reduce(g, "reduce_sum", products, (), keepdims=False)
+    return emit.weighted(g, total, -1 / rows)
+
+
+def mean_squared_error(g: Builder, x: Tensor, target: Tensor) -> Tensor:
+    """Average the squared differences over all elements."""
+    difference = emit.arithmetic(g, "sub", x, target)
+    return emit.reduce(g, "reduce_mean", emit.unary("square")(g, difference), (), keepdims=False)

@@ -1,0 +1,33 @@
+"""Everything about one model that a frontend cannot import, gathered for a single error."""
+
+from collections.abc import Iterable
+
+from pockengine.errors import ImportModelError
+
+NO_RULE = "there is no rule for it; express it by other operators or leave it out of the module"
+
+
+class Problems:
+    """Collects what cannot be imported, with the places in the user's model."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._places: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, thing: str, reason: str, place: str) -> None:
+        """Record that `thing` (an operator, a parameter) at this module path does not import."""
+        self._places.setdefault((thing, reason), []).append(place or "the top level")
+
+    def check(self, model: str) -> None:
+        """Raise ImportModelError listing every kind of problem, if there is one."""
+        if not self._places:
+            return
+        total = sum(len(places) for places in self._places.values())
+        lines = [f"{model} cannot be imported: {total} unsupported operation{'s'[: total > 1]}"]
+        for (thing, reason), places in sorted(self._places.items()):
+            lines.append(f"  {len(places)} x {thing} in {_listed(places)}: {reason}")
+        raise ImportModelError("\n".join(lines))
+
+
+def _listed(places: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(places))

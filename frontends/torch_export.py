@@ -1,0 +1,160 @@
+"""PyTorch modules through `torch.export`: the public face of the PyTorch frontend.
+
+`from_torch` takes a module as the user has it (train or eval mode, any parameter names) and gives a
+forward `Graph`; `to_state_dict` takes tuned weights back. torch is imported when they are called.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+LOSSES = ("cross_entropy", "mse")
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: str | None = None) -> Graph:
+    """Import a module as a forward graph.
+
+    `example_inputs` are the positional (sequence) or named (mapping) arguments of `forward`; their
+    shapes and types become the graph's. The graph's inputs carry the names of forward's parameters,
+    and its params the module's own names; a frozen parameter (requires_grad False) stays frozen.
+    Parameters that forward does not use are left out.
+
+    Batch norm is imported as the module has it: in train() mode it normalises by the batch and
+    updates its running statistics, in eval() mode they are frozen.
+
+    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
+    output and an output `loss`. A module that returns one scalar is taken to return its loss.
+
+    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    """
+    torch = _torch("from_torch")
+    if not isinstance(module, torch.nn.Module):
+        raise ImportModelError(
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
+            "a module whose forward calls it"
+        )
+    if loss is not None and loss not in LOSSES:
+        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
+    args, kwargs = _checked_inputs(torch, module, example_inputs)
+    from pockengine.frontends.torch_graph import import_program
+
+    return import_program(_export(torch, module, args, kwargs), module, loss)
+
+
+def to_state_dict(
+    graph: Graph, values: Mapping[str, np.ndarray] | None = None
+) -> "dict[str, torch.Tensor]":
+    """Give parameters and states back as PyTorch tensors, in PyTorch's own order of dimensions.
+
+    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    without it the graph's initial data are given. Load the result by
+    `module.load_state_dict(..., strict=False)`: it lacks what the program does not hold (unused
+    parameters, batch counters, the second name of a shared parameter).
+
+    Raises ImportModelError for a name or shape that the graph does not have.
+    """
+    torch = _torch("to_state_dict")
+    if values is None:
+        values = {name: param.data for name, param in graph.params.items()}
+    state = {}
+    for name, array in values.items():
+        param = graph.params.get(name)
+        if param is None:
+            raise ImportModelError(f"graph {graph.name} has no parameter {name!r}")
+        if tuple(array.shape) != param.value.shape:
+            raise ImportModelError(
+                f"{name}: shape {tuple(array.shape)} is not the graph's {param.value.shape}"
+            )
+        if param.permutation is not None:
+            array = array.transpose(np.argsort(param.permutation))
+        state[name] = torch.from_numpy(np.array(array, order="C"))
+    return state
+
+
+def _torch(caller: str) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportModelError(
+            f"{caller} needs PyTorch, which is not installed; install it with "
+            "`pip install torch` (2.6 or newer)"
+        ) from error
+    return torch
+
+
+def _checked_inputs(
+    torch: Any, module: "nn.Module", given: Inputs
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Split the example inputs into positional and named ones, all tensors of a known type."""
+    name = type(module).__name__
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    named = isinstance(given, Mapping)
+    if not named and not isinstance(given, (tuple, list)):
+        raise ImportModelError(
+            f"the example inputs of {name} must be a tuple of tensors or a dict of named ones, not "
+            f"{type(given).__name__}"
+        )
+    items = given.items() if isinstance(given, Mapping) else enumerate(given)
+    known = (torch.float32, torch.int32, torch.int64, torch.bool)
+    for key, value in items:
+        if not isinstance(value, torch.Tensor):
+            raise ImportModelError(
+                f"example input {key!r} of {name} is a {type(value).__name__}, not a torch.Tensor"
+            )
+        if value.dtype not in known:
+            raise ImportModelError(
+                f"example input {key!r} of {name} is {value.dtype}; use float32, int32, int64 or "
+                "bool"
+            )
+        if value.numel() == 0:
+            raise ImportModelError(
+                f"example input {key!r} of {name} has the empty shape {tuple(value.shape)}"
+            )
+    return ((), dict(given)) if named else (tuple(given), {})
+
+
+def _export(torch: Any, module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Trace the module; what torch cannot trace becomes an error in the user's terms."""
+    name = type(module).__name__
+    try:
+        return torch.export.export(module, args, kwargs, strict=False)
+    except Exception as error:  # torch.export raises whatever the module's own code raises
+        text = f"{type(error).__name__}: {error}"
+        if "data-dependent" in text or "DataDependent" in text:
+            raise ImportModelError(
+                f"{name} decides by the values in a tensor ({_first_line(error)}); a compiled "
+                "model does the same steps for any data: use torch.where, or move the decision out "
+                "of the module" + _user_line(error, module)
+            ) from error
+        shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
+        raise ImportModelError(
+            f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
+            "that module(*example_inputs) works" + _user_line(error, module)
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _user_line(error: BaseException, module: "nn.Module") -> str:
+    """Return where in the user's own files the error arose, as far as the traceback tells."""
+    traceback = error.__traceback__
+    place = ""
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if "/torch/" not in filename and not filename.endswith("torch_export.py"):
+            place = f" (at {filename}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    return place

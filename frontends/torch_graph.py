@@ -1,0 +1,271 @@
+"""Walk an exported PyTorch program and build our graph from it, operator by operator.
+
+What cannot be imported is collected while walking, so that one error names all of it: an operator
+that reads the result of a failed one is checked for a rule and otherwise passed over.
+"""
+
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends import emit_nn
+from pockengine.frontends.aten import Context, rule_for
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.problems import NO_RULE, Problems
+from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
+from pockengine.frontends.torch_storage import Storages
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+Known = Any
+"""A `Tensor`, a list of them, a plain Python value, or None for what could not be imported."""
+
+STALE = (
+    "it reads a tensor that an in-place operator has changed through another view; use the "
+    "operator's out-of-place form"
+)
+STATE_WRITE = (
+    "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
+)
+
+
+def import_program(program: "ExportedProgram", module: "nn.Module", loss: str | None) -> Graph:
+    """Build the graph; ImportModelError lists whatever has no equivalent."""
+    name = type(module).__name__
+    importer = _Importer(Graph(name))
+    importer.declare(program, module)
+    importer.walk(program.graph_module, program.graph.nodes)
+    outputs = importer.outputs(program)
+    importer.problems.check(name)
+    if not outputs:
+        raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
+    if loss is not None:
+        _add_loss(importer.g, next(iter(outputs.values())), loss)
+    for key, tensor in outputs.items():
+        importer.g.output(key, framework_order(importer.g, tensor))
+    return importer.g.graph
+
+
+def _add_loss(g: Builder, output: Tensor, loss: str) -> None:
+    """Add an input `target` for the module's output, and the loss between the two."""
+    if loss == "mse":
+        target = plain(g.input("target", TensorType(F32, output.shape)))
+        value = emit_nn.mean_squared_error(g, output, target)
+    else:
+        if output.rank < 2:
+            raise ImportModelError(
+                f"cross entropy needs logits of shape (batch, classes), not {output.shape}"
+            )
+        labels = (output.shape[0], *output.shape[2:])
+        target = plain(g.input("target", TensorType(I64, labels)))
+        value = emit_nn.cross_entropy(g, output, target)
+    g.output("loss", value.value)
+
+
+class _Importer:
+    """One import: what each traced name stands for by now."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.g = Builder(graph)
+        self.problems = Problems()
+        self.known: dict[Node, Known] = {}
+        self.storages = Storages()
+        self.skipped: set[Node] = set()
+        self.state: set[Node] = set()
+        """Placeholders of parameters and buffers."""
+
+    def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
+        """Take in the placeholders."""
+        self.known.update(declare(self.g, program, module, self.problems))
+        self.skipped.update(batch_counters(program))
+        user_inputs = set(program.graph_signature.user_inputs)
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                self.storages.add(node)
+                if node.name not in user_inputs:
+                    self.state.add(node)
+
+    def walk(self, owner: torch.nn.Module, nodes: Iterable[Node]) -> None:
+        """Build every operator in order; `owner` holds the subgraphs that they refer to."""
+        for node in nodes:
+            if node.op == "get_attr":
+                self.known[node] = operator.attrgetter(str(node.target))(owner)
+            elif node.op == "call_function" and node not in self.skipped:
+                self._call(node)
+
+    def outputs(self, program: "ExportedProgram") -> dict[str, Tensor]:
+        """Name what the module returns: "output", "output.0", or by the keys of a mapping."""
+        (node,) = (node for node in program.graph.nodes if node.op == "output")
+        flat = list(node.args[0])
+        names = _output_names(program.call_spec.out_spec, len(flat))
+        found = {}
+        for name, result in zip(names, flat, strict=True):
+            if isinstance(result, Node) and isinstance(self.known.get(result), Tensor):
+                if self.storages.is_stale(result):
+                    self.problems.add(f"output {name}", STALE, "")
+                found[name] = self.known[result]
+        if list(found) == ["output"] and _is_loss(found["output"]):
+            return {"loss": found["output"]}
+        return found
+
+    def _call(self, node: Node) -> None:
+        """Build one operator, or note why not."""
+        place = _module_path(node)
+        result: Known = None
+        try:
+            with self.g.scope(place):
+                result = self._evaluate(node)
+        except (Unsupported, GraphError) as error:
+            self.problems.add(str(node.target), str(error), place)
+        self.known[node] = result
+        self.storages.add(node)
+        for written in _written(node):
+            for name in self.storages.write(written):
+                self.known[name] = result
+
+    def _evaluate(self, node: Node) -> Known:
+        if node.target is operator.getitem:
+            parts = self.known[node.args[0]]
+            return None if parts is None else parts[node.args[1]]
+        if str(node.target) == "wrap_with_set_grad_enabled":
+            return self._inline(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            raise Unsupported(NO_RULE)
+        overload = str(node.target).removeprefix("aten.")
+        if overload.startswith("_assert"):
+            return None
+        if not node.all_input_nodes and _is_deterministic(node.target):
+            return self._constant(node)
+        rule = rule_for(overload)
+        if rule is None:
+            raise Unsupported(NO_RULE)
+        if any(self._shares_state(written) for written in _written(node)):
+            raise Unsupported(STATE_WRITE)
+        arguments = {name: self._value(arg) for name, arg in _bound(node).items()}
+        if any(self.known[source] is None for source in node.all_input_nodes):
+            return None
+        shape, dtype = _result_type(node)
+        return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
+
+    def _value(self, argument: Any) -> Known:
+        """Replace traced names by what they stand for, inside of lists too."""
+        if isinstance(argument, Node):
+            if self.storages.is_stale(argument):
+                raise Unsupported(STALE)
+            return self.known[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self._value(item) for item in argument]
+        return argument
+
+    def _shares_state(self, name: Node) -> bool:
+        return any(other in self.state for other in self.storages.sharers(name))
+
+    def _constant(self, node: Node) -> Tensor:
+        """Run an operator that reads no tensor (arange, zeros, ...) now."""
+        with torch.no_grad():
+            made = node.target(*node.args, **node.kwargs)
+        if made.dtype not in DTYPES:
+            raise Unsupported(f"a constant of {made.dtype}; use float32, int32, int64 or bool")
+        return plain(self.g.constant(made.cpu().numpy()))
+
+    def _inline(self, node: Node) -> Known:
+        """Build the body of a `with torch.no_grad():` block where it stands."""
+        enabled, body, *arguments = node.args
+        graph = self.known[body].graph
+        placeholders = [inner for inner in graph.nodes if inner.op == "placeholder"]
+        for inner, argument in zip(placeholders, arguments, strict=True):
+            self.known[inner] = self._value(argument)
+        self.walk(self.known[body], graph.nodes)
+        (output,) = (inner for inner in graph.nodes if inner.op == "output")
+        results = self._value(output.args[0])
+        if not enabled:
+            detach = rule_for("detach.default")
+            context = Context(self.g, (), None)
+            results = [detach and detach(context, x) if x is not None else x for x in results]
+        return results
+
+
+def _bound(node: Node) -> dict[str, Any]:
+    """Return the operator's arguments by their names in its schema, defaults filled in."""
+    bound = {}
+    for index, argument in enumerate(node.target._schema.arguments):
+        if index < len(node.args):
+            value = node.args[index]
+        else:
+            value = node.kwargs.get(argument.name, argument.default_value)
+        bound["x" if argument.name in ("self", "input") else argument.name] = value
+    return bound
+
+
+def _written(node: Node) -> list[Node]:
+    """Return the names that an in-place operator writes."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    written = []
+    for index, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[index] if index < len(node.args) else node.kwargs[argument.name]
+            if isinstance(value, Node):
+                written.append(value)
+    return written
+
+
+def _result_type(node: Node) -> tuple[tuple[int, ...], Any]:
+    """Return shape and type of the first result, as PyTorch has them."""
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    if not isinstance(first, torch.Tensor):
+        return (), None
+    return tuple(first.shape), DTYPES.get(first.dtype)
+
+
+def _checked(node: Node, result: Known) -> Known:
+    """Compare what a rule built with PyTorch's own shapes and types."""
+    values = node.meta.get("val")
+    pairs = [(result, values)] if isinstance(result, Tensor) else zip(result, values, strict=False)
+    for built, value in pairs:
+        if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
+            dtype = DTYPES.get(value.dtype)
+            if built.shape != tuple(value.shape) or built.dtype is not dtype:
+                raise Unsupported(
+                    f"its result is {value.dtype}{list(value.shape)} in PyTorch, "
+                    f"{built.dtype.value}{list(built.shape)} here"
+                )
+    return result
+
+
+def _is_deterministic(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _is_loss(tensor: Tensor) -> bool:
+    return tensor.rank == 0 and tensor.dtype is F32
+
+
+def _module_path(node: Node) -> str:
+    """Return the path of the innermost module that this operator was traced in."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
+def _output_names(spec: Any, count: int) -> list[str]:
+    """Name the flat results by their places in what forward returns."""
+    structure = pytree.tree_unflatten(list(range(count)), spec)
+    names = []
+    for path, _ in pytree.tree_flatten_with_path(structure)[0]:
+        parts = [
+            str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path
+        ]
+        if not parts or parts[0].isdigit():
+            parts.insert(0, "output")
+        names.append(".".join(parts))
+    return names

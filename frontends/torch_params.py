@@ -1,0 +1,136 @@
+"""Declare the parameters, buffers, constants and inputs of an exported PyTorch program.
+
+Parameters keep the names of the module, are stored in the order of dimensions that their only
+kind of user prefers, and remember the permutation. A parameter of several names has the first one.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx import Node
+
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, TensorType
+from pockengine.frontends.aten.registry import WEIGHT_LAYOUTS
+from pockengine.frontends.layout import Layout, Tensor, identity, plain
+from pockengine.frontends.problems import Problems
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+DTYPES = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
+
+Declared = dict[Node, Tensor | None]
+
+
+def declare(
+    g: Builder, program: "ExportedProgram", module: "nn.Module", problems: Problems
+) -> Declared:
+    """Declare what the program reads; the result has a tensor for each placeholder in use.
+
+    None stands for what cannot be imported.
+    """
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    declared: Declared = {}
+    for name, aliases in _parameters(program, module).items():
+        users = [nodes[alias.arg.name] for alias in aliases]
+        if any(node.users for node in users):
+            tensor = _parameter(g, name, module.get_parameter(name), users, problems)
+            declared.update(dict.fromkeys(users, tensor))
+    counters = batch_counters(program)
+    for spec in program.graph_signature.input_specs:
+        node = nodes[spec.arg.name] if isinstance(spec.arg, TensorArgument) else None
+        if node is not None and spec.kind is not InputKind.PARAMETER:
+            _declare_other(g, program, spec, node, declared, counters, problems)
+    return declared
+
+
+def batch_counters(program: "ExportedProgram") -> set[Node]:
+    """Find the operators that only count batches in a buffer that nobody reads."""
+    found: set[Node] = set()
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.BUFFER and isinstance(spec.arg, TensorArgument):
+            users = list(nodes[spec.arg.name].users)
+            if all(str(user.target) == "aten.add_.Tensor" and not user.users for user in users):
+                found.update(users)
+    return found
+
+
+def _parameters(program: "ExportedProgram", module: "nn.Module") -> dict[str, list[InputSpec]]:
+    """Group the parameters' placeholders by the first name of each parameter."""
+    first: dict[int, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        first.setdefault(id(parameter), name)
+    groups: dict[str, list[InputSpec]] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.PARAMETER:
+            name = first[id(module.get_parameter(spec.target))]
+            groups.setdefault(name, []).append(spec)
+    return groups
+
+
+def _parameter(
+    g: Builder, name: str, parameter: Any, nodes: list[Node], problems: Problems
+) -> Tensor | None:
+    """Declare one trainable or frozen parameter in its users' favourite layout."""
+    if parameter.dtype not in DTYPES:
+        problems.add(f"{parameter.dtype}", "convert the module by .float()", name)
+        return None
+    layout = _favourite(nodes, parameter.dim())
+    value = g.param(
+        name,
+        _array(parameter, layout),
+        permutation=None if layout == identity(len(layout)) else layout,
+        trainable=bool(parameter.requires_grad),
+    )
+    return Tensor(value, layout)
+
+
+def _favourite(nodes: list[Node], rank: int) -> Layout:
+    """Return the layout that every user of these placeholders prefers, else the framework's."""
+    wishes = {_wish(user, node) for node in nodes for user in node.users}
+    wish = wishes.pop() if len(wishes) == 1 else None
+    return wish if wish is not None and len(wish) == rank else identity(rank)
+
+
+def _wish(user: Node, parameter: Node) -> Layout | None:
+    wish = WEIGHT_LAYOUTS.get(str(user.target).removeprefix("aten."))
+    is_weight = len(user.args) > 1 and user.args[1] is parameter
+    return wish if is_weight and user.args[0] is not parameter else None
+
+
+def _declare_other(
+    g: Builder,
+    program: "ExportedProgram",
+    spec: InputSpec,
+    node: Node,
+    declared: Declared,
+    counters: set[Node],
+    problems: Problems,
+) -> None:
+    """Declare a buffer as a state, a constant tensor, or an input of forward."""
+    if spec.kind is InputKind.USER_INPUT:
+        example = node.meta["val"]
+        type_ = TensorType(DTYPES[example.dtype], tuple(example.shape))
+        declared[node] = plain(g.input(node.name, type_))
+        return
+    if all(user in counters for user in node.users):
+        return
+    held = {**program.state_dict, **program.constants}[spec.target]
+    if held.dtype not in DTYPES:
+        problems.add(f"{held.dtype}", "use float32, int32, int64 or bool", spec.target)
+        declared[node] = None
+        return
+    data = _array(held, identity(held.dim()))
+    if spec.kind is InputKind.BUFFER and spec.persistent:
+        declared[node] = plain(g.param(spec.target, data, trainable=False))
+    else:
+        declared[node] = plain(g.constant(data))
+
+
+def _array(tensor: Any, layout: Layout) -> np.ndarray:
+    """Copy a tensor's data in this order, so that later changes of the module do not reach us."""
+    return np.array(tensor.detach().cpu().numpy().transpose(layout), order="C")

@@ -1,0 +1,36 @@
+"""Small pieces shared by the model definitions: channel rounding and initialisation.
+
+Both repeat what torchvision does, so that a state_dict or a seed means the same in both.
+"""
+
+import torch
+from torch import nn
+
+
+def round_channels(channels: float, divisor: int = 8) -> int:
+    """Round to a multiple of `divisor`, never losing more than a tenth of the channels."""
+    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * channels else rounded
+
+
+def initialise(module: nn.Module, linear_std: float | None = None) -> None:
+    """Kaiming-normal convolutions (fan out), unit batch norms; linears as PyTorch leaves them.
+
+    `linear_std` draws the linears from a normal distribution instead, with zero biases.
+    """
+    for child in module.modules():
+        if isinstance(child, nn.Conv2d):
+            nn.init.kaiming_normal_(child.weight, mode="fan_out", nonlinearity="relu")
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+        elif isinstance(child, nn.BatchNorm2d):
+            nn.init.ones_(child.weight)
+            nn.init.zeros_(child.bias)
+        elif isinstance(child, nn.Linear) and linear_std is not None:
+            nn.init.normal_(child.weight, 0.0, linear_std)
+            nn.init.zeros_(child.bias)
+
+
+def global_average(x: torch.Tensor) -> torch.Tensor:
+    """Average each channel over its picture: [N, C, H, W] -> [N, C]."""
+    return torch.flatten(nn.functional.adaptive_avg_pool2d(x, (1, 1)), 1)

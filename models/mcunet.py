@@ -1,0 +1,162 @@
+"""MCUNet-style nets: inverted residuals, each with a kernel size and an expansion of its own.
+
+A net is data (`NetSpec`). The three shipped specs are mit-han-lab/tiny-training's microcontroller
+nets; `pretrained.py` loads their published int8 weights as floats.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from pockengine.models.layers import global_average, initialise
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """A net: its stem's channels, and per block (kernel, expansion, channels, stride)."""
+
+    stem: int
+    blocks: tuple[tuple[int, int, int, int], ...]
+
+
+MCUNET_5FPS = NetSpec(
+    stem=16,
+    blocks=(
+        (3, 1, 8, 1),
+        (3, 4, 16, 2),
+        (3, 3, 16, 1),
+        (7, 3, 24, 2),
+        (3, 5, 24, 1),
+        (3, 5, 40, 2),
+        (7, 4, 40, 1),
+        (5, 4, 48, 1),
+        (3, 3, 48, 1),
+        (3, 4, 48, 1),
+        (7, 5, 96, 2),
+        (5, 4, 96, 1),
+        (5, 4, 96, 1),
+        (3, 6, 160, 1),
+    ),
+)
+
+# MobileNetV2 at width 0.35 without its last 1x1 convolution.
+MBV2_035 = NetSpec(
+    stem=16,
+    blocks=(
+        (3, 1, 8, 1),
+        (3, 6, 8, 2),
+        (3, 6, 8, 1),
+        (3, 6, 16, 2),
+        (3, 6, 16, 1),
+        (3, 6, 16, 1),
+        (3, 6, 24, 2),
+        (3, 6, 24, 1),
+        (3, 6, 24, 1),
+        (3, 6, 24, 1),
+        (3, 6, 32, 1),
+        (3, 6, 32, 1),
+        (3, 6, 32, 1),
+        (3, 6, 56, 2),
+        (3, 6, 56, 1),
+        (3, 6, 56, 1),
+        (3, 6, 112, 1),
+    ),
+)
+
+PROXYLESS_03 = NetSpec(
+    stem=16,
+    blocks=(
+        (3, 1, 8, 1),
+        (5, 3, 16, 2),
+        (3, 3, 16, 1),
+        (7, 3, 16, 2),
+        (3, 3, 16, 1),
+        (5, 3, 16, 1),
+        (5, 3, 16, 1),
+        (7, 6, 24, 2),
+        (5, 3, 24, 1),
+        (5, 3, 24, 1),
+        (5, 3, 24, 1),
+        (5, 6, 32, 1),
+        (5, 3, 32, 1),
+        (5, 3, 32, 1),
+        (5, 3, 32, 1),
+        (7, 6, 64, 2),
+        (7, 6, 64, 1),
+        (7, 3, 64, 1),
+        (7, 3, 64, 1),
+        (7, 6, 96, 1),
+    ),
+)
+
+
+class ConvUnit(nn.Module):
+    """Convolution, batch norm (or a bias in its place), activation."""
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        *,
+        norm: bool,
+        act: nn.Module,
+    ) -> None:
+        """Keep the resolution but for the stride; `norm` False stands for a folded batch norm."""
+        super().__init__()
+        pad = (kernel - 1) // 2
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=not norm)
+        self.bn = nn.BatchNorm2d(outputs) if norm else nn.Identity()
+        self.act = act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map [N, inputs, H, W] to [N, outputs, H / stride, W / stride]."""
+        return self.act(self.bn(self.conv(x)))
+
+
+class Block(nn.Module):
+    """Inverted residual: 1x1 up (unless expansion is 1), depthwise, linear 1x1 down."""
+
+    def __init__(
+        self, inputs: int, kernel: int, expansion: int, outputs: int, stride: int, *, norm: bool
+    ) -> None:
+        """Take channel counts; the skip exists where the shapes agree."""
+        super().__init__()
+        hidden = inputs * expansion
+        self.residual = stride == 1 and inputs == outputs
+        self.pointwise1: nn.Module = nn.Identity()
+        if expansion != 1:
+            self.pointwise1 = ConvUnit(inputs, hidden, norm=norm, act=nn.ReLU6())
+        self.depthwise = ConvUnit(
+            hidden, hidden, kernel, stride, groups=hidden, norm=norm, act=nn.ReLU6()
+        )
+        self.pointwise2 = ConvUnit(hidden, outputs, norm=norm, act=nn.Identity())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map [N, inputs, H, W] to [N, outputs, H / stride, W / stride]."""
+        y = self.pointwise2(self.depthwise(self.pointwise1(x)))
+        return x + y if self.residual else y
+
+
+class MCUNet(nn.Module):
+    """The net that a `NetSpec` describes: 3x3 stem of stride 2, blocks, global mean, linear."""
+
+    def __init__(self, spec: NetSpec = MCUNET_5FPS, classes: int = 1000, norm: bool = True) -> None:
+        """Build with batch norms, or with `norm` False as after folding them away."""
+        super().__init__()
+        self.first_conv = ConvUnit(3, spec.stem, 3, 2, norm=norm, act=nn.ReLU6())
+        channels = spec.stem
+        blocks = []
+        for kernel, expansion, outputs, stride in spec.blocks:
+            blocks.append(Block(channels, kernel, expansion, outputs, stride, norm=norm))
+            channels = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(channels, classes)
+        initialise(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map pictures [N, 3, H, W] to logits [N, classes]."""
+        return self.classifier(global_average(self.blocks(self.first_conv(x))))
