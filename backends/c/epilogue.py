@@ -82,7 +82,8 @@ def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
     definition = lookup(anchor.op)
     names: dict[Value, str] = {}
     for index, operand in enumerate(anchor.operands):
-        names.setdefault(operand, definition.operand_name(index))
+        name = definition.operand_name(index)
+        names.setdefault(operand, "weights" if name == "w" else name)  # w is the worker
     extra = [value for value in inputs if value not in names]
     names.update((value, f"e{index}") for index, value in enumerate(extra))
     return names

@@ -74,7 +74,7 @@ def run_cases(
     units = [str(source), str(RUNTIME / "pe_pool.c")]
     command = [*compiler, *COMMON, f"-I{RUNTIME}", *units, "-o", str(program)]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr[-4000:]
+    assert built.returncode == 0, built.stderr[:4000]
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)
     (folder / "operands").write_bytes(operands)
     ran = subprocess.run(

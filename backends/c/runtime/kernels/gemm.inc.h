@@ -37,22 +37,9 @@ PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *
 
 #if PE_SPLIT == PE_SPLIT_INNER
 
-/* The threads' parts added up row by row, then the epilogue. */
-PE_INLINE void PE_FN(add_parts)(pe_worker *w, const PE_FN(io) * io, const float *parts) {
-    const int count = w->count < PE_THREADS ? w->count : PE_THREADS;
-    const pe_range share = pe_split(w, PE_M, 1);
-    for (ptrdiff_t row = share.begin; row < share.end; row++) {
-        for (int column = 0; column < PE_N; column += PE_VL) {
-            const int lanes = PE_N - column < PE_VL ? PE_N - column : PE_VL;
-            const float *part = parts + row * PE_N + column;
-            pe_vf sum = pe_load_part(part, lanes);
-            for (int i = 1; i < count; i++) {
-                sum += pe_load_part(part + i * (ptrdiff_t)PE_PART_FLOATS, lanes);
-            }
-            PE_FN(store)(io, sum, row, column, lanes);
-        }
-    }
-}
+#define PE_OUT_ROWS PE_M
+#define PE_OUT_C PE_N
+#include "add_parts.inc.h"
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
                           float *partial, float *panels) {
@@ -108,8 +95,5 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
 #undef PE_UNITS
 #endif
 
-#undef PE_OUTPUT_ROW
-#undef PE_PARTIAL_PITCH
-#undef PE_PADDED_ROWS
 #undef PE_ROW_TILES
 #include "undef.inc.h"

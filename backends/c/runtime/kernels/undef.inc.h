@@ -1,5 +1,5 @@
-/* Forgets the parameters of a kernel's template, so that the next kernel of the file starts clean.
- */
+/* Forgets the parameters of a template, so that the next kernel of the file starts clean. */
+#undef PE_ADJACENT
 #undef PE_A_BATCH
 #undef PE_A_ROW
 #undef PE_A_STEP
@@ -7,7 +7,13 @@
 #undef PE_B_BATCH
 #undef PE_B_PITCH
 #undef PE_B_TRANSPOSED
+#undef PE_CHANNELS
 #undef PE_FN
+#undef PE_GATHER_PITCH
+#undef PE_GRIDS
+#undef PE_GRID_TABLE
+#undef PE_GROUPS
+#undef PE_IMAGES
 #undef PE_K
 #undef PE_KB
 #undef PE_M
@@ -15,14 +21,35 @@
 #undef PE_N
 #undef PE_NR
 #undef PE_NV
+#undef PE_OUTPUT_ROW
+#undef PE_OUT_C
+#undef PE_OUT_H
+#undef PE_OUT_ROWS
+#undef PE_OUT_STEP_H
+#undef PE_OUT_STEP_W
+#undef PE_OUT_W
+#undef PE_PADDED_ROWS
 #undef PE_PANELS
 #undef PE_PANEL_FLOATS
 #undef PE_PARTIAL
+#undef PE_PARTIAL_PITCH
 #undef PE_PART_FLOATS
+#undef PE_POSITIONS
+#undef PE_SOURCE_C
+#undef PE_SOURCE_H
+#undef PE_SOURCE_W
 #undef PE_SPLIT
+#undef PE_STEP_H
+#undef PE_STEP_W
 #undef PE_TAIL_COLUMNS
 #undef PE_TAIL_LANES
 #undef PE_TAIL_ROWS
 #undef PE_TAIL_VECTORS
+#undef PE_TAPS
+#undef PE_TAP_TABLE
 #undef PE_THREADS
+#undef PE_TRANSPOSED
 #undef PE_VL
+#undef PE_WINDOW_FLOATS
+#undef PE_WINDOW_ROWS
+#undef PE_WINDOW_TAPS

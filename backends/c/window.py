@@ -1,0 +1,192 @@
+"""The geometry of a convolution, and of the grids of positions that its kernels gather.
+
+A grid is a set of result pixels at equal distances that see the source image through the same taps.
+A convolution has one. The gradient with respect to its input has one for each residue of the pixel's
+coordinates by the stride, because each residue meets its own taps of the window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from pockengine.compiler.ir import Node
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A convolution x (images, h, w, c) * weights (kh, kw, c / groups, o) = y (images, oh, ow, o)."""
+
+    images: int
+    size: Pair
+    channels: int
+    kernel: Pair
+    output: Pair
+    features: int
+    stride: Pair
+    padding: tuple[int, int, int, int]
+    dilation: Pair
+    groups: int
+
+    @property
+    def taps(self) -> int:
+        """Taps of the window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def before(self) -> Pair:
+        """Padding at the top and at the left."""
+        return self.padding[0], self.padding[2]
+
+    @property
+    def group_channels(self) -> int:
+        """Input channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def group_features(self) -> int:
+        """Output channels of a group."""
+        return self.features // self.groups
+
+    @property
+    def pixels(self) -> int:
+        """Output pixels of all images."""
+        return self.images * self.output[0] * self.output[1]
+
+    @property
+    def is_matmul(self) -> bool:
+        """Whether every output pixel sees exactly the input pixel at its own place."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and self.padding == (0, 0, 0, 0)
+            and self.groups == 1
+        )
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has its own window and nothing else."""
+        return self.groups == self.channels == self.features
+
+    def __str__(self) -> str:
+        images = f"{self.images}x" if self.images > 1 else ""
+        size, kernel, stride = (
+            "x".join(map(str, p)) for p in (self.size, self.kernel, self.stride)
+        )
+        return f"{images}{size}x{self.channels}_{self.features}_k{kernel}_s{stride}"
+
+
+def window_of(node: Node) -> Window:
+    """Read the shapes of conv2d, conv2d_dx or conv2d_dw."""
+    first, second = (operand.shape for operand in node.operands)
+    if node.op == "conv2d":
+        x, w, y = first, second, node.result.shape
+    elif node.op == "conv2d_dx":
+        x, w, y = node.result.shape, second, first
+    else:
+        x, w, y = first, node.result.shape, second
+    return Window(
+        images=x[0],
+        size=(x[1], x[2]),
+        channels=x[3],
+        kernel=(w[0], w[1]),
+        output=(y[1], y[2]),
+        features=w[3],
+        stride=tuple(node.attrs["stride"]),
+        padding=tuple(node.attrs["padding"]),
+        dilation=tuple(node.attrs["dilation"]),
+        groups=node.attrs["groups"],
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a grid: its positions, its taps in order of the pixels that they read.
+
+    Tap i of position p reads source pixel p * step + `start` + i * `gap`; the result pixel of
+    position 0 is `out`. `kernel` lists which of the window's taps these are.
+    """
+
+    positions: int
+    kernel: tuple[int, ...]
+    start: int
+    gap: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows and columns of positions, and where its taps start among those of all grids."""
+
+    rows: Axis
+    columns: Axis
+    first_tap: int = 0
+
+    @property
+    def taps(self) -> int:
+        """Taps of a position."""
+        return len(self.rows.kernel) * len(self.columns.kernel)
+
+    @property
+    def positions(self) -> int:
+        """Positions in one image."""
+        return self.rows.positions * self.columns.positions
+
+    def initialiser(self) -> str:
+        """The C initialiser of the template's struct."""
+        r, c = self.rows, self.columns
+        numbers = [
+            *(r.positions, c.positions, len(r.kernel), len(c.kernel)),
+            *(r.start, c.start, r.gap, c.gap, r.out, c.out, self.first_tap),
+        ]
+        return f"{{{', '.join(map(str, numbers))}}}"
+
+
+def forward_grid(window: Window) -> Grid:
+    """Return the one grid of a convolution."""
+    rows, columns = (
+        Axis(window.output[d], tuple(range(window.kernel[d])), -window.before[d], gap, 0)
+        for d, gap in enumerate(window.dilation)
+    )
+    return Grid(rows, columns)
+
+
+def backward_grids(window: Window) -> tuple[Grid, ...]:
+    """Return the grids of the gradient with respect to the input; their source is dy."""
+    grids: list[Grid] = []
+    tap = 0
+    for rows, columns in product(_backward_axes(window, 0), _backward_axes(window, 1)):
+        grids.append(Grid(rows, columns, tap))
+        tap += grids[-1].taps
+    return tuple(grids)
+
+
+def _backward_axes(window: Window, dimension: int) -> list[Axis]:
+    """Input pixel i0 + s n meets tap k where s divides i0 + padding - k d; it reads dy at the quotient.
+
+    Taps are listed backwards, so that the pixels they read come in order of memory.
+    """
+    stride, gap = window.stride[dimension], window.dilation[dimension]
+    before, size = window.before[dimension], window.size[dimension]
+    axes = []
+    for first in range(min(stride, size)):
+        kernel = tuple(
+            k
+            for k in reversed(range(window.kernel[dimension]))
+            if (first + before - k * gap) % stride == 0
+        )
+        reads = [(first + before - k * gap) // stride for k in kernel]
+        step = reads[1] - reads[0] if len(reads) > 1 else 1
+        positions = -(-(size - first) // stride)
+        axes.append(Axis(positions, kernel, reads[0] if reads else 0, step, first))
+    return axes
+
+
+def tap_order(window: Window, grids: Sequence[Grid]) -> list[int]:
+    """Each grid's taps in its order, as places in the window."""
+    return [
+        kh * window.kernel[1] + kw
+        for grid in grids
+        for kh, kw in product(grid.rows.kernel, grid.columns.kernel)
+    ]
