@@ -84,11 +84,14 @@ def install_unhashed(requirement: str, fallback_index: str | None, target: Path)
 def move_files(distribution: importlib.metadata.Distribution, source: Path, root: Path) -> None:
     """Move what the distribution's RECORD lists from the common folder into its own."""
     for file in distribution.files or []:
-        path = source / file
-        if ".." in file.parts or not path.is_file():
+        # Programs are listed where an environment would have them, and lie in bin/ here.
+        parts = file.parts[2:] if file.parts[:3] == ("..", "..", "bin") else file.parts
+        path = source.joinpath(*parts)
+        if ".." in parts or not path.is_file():
             continue
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, root / file)
+        moved = root.joinpath(*parts)
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, moved)
 
 
 def dependencies(

@@ -1,0 +1,50 @@
+"""ruff, mypy and clang-format, with the settings of pyproject.toml and .clang-format."""
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pockengine.tests.repo.tree import ROOT, files
+
+# Checked strictly; models and tests are not part of the library's typed surface.
+TYPED = ("backends", "compiler", "devices", "farm", "frontends")
+
+
+def run(*command: str, folder: Path = ROOT) -> None:
+    result = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    if result.returncode:
+        pytest.fail(result.stdout + result.stderr, pytrace=False)
+
+
+def program(package: str) -> str:
+    """Return the path of a program that a wheel brings, in bin/ beside its package."""
+    folder = Path(str(importlib.import_module(package).__file__)).parent
+    inside = folder / "data" / "bin" / package.replace("_", "-")
+    return str(inside if inside.exists() else folder.parent / "bin" / package)
+
+
+def test_ruff_finds_nothing() -> None:
+    run(program("ruff"), "check", "--no-cache", ".")
+
+
+def test_python_is_formatted() -> None:
+    run(program("ruff"), "format", "--no-cache", "--check", "--diff", ".")
+
+
+def test_c_is_formatted() -> None:
+    sources = [str(path) for path in files("*.c", "*.h")]
+    assert sources
+    run(program("clang_format"), "--dry-run", "--Werror", *sources)
+
+
+def test_types_are_complete() -> None:
+    # The package is called pockengine only from the folder above, as everywhere under Bazel.
+    kept = Path(os.environ.get("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"]))
+    packages = [argument for name in TYPED for argument in ("-p", f"pockengine.{name}")]
+    settings = f"--config-file={ROOT / 'pyproject.toml'}"
+    cache = f"--cache-dir={kept / 'pockengine' / 'mypy'}"
+    run(sys.executable, "-m", "mypy", settings, cache, *packages, folder=ROOT.parent)

@@ -1,0 +1,19 @@
+"""The repository's files as the checks see them: the runfiles that tests/repo/BUILD lists."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).absolute().parents[2]
+
+# Text that is pinned by a tool or by another project's format.
+_SKIPPED = ("third_party/pypi/",)
+
+
+def files(*patterns: str) -> list[Path]:
+    """Return the files with a name like one of the patterns, sorted, relative to the root."""
+    found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.rglob(pattern)}
+    return sorted(path for path in found if not str(path).startswith(_SKIPPED))
+
+
+def read(path: Path) -> str:
+    """Return a file's text."""
+    return (ROOT / path).read_text(encoding="utf-8")
