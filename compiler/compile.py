@@ -30,7 +30,7 @@ from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 
 @dataclass(frozen=True)
 class Target:
-    """What the compiler asks of a backend: the fusions it emits, and each kernel's scratch bytes."""
+    """What the compiler asks of a backend: fusions it emits, and each kernel's scratch bytes."""
 
     fusion: FusionRules = field(default_factory=FusionRules)
     scratch_bytes: Callable[[Node], int] = lambda node: 0

@@ -76,7 +76,7 @@ def known_devices() -> tuple[str, ...]:
 
 
 def load_device(name: str) -> Device:
-    """Read a device by name; DeviceError lists the known ones, or says what is wrong in the file."""
+    """Read a device by name; DeviceError lists the known ones, or says what the file gets wrong."""
     if name not in known_devices():
         raise DeviceError(f"unknown device {name!r}; known devices: {', '.join(known_devices())}")
     return read_device(FOLDER / f"{name}.toml")

@@ -1,0 +1,194 @@
+"""Whole programs: what trains changes, what is frozen costs nothing, and fusion changes no number."""
+
+import numpy as np
+import pytest
+from small_nets import NetBuilder, batches, residual_net
+
+from pockengine.compiler.compile import Target, compile_program
+from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.optimizers import Sgd
+from pockengine.compiler.passes.fuse import FusionRules
+from pockengine.compiler.program import Program
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.scheme import FULL, Training
+from pockengine.errors import CompileError, GraphError
+
+FUSED = Target(
+    FusionRules(
+        frozenset({"matmul", "conv2d", "conv2d_dx"}),
+        {"reduce_sum": (0,), "reduce_mean": (0,), "moments": (0,), "batch_norm_sums": (0,)},
+    )
+)
+SPARSE = Scheme(
+    "sparse",
+    (
+        ("*.bias", FULL),
+        ("b.0.weight", Training("range", channels=(2, 5))),
+        ("c.0.weight", Training("share", share=0.25)),
+        ("fc.weight", Training("share", share=0.5)),
+    ),
+)
+
+
+def train(scheme: Scheme | str, target: Target) -> tuple[list[float], dict[str, np.ndarray]]:
+    program = compiled(scheme, target)
+    params = {name: param.data.copy() for name, param in program.params.items()}
+    graph = program.entries["train"].graph
+    losses = [float(run(graph, batch, params)["loss"]) for batch in batches(4)]
+    return losses, params
+
+
+def compiled(scheme: Scheme | str, target: Target | None = None) -> Program:
+    optimizer = Sgd(momentum=0.9, weight_decay=1e-3)
+    return compile_program(
+        residual_net(), scheme=scheme, optimizer=optimizer, target=target, check=True
+    )
+
+
+@pytest.mark.parametrize("scheme", ["full", "bias-only", "head-only", "last-1-blocks", SPARSE])
+def test_fusion_changes_no_number(scheme: Scheme | str) -> None:
+    plain_losses, plain = train(scheme, Target())
+    fused_losses, fused = train(scheme, FUSED)
+    assert plain_losses == fused_losses
+    assert plain_losses[0] != plain_losses[-1]
+    for name, data in plain.items():
+        np.testing.assert_array_equal(fused[name], data)
+
+
+def test_only_the_trained_channels_change() -> None:
+    before = residual_net().params
+    _, after = train(SPARSE, FUSED)
+    changed = {
+        name: np.argwhere(after[name] != param.data)
+        for name, param in before.items()
+        if "running" not in name
+    }
+    assert {name for name, places in changed.items() if len(places)} == {
+        "a.1.bias",
+        "b.0.weight",
+        "b.1.bias",
+        "c.0.weight",
+        "c.1.bias",
+        "fc.bias",
+        "fc.weight",
+    }
+    assert set(changed["b.0.weight"][:, 3]) == {2, 3, 4}
+    assert set(changed["c.0.weight"][:, 2]) == {0, 1}
+    assert set(changed["fc.weight"][:, 0]) == {0, 1, 2, 3}
+
+
+def test_channel_share_updates_as_the_full_scheme_does() -> None:
+    """One plain step: the trained channels get the very gradient that full training gives them."""
+    results = []
+    for training in (FULL, Training("share", share=0.25)):
+        program = compile_program(
+            residual_net(), scheme=Scheme("one", (("c.0.weight", training),)), check=True
+        )
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        run(program.entries["train"].graph, batches(1)[0], params)
+        results.append(params["c.0.weight"])
+    full, share = results
+    np.testing.assert_array_equal(share[:, :, :2], full[:, :, :2])
+    np.testing.assert_array_equal(
+        share[:, :, 2:], residual_net().params["c.0.weight"].data[:, :, 2:]
+    )
+
+
+def test_frozen_parts_cost_nothing() -> None:
+    cost, arena = {}, {}
+    for scheme in ("full", "bias-only", "head-only"):
+        program = compiled(scheme, FUSED)
+        cost[scheme] = sum(node_cost(node) for node in program.entries["train"].graph.nodes)
+        arena[scheme] = program.entries["train"].plan.size
+    forward = sum(node_cost(node) for node in residual_net().nodes)
+    head_gradient = 2 * 8 * 3
+    assert cost["head-only"] == forward + head_gradient
+    assert cost["head-only"] < cost["bias-only"] < cost["full"]
+    assert arena["head-only"] < arena["full"]
+
+
+def test_a_share_of_channels_stores_that_share_of_the_activation() -> None:
+    program = compiled(Scheme("share", (("fc.weight", Training("share", share=0.5)),)))
+    nodes = program.entries["train"].graph.nodes
+    (part,) = [node for node in nodes if node.op == "slice"]
+    assert part.result.shape == (2, 4)
+    pooled = part.operands[0]
+    assert [node.op for node in nodes if pooled in node.operands] == ["slice", "matmul"]
+    (dw,) = [node for node in nodes if node.op == "matmul" and node.attrs["transpose_a"]]
+    assert dw.operands[0] is part.result
+    assert dw.result.shape == (4, 3)
+
+
+def test_prediction_uses_running_statistics() -> None:
+    program = compiled("full", FUSED)
+    graph = program.entries["predict"].graph
+    assert [value.name for value in graph.inputs] == ["x"]
+    assert list(graph.outputs) == ["output"]
+    assert not any(node.op in ("moments", "ema_update") for node in graph.nodes)
+    x = batches(1)[0]["x"]
+    alone = run(graph, {"x": np.concatenate([x[:1], x[:1]])})["output"]
+    np.testing.assert_allclose(run(graph, {"x": x})["output"][0], alone[0], rtol=1e-5)
+
+
+def test_frozen_batch_norm_folds_into_frozen_convolutions() -> None:
+    net = NetBuilder("frozen")
+    x = net.g.input("x", TensorType(F32, (2, 6, 6, 4)))
+    y = net.conv(x, "conv", 8, 3)
+    c = net.g.param("scale", np.full(8, 2.0, np.float32), trainable=False)
+    target = net.g.input("target", TensorType(I64, (2,)))
+    graph = net.head(net.g.mul(y, c), 3, target)
+    program = compile_program(graph, scheme="head-only", target=FUSED, check=True)
+    assert "conv.weight" not in program.params
+    (folded,) = [data for data in program.constants.values() if data.ndim == 4]
+    np.testing.assert_allclose(folded, 2 * graph.params["conv.weight"].data)
+
+
+def test_compiling_twice_gives_the_same_program() -> None:
+    from pockengine.compiler.ir.text import print_graph
+
+    first, second = (compiled(SPARSE, FUSED) for _ in range(2))
+    for name, entry in first.entries.items():
+        other = second.entries[name]
+        assert print_graph(entry.graph) == print_graph(other.graph)
+        assert list(entry.plan.values.values()) == list(other.plan.values.values())
+
+
+def test_a_loss_that_is_no_scalar_is_an_error() -> None:
+    net = NetBuilder("wrong")
+    x = net.g.input("x", TensorType(F32, (2, 3)))
+    net.g.output("loss", net.g.mul(x, net.weight("w", 3)))
+    with pytest.raises(CompileError, match="scalar f32"):
+        compile_program(net.g.graph)
+
+
+def test_a_parameter_without_influence_is_an_error() -> None:
+    net = NetBuilder("idle")
+    x = net.g.input("x", TensorType(F32, (2, 3)))
+    net.g.output("loss", net.g.reduce_mean(net.g.mul(x, net.weight("w", 3)), axes=(0, 1)))
+    net.g.output("other", net.g.mul(x, net.weight("idle.weight", 3)))
+    with pytest.raises(CompileError, match=r"idle\.weight does not influence the loss"):
+        compile_program(net.g.graph)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"x": np.zeros((2, 6, 6, 3), np.float32)}, r"'?%x: f32\[2,6,6,4\] was given float32"),
+        ({"x": np.zeros((2, 6, 6, 4), np.int32)}, "was given int32"),
+        ({}, "is missing"),
+    ],
+)
+def test_wrong_inputs_name_the_input(batch: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        run(residual_net(), {**batches(1)[0], "x": None, **batch} if batch else {})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"momentum": 1.0}, {"weight_decay": -1.0}, {"nesterov": True}],
+)
+def test_impossible_optimisers_are_errors(fields: dict[str, float]) -> None:
+    with pytest.raises(CompileError):
+        Sgd(**fields)

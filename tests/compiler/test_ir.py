@@ -1,0 +1,163 @@
+"""Builder, verifier and text form."""
+
+import numpy as np
+import pytest
+from small_nets import batches, residual_net
+
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.ir.verify import verify
+from pockengine.errors import GraphError
+
+
+def small() -> Builder:
+    g = Builder(Graph("small"))
+    x = g.input("x", TensorType(F32, (2, 3)))
+    g.output("y", g.relu(x))
+    return g
+
+
+def test_text_form_reads_back_exactly() -> None:
+    program = compile_program(residual_net(), scheme="bias-only")
+    for graph in (residual_net(), *(entry.graph for entry in program.entries.values())):
+        text = print_graph(graph)
+        params = {name: param.data for name, param in graph.params.items()}
+        again = parse_graph(text, params)
+        verify(again)
+        assert print_graph(again) == text
+
+
+def test_parsed_graph_computes_the_same() -> None:
+    graph = residual_net()
+    params = {name: param.data for name, param in graph.params.items()}
+    again = parse_graph(print_graph(graph), params)
+    batch = batches(1)[0]
+    np.testing.assert_array_equal(run(graph, batch)["loss"], run(again, batch)["loss"])
+
+
+def test_infinite_attrs_and_constants_survive_the_text_form() -> None:
+    g = small()
+    x = g.graph.inputs[0]
+    g.output("z", g.maximum(g.clamp(x, min=-1.0), g.scalar(-np.inf)))
+    text = print_graph(g.graph)
+    assert print_graph(parse_graph(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: expected"),
+        ("graph g {", "no closing brace"),
+        ("graph g {\n}\nmore", "line 3: text after"),
+        ("graph g {\n  nonsense !\n}", "line 2: this is no statement"),
+        ("graph g {\n  output y = %y\n}", "line 2: %y is not defined"),
+        ("graph g {\n  input %x: f33[2]\n}", "line 2: .*f33"),
+        ("graph g {\n  input %x: f32[2]\n  %y: f32[2] = fly %x\n}", "line 3: there is no op 'fly'"),
+        ("graph g {\n  input %x: f32[2]\n  %y: f32[3] = relu %x\n}", "line 3: its results are"),
+        ("graph g {\n  input %x: f32[2]\n  input %x: f32[2]\n}", "line 3: %x is defined twice"),
+        (
+            "graph g {\n  input %x: f32[2]\n  %y: f32[2] = clamp %x {min=print(1)}\n}",
+            "line 3: malformed node",
+        ),
+    ],
+)
+def test_wrong_text_names_the_line(text: str, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        parse_graph(text)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "message"),
+    [
+        ("add", [(2,), (3,)], {}, "do not broadcast"),
+        ("matmul", [(2, 3), (2, 3)], {}, "inner sizes 3 and 2 differ"),
+        ("relu", [(2,), (2,)], {}, "not 2 operands"),
+        ("relu", [(2,)], {"slope": 1}, "has no attr"),
+        ("reshape", [(2,)], {}, "needs attr"),
+        ("reshape", [(2,)], {"shape": (3,)}, "other number of elements"),
+        ("conv2d", [(1, 4, 4, 3), (3, 3, 2, 8)], {}, "3 input channels"),
+        ("conv2d", [(1, 2, 2, 3), (3, 3, 3, 8)], {}, "does not fit"),
+        ("reduce_sum", [(2, 3)], {"axes": (1, 0)}, "sorted"),
+        ("slice", [(4,)], {"start": (2,), "stop": (2,), "step": (1,)}, "empty or outside"),
+        ("where", [(2,), (2,), (2,)], {}, "must be bool"),
+    ],
+)
+def test_types_are_checked_when_a_node_is_built(
+    op: str, shapes: list[tuple[int, ...]], attrs: dict[str, object], message: str
+) -> None:
+    g = Builder(Graph("wrong"))
+    operands = [g.input(f"x{i}", TensorType(F32, shape)) for i, shape in enumerate(shapes)]
+    with pytest.raises(GraphError, match=message):
+        g.emit(op, *operands, **attrs)
+
+
+def test_unknown_op_and_double_names_are_errors() -> None:
+    g = small()
+    with pytest.raises(GraphError, match="no op 'conv9d'"):
+        g.conv9d(g.graph.inputs[0])
+    with pytest.raises(GraphError, match="'x' already"):
+        g.input("x", TensorType(F32, (1,)))
+    with pytest.raises(GraphError, match="output 'y' already"):
+        g.output("y", g.graph.inputs[0])
+    with pytest.raises(GraphError, match="no input 'z'"):
+        g.graph.input("z")
+
+
+def test_verifier_finds_use_before_definition() -> None:
+    g = small()
+    g.output("z", g.neg(g.graph.outputs["y"]))
+    g.graph.nodes.reverse()
+    with pytest.raises(GraphError, match="used before it is computed"):
+        verify(g.graph)
+
+
+def test_verifier_finds_reads_after_an_update() -> None:
+    g = small()
+    w = g.param("w", np.zeros((2, 3), np.float32))
+    lr = g.input("lr", TensorType(F32, ()))
+    g.emit("sgd_update", w, g.graph.outputs["y"], lr)
+    g.output("late", g.neg(w))
+    with pytest.raises(GraphError, match=r"reads %w: f32\[2,3\] after"):
+        verify(g.graph)
+
+
+def test_verifier_finds_writes_to_what_is_no_param() -> None:
+    g = small()
+    lr = g.input("lr", TensorType(F32, ()))
+    g.emit("sgd_update", g.graph.outputs["y"], g.graph.inputs[0], lr)
+    with pytest.raises(GraphError, match="which is no param"):
+        verify(g.graph)
+
+
+def test_verifier_finds_wrong_result_types() -> None:
+    g = small()
+    g.graph.nodes[0].results[0].type = TensorType(F32, (9,))
+    with pytest.raises(GraphError, match=r"should be f32\[2,3\]"):
+        verify(g.graph)
+
+
+def test_verifier_finds_stolen_results() -> None:
+    g = small()
+    result = g.graph.nodes[0].results[0]
+    g.graph.nodes.append(Node("relu", (g.graph.inputs[0],), (result,)))
+    with pytest.raises(GraphError, match=r"named 'relu_0'|belongs to"):
+        verify(g.graph)
+
+
+def test_verifier_finds_constants_of_another_type() -> None:
+    g = small()
+    g.graph.constants[Value("c", TensorType(F32, (2,)))] = np.zeros(3, np.float32)
+    with pytest.raises(GraphError, match="constant %c"):
+        verify(g.graph)
+
+
+def test_clone_is_independent() -> None:
+    graph = residual_net()
+    before = print_graph(graph)
+    copy = clone(graph)
+    copy.nodes.clear()
+    copy.outputs.clear()
+    assert print_graph(graph) == before

@@ -1,0 +1,128 @@
+"""Every op: its oracle against PyTorch, its gradient rules against PyTorch and finite differences."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_cases import DIFFERENTIABLE, TORCH, OpCase, draw_case
+
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import F32, Builder, Graph, Value
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.ops import all_ops
+from pockengine.compiler.ops.registry import lookup
+
+SMOOTH = [op for op in DIFFERENTIABLE if op not in ("reduce_max", "max_pool2d")]
+HELPERS = {"cast", "sign", "argmax", "logical_and", "logical_not", "logical_or", "fusion"}
+GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
+
+
+def build(case: OpCase) -> tuple[Builder, list[Value], Value]:
+    """A graph of one op, with its operands as inputs named x0, x1, ..."""
+    g = Builder(Graph(case.op))
+    inputs = [g.input(f"x{index}", type_) for index, type_ in enumerate(case.types)]
+    return g, inputs, g.emit(case.op, *inputs, **case.attrs).results[0]
+
+
+def feed(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"x{index}": array for index, array in enumerate(arrays)}
+
+
+def weighted_loss(g: Builder, y: Value, weight: np.ndarray) -> Value:
+    product = g.mul(y, g.constant(weight))
+    axes = tuple(range(len(y.shape)))
+    return g.reduce_sum(product, axes=axes) if axes else product
+
+
+def gradients(case: OpCase, arrays: list[np.ndarray], weight: np.ndarray) -> list[np.ndarray]:
+    g, inputs, y = build(case)
+    wrt = {value: None for value in inputs if value.dtype is F32}
+    loss = weighted_loss(g, y, weight)
+    found = backward(g, loss, wrt)
+    for value in wrt:
+        g.output(f"d{value.name}", found[value])
+    verify(g.graph)
+    return list(run(g.graph, feed(arrays)).values())
+
+
+def test_every_op_has_a_case() -> None:
+    effects = {op.name for op in all_ops() if op.writes}
+    untested = {op.name for op in all_ops()} - set(TORCH) - HELPERS - GRADIENTS - effects
+    assert untested == {"moments", "batch_norm_sums"}  # tested through the decomposed batch norm
+
+
+@pytest.mark.parametrize("op", sorted(TORCH))
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_oracle_equals_torch(op: str, data: st.DataObject) -> None:
+    case = data.draw(draw_case(op))
+    arrays = case.arrays(data.draw(st.integers(0, 99)))
+    g, _, y = build(case)
+    g.output("y", y)
+    ours = run(g.graph, feed(arrays))["y"]
+    theirs = TORCH[op](*map(torch.from_numpy, arrays), **case.attrs).numpy()
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("op", DIFFERENTIABLE)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_gradient_equals_torch(op: str, data: st.DataObject) -> None:
+    case = data.draw(draw_case(op))
+    arrays = case.arrays(data.draw(st.integers(0, 99)))
+    tensors = [torch.from_numpy(array.copy()) for array in arrays]
+    for tensor in tensors:
+        tensor.requires_grad_(tensor.dtype is torch.float32)
+    y = TORCH[op](*tensors, **case.attrs)
+    weight = np.random.default_rng(7).standard_normal(y.shape).astype(np.float32)
+    (y * torch.from_numpy(weight)).sum().backward()
+    theirs = [tensor.grad for tensor in tensors if tensor.grad is not None]
+    for ours, their in zip(gradients(case, arrays, weight), theirs, strict=True):
+        np.testing.assert_allclose(ours, their.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", SMOOTH)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> None:
+    """One random direction: d loss(x + t v) / dt at t = 0 is <gradient, v>."""
+    case = data.draw(draw_case(op))
+    arrays = case.arrays(data.draw(st.integers(0, 99)))
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal(build(case)[2].shape).astype(np.float32)
+    floats = [index for index, array in enumerate(arrays) if array.dtype == np.float32]
+    step = 1e-3
+    direction = {i: rng.choice([-1.0, 1.0], arrays[i].shape) for i in floats}
+    if near_a_kink(case, arrays, step):
+        return
+    found = gradients(case, arrays, weight)
+    slope = sum(float((grad * direction[i]).sum()) for i, grad in zip(floats, found, strict=True))
+
+    def loss(sign: float) -> float:
+        moved = [
+            (array + sign * step * direction[i]).astype(np.float32) if i in direction else array
+            for i, array in enumerate(arrays)
+        ]
+        y = lookup(case.op).eval(tuple(moved), build(case)[2].node.attrs)[0]
+        return float((y.astype(np.float64) * weight).sum())
+
+    scale = sum(float(np.abs(grad).sum()) for grad in found) + float(np.abs(weight).sum())
+    assert abs((loss(1.0) - loss(-1.0)) / (2 * step) - slope) <= 2e-3 * (1 + scale)
+
+
+def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
+    """Whether a step may cross a point where the op has no derivative."""
+    kinks = {
+        "abs": [0.0],
+        "relu": [0.0],
+        "clamp": [-0.7, 1.3],
+        "hardtanh": [0.0, 1.5],
+        "hard_sigmoid": [-3.0, 3.0],
+        "hard_swish": [-3.0, 3.0],
+    }
+    if case.op in ("maximum", "minimum"):
+        return bool(np.any(np.abs(arrays[0] - arrays[1]) < 3 * step))
+    return any(np.any(np.abs(arrays[0] - kink) < 3 * step) for kink in kinks.get(case.op, []))

@@ -1,0 +1,108 @@
+"""The arena: what is alive together never overlaps, and little is wasted."""
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_nets import residual_net
+
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.memory.lifetime import Buffer, lifetimes
+from pockengine.compiler.memory.plan import ALIGNMENT, lower_bound, plan_memory
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Graph:
+    """Random graphs of matrix products, sums, reshapes and reductions over earlier values."""
+    g = Builder(Graph("random"))
+    values = [g.input("x", TensorType(F32, (4, 4)))]
+    for _ in range(draw(st.integers(1, 25))):
+        a, b = (draw(st.sampled_from(values)) for _ in range(2))
+        op = draw(st.sampled_from(["matmul", "add", "relu", "reshape", "sum"]))
+        if op == "reshape":
+            values.append(g.reshape(g.reshape(a, shape=(16,)), shape=(4, 4)))
+        elif op == "sum":
+            values.append(g.add(g.reduce_sum(a, axes=(0,)), b))
+        else:
+            values.append(g.emit(op, *((a,) if op == "relu" else (a, b))).result)
+    g.output("y", draw(st.sampled_from(values)))
+    return g.graph
+
+
+def scratch_of(graph: Graph) -> dict[object, int]:
+    return {node: 100 for node in graph.nodes if node.op == "matmul"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(chains())
+def test_buffers_that_live_together_do_not_overlap(graph: Graph) -> None:
+    scratch = scratch_of(graph)
+    plan = plan_memory(graph, lambda node: scratch.get(node, 0))
+    alive = lifetimes(graph, lambda node: scratch.get(node, 0))
+    places = {
+        buffer: plan.scratch[buffer.scratch_of]
+        if buffer.scratch_of
+        else plan.values[buffer.values[0]]
+        for buffer in alive.buffers
+    }
+    for one, two in itertools.combinations(places, 2):
+        first, second = sorted((places[one], places[two]), key=lambda place: place.offset)
+        if one.overlaps(two):
+            assert first.offset + first.size <= second.offset
+    assert all(place.offset % ALIGNMENT == 0 for place in places.values())
+    assert lower_bound(alive.buffers) == plan.lower_bound <= plan.size
+
+
+@settings(max_examples=100, deadline=None)
+@given(chains(), st.integers(0, 99))
+def test_execution_in_one_arena_equals_the_oracle(graph: Graph, seed: int) -> None:
+    """Run the graph with every value at its place: stale or overwritten data would show."""
+    from pockengine.compiler.ir.evaluate import run
+    from pockengine.compiler.ops.registry import lookup
+
+    plan = plan_memory(graph, lambda node: 0)
+    arena = np.full(plan.size, 0xFF, np.uint8)
+
+    def view(value: object) -> np.ndarray:
+        place = plan.values[value]  # type: ignore[index]
+        raw = arena[place.offset : place.offset + place.size]
+        return raw.view(np.float32).reshape(value.shape)  # type: ignore[attr-defined]
+
+    x = np.random.default_rng(seed).standard_normal((4, 4)).astype(np.float32) / 4
+    view(graph.inputs[0])[...] = x
+    for node in graph.nodes:
+        results = lookup(node.op).eval(tuple(view(v).copy() for v in node.operands), node.attrs)
+        for value, data in zip(node.results, results, strict=True):
+            view(value)[...] = data
+    expected = run(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(view(graph.outputs["y"]), expected)
+
+
+def test_elementwise_results_take_over_a_dying_operand() -> None:
+    g = Builder(Graph("chain"))
+    x = g.input("x", TensorType(F32, (64, 64)))
+    g.output("y", g.relu(g.neg(g.exp(x))))
+    plan = plan_memory(g.graph, lambda node: 0)
+    assert plan.size == 64 * 64 * 4
+
+
+def test_reshape_of_a_param_is_another_name_for_it() -> None:
+    g = Builder(Graph("alias"))
+    w = g.param("w", np.zeros((2, 8), np.float32))
+    flat = g.reshape(w, shape=(16,))
+    g.output("y", g.neg(flat))
+    plan = plan_memory(g.graph, lambda node: 0)
+    assert plan.aliases == {flat: w}
+    assert flat not in plan.values
+
+
+def test_training_step_is_packed_within_five_percent_of_the_bound() -> None:
+    plan = compile_program(residual_net(batch=8, size=16)).entries["train"].plan
+    assert plan.size <= 1.05 * plan.lower_bound
+
+
+def test_lower_bound_counts_what_lives_together() -> None:
+    buffers = [Buffer(64, 0, 2), Buffer(128, 1, 1), Buffer(64, 2, 3)]
+    assert lower_bound(buffers) == 192
