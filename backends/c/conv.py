@@ -7,6 +7,7 @@ conv_dw.inc.h. Here a shape gets its tile, its blocks, and what threads share.
 
 from dataclasses import dataclass
 
+from pockengine.backends.c.depthwise import depthwise_kernel
 from pockengine.backends.c.epilogue import Anchored, open_fusion
 from pockengine.backends.c.gemm import (
     Product,
@@ -21,6 +22,7 @@ from pockengine.backends.c.window import (
     Grid,
     Window,
     backward_grids,
+    describe,
     forward_grid,
     tap_order,
     window_of,
@@ -57,6 +59,8 @@ def conv_kernel(node: Node, device: Device) -> Kernel:
     if window.is_matmul:
         product = _as_product(opened.anchor, window)
         return product_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+    if window.is_depthwise:
+        return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
         return _weight_gradient(opened, window, device)
     return _convolution(opened, window, device)
@@ -115,7 +119,7 @@ def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
             opened.io,
             f"{SYMBOL}_run(w, &io, {call}, (float *)scratch + {sums + packed});",
         ],
-        prelude=_title(opened, window) + template(macros, opened.store, "conv"),
+        prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv"),
         scratch_bytes=4 * (sums + packed + windows),
     )
 
@@ -155,24 +159,9 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device) -> Kernel
             opened.io,
             f"{SYMBOL}_run(w, &io, {x}, {dy}, {partial}, (float *)scratch + {parts});",
         ],
-        prelude=_title(opened, window) + template(macros, opened.store, "conv_dw"),
+        prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv_dw"),
         scratch_bytes=4 * (parts + windows),
     )
-
-
-def _title(opened: Anchored, window: Window) -> str:
-    w = window
-    text = (
-        f"{opened.anchor.op}: x[{w.images},{w.size[0]},{w.size[1]},{w.channels}] "
-        f"w[{w.kernel[0]},{w.kernel[1]},{w.group_channels},{w.features}] "
-        f"y[{w.images},{w.output[0]},{w.output[1]},{w.features}], stride {w.stride}, "
-        f"padding {w.padding}"
-    )
-    if w.dilation != (1, 1):
-        text += f", dilation {w.dilation}"
-    if w.groups > 1:
-        text += f", {w.groups} groups"
-    return f"/* {text} */\n"
 
 
 def _window_macros(
@@ -217,7 +206,8 @@ def _plan_convolution(
             if split == "ROWS":
                 rows = -(-rows // tile.rows // threads) * tile.rows
             else:
-                width = min(columns, -(-(-(-columns // tile.columns)) // threads) * tile.columns)
+                panels = -(-columns // tile.columns)
+                width = min(columns, -(-panels // threads) * tile.columns)
             total += multiply_cycles(machine, tile, rows, width, max(1, grid.taps) * channels)
         return total
 
@@ -240,7 +230,8 @@ def _plan_weight_gradient(window: Window, device: Device) -> WindowPlan:
     def cycles(tile: Tile) -> float:
         share = columns
         if split == "COLUMNS":
-            share = min(columns, -(-(-(-columns // tile.columns)) // threads) * tile.columns)
+            panels = -(-columns // tile.columns)
+            share = min(columns, -(-panels // threads) * tile.columns)
         return multiply_cycles(machine, tile, taps * channels, share, 256)
 
     tile = min(tiles(machine, taps * channels, columns), key=cycles)

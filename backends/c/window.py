@@ -1,8 +1,8 @@
 """The geometry of a convolution, and of the grids of positions that its kernels gather.
 
-A grid is a set of result pixels at equal distances that see the source image through the same taps.
-A convolution has one. The gradient with respect to its input has one for each residue of the pixel's
-coordinates by the stride, because each residue meets its own taps of the window.
+A grid is a set of result pixels at equal distances that see the source image through the same
+taps. A convolution has one. The gradient with respect to its input has one for each residue of the
+pixel's coordinates by the stride, because each residue meets its own taps of the window.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Window:
-    """A convolution x (images, h, w, c) * weights (kh, kw, c / groups, o) = y (images, oh, ow, o)."""
+    """A convolution: x (images, h, w, c), w (kh, kw, c / groups, o), y (images, oh, ow, o)."""
 
     images: int
     size: Pair
@@ -100,6 +100,22 @@ def window_of(node: Node) -> Window:
     )
 
 
+def describe(op: str, window: Window) -> str:
+    """Return the comment that heads a kernel."""
+    w = window
+    text = (
+        f"{op}: x[{w.images},{w.size[0]},{w.size[1]},{w.channels}] "
+        f"w[{w.kernel[0]},{w.kernel[1]},{w.group_channels},{w.features}] "
+        f"y[{w.images},{w.output[0]},{w.output[1]},{w.features}], stride {w.stride}, "
+        f"padding {w.padding}"
+    )
+    if w.dilation != (1, 1):
+        text += f", dilation {w.dilation}"
+    if w.groups > 1:
+        text += f", {w.groups} groups"
+    return f"/* {text} */\n"
+
+
 @dataclass(frozen=True)
 class Axis:
     """One dimension of a grid: its positions, its taps in order of the pixels that they read.
@@ -163,7 +179,7 @@ def backward_grids(window: Window) -> tuple[Grid, ...]:
 
 
 def _backward_axes(window: Window, dimension: int) -> list[Axis]:
-    """Input pixel i0 + s n meets tap k where s divides i0 + padding - k d; it reads dy at the quotient.
+    """Input pixel i0 + s n meets tap k where s divides i0 + padding - k d, and reads dy there.
 
     Taps are listed backwards, so that the pixels they read come in order of memory.
     """

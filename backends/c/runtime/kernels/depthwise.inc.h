@@ -1,0 +1,126 @@
+/* Depthwise convolution, and its gradient with respect to the input, without gathering.
+ *
+ * Both slide the weights over a source image and sum in registers: a block of neighbouring result
+ * pixels of one row is held for one vector of channels, each source pixel is loaded once for each
+ * row of taps, and meets every result pixel that sees it. Which pixels those are is constant: the
+ * inner blocks of a row are all alike, those at its ends have their own copies of the code, which
+ * leave out the source pixels that do not exist.
+ *
+ * Channels are taken in chunks whose weights stay in the first-level cache. Threads share the rows
+ * of all images, or the channels.
+ *
+ * Parameters:
+ *   PE_FN, PE_VL              as in gemm_tile.inc.h
+ *   PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   the epilogue
+ *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS, PE_CHUNK
+ *   PE_TAPS_H, PE_TAPS_W      the window
+ *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads, outside where there is
+ * none PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result column
+ *   PE_TARGET(i, tap)         result pixel of a block that a tap of its i-th source column goes to,
+ * or a negative number PE_BLOCK, PE_SPAN         result pixels of a block, and its source columns
+ *   PE_INNER_BEGIN, PE_INNER_END, PE_EDGE_BLOCKS(BLOCK)   the inner blocks; BLOCK(column, pixels,
+ *                             first, last) for each other one, with the source columns that exist
+ *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
+ */
+#include "team.inc.h"
+
+/* A result row, and the source rows and rows of taps that meet there. */
+typedef struct PE_FN(row) {
+    const PE_FN(io) * io;
+    ptrdiff_t pixel; /* first result pixel of the row */
+    int count;
+    int channel_begin, channel_end;
+    const float *source[PE_TAPS_H];
+    const float *weights[PE_TAPS_H];
+} PE_FN(row);
+
+/* `pixels` result pixels from `column` on, for the vector of channels at `c`. */
+PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column, const int pixels,
+                             const int first, const int last, const int lanes) {
+    pe_vf sum[PE_BLOCK];
+    PE_UNROLL
+    for (int i = 0; i < pixels; i++) {
+        sum[i] = pe_zero();
+    }
+    for (int r = 0; r < t->count; r++) {
+        const float *source = t->source[r] + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
+        pe_vf tap[PE_TAPS_W];
+        PE_UNROLL
+        for (int k = 0; k < PE_TAPS_W; k++) {
+            tap[k] = pe_load_part(t->weights[r] + k * PE_CHANNELS + c, lanes);
+        }
+        PE_UNROLL
+        for (int i = 0; i < PE_SPAN; i++) {
+            if (i < first || i >= last) {
+                continue;
+            }
+            const pe_vf pixel = pe_load_part(source + i * PE_CHANNELS, lanes);
+            PE_UNROLL
+            for (int k = 0; k < PE_TAPS_W; k++) {
+                const int to = PE_TARGET(i, k);
+                if (to >= 0 && to < pixels) {
+                    sum[to] += pixel * tap[k];
+                }
+            }
+        }
+    }
+    PE_UNROLL
+    for (int i = 0; i < pixels; i++) {
+        PE_FN(store)(t->io, sum[i], t->pixel + column + i, c, lanes);
+    }
+}
+
+PE_INLINE void PE_FN(block)(const PE_FN(row) * t, const int column, const int pixels,
+                            const int first, const int last) {
+    int c = t->channel_begin;
+    for (; c + PE_VL <= t->channel_end; c += PE_VL) {
+        PE_FN(vector)(t, c, column, pixels, first, last, PE_VL);
+    }
+#if PE_CHANNELS % PE_VL
+    if (c < t->channel_end) {
+        PE_FN(vector)(t, c, column, pixels, first, last, PE_CHANNELS % PE_VL);
+    }
+#endif
+}
+
+/* Row `row` of the images taken as one tall image. */
+PE_INLINE void PE_FN(convolve_row)(PE_FN(row) * t, const float *source, const float *weights,
+                                   ptrdiff_t row) {
+    const ptrdiff_t image = row / PE_OUT_H;
+    const int y = (int)(row - image * PE_OUT_H);
+    t->pixel = row * PE_OUT_W;
+    t->count = 0;
+    for (int tap = 0; tap < PE_TAPS_H; tap++) {
+        const int from = PE_SOURCE_ROW(y, tap);
+        if (from >= 0 && from < PE_SOURCE_H) {
+            t->source[t->count] =
+                source + (image * PE_SOURCE_H + from) * ((ptrdiff_t)PE_SOURCE_W * PE_CHANNELS);
+            t->weights[t->count++] = weights + tap * (PE_TAPS_W * PE_CHANNELS);
+        }
+    }
+#define PE_EDGE(column, pixels, first, last) PE_FN(block)(t, column, pixels, first, last);
+    PE_EDGE_BLOCKS(PE_EDGE)
+#undef PE_EDGE
+    for (int column = PE_INNER_BEGIN; column < PE_INNER_END; column += PE_BLOCK) {
+        PE_FN(block)(t, column, PE_BLOCK, 0, PE_SPAN);
+    }
+}
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
+                          const float *weights) {
+#if PE_SPLIT == PE_SPLIT_COLUMNS
+    const pe_range rows = {0, PE_IMAGES * PE_OUT_H}, channels = pe_split(w, PE_CHANNELS, PE_VL);
+#else
+    const pe_range rows = pe_split(w, PE_IMAGES * PE_OUT_H, 1), channels = {0, PE_CHANNELS};
+#endif
+    PE_FN(row) t = {.io = io};
+    for (int c = (int)channels.begin; c < channels.end; c += PE_CHUNK) {
+        t.channel_begin = c;
+        t.channel_end = c + PE_CHUNK < channels.end ? c + PE_CHUNK : (int)channels.end;
+        for (ptrdiff_t row = rows.begin; row < rows.end; row++) {
+            PE_FN(convolve_row)(&t, source, weights, row);
+        }
+    }
+}
+
+#include "undef.inc.h"
