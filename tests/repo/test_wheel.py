@@ -1,0 +1,84 @@
+"""A wheel and an editable install give the same `import pockengine`, data files included."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pockengine.tests.repo.tree import ROOT, files
+
+PACKAGED = ("backends", "compiler", "devices", "farm", "frontends", "models")
+PROBE = """
+import pathlib, pockengine, pockengine.backends.c
+from pockengine.devices.schema import load_device
+runtime = pathlib.Path(pockengine.backends.c.__file__).parent / "runtime"
+assert (runtime / "pe.h").exists() and list((runtime / "kernels").glob("*.h"))
+assert load_device("rpi4").cpu.isa == "neon"
+print(pathlib.Path(pockengine.__file__).parent)
+"""
+
+
+def packaged_files() -> Iterator[str]:
+    """Yield every file that users need: all of the packages' but BUILD files and notes."""
+    for path in files("*.py", "*.toml", "*.c", "*.h", "*.sh", "*.lock"):
+        if path.parts[0] in PACKAGED or str(path) in ("__init__.py", "errors.py"):
+            yield f"pockengine/{path}"
+
+
+def make_environment(folder: Path) -> Path:
+    """Make an empty virtual environment; return its site-packages."""
+    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(command, check=True, timeout=60)
+    return next(folder.glob("lib/python3*/site-packages"))
+
+
+def build(kind: str, source: Path, output: Path) -> Path:
+    """Call setuptools as pip would, offline; return the wheel."""
+    output.mkdir()
+    call = f"from setuptools import build_meta; build_meta.{kind}({str(output)!r})"
+    command = [sys.executable, "-c", call]
+    result = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return next(output.glob("*.whl"))
+
+
+def imported_from(environment: Path) -> Path:
+    """Import pockengine there, with the locked packages but not this checkout; return its place."""
+    locked = [path for path in sys.path if "site-packages" in path]
+    command = [str(environment / "bin" / "python"), "-c", PROBE]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(locked)}
+    result = subprocess.run(command, cwd=environment, env=variables, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return Path(result.stdout.strip())
+
+
+@pytest.fixture(name="source")
+def copy_of_the_source(tmp_path: Path) -> Path:
+    """Return a writable copy: setuptools builds in the source tree."""
+    return Path(shutil.copytree(ROOT, tmp_path / "source"))
+
+
+def test_wheel_holds_all_files_and_imports(source: Path, tmp_path: Path) -> None:
+    wheel = build("build_wheel", source, tmp_path / "wheel")
+    site = make_environment(tmp_path / "environment")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+        archive.extractall(site)
+
+    assert not set(packaged_files()) - packed
+    assert not [name for name in packed if name.startswith("pockengine/tests")]
+    assert imported_from(tmp_path / "environment") == site / "pockengine"
+
+
+def test_editable_install_imports_the_source(source: Path, tmp_path: Path) -> None:
+    wheel = build("build_editable", source, tmp_path / "wheel")
+    site = make_environment(tmp_path / "environment")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+
+    assert imported_from(tmp_path / "environment") == source
