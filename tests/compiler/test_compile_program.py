@@ -1,4 +1,4 @@
-"""Whole programs: what trains changes, what is frozen costs nothing, and fusion changes no number."""
+"""Whole programs: what trains changes, what is frozen is free, and fusion changes no number."""
 
 import numpy as np
 import pytest

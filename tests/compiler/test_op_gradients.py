@@ -1,4 +1,4 @@
-"""Every op: its oracle against PyTorch, its gradient rules against PyTorch and finite differences."""
+"""Every op: its oracle against PyTorch, its gradients against PyTorch and finite differences."""
 
 import numpy as np
 import pytest
