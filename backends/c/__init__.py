@@ -1,1 +1,1 @@
-"""The C backend: shape-specialised C11 kernels, the small runtime, and the toolchain that builds them."""
+"""The C backend: shape-specialised C11 kernels, the small runtime, and the build of both."""

@@ -99,7 +99,7 @@ def literal(value: float | int | bool, dtype: DType) -> str:
 def scalar(value: float) -> str:
     """A C float literal that reads back as this value rounded to f32."""
     if math.isnan(value):
-        return "__builtin_nanf(\"\")"
+        return '__builtin_nanf("")'
     if math.isinf(value):
         return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
     text = f"{float(np.float32(value)):.9g}"
@@ -145,7 +145,7 @@ def emit_nodes(
 
 def _template(node: Node) -> str | None:
     dtype = node.operands[0].dtype
-    if node.op in ("cast", "where", "select", "clamp"):
+    if node.op in ("cast", "where", "clamp", "hardtanh"):
         return _special(node)
     if node.op in COMPARISONS and dtype is I64:
         return f"pe_narrow({TEMPLATES[node.op]})"
@@ -162,7 +162,7 @@ def _special(node: Node) -> str | None:
     if node.op == "cast":
         source, target = node.operands[0].dtype, node.result.dtype
         return "{0}" if source is target else CASTS.get((source, target))
-    if node.op in ("where", "select"):
+    if node.op == "where":
         return SELECTS[node.result.dtype]
     low, high = (scalar(float(node.attrs[name])) for name in ("min", "max"))
     return f"pe_clamp({{0}}, {low}, {high})" if node.operands[0].dtype is F32 else None

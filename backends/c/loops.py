@@ -1,0 +1,229 @@
+"""Iteration spaces and accesses: where each pointer of an elementwise or reduction kernel stands.
+
+A kernel walks a space of (outer, row, column): columns are the contiguous innermost dimension, taken
+a vector at a time; rows the dimension above, taken in tiles, so that what is the same in every row
+is loaded and computed once; outer is everything else, one number. Dimensions are collapsed as far as
+all operands allow: an addition of equal shapes has one row, a bias has one outer.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.c.epilogue import SUFFIX
+from pockengine.backends.c.expression import VECTOR_TYPES, emit_nodes
+from pockengine.backends.c.kernel import SYMBOL, Parameter
+from pockengine.compiler.ir import BOOL, Node, Value
+
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Sizes of the collapsed dimensions: any number of outer ones, then rows, then columns."""
+
+    outer: tuple[int, ...]
+    rows: int
+    columns: int
+
+    @property
+    def outers(self) -> int:
+        """Iterations of all outer dimensions together."""
+        return math.prod(self.outer)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a kernel walks the elements behind one pointer: strides of outer..., row, column.
+
+    The column's stride is 1, or 0 where the operand is broadcast along the columns.
+    """
+
+    name: str
+    value: Value
+    strides: Strides
+    start: int = 0
+
+    @property
+    def row_invariant(self) -> bool:
+        """Whether every row reads the same elements."""
+        return self.strides[-2] == 0
+
+
+def contiguous_strides(shape: Sequence[int]) -> Strides:
+    """Strides, in elements, of a row-major tensor."""
+    return tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
+
+
+def broadcast_strides(shape: Sequence[int], full: Sequence[int]) -> Strides:
+    """Strides of a tensor read as if it had shape `full`: 0 where it is broadcast."""
+    lead = len(full) - len(shape)
+    own = contiguous_strides(shape)
+    kept = (stride if size != 1 else 0 for stride, size in zip(own, shape, strict=True))
+    return (0,) * lead + tuple(kept)
+
+
+def collapse(
+    sizes: Sequence[int], strides: Sequence[Strides], kinds: Sequence[object] | None = None
+) -> tuple[list[int], list[Strides], list[object]]:
+    """Drop dimensions of one element and merge neighbours of the same kind that all walk as one."""
+    labels = list(kinds) if kinds is not None else [None] * len(sizes)
+    merged: list[int] = []
+    kept: list[object] = []
+    walks: list[list[int]] = [[] for _ in strides]
+    for index, size in enumerate(sizes):
+        if size == 1:
+            continue
+        fits = all(walk and walk[-1] == own[index] * size for walk, own in zip(walks, strides))
+        if merged and kept[-1] == labels[index] and fits:
+            merged[-1] *= size
+            for walk, own in zip(walks, strides):
+                walk[-1] = own[index]
+        else:
+            merged.append(size)
+            kept.append(labels[index])
+            for walk, own in zip(walks, strides):
+                walk.append(own[index])
+    return merged, [tuple(walk) for walk in walks], kept
+
+
+def space_of(sizes: Sequence[int], strides: Sequence[Strides]) -> tuple[Space, list[Strides]]:
+    """The space of collapsed dimensions, and the strides padded to its rank."""
+    missing = max(0, 2 - len(sizes))
+    padded = [1] * missing + list(sizes)
+    walks = [(0,) * missing + walk for walk in strides]
+    return Space(tuple(padded[:-2]), padded[-2], padded[-1]), walks
+
+
+def address(access: Access, space: Space, row: str = "row") -> str:
+    """The C expression of the first element for (outer, row, column)."""
+    *outer, row_stride, column_stride = access.strides
+    terms = [f"io->{access.name}"]
+    if access.start:
+        terms.append(str(access.start))
+    for index, stride in enumerate(outer):
+        if stride == 0 or space.outer[index] == 1:
+            continue
+        inner = math.prod(space.outer[index + 1 :])
+        at = f"outer / {inner}" if inner > 1 else "outer"
+        terms.append(f"{at} % {space.outer[index]} * {stride}" if index else f"{at} * {stride}")
+    if row_stride and space.rows > 1:
+        terms.append(f"({row}) * {row_stride}" if "+" in row else f"{row} * {row_stride}")
+    if column_stride and space.columns > 1:
+        terms.append("column")
+    return " + ".join(terms)
+
+
+def load(access: Access, space: Space, row: str = "row") -> str:
+    """The C expression of a vector of the operand's elements; the lanes past `lanes` are zero."""
+    suffix = SUFFIX[access.value.dtype]
+    where = address(access, space, row)
+    if access.strides[-1] == 0:
+        sign = "-" if access.value.dtype is BOOL else ""
+        return f"pe_splat{'_i' if access.value.dtype is BOOL else suffix}({sign}*({where}))"
+    return f"pe_load_part{suffix}({where}, lanes)"
+
+
+def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
+    """The C statement that stores a vector."""
+    suffix = SUFFIX[access.value.dtype]
+    return f"pe_store_part{suffix}({address(access, space, row)}, {variable}, lanes);"
+
+
+def io_struct(parameters: Sequence[Parameter]) -> str:
+    """The struct of all pointers, and how it is called in the kernel's body."""
+    fields = "\n".join(f"    {parameter};" for parameter in parameters)
+    return f"typedef struct {SYMBOL}_io {{\n{fields}\n}} {SYMBOL}_io;"
+
+
+def io_value(parameters: Sequence[Parameter]) -> str:
+    """The statement that fills the struct from the kernel's parameters."""
+    fields = ", ".join(f".{parameter.name} = {parameter.name}" for parameter in parameters)
+    return f"const {SYMBOL}_io io = {{{fields}}};"
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a tile computes: loads, elementwise nodes, and the values that leave it.
+
+    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction.
+    """
+
+    accesses: Mapping[Value, Access]
+    nodes: Sequence[Node]
+    constants: Mapping[Value, np.ndarray]
+    stores: Sequence[tuple[Value, Access]] = ()
+    values: Sequence[Value] = ()
+
+
+def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
+    """The function that evaluates a body for `rows` rows of `lanes` columns."""
+    needed = _needed(body)
+    constant = _row_invariant(body, needed)
+    names: dict[Value, str] = {}
+    before, inside = [], []
+    for value, access in body.accesses.items():
+        if value in needed:
+            row = "row" if value in constant else "row + i"
+            variable = f"{'a' if value in constant else 'x'}{len(names)}"
+            line = f"const {VECTOR_TYPES[value.dtype]} {variable} = {load(access, space, row)};"
+            (before if value in constant else inside).append(line)
+            names[value] = variable
+    fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
+    moving = [node for node in body.nodes if node.result in needed and node.result not in constant]
+    before += emit_nodes(fixed, names, body.constants, "b")
+    inside += emit_nodes(moving, names, body.constants, "t")
+    inside += [store(access, space, names[value], "row + i") for value, access in body.stores]
+    inside += [f"v[{index}][i] = {names[value]};" for index, value in enumerate(body.values)]
+    return _render_tile(name, extra, before, inside)
+
+
+def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[str]) -> str:
+    lines = [
+        f"PE_INLINE void {SYMBOL}_{name}(const {SYMBOL}_io *io, const ptrdiff_t outer,",
+        f"    const ptrdiff_t row, const ptrdiff_t column, const int lanes, const int rows{extra}) {{",
+        "    (void)io, (void)outer, (void)row, (void)column, (void)lanes;",
+        *(f"    {line}" for line in before),
+        "    PE_UNROLL",
+        "    for (int i = 0; i < rows; i++) {",
+        *(f"        {line}" for line in inside),
+        "    }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _needed(body: Body) -> set[Value]:
+    """Values that something stored depends on."""
+    needed = {value for value, _ in body.stores} | set(body.values)
+    for node in reversed(body.nodes):
+        if node.result in needed:
+            needed |= set(node.operands)
+    return needed
+
+
+def _row_invariant(body: Body, needed: set[Value]) -> set[Value]:
+    """Loaded and computed values that are the same in every row."""
+    same = {v for v, access in body.accesses.items() if v in needed and access.row_invariant}
+    for node in body.nodes:
+        outside = [operand for operand in node.operands if operand not in body.constants]
+        if all(operand in same for operand in outside):
+            same.add(node.result)
+    return same
+
+
+def lanes_for(columns: int, widest: int) -> int:
+    """The lane count that takes fewest vectors for a row; a cut-off vector counts a bit more."""
+    widths = [lanes for lanes in (16, 8, 4) if lanes <= widest]
+
+    def cost(lanes: int) -> float:
+        return -(-columns // lanes) + (0.75 if columns % lanes else 0.0)
+
+    return min(widths, key=lambda lanes: (cost(lanes), -lanes))
+
+
+def by_columns(space: Space, threads: int) -> bool:
+    """Whether threads should share the columns, because there are too few rows."""
+    return space.outers * space.rows < 4 * threads and space.columns >= 64

@@ -1,0 +1,136 @@
+"""Generated elementwise kernels agree with the NumPy oracle, for drawn shapes, under sanitizers."""
+
+import numpy as np
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pockengine.backends.c.elementwise import elementwise_kernel
+from pockengine.compiler.ir import (
+    BOOL,
+    F32,
+    I32,
+    I64,
+    Builder,
+    DType,
+    Graph,
+    Node,
+    TensorType,
+    Value,
+)
+from pockengine.compiler.passes.fuse import FusionRules, fuse
+from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
+
+UNARY = (
+    "neg abs sign exp log sqrt rsqrt reciprocal square relu sigmoid tanh hard_sigmoid hard_swish"
+).split()
+BINARY = ["add", "sub", "mul", "div", "maximum", "minimum"]
+COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
+ISAS = {"avx512": 16, "avx2": 8, "sse2": 4}
+
+
+@st.composite
+def broadcast_shapes(draw: st.DrawFn, count: int) -> list[tuple[int, ...]]:
+    """Shapes that broadcast with each other; the first has the full shape."""
+    full = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 7, 16, 33]), min_size=0, max_size=4)))
+    shapes = [full]
+    for _ in range(count - 1):
+        own = tuple(size if draw(st.booleans()) else 1 for size in full)
+        shapes.append(own[draw(st.integers(0, len(own))) if draw(st.booleans()) else 0 :])
+    return shapes
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """One elementwise node of any op and of any types that it takes."""
+    kind = draw(
+        st.sampled_from(["unary", "binary", "integer", "compare", "where", "cast", "clamp"])
+    )
+    a, b, c = draw(broadcast_shapes(3))
+    g = Builder(Graph("case"))
+
+    def take(name: str, shape: tuple[int, ...], dtype: DType = F32) -> Value:
+        return g.input(name, TensorType(dtype, shape))
+
+    if kind == "unary":
+        return g.emit(draw(st.sampled_from(UNARY)), take("a", a))
+    if kind == "binary":
+        return g.emit(draw(st.sampled_from(BINARY)), take("a", b), take("b", a))
+    if kind == "integer":
+        dtype = draw(st.sampled_from([I32, I64]))
+        op = draw(st.sampled_from(["add", "sub", "mul", "maximum", "minimum"]))
+        return g.emit(op, take("a", a, dtype), take("b", b, dtype))
+    if kind == "compare":
+        dtype = draw(st.sampled_from([F32, I32, I64]))
+        return g.emit(draw(st.sampled_from(COMPARE)), take("a", a, dtype), take("b", b, dtype))
+    if kind == "where":
+        dtype = draw(st.sampled_from([F32, I32, I64]))
+        return g.emit("where", take("a", c, BOOL), take("b", a, dtype), take("c", b, dtype))
+    if kind == "cast":
+        source, target = (draw(st.sampled_from([F32, I32, I64, BOOL])) for _ in range(2))
+        return g.emit("cast", take("a", a, source), dtype=target.value)
+    return g.emit(draw(st.sampled_from(["clamp", "hardtanh"])), take("a", a), min=-0.5, max=1.0)
+
+
+def case_of(node: Node, isa: str, seed: int) -> Case:
+    rng = np.random.default_rng(seed)
+    arrays = [draw_array(rng, value) for value in node.operands]
+    if node.op in ("log", "sqrt", "rsqrt"):
+        arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
+    if node.op in ("div", "reciprocal"):
+        arrays[-1] = np.where(arrays[-1] == 0, np.float32(1), arrays[-1])
+    return Case(node, elementwise_kernel(node, device_of(isa)), tuple(arrays))
+
+
+def check(cases: list[Case], folder, compiler=("gcc", *SANITIZED, "-march=native")) -> None:
+    for case, runs in zip(cases, run_cases(cases, folder, compiler), strict=True):
+        for results in runs:
+            for result, expected in zip(results, case.expected, strict=True):
+                np.testing.assert_allclose(
+                    result, expected, rtol=2e-6, atol=2e-6, err_msg=repr(case.node)
+                )
+
+
+@settings(max_examples=6, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+@given(drawn=st.lists(nodes(), min_size=25, max_size=40), isa=st.sampled_from(list(ISAS)))
+def test_every_op_type_and_broadcast_agrees_with_the_oracle(drawn, isa, tmp_path_factory) -> None:
+    cases = [case_of(node, isa, seed) for seed, node in enumerate(drawn)]
+    check(cases, tmp_path_factory.mktemp("kernels"))
+
+
+def fused(build, *shapes: tuple[int, ...]) -> Node:
+    """The fusion node that the compiler makes of what `build` emits."""
+    graph = Graph("case")
+    g = Builder(graph)
+    results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))
+    for index, result in enumerate(results):
+        g.output(f"y{index}", result)
+    fuse(graph, FusionRules())
+    assert [node.op for node in graph.nodes] == ["fusion"]
+    return graph.nodes[0]
+
+
+def test_fusions_with_several_results_and_invariant_operands(tmp_path) -> None:
+    def normalise(g: Builder, x: Value, scale: Value, shift: Value) -> list[Value]:
+        y = g.add(g.mul(x, scale), shift)
+        return [y, g.relu(y), g.gt(y, g.scalar(0.5))]
+
+    shapes = [((9, 5, 24), (24,), (24,)), ((2, 3, 5, 7), (2, 1, 1, 7), ()), ((300,), (300,), (1,))]
+    built = [fused(normalise, *each) for each in shapes]
+    check([case_of(node, "avx512", i) for i, node in enumerate(built)], tmp_path)
+
+
+def test_equal_kernels_of_different_nodes_have_one_symbol() -> None:
+    first, second = (fused(lambda g, x: [g.relu(g.neg(x))], (4, 8)) for _ in range(2))
+    second.results[0].name = "another"
+    device = device_of("avx2")
+    assert elementwise_kernel(first, device) == elementwise_kernel(second, device)
+
+
+def test_nan_passes_through_activations(tmp_path) -> None:
+    g = Builder(Graph("case"))
+    data = np.array([np.nan, 1, -1, np.inf, -np.inf], np.float32)
+    cases = []
+    for op in ("relu", "hard_swish", "hard_sigmoid", "sigmoid", "tanh", "exp", "hardtanh"):
+        node = g.emit(op, g.input(op, TensorType(F32, (5,))))
+        cases.append(Case(node, elementwise_kernel(node, device_of("sse2")), (data,)))
+    check(cases, tmp_path)
