@@ -23,8 +23,8 @@ def _forward(g: Builder, node: Node) -> tuple[Value, ...]:
     mean, var = g.emit("moments", x).results
     lowered = Node(node.op, node.operands, (node.results[0], mean, var), node.attrs)
     scale = g.mul(gamma, rstd_of(g, lowered))
-    y = g.add(g.mul(x, scale), g.sub(beta, g.mul(mean, scale)))
-    return y, mean, var
+    shift = g.sub(beta, g.mul(mean, scale))  # before what reads scale: the vectors then fuse
+    return g.add(g.mul(x, scale), shift), mean, var
 
 
 def _backward(g: Builder, node: Node) -> tuple[Value, ...]:

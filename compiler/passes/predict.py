@@ -34,7 +34,7 @@ def _use_running_statistics(graph: Graph) -> None:
             return g.emit("batch_norm", x, gamma, beta, **node.attrs).results
         mean, var = running[mean], running[var]
         scale = g.mul(gamma, g.rsqrt(g.add(var, g.scalar(node.attrs["eps"]))))
-        y = g.add(g.mul(x, scale), g.sub(beta, g.mul(mean, scale)))
-        return (y, mean, var)
+        shift = g.sub(beta, g.mul(mean, scale))
+        return g.add(g.mul(x, scale), shift), mean, var
 
     lower(graph, {"batch_norm": frozen})

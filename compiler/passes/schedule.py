@@ -23,11 +23,20 @@ def _hoist_slices(graph: Graph) -> list[Node]:
             slices.setdefault(node.operands[0], []).append(node)
         else:
             rest.append(node)
-    order = [node for source in graph.sources() for node in slices.pop(source, [])]
+    order: list[Node] = []
+
+    def put_slices(value: Value) -> None:
+        for node in slices.get(value, []):
+            order.append(node)
+            put_slices(node.result)  # a slice of a slice moves along
+
+    for value in graph.values():
+        if value.node is None:
+            put_slices(value)
     for node in rest:
         order.append(node)
         for result in node.results:
-            order.extend(slices.get(result, []))
+            put_slices(result)
     return order
 
 
