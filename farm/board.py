@@ -1,0 +1,124 @@
+"""What a board is: a name, the device it is one of, the place where it is, and tags. Data only.
+
+Boards are read from TOML: `boards.toml` beside this file, and the user's own before it. Opening a
+board is `connect.py`'s matter.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import config_folder
+
+BUILT_IN = Path(__file__).parent / "boards.toml"
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine."""
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A QEMU machine, as the device's file describes it, that is booted for the job.
+
+    It has no disk: files live in at most `disk_mb` of its memory.
+    """
+
+    disk_mb: int
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A machine that answers SSH; `host_key` is the only key that is accepted from it."""
+
+    host: str
+    user: str
+    key_file: str
+    host_key: str
+    port: int = 22
+    workdir: str = "/tmp/pockengine"
+
+
+Place = Local | Emulated | Remote
+KINDS: dict[str, type[Local] | type[Emulated] | type[Remote]] = {
+    "local": Local,
+    "emulated": Emulated,
+    "ssh": Remote,
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """One machine of the farm."""
+
+    name: str
+    device: str
+    place: Place
+    tags: tuple[str, ...] = ()
+
+    @property
+    def emulated(self) -> bool:
+        """Whether times on it are an emulator's and say nothing of the hardware."""
+        return isinstance(self.place, Emulated)
+
+
+def load_boards(files: Sequence[Path] | None = None) -> list[Board]:
+    """Read boards, the user's first; of two with one name the first counts."""
+    if files is None:
+        own = config_folder() / "boards.toml"
+        files = [own, BUILT_IN] if own.is_file() else [BUILT_IN]
+    boards: dict[str, Board] = {}
+    for file in files:
+        for name, entry in _read(file).items():
+            boards.setdefault(name, _board(name, entry, file))
+    return list(boards.values())
+
+
+def board_for(device: str, boards: Sequence[Board]) -> Board:
+    """Return the default board of a device, or the board of that name."""
+    for board in boards:
+        if device in (board.device, board.name):
+            return board
+    known = ", ".join(sorted({board.device for board in boards} | {b.name for b in boards}))
+    raise FarmError(f"no board for device {device!r}; known devices and boards: {known}")
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FarmError(f"{file}: cannot read the boards: {error}") from None
+
+
+def _board(name: str, entry: object, file: Path) -> Board:
+    """Build one board from its TOML table; the error names file, board and key."""
+    where = f"{file}: board {name!r}"
+    if not isinstance(entry, dict):
+        raise FarmError(f"{where} must be a table, not {entry!r}")
+    rest = dict(entry)
+    device, kind, tags = rest.pop("device", None), rest.pop("kind", None), rest.pop("tags", [])
+    if not isinstance(device, str):
+        raise FarmError(f'{where} needs device = "...", the name of a file of devices/')
+    if kind not in KINDS:
+        raise FarmError(f"{where} has kind {kind!r}; known kinds: {', '.join(KINDS)}")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise FarmError(f"{where} needs a list of strings as tags, not {tags!r}")
+    return Board(name, device, _place(KINDS[kind], rest, f"{where} (kind {kind})"), tuple(tags))
+
+
+def _place(
+    kind: type[Local] | type[Emulated] | type[Remote], values: dict[str, object], where: str
+) -> Place:
+    known = {field.name: field for field in fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            raise FarmError(f"{where} has an unknown key {key!r}; known: {', '.join(known)}")
+        if type(value) is not known[key].type:
+            raise FarmError(f"{where}: {key} must be {known[key].type}, not {value!r}")
+    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in values]
+    if missing:
+        raise FarmError(f"{where} lacks {', '.join(missing)}")
+    return kind(**values)  # type: ignore[arg-type]
