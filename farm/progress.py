@@ -1,0 +1,41 @@
+"""One line for each long step: what it is when it starts, how long it took when it ends."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Step:
+    """A running step; `detail` is added to its last line."""
+
+    detail = ""
+
+    def __init__(self, title: str, console: Console) -> None:
+        self._title = escape(title)
+        self._status = console.status(self._title)
+
+    def moved(self, done: int, total: int) -> None:
+        """Show how far a transfer is, where the output is a terminal."""
+        self._status.update(f"{self._title}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
+
+
+@contextmanager
+def step(title: str, console: Console = CONSOLE) -> Iterator[Step]:
+    """Show a step while it runs: animated on a terminal, a line at start and end elsewhere."""
+    start = time.monotonic()
+    running = Step(title, console)
+    if not console.is_terminal:
+        console.print(f"{title} ...", markup=False)
+    word = "failed after"
+    try:
+        with running._status:
+            yield running
+        word = "took"
+    finally:
+        detail = f" ({running.detail})" if running.detail else ""
+        console.print(f"{title}: {word} {time.monotonic() - start:.1f} s{detail}", markup=False)
