@@ -1,0 +1,16 @@
+"""One emulated board for the whole run: it boots in seconds and every test leaves it clean."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from pockengine.farm.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.connect import connect
+from pockengine.farm.transport import Transport
+
+
+@pytest.fixture(scope="session")
+def rpi4() -> Iterator[Transport]:
+    """Boot the default rpi4; only tests marked `needs_qemu` may ask for it."""
+    with connect(board_for("rpi4", load_boards([BUILT_IN]))) as transport:
+        yield transport

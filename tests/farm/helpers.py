@@ -1,0 +1,63 @@
+"""What several tests of the farm share: a record, a job's program, whether QEMU is there."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pockengine.farm.emulated import QEMU
+from pockengine.farm.results import Record
+
+needs_qemu = pytest.mark.skipif(
+    shutil.which(QEMU) is None, reason=f"{QEMU} is not installed (./bazelw installs it)"
+)
+
+# Names and arguments that a careless quoting would run, split, expand or lose.
+HOSTILE = [
+    "a b",
+    "$(touch /tmp/pwned)",
+    "`id`",
+    "a;b",
+    "'",
+    '"',
+    "*",
+    "\\",
+    "ä\n\t",
+    "~",
+    "#x",
+    "&&",
+]
+
+
+def record(**changes: object) -> Record:
+    """Return a valid record with some fields changed."""
+    values: dict[str, object] = {
+        "time": "2026-01-02T03:04:05+00:00",
+        "commit": "abc",
+        "device": "rpi4",
+        "board": "rpi4-qemu",
+        "emulated": True,
+        "model": "mobilenet_v2",
+        "batch": 4,
+        "dtype": "f32",
+        "scheme": "full",
+        "threads": 1,
+        "engine": "pockengine",
+        "engine_version": "0.1.0",
+        "metric": "guest_instructions",
+        "unit": "instructions",
+        "value": 2.0,
+        "min": 1.0,
+        "max": 3.0,
+        "n": 10,
+        "ok": True,
+    }
+    return Record(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def script(folder: Path, text: str, name: str = "program.sh") -> Path:
+    """Write a shell script, which stands for a binary on any kind of board."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path

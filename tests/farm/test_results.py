@@ -1,0 +1,115 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.results import Record, Results, now, write_lines
+from pockengine.tests.farm.helpers import record
+
+
+def sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder / 'results.sqlite'}"
+
+
+def test_a_record_survives_json() -> None:
+    one = record(note="a ‘note’", seq_len=128)
+
+    assert Record.from_json(one.to_json()) == one
+
+
+def test_what_is_not_known_is_left_out_of_the_line() -> None:
+    line = record().to_json()
+
+    assert "\n" not in line
+    assert json.loads(line)["schema"] == 1
+    assert "seq_len" not in json.loads(line)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"value": float("nan")}, "value of guest_instructions is nan"),
+        ({"max": float("inf")}, "max of guest_instructions is inf"),
+        ({"value": 4.0}, "outside 1.0 to 3.0"),
+        ({"n": 0}, "n must be at least 1"),
+        ({"batch": True}, "batch must be int"),
+        ({"ok": 1}, "ok must be bool"),
+        ({"engine": ""}, "engine is empty"),
+        ({"engine": None}, "engine must be str"),
+        ({"time": "2026-01-02"}, "not ISO 8601 with a time zone"),
+        ({"time": "yesterday"}, "not ISO 8601 with a time zone"),
+        ({"schema": 2}, "schema 2"),
+    ],
+)
+def test_a_wrong_record_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(FarmError, match=message):
+        record(**changes)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("{", "not JSON"), ("[]", "not an object"), ('{"engine": "x", "a": 1}', r"\['a'\].*batch")],
+)
+def test_a_line_that_is_no_record_is_refused(line: str, message: str) -> None:
+    with pytest.raises(FarmError, match=message):
+        Record.from_json(line)
+
+
+def test_stored_records_come_back_oldest_first(tmp_path: Path) -> None:
+    stored = [record(scheme=name) for name in ("full", "bias-only")]
+    Results(sqlite(tmp_path)).append(stored)
+
+    assert Results(sqlite(tmp_path)).find() == stored
+
+
+def test_records_are_found_by_their_fields(tmp_path: Path) -> None:
+    results = Results(sqlite(tmp_path))
+    results.append([record(scheme="full"), record(scheme="bias-only"), record(device="host")])
+
+    found = results.find({"device": "rpi4", "scheme": "bias-only"})
+
+    assert [one.scheme for one in found] == ["bias-only"]
+    with pytest.raises(FarmError, match=r"no field 'colour'.*scheme"):
+        results.find({"colour": "red"})
+
+
+def test_many_are_stored_or_none(tmp_path: Path) -> None:
+    results = Results(sqlite(tmp_path))
+    good, bad = record(), replace(record())
+    object.__setattr__(bad, "engine", None)  # what a damaged caller could do; NOT NULL refuses it
+
+    with pytest.raises(FarmError, match=r"cannot store 2 records"):
+        results.append([good, bad])
+    assert results.find() == []
+
+
+def test_results_go_to_the_users_data_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    Results().append([record()])
+
+    assert (tmp_path / "pockengine" / "results.sqlite").stat().st_size > 0
+
+
+@pytest.mark.parametrize("url", ["nosuch://x/y", "not a url", "sqlite:////nowhere/at/all.sqlite"])
+def test_a_database_that_cannot_be_opened_is_named(url: str) -> None:
+    with pytest.raises(FarmError, match=r"cannot open the results"):
+        Results(url)
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    with pytest.raises(FarmError) as caught:
+        Results("nosuch://user:secret@host/db")
+    assert "secret" not in str(caught.value)
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    write_lines([record()], path)
+    write_lines([record(time=now())], path)
+
+    assert len([Record.from_json(line) for line in path.read_text().splitlines()]) == 2

@@ -1,0 +1,150 @@
+"""SSH against a server that misbehaves; the real board's tests are in test_emulated.py."""
+
+import os
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.farm import ssh
+from pockengine.farm.digest import sha256_of
+from pockengine.farm.ssh import connect_ssh
+from pockengine.tests.farm.ssh_server import Faults, new_key, serving
+
+
+def blob(folder: Path, size: int) -> Path:
+    path = folder / "blob"
+    path.write_bytes(bytes(i * 7 % 251 for i in range(size)))
+    return path
+
+
+def test_a_file_is_stored_once_under_its_hash_and_linked(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        source = blob(tmp_path, 100_000)
+        first = board.put(source, f"{board.workdir}/a")
+        second = board.put(source, f"{board.workdir}/b")
+
+    work = tmp_path / "work"
+    assert (first, second) == (True, False)
+    assert os.listdir(work / "cas") == [sha256_of(source)]
+    assert (work / "a").samefile(work / "b")
+
+
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        board.put(blob(tmp_path, 100_000), f"{board.workdir}/a", lambda *at: seen.append(at))
+
+    assert seen[-1] == (100_000, 100_000)
+
+
+def test_another_host_key_is_refused_before_logging_in(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        other = new_key(tmp_path / "other")
+        wrong = replace(address, host_key=f"{other.get_name()} {other.get_base64()}")
+
+        with pytest.raises(BoardUnreachable, match=r"stub at .*has the host key SHA256:.*pinned"):
+            connect_ssh(wrong)
+
+
+def test_a_key_that_the_board_does_not_know_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        new_key(tmp_path / "stranger")
+
+        with pytest.raises(BoardUnreachable, match=r"refuses root's key .*stranger"):
+            connect_ssh(replace(address, key_file=tmp_path / "stranger"))
+
+
+@pytest.mark.parametrize("text", ["", "ssh-ed25519", "ssh-ed25519 !!!", "nosuch AAAA"])
+def test_a_host_key_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    with serving(tmp_path, Faults()) as address, pytest.raises(FarmError, match=r"host_key"):
+        connect_ssh(replace(address, host_key=text))
+
+
+def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults()) as address,
+        pytest.raises(FarmError, match=r"cannot read the ed25519 key .*nosuch"),
+    ):
+        connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
+
+
+def test_a_server_that_never_speaks_is_given_up(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults(silent=True)) as address,
+        pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"),
+    ):
+        connect_ssh(address, timeout_s=0.5)
+
+
+def test_nobody_listening_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        pass
+    with pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"):
+        connect_ssh(address, timeout_s=2)
+
+
+def test_a_truncated_upload_is_found_by_its_hash_and_removed(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=65_536)
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"arrived damaged.*: 65536 of 150000 bytes"),
+    ):
+        board.put(blob(tmp_path, 150_000), f"{board.workdir}/a")
+    assert os.listdir(tmp_path / "work") == ["cas"]
+    assert os.listdir(tmp_path / "work" / "cas") == []
+
+
+def test_a_disk_that_fills_up_during_the_upload_is_called_full(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=65_536, free_bytes=[1_000_000, 4096])
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"stub: disk full: blob needs 150000 bytes in .*/cas, 4096"),
+    ):
+        board.put(blob(tmp_path, 150_000), f"{board.workdir}/a")
+    assert os.listdir(tmp_path / "work" / "cas") == []
+
+
+def test_a_damaged_file_of_the_store_is_sent_again(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        source = blob(tmp_path, 1000)
+        board.put(source, f"{board.workdir}/a")
+        (tmp_path / "work" / "cas" / sha256_of(source)).write_text("rot")
+
+        assert board.put(source, f"{board.workdir}/a")
+        assert (tmp_path / "work" / "a").read_bytes() == source.read_bytes()
+
+
+def test_a_connection_cut_during_a_command_is_no_verdict_on_it(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults(cut_at_command="train")) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(BoardUnreachable, match=r"stub: connection lost in 'train'"),
+    ):
+        board.run(["train"])
+
+
+def test_a_board_that_stops_answering_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "GRACE_S", 0.2)
+    with (
+        serving(tmp_path, Faults(hang_at_command="train")) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(BoardUnreachable, match=r"stopped answering"),
+    ):
+        board.run(["train"], timeout_s=0.2)
+
+
+def test_a_missing_file_cannot_be_fetched_and_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults()) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"stub: cannot download /nosuch"),
+    ):
+        board.get("/nosuch", tmp_path / "fetched")
+    assert not list(tmp_path.glob("*fetched*"))
