@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from small_nets import NetBuilder, batches, residual_net
 
 from pockengine.compiler.compile import Target, compile_program
 from pockengine.compiler.ir import F32, I64, TensorType
@@ -14,6 +13,7 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FULL, Training
 from pockengine.errors import CompileError, GraphError
+from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
 FUSED = Target(
     FusionRules(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from small_nets import batches, residual_net
 
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
@@ -11,6 +10,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.errors import GraphError
+from pockengine.tests.compiler.small_nets import batches, residual_net
 
 
 def small() -> Builder:

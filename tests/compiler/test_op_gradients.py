@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from op_cases import DIFFERENTIABLE, TORCH, OpCase, draw_case
 
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import F32, Builder, Graph, Value
@@ -13,6 +12,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import all_ops
 from pockengine.compiler.ops.registry import lookup
+from pockengine.tests.compiler.op_cases import DIFFERENTIABLE, TORCH, OpCase, draw_case
 
 SMOOTH = [op for op in DIFFERENTIABLE if op not in ("reduce_max", "max_pool2d")]
 HELPERS = {"cast", "sign", "argmax", "logical_and", "logical_not", "logical_or", "fusion"}

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_nets import residual_net
 
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import ALIGNMENT, lower_bound, plan_memory
+from pockengine.tests.compiler.small_nets import residual_net
 
 
 @st.composite

@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
-from small_nets import NetBuilder
 
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import F32, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
+from pockengine.tests.compiler.small_nets import NetBuilder
 
 
 def residual_block() -> Graph:

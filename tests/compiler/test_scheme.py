@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from small_nets import residual_net
 
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.sparse import Scheme, load_scheme, preset
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FROZEN, FULL, Training
 from pockengine.errors import SchemeError
+from pockengine.tests.compiler.small_nets import residual_net
 
 FILE = """
 default = "frozen"
