@@ -1,0 +1,206 @@
+/* The loops of a reduction over rows: PE_OUTER x PE_ROWS x PE_COLUMNS elements to PE_OUTER x
+ * PE_COLUMNS results. Columns are vectors, so that nothing is ever summed across lanes.
+ *
+ * Threads share the outers where there are enough of them; else each reduces its own rows into its
+ * part of scratch, and then they finish the columns together, adding the parts in the order of the
+ * threads. Sums are taken in pairs and in blocks of rows, so that errors stay small in long
+ * columns.
+ *
+ * Parameters:
+ *   PE_FN(name), PE_VL, PE_OUTER, PE_ROWS, PE_COLUMNS
+ *   PE_BY_OUTER        1: threads share the outers
+ *   PE_REDUCE          PE_REDUCE_SUM, PE_REDUCE_MAX or PE_REDUCE_MOMENTS
+ *   PE_VALUES          reduced values of an element (moments: 1)
+ *   PE_STATES          accumulators of a column (moments: 2, the mean and the sum of squares)
+ *   PE_FN(io), PE_FN(tile)(io, outer, row, column, lanes, rows, v)
+ *                      v[k][i] = value k of row i
+ *   PE_FN(finish)(io, outer, row, column, lanes, rows, s)
+ *                      stores the results of a column from its accumulators s[k][0]
+ */
+
+#define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
+
+#if PE_REDUCE == PE_REDUCE_MOMENTS
+#define PE_TILE_ROWS 8
+
+/* Mean and squared deviations of a tile, merged into those of `seen` rows (Chan's formula): stable
+ * for any mean, and the data are read once. */
+PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf squares,
+                            const float rows, const float seen) {
+    const pe_vf delta = mean - s[0][0];
+    const float share = rows / (rows + seen);
+    s[0][0] += delta * share;
+    s[1][0] += squares + delta * delta * (seen * share);
+}
+
+PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
+                                 const int rows, const float seen) {
+    pe_vf mean = v[0][0];
+    PE_UNROLL
+    for (int i = 1; i < rows; i++) {
+        mean += v[0][i];
+    }
+    mean *= 1.0f / (float)rows;
+    pe_vf squares = (v[0][0] - mean) * (v[0][0] - mean);
+    PE_UNROLL
+    for (int i = 1; i < rows; i++) {
+        squares += (v[0][i] - mean) * (v[0][i] - mean);
+    }
+    PE_FN(merge)(s, mean, squares, (float)rows, seen);
+}
+
+#else
+#define PE_TILE_ROWS 4
+#if PE_REDUCE == PE_REDUCE_MAX
+#define PE_COMBINE(a, b) pe_maximum(a, b)
+#else
+#define PE_COMBINE(a, b) ((a) + (b))
+#endif
+
+PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
+                                 const int rows, const float seen) {
+    (void)seen;
+    PE_UNROLL
+    for (int k = 0; k < PE_VALUES; k++) {
+        if (rows == PE_TILE_ROWS) {
+            const pe_vf low = PE_COMBINE(v[k][0], v[k][1]);
+            const pe_vf high = PE_COMBINE(v[k][2], v[k][3]);
+            s[k][0] = PE_COMBINE(s[k][0], PE_COMBINE(low, high));
+        } else {
+            s[k][0] = PE_COMBINE(s[k][0], v[k][0]);
+        }
+    }
+}
+#endif
+
+/* Tiles of one block of rows that a column's accumulators stay in registers for. */
+#define PE_BLOCK_TILES 4
+
+PE_INLINE void PE_FN(load_state)(pe_vf s[PE_STATES][1], const float *state,
+                                 const ptrdiff_t column) {
+    PE_UNROLL
+    for (int k = 0; k < PE_STATES; k++) {
+        s[k][0] = pe_load(state + k * PE_PITCH + column);
+    }
+}
+
+PE_INLINE void PE_FN(store_state)(pe_vf s[PE_STATES][1], float *state, const ptrdiff_t column) {
+    PE_UNROLL
+    for (int k = 0; k < PE_STATES; k++) {
+        pe_store(state + k * PE_PITCH + column, s[k][0]);
+    }
+}
+
+/* Adds `tiles` tiles of `rows` rows to the accumulators of some columns. */
+PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
+                                const ptrdiff_t row, const ptrdiff_t column, const int lanes,
+                                const int tiles, const int rows, const ptrdiff_t seen) {
+    pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
+    PE_FN(load_state)(s, state, column);
+    for (int tile = 0; tile < tiles; tile++) {
+        PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
+        PE_FN(accumulate)(s, v, rows, (float)(seen + tile * rows));
+    }
+    PE_FN(store_state)(s, state, column);
+}
+
+PE_INLINE void PE_FN(add_rows)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
+                               const ptrdiff_t row, const int tiles, const int rows,
+                               const ptrdiff_t seen) {
+    ptrdiff_t column = 0;
+    for (; column + PE_VL <= PE_COLUMNS; column += PE_VL) {
+        PE_FN(add_block)(io, state, outer, row, column, PE_VL, tiles, rows, seen);
+    }
+    if (PE_COLUMNS % PE_VL) {
+        PE_FN(add_block)(io, state, outer, row, column, PE_COLUMNS % PE_VL, tiles, rows, seen);
+    }
+}
+
+/* Reduces rows `begin` to `end` of one outer into `state`. */
+PE_INLINE void PE_FN(reduce)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
+                             const ptrdiff_t begin, const ptrdiff_t end) {
+    const ptrdiff_t block = PE_BLOCK_TILES * PE_TILE_ROWS;
+    ptrdiff_t row = begin;
+    for (int i = 0; i < PE_STATES * PE_PITCH; i++) {
+        state[i] = PE_REDUCE == PE_REDUCE_MAX ? -__builtin_inff() : 0.0f;
+    }
+    for (; row + block <= end; row += block) {
+        PE_FN(add_rows)(io, state, outer, row, PE_BLOCK_TILES, PE_TILE_ROWS, row - begin);
+    }
+    for (; row + PE_TILE_ROWS <= end; row += PE_TILE_ROWS) {
+        PE_FN(add_rows)(io, state, outer, row, 1, PE_TILE_ROWS, row - begin);
+    }
+    for (; row < end; row++) {
+        PE_FN(add_rows)(io, state, outer, row, 1, 1, row - begin);
+    }
+}
+
+/* Adds up the parts of all threads for some columns, and stores the results. */
+PE_INLINE void PE_FN(finish_columns)(const pe_worker *w, const PE_FN(io) * io, const float *states,
+                                     const ptrdiff_t outer, const ptrdiff_t column,
+                                     const int lanes) {
+    pe_vf s[PE_STATES][1], other[PE_STATES][1];
+    PE_FN(load_state)(s, states, column);
+    for (int t = 1; !PE_BY_OUTER && t < w->count; t++) {
+        PE_FN(load_state)(other, states + t * PE_STATES * (ptrdiff_t)PE_PITCH, column);
+#if PE_REDUCE == PE_REDUCE_MOMENTS
+        const pe_worker part = {t, w->count, w->team};
+        const pe_range rows = pe_split(&part, PE_ROWS, 1);
+        if (rows.end > rows.begin) {
+            PE_FN(merge)(s, other[0][0], other[1][0], (float)(rows.end - rows.begin),
+                         (float)rows.begin);
+        }
+#else
+        PE_UNROLL
+        for (int k = 0; k < PE_STATES; k++) {
+            s[k][0] = PE_COMBINE(s[k][0], other[k][0]);
+        }
+#endif
+    }
+    PE_FN(finish)(io, outer, 0, column, lanes, 1, s);
+}
+
+PE_INLINE void PE_FN(finish_range)(const pe_worker *w, const PE_FN(io) * io, const float *states,
+                                   const ptrdiff_t outer, const pe_range columns) {
+    ptrdiff_t column = columns.begin;
+    for (; column + PE_VL <= columns.end; column += PE_VL) {
+        PE_FN(finish_columns)(w, io, states, outer, column, PE_VL);
+    }
+    if (column < columns.end) {
+        PE_FN(finish_columns)(w, io, states, outer, column, (int)(columns.end - column));
+    }
+}
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
+    float *mine = scratch + w->index * PE_STATES * (ptrdiff_t)PE_PITCH;
+#if PE_BY_OUTER
+    const pe_range share = pe_split(w, PE_OUTER, 1);
+    for (ptrdiff_t outer = share.begin; outer < share.end; outer++) {
+        PE_FN(reduce)(io, mine, outer, 0, PE_ROWS);
+        PE_FN(finish_range)(w, io, mine, outer, (pe_range){0, PE_COLUMNS});
+    }
+#else
+    const pe_range rows = pe_split(w, PE_ROWS, 1);
+    for (ptrdiff_t outer = 0; outer < PE_OUTER; outer++) {
+        PE_FN(reduce)(io, mine, outer, rows.begin, rows.end);
+        pe_barrier(w);
+        PE_FN(finish_range)(w, io, scratch, outer, pe_split(w, PE_COLUMNS, PE_VL));
+        if (outer + 1 < PE_OUTER) {
+            pe_barrier(w);
+        }
+    }
+#endif
+}
+
+#undef PE_BLOCK_TILES
+#undef PE_BY_OUTER
+#undef PE_COLUMNS
+#undef PE_COMBINE
+#undef PE_OUTER
+#undef PE_PITCH
+#undef PE_REDUCE
+#undef PE_ROWS
+#undef PE_STATES
+#undef PE_TILE_ROWS
+#undef PE_VALUES
+#include "undef.inc.h"
