@@ -2,8 +2,8 @@
 
 An aarch64 program runs under QEMU's user mode with the plugin of plugin/count.c, which counts from
 `hint #100` to `hint #101`. For one thread the count is exact and the same on every run; for several
-it is the sum over all threads and varies by what they spin. Instructions are not cycles: every table
-says so beside the figure. Wall time under emulation is never reported.
+it is the sum over all threads and varies by what they spin. Instructions are not cycles: every
+table says so beside the figure. Wall time under emulation is never reported.
 """
 
 import hashlib
@@ -110,7 +110,7 @@ def emulator_version() -> str:
 
 
 def read_report(report: Path) -> tuple[tuple[int, ...], int]:
-    """Read the plugin's report: instructions per region, and in all; FarmError if it is no report."""
+    """Read the plugin's report: instructions per region, and in all; FarmError if it is none."""
     try:
         lines = report.read_text().splitlines()
     except FileNotFoundError:
@@ -143,7 +143,7 @@ def plugin_library() -> Path:
 
 
 def _build_plugin(source: Path, library: Path) -> None:
-    """Compile the plugin next to its place and move it there, so that a half one is never loaded."""
+    """Compile the plugin beside its place and move it there: a half one is never loaded."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / library.name

@@ -1,8 +1,8 @@
 """What a reference engine is to train: the settings, the weights and the batches, as a folder.
 
-A folder crosses process and framework borders: job.json holds the settings, weights.safetensors the
-state_dict by PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32 and
-`labels` [steps, N] i64. Only NumPy and safetensors are needed, so that emulated Pythons read it too.
+A folder crosses process and framework borders: job.json holds the settings, weights.safetensors
+the state_dict by PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32
+and `labels` [steps, N] i64. Only NumPy and safetensors are needed: emulated Pythons read it too.
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from safetensors.numpy import load_file, save_file
 from pockengine.errors import FarmError
 
 Tensors = dict[str, NDArray[np.generic]]
+Channels = tuple[int, int] | None
 BATCH_NORMS = ("train", "frozen")
 
 
@@ -27,8 +28,8 @@ class Job:
 
     `model` is a name of models.registry. `batch_norm` "train" normalises by the batch and updates
     the running statistics, "frozen" uses them as they are. `trainable` maps the names of what is
-    trained to how many leading input channels of it are (None: all); everything else is frozen.
-    None in its place trains everything.
+    trained to its first and last + 1 trained input channel (None: all channels); everything else is
+    frozen. None in its place trains everything.
     """
 
     model: str
@@ -37,19 +38,25 @@ class Job:
     learning_rate: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
-    trainable: Mapping[str, int | None] | None = None
+    trainable: Mapping[str, Channels] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that no engine has a meaning for."""
+        """Refuse settings that no engine has a meaning for; take lists (of JSON) for pairs."""
         if self.batch_norm not in BATCH_NORMS:
             raise FarmError(f"batch norm {self.batch_norm!r} is unknown; use one of {BATCH_NORMS}")
         if self.trainable is not None and not self.trainable:
             raise FarmError("a training job must train something; its `trainable` is empty")
+        if self.trainable is not None:
+            pairs = {
+                name: None if channels is None else (channels[0], channels[1])
+                for name, channels in self.trainable.items()
+            }
+            object.__setattr__(self, "trainable", pairs)
 
 
 @dataclass(frozen=True)
 class JobData:
-    """A job with what it works on: weights by name, images [steps, N, C, H, W], labels [steps, N]."""
+    """A job and its data: weights by name, images [steps, N, C, H, W], labels [steps, N]."""
 
     job: Job
     weights: Tensors
@@ -75,14 +82,24 @@ class JobData:
         return self.images.shape[0]
 
 
+def check_channels(name: str, channels: tuple[int, int], size: int) -> None:
+    """Raise FarmError unless a range of channels lies in a parameter's `size` channels."""
+    first, end = channels
+    if not 0 <= first < end <= size:
+        raise FarmError(f"{name} has {size} channels; [{first}, {end}] of them cannot be trained")
+
+
 def write_job(folder: Path, data: JobData) -> None:
     """Write a job into a folder, which is made where it does not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(json.dumps(dataclasses.asdict(data.job), indent=1) + "\n")
     weights = {name: np.array(tensor, order="C") for name, tensor in data.weights.items()}
     save_file(weights, folder / "weights.safetensors")
-    batches = {"images": data.images, "labels": data.labels}
-    save_file({k: np.array(v, order="C") for k, v in batches.items()}, folder / "batches.safetensors")
+    batches: Tensors = {
+        "images": np.array(data.images, order="C"),
+        "labels": np.array(data.labels, order="C"),
+    }
+    save_file(batches, folder / "batches.safetensors")
 
 
 def read_job(folder: Path) -> JobData:

@@ -16,14 +16,17 @@ RETURN = 0xD65F03C0
 FUNCTION_BYTES = 8
 
 
-def marks() -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return the functions that open and close a region; OSError where this is not aarch64."""
-    if platform.machine() != "aarch64":
-        raise OSError(f"marks are aarch64 instructions; this is {platform.machine()}")
-    page = mmap.mmap(
-        -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-    )  # the functions keep it alive: it is never closed
-    page.write(struct.pack("<4I", OPEN_MARK, RETURN, CLOSE_MARK, RETURN))
-    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    prototype = ctypes.CFUNCTYPE(None)
-    return prototype(address), prototype(address + FUNCTION_BYTES)
+class Marks:
+    """The two marks as calls; the page that holds them lives as long as this object."""
+
+    def __init__(self) -> None:
+        """Write the marks into a page; OSError where this is not aarch64."""
+        if platform.machine() != "aarch64":
+            raise OSError(f"marks are aarch64 instructions; this is {platform.machine()}")
+        rights = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=rights)
+        self._page.write(struct.pack("<4I", OPEN_MARK, RETURN, CLOSE_MARK, RETURN))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
+        prototype = ctypes.CFUNCTYPE(None)
+        self.open: Callable[[], None] = prototype(address)
+        self.close: Callable[[], None] = prototype(address + FUNCTION_BYTES)

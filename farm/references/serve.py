@@ -9,8 +9,8 @@ with its own environment, and read each one's own peak memory. Requests are JSON
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
     {"do": "quit"}
 
-A reply has "ok"; where that is false, "error" says why and the worker stays usable. What a framework
-prints goes to stderr. "marked" puts a counted region (marks.py) round each step.
+A reply has "ok"; where that is false, "error" says why and the worker stays usable. What a
+framework prints goes to stderr. "marked" puts a counted region (marks.py) round each step.
 """
 
 import json
@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from pockengine.errors import PockEngineError
 from pockengine.farm.references.job import JobData, Tensors, read_job
-from pockengine.farm.references.marks import marks
+from pockengine.farm.references.marks import Marks
 
 Reply = dict[str, Any]
 
@@ -93,14 +93,16 @@ class Server:
     def step(self, request: Reply) -> Reply:
         """Time steps one by one."""
         trainer = self._prepared()
-        open_mark, close_mark = marks() if request.get("marked") else (_nothing, _nothing)
+        marks = Marks() if request.get("marked") else None
         times, loss = [], float("nan")
         for _ in range(request["count"]):
             index = self.done % self.steps
             start = time.perf_counter_ns()
-            open_mark()
+            if marks:
+                marks.open()
             loss = trainer.step(index)
-            close_mark()
+            if marks:
+                marks.close()
             times.append((time.perf_counter_ns() - start) / 1e6)
             self.done += 1
         return {"ms": times, "loss": loss}
@@ -130,10 +132,6 @@ def serve(framework: Framework) -> None:
 def _send(stream: TextIO, reply: Reply) -> None:
     stream.write(json.dumps(reply) + "\n")
     stream.flush()
-
-
-def _nothing() -> None:
-    """Stand where no mark is wanted."""
 
 
 def peak_rss_bytes() -> int:

@@ -43,7 +43,6 @@ def interleave(
     for stepper in steppers.values():
         stepper.step(2 + warm_up)
     for turn in range(rounds):
-        names = list(steppers) if turn % 2 == 0 else list(reversed(steppers))
-        for name in names:
+        for name in list(steppers)[:: 1 if turn % 2 == 0 else -1]:
             times[name] += steppers[name].step(warm_up + steps)[warm_up:]
     return {name: Timing.of(values) for name, values in times.items()}

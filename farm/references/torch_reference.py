@@ -22,7 +22,7 @@ class TorchTrainer:
     def __init__(self, module: nn.Module, job: Job, channels_last: bool = False) -> None:
         """Take the module as it is (its weights are updated in place)."""
         self.format = torch.channels_last if channels_last else torch.contiguous_format
-        self.module = module.to(memory_format=self.format)  # type: ignore[call-overload]
+        self.module = module.to(memory_format=self.format)
         self.module.train(job.batch_norm == "train")
         self.shares = _freeze(module, job.trainable)
         self.optimizer = torch.optim.SGD(
@@ -44,7 +44,7 @@ class TorchTrainer:
         kept = [(rest, rest.detach().clone()) for rest in self.shares]
         self.optimizer.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(self.module(images), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         for rest, before in kept:
             rest.copy_(before)
@@ -58,7 +58,9 @@ class TorchTrainer:
         }
 
 
-def train(module: nn.Module, data: JobData, channels_last: bool = False) -> tuple[list[float], Tensors]:
+def train(
+    module: nn.Module, data: JobData, channels_last: bool = False
+) -> tuple[list[float], Tensors]:
     """Train a module on all batches of a job in this process: losses, then all tensors by name.
 
     The module starts from the job's weights, not from its own. Raises FarmError if they do not fit.
@@ -81,9 +83,7 @@ def load_weights(module: nn.Module, weights: Tensors) -> None:
         raise FarmError(f"the job's weights do not fit the model: {error}") from error
 
 
-def _freeze(
-    module: nn.Module, trainable: Mapping[str, int | None] | None
-) -> list[torch.Tensor]:
+def _freeze(module: nn.Module, trainable: Mapping[str, int | None] | None) -> list[torch.Tensor]:
     """Freeze all that is not trainable; return views of the channels that must stay as they are."""
     parameters = dict(module.named_parameters())
     if trainable is None:

@@ -60,7 +60,7 @@ class Worker:
         )
 
     def prepare(self, folder: Path, engine: str, threads: int) -> None:
-        """Load a job folder (see job.py) for an engine; losses and tensors start from its weights."""
+        """Load a job folder (see job.py) for an engine; training starts from its weights."""
         reply = self.ask(do="prepare", folder=str(folder), engine=engine, threads=threads)
         self.version = str(reply["version"])
 

@@ -1,0 +1,188 @@
+"""Guest instructions of one training step in aarch64 TensorFlow, under emulation.
+
+The same worker as on this machine runs in an emulated Python with one thread for the work inside an
+op; each step is a counted region. The count is a sum over TensorFlow's threads and varies by about
+0.3 %, so it is a median. It takes minutes and 1.3 GB the first time and is kept by its content.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import cache_folder
+from pockengine.farm.progress import step
+from pockengine.farm.references.guest_install import (
+    GuestPython,
+    install_guest_python,
+    lock_digest,
+)
+from pockengine.farm.references.instructions import (
+    emulator_command,
+    emulator_version,
+    plugin_library,
+    read_report,
+)
+from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.worker import Worker
+
+ENGINES = ("tf-eager", "tf-graph")
+HOW_TO_GET = "run with --reference=tensorflow"
+WARM_UP_STEPS, COUNTED_STEPS = 2, 5
+CHECKED_STEPS = 3
+TOLERANCE = 1e-4
+GUEST_TIMEOUT = 1800.0
+# What decides the instructions of a step, and what else the worker imports of this project.
+MEASURED_SOURCES = (
+    "farm/references/keras_models.py",
+    "farm/references/tensorflow_reference.py",
+)
+SOURCES = (
+    *MEASURED_SOURCES,
+    "errors.py",
+    "models/registry.py",
+    "farm/references/job.py",
+    "farm/references/marks.py",
+    "farm/references/serve.py",
+    "farm/references/tensorflow_worker.py",
+)
+
+
+@dataclass(frozen=True)
+class GuestFigure:
+    """Instructions per training step of an engine on an emulated Cortex-A72 (not cycles).
+
+    `max_rel_error` is that of its losses against PyTorch's, over the first steps.
+    """
+
+    engine: str
+    version: str
+    emulator: str
+    counts: tuple[int, ...]
+    max_rel_error: float
+
+    @property
+    def median(self) -> float:
+        """The median count; with it go min, max and n of `counts`."""
+        return statistics.median(self.counts)
+
+
+def cached_guest_tensorflow(data: JobData) -> dict[str, GuestFigure] | None:
+    """Return the figures of an earlier run of the same model, batch size and versions, or None."""
+    try:
+        told = json.loads(_result_file(data).read_text())
+        return {
+            name: GuestFigure(**{**figure, "counts": tuple(figure["counts"])})
+            for name, figure in told.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # absent, or of another version: it can be measured again
+
+
+def measure_guest_tensorflow(data: JobData, losses: Sequence[float]) -> dict[str, GuestFigure]:
+    """Return the figures by engine, measured unless they are cached already.
+
+    `losses` are PyTorch's for the job's batches: a TensorFlow whose losses differ by more than
+    1e-4 trains something else, and is a FarmError instead of a figure.
+    """
+    cached = cached_guest_tensorflow(data)
+    if cached is not None:
+        return cached
+    guest = install_guest_python()
+    checked = min(CHECKED_STEPS, data.steps)
+    short = replace(data, images=data.images[:checked], labels=data.labels[:checked])
+    with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as folder:
+        figures = _measure(guest, short, list(losses[:checked]), Path(folder))
+    file = _result_file(data)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps({name: asdict(figure) for name, figure in figures.items()}))
+    os.replace(partial, file)
+    return figures
+
+
+def _measure(
+    guest: GuestPython, data: JobData, losses: Sequence[float], folder: Path
+) -> dict[str, GuestFigure]:
+    """Run both engines in one emulated process; read the count of each step when it has ended."""
+    write_job(folder / "job", data)
+    _stage_sources(folder / "sources")
+    report = folder / "report"
+    worker = Worker(
+        [*emulator_command(report, guest.root), str(guest.python), "-m",
+         "pockengine.farm.references.tensorflow_worker"],
+        {
+            "PYTHONPATH": os.pathsep.join([str(folder / "sources"), str(guest.packages)]),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        },
+        GUEST_TIMEOUT,
+    )  # fmt: skip
+    errors = {}
+    with worker:
+        for engine in ENGINES:
+            with step(f"aarch64 TensorFlow under emulation: {engine}") as progress:
+                errors[engine] = _run_engine(worker, folder / "job", engine, losses)
+                progress.detail = f"losses within {errors[engine]:.1e} of PyTorch's"
+    regions, _ = read_report(report)
+    expected = COUNTED_STEPS * len(ENGINES)
+    if len(regions) != expected:
+        raise FarmError(f"the emulated TensorFlow marked {len(regions)} steps, not {expected}")
+    return {
+        engine: GuestFigure(
+            engine,
+            worker.version,
+            emulator_version(),
+            regions[index * COUNTED_STEPS : (index + 1) * COUNTED_STEPS],
+            errors[engine],
+        )
+        for index, engine in enumerate(ENGINES)
+    }
+
+
+def _run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) -> float:
+    """Check an engine's losses, then do its counted steps; return the largest relative error."""
+    worker.prepare(job, engine, threads=1)
+    trained = worker.train().losses
+    error = max(abs(a - b) / abs(b) for a, b in zip(trained, losses, strict=True))
+    if not error <= TOLERANCE:
+        raise FarmError(
+            f"{engine} on aarch64 computes losses {trained}, PyTorch {list(losses)}: a relative "
+            f"error of {error:.1e} where {TOLERANCE:g} is allowed; its figure would mean nothing"
+        )
+    worker.step(WARM_UP_STEPS)
+    worker.marked_steps(COUNTED_STEPS)
+    return error
+
+
+def _stage_sources(folder: Path) -> None:
+    """Copy what the worker imports into a package tree without the project's own __init__ files."""
+    project = Path(__file__).parents[2]
+    for name in SOURCES:
+        place = folder / "pockengine" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(project / name, place)
+        for package in place.relative_to(folder).parents[:-1]:
+            (folder / package / "__init__.py").touch()
+
+
+def _result_file(data: JobData) -> Path:
+    """Return where the figures of such a step are kept: what it computes, and with what."""
+    job = data.job
+    trainable = None if job.trainable is None else sorted(job.trainable.items())
+    project = Path(__file__).parents[2]
+    key: list[Any] = [
+        job.model, job.classes, data.images.shape[1:], job.batch_norm, bool(job.momentum),
+        bool(job.weight_decay), trainable, lock_digest(), plugin_library().name,
+        emulator_version(), WARM_UP_STEPS, COUNTED_STEPS,
+        [hashlib.sha256((project / name).read_bytes()).hexdigest() for name in MEASURED_SOURCES],
+    ]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
+    return cache_folder() / "guest-tensorflow" / "results" / f"{digest}.json"

@@ -1,0 +1,116 @@
+"""TensorFlow for the emulated board: an aarch64 Python and its packages in the user's cache.
+
+A root file system of Debian's packages by mmdebstrap, only extracted and never entered, and the
+wheels of guest_tensorflow.lock, pinned by hash. Together about 1.3 GB. Nothing on the machine
+itself is changed but for the package mmdebstrap, which is installed where it is missing.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import cache_folder
+from pockengine.farm.progress import step
+
+LOCK = Path(__file__).with_name("guest_tensorflow.lock")
+RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
+PACKAGES = "python3.11,python3-distutils,libstdc++6"
+PYTHON = "usr/bin/python3.11"
+# chrootless: needs no root and no emulation, since nothing is configured in there.
+DEBOOTSTRAP = ("mmdebstrap", "--mode=chrootless", "--variant=extract", "--architectures=arm64")
+WHEEL_OPTIONS = (
+    "--no-deps",
+    "--no-compile",
+    "--only-binary=:all:",
+    "--require-hashes",
+    "--no-warn-script-location",
+    "--python-version=3.11",
+    "--implementation=cp",
+    *("--abi=cp311", "--abi=abi3", "--abi=none"),
+    *("--platform=manylinux2014_aarch64", "--platform=manylinux_2_17_aarch64"),
+)
+
+
+@dataclass(frozen=True)
+class GuestPython:
+    """An aarch64 root file system and the folder of its Python's packages."""
+
+    root: Path
+    packages: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter, an aarch64 program."""
+        return self.root / PYTHON
+
+
+def lock_digest() -> str:
+    """Return the hash of everything that decides what is installed."""
+    told = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, LOCK.read_text()])
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def install_guest_python() -> GuestPython:
+    """Return TensorFlow's aarch64 Python, installed first where it is missing.
+
+    Raises FarmError with the failing tool's last words; a half installation is never used.
+    """
+    folder = cache_folder() / "guest-tensorflow" / lock_digest()
+    guest = GuestPython(folder / "root", folder / "packages")
+    if folder.exists():
+        return guest
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
+        made = Path(name) / "made"
+        made.mkdir()
+        _ensure_mmdebstrap()
+        with step("aarch64 Python: a root file system by mmdebstrap (77 MB)"):
+            include = [f"--include={PACKAGES}", RELEASE, str(made / "root"), MIRROR]
+            _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
+        with step("aarch64 TensorFlow 2.15.1: 28 wheels by pip (250 MB, 1.2 GB unpacked)"):
+            wheels = ["--target", str(made / "packages"), "-r", str(LOCK)]
+            _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], "TensorFlow for aarch64")
+        os.replace(made, folder)
+    return guest
+
+
+def _ensure_mmdebstrap() -> None:
+    """Install mmdebstrap with apt where it is missing."""
+    if shutil.which("mmdebstrap") is not None:
+        return
+    apt = ["apt-get", "install", "-y", "--no-install-recommends"]
+    packages = ["mmdebstrap", "debian-archive-keyring"]
+    command = [*([] if os.geteuid() == 0 else ["sudo"]), *apt, *packages]
+    with step("mmdebstrap: apt-get install"):
+        _run(command, "mmdebstrap")
+
+
+def _pip() -> list[str]:
+    """Return a pip that works; Bazel's own interpreters have none, the machine's usually does."""
+    beside = Path(sys.base_prefix) / "bin" / "python3"
+    for python in (sys.executable, str(beside), shutil.which("python3"), "/usr/bin/python3"):
+        if python is None or not Path(python).exists():
+            continue
+        command = [python, "-I", "-m", "pip"]
+        done = subprocess.run([*command, "--version"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return command
+    raise FarmError("no Python on this machine has pip; run: apt-get install python3-pip")
+
+
+def _run(command: Sequence[str], purpose: str) -> None:
+    """Run a tool quietly; FarmError with the end of what it printed if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise FarmError(f"{purpose}: {command[0]} is not installed") from None
+    if done.returncode != 0:
+        words = (done.stdout + done.stderr).strip()[-1200:]
+        raise FarmError(f"{purpose} could not be installed; {command[0]} said:\n{words}")
