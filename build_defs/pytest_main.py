@@ -1,5 +1,6 @@
 """Run pytest the way Bazel wants a test to behave: filter, shard-free, JUnit report, no cache."""
 
+import importlib.util
 import os
 import sys
 
@@ -16,16 +17,30 @@ def arguments(environment: dict[str, str]) -> list[str]:
     return chosen
 
 
-if __name__ == "__main__":
-    # Plugins that a wheel brings along (hypothesis' own aside) would change how tests run.
+def settle_hypothesis() -> None:
+    """Draw the same examples in every run, so that a cached result is as good as a new one."""
+    if importlib.util.find_spec("hypothesis") is None:
+        return
+    from hypothesis import settings
+
+    settings.register_profile("bazel", derandomize=True, deadline=None, print_blob=True)
+    settings.load_profile("bazel")
+
+
+def main() -> int:
+    """Run the files and arguments of the command line; return Bazel's exit status."""
+    # Plugins that a wheel brings along would change how tests run.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # The working directory is read-only.
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = (
-        os.environ.get("TEST_TMPDIR", "/tmp") + "/hypothesis"
-    )
+    temporary = os.environ.get("TEST_TMPDIR", "/tmp")
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{temporary}/hypothesis"
+    settle_hypothesis()
     status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]])
     # A filter that matches nothing in this target is no failure of it.
-    nothing_selected = (
-        status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ
-    )
-    sys.exit(0 if nothing_selected else int(status))
+    if status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ:
+        return 0
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
