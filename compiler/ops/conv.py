@@ -153,6 +153,17 @@ def _dw(g: "Builder", node: Node, dy: Value) -> Value:
     return g.conv2d_dw(x, dy, weight_shape=w.shape, **_geometry(node))
 
 
+def _dx_ddy(g: "Builder", node: Node, dy: Value) -> Value:
+    """dx = conv2d_dx(dy, w)  =>  the cotangent of dy is dx's convolved with w (transposed conv)."""
+    return g.conv2d(dy, node.operands[1], **_geometry(node))
+
+
+def _dx_dw(g: "Builder", node: Node, dy: Value) -> Value:
+    """dx = conv2d_dx(dy, w)  =>  dw = correlation of dx's cotangent with dy."""
+    out, w = node.operands
+    return g.conv2d_dw(dy, out, weight_shape=w.shape, **_geometry(node))
+
+
 def is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
     """Whether every group reads one channel and writes one."""
     return groups == x[3] == w[3]
@@ -199,6 +210,7 @@ define(
     attrs={**CONV, "input_shape": REQUIRED},
     infer=_infer_dx,
     eval=_eval_dx,
+    vjp={"dy": _dx_ddy, "w": _dx_dw},
     cost=lambda node: conv_cost(node.operands[0].shape, node.operands[1].shape),
 )
 define(

@@ -1,7 +1,7 @@
 """Reductions over a set of axes."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,8 +55,8 @@ def _mean_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return _sum_dx(g, node, g.mul(dy, g.scalar(1 / count)))
 
 
-def _max_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Share dy equally among the elements that equal the maximum, as PyTorch's amax does."""
+def _extreme_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Share dy equally among the elements that equal the extreme, as PyTorch's amax does."""
     (x,) = node.operands
     hit = g.eq(x, _expand(g, node, node.result))
     ones = g.where(hit, g.scalar(1.0), g.scalar(0.0))
@@ -76,9 +76,35 @@ def _eval_mean(arrays: Arrays, attrs: Attrs) -> Arrays:
     return (np.asarray(mean, dtype=x.dtype),)
 
 
-def _eval_max(arrays: Arrays, attrs: Attrs) -> Arrays:
+def _prod_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Give each element dy times the product of the others.
+
+    Without zeros that is y / x. With one zero only that element gets anything: the product of the
+    others; with more nobody does.
+    """
+    (x,) = node.operands
+    axes = node.attrs["axes"]
+    zero = g.eq(x, g.scalar(0.0))
+    filled = g.where(zero, g.scalar(1.0), x)
+    others = g.reduce_prod(filled, axes=axes, keepdims=True)
+    zeros = g.reduce_sum(g.where(zero, g.scalar(1.0), g.scalar(0.0)), axes=axes, keepdims=True)
+    left = g.sub(zeros, g.where(zero, g.scalar(1.0), g.scalar(0.0)))
+    product = g.where(g.eq(left, g.scalar(0.0)), g.div(others, filled), g.scalar(0.0))
+    return g.mul(_expand(g, node, dy), product)
+
+
+def _eval_extreme(pick: Callable[..., Any]) -> Callable[[Arrays, Attrs], Arrays]:
+    def evaluate(arrays: Arrays, attrs: Attrs) -> Arrays:
+        (x,) = arrays
+        return (np.asarray(pick(x, axis=attrs["axes"], keepdims=attrs["keepdims"])),)
+
+    return evaluate
+
+
+def _eval_prod(arrays: Arrays, attrs: Attrs) -> Arrays:
     (x,) = arrays
-    return (np.asarray(np.max(x, axis=attrs["axes"], keepdims=attrs["keepdims"])),)
+    product = np.prod(x, axis=attrs["axes"], keepdims=attrs["keepdims"], dtype=_wide(x))
+    return (np.asarray(product, dtype=x.dtype),)
 
 
 def _wide(x: np.ndarray) -> Any:
@@ -88,7 +114,9 @@ def _wide(x: np.ndarray) -> Any:
 
 define("reduce_sum", "x", attrs=AXES, infer=_infer, eval=_eval_sum, vjp={"x": _sum_dx})
 define("reduce_mean", "x", attrs=AXES, infer=_infer, eval=_eval_mean, vjp={"x": _mean_dx})
-define("reduce_max", "x", attrs=AXES, infer=_infer, eval=_eval_max, vjp={"x": _max_dx})
+for _name, _pick in (("reduce_max", np.max), ("reduce_min", np.min)):
+    define(_name, "x", attrs=AXES, infer=_infer, eval=_eval_extreme(_pick), vjp={"x": _extreme_dx})
+define("reduce_prod", "x", attrs=AXES, infer=_infer, eval=_eval_prod, vjp={"x": _prod_dx})
 define(
     "argmax",
     "x",

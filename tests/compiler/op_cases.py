@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 
 from pockengine.compiler.ir import BOOL, F32, I64, TensorType
+from pockengine.compiler.ops.conv import window_output
 
 Draw = Callable[[Any], Any]
 SIZES = st.sampled_from([1, 2, 3, 5, 7])
@@ -43,6 +44,8 @@ class OpCase:
         data = 2 * rng.standard_normal(type_.shape)
         if self.domain == "positive":
             data = np.abs(data) + 0.5
+        elif self.domain == "small":
+            data = np.clip(data / 4, -0.9, 0.9)
         return np.asarray(data, dtype=np.float32)
 
 
@@ -64,6 +67,24 @@ UNARY = {
     "tanh": torch.tanh,
     "hard_sigmoid": F.hardsigmoid,
     "hard_swish": F.hardswish,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "expm1": torch.expm1,
+    "log1p": torch.log1p,
+}
+STEPS = {
+    "sign": torch.sign,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
 }
 BINARY = {
     "add": torch.add,
@@ -72,6 +93,8 @@ BINARY = {
     "div": torch.div,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
 }
 COMPARISONS = {
     "eq": torch.eq,
@@ -81,7 +104,10 @@ COMPARISONS = {
     "gt": torch.gt,
     "ge": torch.ge,
 }
-POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "div"}
+DOMAINS = {
+    **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal", "div", "pow", "log1p"), "positive"),
+    **dict.fromkeys(("asin", "acos", "tan"), "small"),
+}
 
 
 @st.composite
@@ -101,7 +127,7 @@ def _elementwise(draw: Draw, op: str, count: int, attrs: dict[str, Any]) -> OpCa
     types = [TensorType(F32, shape) for shape in shapes]
     if op == "where":
         types[0] = TensorType(BOOL, shapes[0])
-    return OpCase(op, tuple(types), attrs, "positive" if op in POSITIVE else "any")
+    return OpCase(op, tuple(types), attrs, DOMAINS.get(op, "any"))
 
 
 @st.composite
@@ -174,12 +200,43 @@ def _movement(draw: Draw, op: str) -> OpCase:
     elif op == "pad":
         low, high = (tuple(draw(st.integers(0, 2)) for _ in shape) for _ in range(2))
         attrs = {"low": low, "high": high, "value": 0.5}
+    elif op == "cumsum":
+        attrs = {"axis": draw(st.integers(0, rank - 1)), "reverse": draw(st.booleans())}
+    elif op == "reverse":
+        attrs = {"axes": tuple(draw(st.sets(st.integers(0, rank - 1))))}
+    elif op in ("layer_norm", "rms_norm"):
+        attrs = {"eps": 1e-3}
     else:
         start = tuple(draw(st.integers(0, size - 1)) for size in shape)
         spans = zip(start, shape, strict=True)
         stop = tuple(draw(st.integers(first + 1, size)) for first, size in spans)
         attrs = {"start": start, "stop": stop, "step": tuple(draw(SIZES) for _ in shape)}
     return OpCase(op, (_t(*shape),), attrs)
+
+
+@st.composite
+def _indexed(draw: Draw, op: str) -> OpCase:
+    shape = draw(st.lists(SIZES, min_size=1, max_size=3))
+    axis = draw(st.integers(0, len(shape) - 1))
+    classes = shape[axis]
+    if op == "take":
+        index = tuple(draw(st.lists(SIZES, max_size=2)))
+        return OpCase(op, (_t(*shape), TensorType(I64, index)), {"axis": axis}, classes=classes)
+    index = (*shape[:axis], draw(SIZES), *shape[axis + 1 :])
+    attrs: dict[str, Any] = {"axis": axis}
+    x = _t(*shape)
+    if op == "take_along_dx":
+        attrs["input_shape"], x = tuple(shape), _t(*index)
+    return OpCase(op, (x, TensorType(I64, index)), attrs, classes=classes)
+
+
+@st.composite
+def _conv_transpose(draw: Draw, op: str) -> OpCase:
+    forward = draw(_conv("conv2d"))
+    x, w = forward.types
+    size = window_output(x.shape[1:3], w.shape[:2], forward.attrs)
+    dy = _t(x.shape[0], *size, w.shape[3])
+    return OpCase(op, (dy, w), {**forward.attrs, "input_shape": x.shape})
 
 
 @st.composite
@@ -210,7 +267,7 @@ def _batch_norm(draw: Draw, op: str) -> OpCase:
 
 def draw_case(op: str) -> st.SearchStrategy[OpCase]:
     """Strategy of random applications of `op`."""
-    if op in UNARY:
+    if op in UNARY or op in STEPS:
         return _elementwise(op, 1, {})
     if op in BINARY or op in COMPARISONS:
         return _elementwise(op, 2, {})
@@ -220,12 +277,18 @@ def draw_case(op: str) -> st.SearchStrategy[OpCase]:
         "where": lambda: _elementwise(op, 3, {}),
         "matmul": lambda: _matmul(op),
         "conv2d": lambda: _conv(op),
+        "conv2d_dx": lambda: _conv_transpose(op),
         "concat": lambda: _concat(op),
         "batch_norm": lambda: _batch_norm(op),
     }
     if op in special:
         return special[op]()
-    families = {"reduce_": _reduction, "max_pool": _pool, "avg_pool": _pool}
+    families: dict[str, Callable[[str], st.SearchStrategy[OpCase]]] = {
+        "reduce_": _reduction,
+        "max_pool": _pool,
+        "avg_pool": _pool,
+        "take": _indexed,
+    }
     for prefix, family in families.items():
         if op.startswith(prefix):
             return family(op)
@@ -287,8 +350,48 @@ def _torch_slice(x: torch.Tensor, **a: Any) -> torch.Tensor:
     return x[tuple(slice(*span) for span in spans)]
 
 
+def _torch_prod(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    for axis in reversed(axes):
+        x = x.prod(axis, keepdim=keepdims)
+    return x
+
+
+def _torch_cumsum(x: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
+    return x.flip(axis).cumsum(axis).flip(axis) if reverse else x.cumsum(axis)
+
+
+def _torch_take(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
+    taken = x.index_select(axis, index.reshape(-1))
+    return taken.reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
+
+
+def _torch_scatter(
+    dy: torch.Tensor, index: torch.Tensor, axis: int, input_shape: tuple[int, ...]
+) -> torch.Tensor:
+    return torch.zeros(input_shape).scatter_add(axis, index, dy)
+
+
+def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
+    """Pad the transposed convolution's result to the whole input, then cut the padding off."""
+    y = F.conv_transpose2d(
+        _nchw(dy).contiguous(),
+        w.permute(3, 2, 0, 1).contiguous(),
+        None,
+        a["stride"],
+        0,
+        0,
+        a["groups"],
+        a["dilation"],
+    )
+    top, bottom, left, right = a["padding"]
+    height, width = a["input_shape"][1] + top + bottom, a["input_shape"][2] + left + right
+    y = F.pad(y, (0, width - y.shape[3], 0, height - y.shape[2]))
+    return _nhwc(y[:, :, top : height - bottom, left : width - right])
+
+
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
     **UNARY,
+    **STEPS,
     **BINARY,
     **COMPARISONS,
     "clamp": lambda x, min, max: torch.clamp(x, min, max),
@@ -297,6 +400,16 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "reduce_sum": lambda x, axes, keepdims: x.sum(axes, keepdim=keepdims),
     "reduce_mean": lambda x, axes, keepdims: x.mean(axes, keepdim=keepdims),
     "reduce_max": lambda x, axes, keepdims: x.amax(axes, keepdim=keepdims),
+    "reduce_min": lambda x, axes, keepdims: x.amin(axes, keepdim=keepdims),
+    "reduce_prod": _torch_prod,
+    "cumsum": _torch_cumsum,
+    "reverse": lambda x, axes: x.flip(axes),
+    "take": lambda x, index, axis: _torch_take(x, index, axis),
+    "take_along": lambda x, index, axis: torch.gather(x, axis, index),
+    "take_along_dx": _torch_scatter,
+    "layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps),
+    "rms_norm": lambda x, eps: F.rms_norm(x, x.shape[-1:], eps=eps),
+    "conv2d_dx": _torch_conv_transpose,
     "matmul": _torch_matmul,
     "conv2d": _torch_conv,
     "max_pool2d": _torch_max_pool,
@@ -312,4 +425,4 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "pad": _torch_pad,
     "slice": _torch_slice,
 }
-DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS))
+DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS) - set(STEPS))

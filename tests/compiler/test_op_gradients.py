@@ -14,8 +14,9 @@ from pockengine.compiler.ops import all_ops
 from pockengine.compiler.ops.registry import lookup
 from pockengine.tests.compiler.op_cases import DIFFERENTIABLE, TORCH, OpCase, draw_case
 
-SMOOTH = [op for op in DIFFERENTIABLE if op not in ("reduce_max", "max_pool2d")]
-HELPERS = {"cast", "sign", "argmax", "logical_and", "logical_not", "logical_or", "fusion"}
+KINKED = {"reduce_max", "reduce_min", "max_pool2d"}
+SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
+HELPERS = {"cast", "argmax", "random_uniform", "logical_and", "logical_not", "logical_or", "fusion"}
 GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
 
 
@@ -64,7 +65,7 @@ def test_oracle_equals_torch(op: str, data: st.DataObject) -> None:
     ours = run(g.graph, feed(arrays))["y"]
     theirs = TORCH[op](*map(torch.from_numpy, arrays), **case.attrs).numpy()
     assert ours.dtype == theirs.dtype
-    np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=3e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("op", DIFFERENTIABLE)
@@ -77,6 +78,7 @@ def test_gradient_equals_torch(op: str, data: st.DataObject) -> None:
     for tensor in tensors:
         tensor.requires_grad_(tensor.dtype is torch.float32)
     y = TORCH[op](*tensors, **case.attrs)
+    assert y.dtype is torch.float32
     weight = np.random.default_rng(7).standard_normal(y.shape).astype(np.float32)
     (y * torch.from_numpy(weight)).sum().backward()
     theirs = [tensor.grad for tensor in tensors if tensor.grad is not None]

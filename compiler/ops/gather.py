@@ -1,0 +1,163 @@
+"""Reading and adding at indices that are data: embeddings, label look-ups, scatter-add.
+
+    take(x, index)        `axis` of x becomes index's shape: y[a, i, j, b] = x[a, index[i, j], b]
+    take_along(x, index)  index has x's rank: y[i, j] = x[index[i, j], j] for axis 0, and so on
+
+Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
+An index outside of the axis is moved to its nearer end, so that no data can make a kernel touch
+foreign memory; negative indices are not wrapped.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.types import I32, I64, Shape, TensorType
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
+
+Attrs = Mapping[str, Any]
+
+
+def _check(x: Shape, index: TensorType, axis: int) -> None:
+    if index.dtype not in (I32, I64):
+        raise GraphError(f"indices must be i32 or i64, not {index}")
+    if not 0 <= axis < len(x):
+        raise GraphError(f"axis {axis} is outside of shape {x}")
+
+
+def _taken(x: Shape, index: TensorType, axis: int) -> Shape:
+    _check(x, index, axis)
+    return (*x[:axis], *index.shape, *x[axis + 1 :])
+
+
+def _along(x: Shape, index: TensorType, axis: int) -> Shape:
+    _check(x, index, axis)
+    rest = zip(x, index.shape, strict=False)
+    fits = all(i == axis or size >= other for i, (size, other) in enumerate(rest))
+    if len(index.shape) != len(x) or not fits:
+        raise GraphError(f"indices {index} do not fit along axis {axis} of shape {x}")
+    return index.shape
+
+
+def _infer_take(types: Types, attrs: Attrs) -> Types:
+    x, index = types
+    return (x.with_shape(_taken(x.shape, index, attrs["axis"])),)
+
+
+def _infer_along(types: Types, attrs: Attrs) -> Types:
+    x, index = types
+    return (x.with_shape(_along(x.shape, index, attrs["axis"])),)
+
+
+def _infer_take_dx(types: Types, attrs: Attrs) -> Types:
+    dy, index = types
+    if _taken(attrs["input_shape"], index, attrs["axis"]) != dy.shape:
+        raise GraphError(f"take_dx: {dy} was not taken from {attrs['input_shape']} at {index}")
+    return (dy.with_shape(attrs["input_shape"]),)
+
+
+def _infer_along_dx(types: Types, attrs: Attrs) -> Types:
+    dy, index = types
+    if _along(attrs["input_shape"], index, attrs["axis"]) != dy.shape:
+        raise GraphError(f"take_along_dx: {dy} was not taken from {attrs['input_shape']}")
+    return (dy.with_shape(attrs["input_shape"]),)
+
+
+def _places(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
+    """Indices of every element of `take_along`, for NumPy's fancy indexing."""
+    places = [np.asarray(place) for place in np.indices(index.shape)]
+    places[axis] = index
+    return tuple(places)
+
+
+def _inside(index: np.ndarray, size: int) -> np.ndarray:
+    return np.asarray(np.clip(index, 0, size - 1))
+
+
+def _eval_take(arrays: Arrays, attrs: Attrs) -> Arrays:
+    x, index = arrays
+    return (np.take(x, _inside(index, x.shape[attrs["axis"]]), axis=attrs["axis"]),)
+
+
+def _eval_along(arrays: Arrays, attrs: Attrs) -> Arrays:
+    x, index = arrays
+    axis = attrs["axis"]
+    return (x[_places(_inside(index, x.shape[axis]), axis)],)
+
+
+def _eval_take_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
+    dy, index = arrays
+    axis, shape = attrs["axis"], attrs["input_shape"]
+    dx = np.zeros(shape, np.float64)
+    np.add.at(dx, (slice(None),) * axis + (_inside(index, shape[axis]),), dy)
+    return (dx.astype(dy.dtype),)
+
+
+def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
+    dy, index = arrays
+    axis, shape = attrs["axis"], attrs["input_shape"]
+    dx = np.zeros(shape, np.float64)
+    np.add.at(dx, _places(_inside(index, shape[axis]), axis), dy)
+    return (dx.astype(dy.dtype),)
+
+
+def _take_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Add dy to the slices of x that were taken."""
+    x, index = node.operands
+    return g.take_dx(dy, index, axis=node.attrs["axis"], input_shape=x.shape)
+
+
+def _along_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Add dy to the elements of x that were taken."""
+    x, index = node.operands
+    return g.take_along_dx(dy, index, axis=node.attrs["axis"], input_shape=x.shape)
+
+
+def _take_again(g: "Builder", node: Node, dy: Value) -> Value:
+    """x = scatter-add of y at index  =>  dy = dx taken at index."""
+    return g.take(dy, node.operands[1], axis=node.attrs["axis"])
+
+
+def _along_again(g: "Builder", node: Node, dy: Value) -> Value:
+    """x = scatter-add of y along index  =>  dy = dx taken along index."""
+    return g.take_along(dy, node.operands[1], axis=node.attrs["axis"])
+
+
+define(
+    "take",
+    "x index",
+    attrs={"axis": REQUIRED},
+    infer=_infer_take,
+    eval=_eval_take,
+    vjp={"x": _take_dx},
+)
+define(
+    "take_along",
+    "x index",
+    attrs={"axis": REQUIRED},
+    infer=_infer_along,
+    eval=_eval_along,
+    vjp={"x": _along_dx},
+)
+define(
+    "take_dx",
+    "dy index",
+    attrs={"axis": REQUIRED, "input_shape": REQUIRED},
+    infer=_infer_take_dx,
+    eval=_eval_take_dx,
+    vjp={"dy": _take_again},
+)
+define(
+    "take_along_dx",
+    "dy index",
+    attrs={"axis": REQUIRED, "input_shape": REQUIRED},
+    infer=_infer_along_dx,
+    eval=_eval_along_dx,
+    vjp={"dy": _along_again},
+)

@@ -1,0 +1,58 @@
+"""Counter-based random numbers: element i of stream s under a seed is a pure function of the three.
+
+A recomputed or resumed step therefore draws the same numbers, on every backend, bit for bit. The
+hash is two rounds of the 32-bit mixer `lowbias32` with the constants that TheIronBorn found for it
+(github.com/skeeto/hash-prospector, issue 19: bias 0.107).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.types import F32, I32, TensorType
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.errors import GraphError
+
+Attrs = Mapping[str, Any]
+STREAM_STEP = 0x9E3779B9
+"""Distance of the streams' keys: 2^32 over the golden ratio, odd, so that no two coincide."""
+
+
+def mix(x: np.ndarray) -> np.ndarray:
+    """One round of the mixer on uint32 numbers."""
+    x = x ^ (x >> np.uint32(16))
+    x = x * np.uint32(0x21F0AAAD)
+    x = x ^ (x >> np.uint32(15))
+    x = x * np.uint32(0xD35A2D97)
+    return np.asarray(x ^ (x >> np.uint32(15)))
+
+
+def uniform(seed: int, stream: int, count: int) -> np.ndarray:
+    """`count` numbers in [0, 1) with 24 random bits each, shape (count,) f32."""
+    with np.errstate(over="ignore"):
+        key = np.asarray((seed & 0xFFFFFFFF) ^ (stream * STREAM_STEP & 0xFFFFFFFF), np.uint32)
+        bits = mix(mix(np.arange(count, dtype=np.uint32)) + mix(key))
+    return ((bits >> np.uint32(8)).astype(np.float32)) * np.float32(2**-24)
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    (seed,) = types
+    if seed != TensorType(I32, ()):
+        raise GraphError(f"random_uniform needs a scalar i32 seed, not {seed}")
+    return (TensorType(F32, attrs["shape"]),)
+
+
+def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
+    shape = attrs["shape"]
+    flat = uniform(int(arrays[0]), attrs["stream"], int(np.prod(shape)))
+    return (flat.reshape(shape),)
+
+
+define(
+    "random_uniform",
+    "seed",
+    attrs={"shape": REQUIRED, "stream": REQUIRED},
+    infer=_infer,
+    eval=_eval,
+)
