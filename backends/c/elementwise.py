@@ -49,29 +49,35 @@ def pointwise_kernel(work: Pointwise, device: Device) -> Kernel:
     """Emit a pointwise computation."""
     space = work.space
     lanes = lanes_for(space.columns, machine_of(device).lanes)
-    sizes = "x".join(map(str, (*space.outer, space.rows, space.columns)))
     macros = {
-        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
-        "PE_VL": lanes,
-        "PE_OUTER": space.outers,
-        "PE_ROWS": space.rows,
-        "PE_COLUMNS": space.columns,
+        **space_macros(space, lanes),
         "PE_BY_COLUMNS": int(by_columns(space, device.cpu.cores)),
     }
     prelude = [
-        f"/* {work.title} over {sizes} */",
+        f"/* {work.title} over {space} */",
         *(f"#define {name} {value}" for name, value in macros.items()),
         io_struct(work.parameters),
         tile_function(work.body, space, "tile"),
         '#include "kernels/elementwise.inc.h"',
     ]
     return define_kernel(
-        name=f"pe_f32_{work.title}_{sizes}",
+        name=f"pe_f32_{work.title}_{space}",
         isa=device.cpu.isa,
         parameters=work.parameters,
         body=[io_value(work.parameters), f"{SYMBOL}_run(w, &io);"],
         prelude="\n".join(prelude),
     )
+
+
+def space_macros(space: Space, lanes: int) -> dict[str, object]:
+    """The template parameters that every kernel over a space has."""
+    return {
+        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
+        "PE_VL": lanes,
+        "PE_OUTER": space.outers,
+        "PE_ROWS": space.rows,
+        "PE_COLUMNS": space.columns,
+    }
 
 
 def title_of(nodes: Sequence[Node]) -> str:

@@ -8,7 +8,7 @@ all operands allow: an addition of equal shapes has one row, a bias has one oute
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,10 +22,10 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """Sizes of the collapsed dimensions: any number of outer ones, then rows, then columns."""
+    """Sizes of the collapsed dimensions: outer ones, those of the rows (mostly one), then columns."""
 
     outer: tuple[int, ...]
-    rows: int
+    row_sizes: tuple[int, ...]
     columns: int
 
     @property
@@ -33,10 +33,18 @@ class Space:
         """Iterations of all outer dimensions together."""
         return math.prod(self.outer)
 
+    @property
+    def rows(self) -> int:
+        """Rows of one outer."""
+        return math.prod(self.row_sizes)
+
+    def __str__(self) -> str:
+        return "x".join(map(str, (*self.outer, *self.row_sizes, self.columns)))
+
 
 @dataclass(frozen=True)
 class Access:
-    """How a kernel walks the elements behind one pointer: strides of outer..., row, column.
+    """How a kernel walks the elements behind one pointer: strides of outer, rows and column.
 
     The column's stride is 1, or 0 where the operand is broadcast along the columns.
     """
@@ -45,11 +53,6 @@ class Access:
     value: Value
     strides: Strides
     start: int = 0
-
-    @property
-    def row_invariant(self) -> bool:
-        """Whether every row reads the same elements."""
-        return self.strides[-2] == 0
 
 
 def contiguous_strides(shape: Sequence[int]) -> Strides:
@@ -76,15 +79,17 @@ def collapse(
     for index, size in enumerate(sizes):
         if size == 1:
             continue
-        fits = all(walk and walk[-1] == own[index] * size for walk, own in zip(walks, strides))
+        fits = all(
+            walk and walk[-1] == own[index] * size for walk, own in zip(walks, strides, strict=True)
+        )
         if merged and kept[-1] == labels[index] and fits:
             merged[-1] *= size
-            for walk, own in zip(walks, strides):
+            for walk, own in zip(walks, strides, strict=True):
                 walk[-1] = own[index]
         else:
             merged.append(size)
             kept.append(labels[index])
-            for walk, own in zip(walks, strides):
+            for walk, own in zip(walks, strides, strict=True):
                 walk.append(own[index])
     return merged, [tuple(walk) for walk in walks], kept
 
@@ -94,26 +99,39 @@ def space_of(sizes: Sequence[int], strides: Sequence[Strides]) -> tuple[Space, l
     missing = max(0, 2 - len(sizes))
     padded = [1] * missing + list(sizes)
     walks = [(0,) * missing + walk for walk in strides]
-    return Space(tuple(padded[:-2]), padded[-2], padded[-1]), walks
+    return Space(tuple(padded[:-2]), (padded[-2],), padded[-1]), walks
 
 
 def address(access: Access, space: Space, row: str = "row") -> str:
     """The C expression of the first element for (outer, row, column)."""
-    *outer, row_stride, column_stride = access.strides
+    outers = len(space.outer)
     terms = [f"io->{access.name}"]
     if access.start:
         terms.append(str(access.start))
-    for index, stride in enumerate(outer):
-        if stride == 0 or space.outer[index] == 1:
-            continue
-        inner = math.prod(space.outer[index + 1 :])
-        at = f"outer / {inner}" if inner > 1 else "outer"
-        terms.append(f"{at} % {space.outer[index]} * {stride}" if index else f"{at} * {stride}")
-    if row_stride and space.rows > 1:
-        terms.append(f"({row}) * {row_stride}" if "+" in row else f"{row} * {row_stride}")
-    if column_stride and space.columns > 1:
+    terms += _offsets("outer", space.outer, access.strides[:outers])
+    terms += _offsets(row, space.row_sizes, access.strides[outers:-1])
+    if access.strides[-1] and space.columns > 1:
         terms.append("column")
     return " + ".join(terms)
+
+
+def _offsets(index: str, sizes: Sequence[int], strides: Strides) -> list[str]:
+    """Terms of an address that come from one index over several dimensions."""
+    simple = index if index.isidentifier() else f"({index})"
+    terms = []
+    for place, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        if stride == 0 or size == 1:
+            continue
+        inner = math.prod(sizes[place + 1 :])
+        at = f"{simple} / {inner}" if inner > 1 else simple
+        wraps = math.prod(sizes[:place]) > 1
+        terms.append(f"{at}{f' % {size}' if wraps else ''} * {stride}")
+    return terms
+
+
+def row_invariant(access: Access, space: Space) -> bool:
+    """Whether every row reads the same elements."""
+    return not any(access.strides[len(space.outer) : -1])
 
 
 def load(access: Access, space: Space, row: str = "row") -> str:
@@ -148,7 +166,8 @@ def io_value(parameters: Sequence[Parameter]) -> str:
 class Body:
     """What a tile computes: loads, elementwise nodes, and the values that leave it.
 
-    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction.
+    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given` values
+    are C expressions already.
     """
 
     accesses: Mapping[Value, Access]
@@ -156,13 +175,14 @@ class Body:
     constants: Mapping[Value, np.ndarray]
     stores: Sequence[tuple[Value, Access]] = ()
     values: Sequence[Value] = ()
+    given: Mapping[Value, str] = field(default_factory=dict)
 
 
 def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
     """The function that evaluates a body for `rows` rows of `lanes` columns."""
     needed = _needed(body)
-    constant = _row_invariant(body, needed)
-    names: dict[Value, str] = {}
+    constant = _row_invariant(body, space, needed)
+    names = dict(body.given)
     before, inside = [], []
     for value, access in body.accesses.items():
         if value in needed:
@@ -183,7 +203,8 @@ def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
 def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[str]) -> str:
     lines = [
         f"PE_INLINE void {SYMBOL}_{name}(const {SYMBOL}_io *io, const ptrdiff_t outer,",
-        f"    const ptrdiff_t row, const ptrdiff_t column, const int lanes, const int rows{extra}) {{",
+        "    const ptrdiff_t row, const ptrdiff_t column, const int lanes,",
+        f"    const int rows{extra}) {{",
         "    (void)io, (void)outer, (void)row, (void)column, (void)lanes;",
         *(f"    {line}" for line in before),
         "    PE_UNROLL",
@@ -204,9 +225,13 @@ def _needed(body: Body) -> set[Value]:
     return needed
 
 
-def _row_invariant(body: Body, needed: set[Value]) -> set[Value]:
+def _row_invariant(body: Body, space: Space, needed: set[Value]) -> set[Value]:
     """Loaded and computed values that are the same in every row."""
-    same = {v for v, access in body.accesses.items() if v in needed and access.row_invariant}
+    same = {
+        value
+        for value, access in body.accesses.items()
+        if value in needed and row_invariant(access, space)
+    }
     for node in body.nodes:
         outside = [operand for operand in node.operands if operand not in body.constants]
         if all(operand in same for operand in outside):

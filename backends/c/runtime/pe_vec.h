@@ -80,6 +80,7 @@
 #define pe_splat PE_OF_WIDTH(pe_splat)
 #define pe_splat_i PE_OF_WIDTH(pe_splat_i)
 #define pe_splat_l PE_OF_WIDTH(pe_splat_l)
+#define pe_first_lanes PE_OF_WIDTH(pe_first_lanes)
 #define pe_zero PE_OF_WIDTH(pe_zero)
 #define pe_select PE_OF_WIDTH(pe_select)
 #define pe_select_i PE_OF_WIDTH(pe_select_i)

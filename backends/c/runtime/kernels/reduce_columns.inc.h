@@ -18,6 +18,8 @@
  *                      stores the results of a column from its accumulators s[k][0]
  */
 
+#include "reduce.inc.h"
+
 #define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS

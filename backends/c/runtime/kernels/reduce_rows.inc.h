@@ -1,11 +1,14 @@
-/* The loops of a reduction over columns: PE_OUTER rows of PE_COLUMNS elements to one result a row.
+/* The loops of a reduction over rows and columns: PE_OUTER x PE_ROWS x PE_COLUMNS elements to
+ * PE_OUTER results.
  *
- * Threads share the rows where there are enough of them; else each reduces its columns of every row
+ * Threads share the outers where there are enough of them; else each reduces its columns of all
  * into scratch, and thread 0 finishes, adding the parts in the order of the threads.
  *
- * Parameters: as of reduce_columns.inc.h, but for PE_ROWS (there is one row in each outer) and
- * PE_STATES (one accumulator a value); PE_REDUCE is PE_REDUCE_SUM or PE_REDUCE_MAX.
+ * Parameters: as of reduce_columns.inc.h, but for PE_STATES (one accumulator a value); PE_REDUCE is
+ * PE_REDUCE_SUM or PE_REDUCE_MAX.
  */
+
+#include "reduce.inc.h"
 
 #if PE_REDUCE == PE_REDUCE_MAX
 #define PE_NEUTRAL (-__builtin_inff())
@@ -30,10 +33,10 @@ PE_INLINE float PE_FN(across)(pe_vf s) {
     return s[0];
 }
 
-PE_INLINE void PE_FN(add_columns)(const PE_FN(io) * io, pe_vf s[PE_VALUES], const ptrdiff_t outer,
-                                  const ptrdiff_t column, const int lanes) {
+PE_INLINE void PE_FN(add)(const PE_FN(io) * io, pe_vf s[PE_VALUES], const ptrdiff_t outer,
+                          const ptrdiff_t row, const ptrdiff_t column, const int lanes) {
     pe_vf v[PE_VALUES][1];
-    PE_FN(tile)(io, outer, 0, column, lanes, 1, v);
+    PE_FN(tile)(io, outer, row, column, lanes, 1, v);
     PE_UNROLL
     for (int k = 0; k < PE_VALUES; k++) {
         if (lanes < PE_VL) {
@@ -43,25 +46,32 @@ PE_INLINE void PE_FN(add_columns)(const PE_FN(io) * io, pe_vf s[PE_VALUES], cons
     }
 }
 
-/* Reduces columns `begin` to `end` of one row into total[k]. */
+PE_INLINE void PE_FN(add_row)(const PE_FN(io) * io, pe_vf even[PE_VALUES], pe_vf odd[PE_VALUES],
+                              const ptrdiff_t outer, const ptrdiff_t row, const pe_range columns) {
+    ptrdiff_t column = columns.begin;
+    for (; column + 2 * PE_VL <= columns.end; column += 2 * PE_VL) {
+        PE_FN(add)(io, even, outer, row, column, PE_VL);
+        PE_FN(add)(io, odd, outer, row, column + PE_VL, PE_VL);
+    }
+    if (column + PE_VL <= columns.end) {
+        PE_FN(add)(io, even, outer, row, column, PE_VL);
+        column += PE_VL;
+    }
+    if (column < columns.end) {
+        PE_FN(add)(io, odd, outer, row, column, (int)(columns.end - column));
+    }
+}
+
+/* Reduces some columns of all rows of one outer into total[k]. */
 PE_INLINE void PE_FN(reduce)(const PE_FN(io) * io, float total[PE_VALUES], const ptrdiff_t outer,
-                             const ptrdiff_t begin, const ptrdiff_t end) {
+                             const pe_range columns) {
     pe_vf even[PE_VALUES], odd[PE_VALUES];
     PE_UNROLL
     for (int k = 0; k < PE_VALUES; k++) {
         even[k] = odd[k] = pe_splat(PE_NEUTRAL);
     }
-    ptrdiff_t column = begin;
-    for (; column + 2 * PE_VL <= end; column += 2 * PE_VL) {
-        PE_FN(add_columns)(io, even, outer, column, PE_VL);
-        PE_FN(add_columns)(io, odd, outer, column + PE_VL, PE_VL);
-    }
-    if (column + PE_VL <= end) {
-        PE_FN(add_columns)(io, even, outer, column, PE_VL);
-        column += PE_VL;
-    }
-    if (column < end) {
-        PE_FN(add_columns)(io, odd, outer, column, (int)(end - column));
+    for (ptrdiff_t row = 0; row < PE_ROWS; row++) {
+        PE_FN(add_row)(io, even, odd, outer, row, columns);
     }
     PE_UNROLL
     for (int k = 0; k < PE_VALUES; k++) {
@@ -86,13 +96,13 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
     const pe_range share =
         pe_split(w, PE_OUTER, 16); /* results of a cache line: no false sharing */
     for (ptrdiff_t outer = share.begin; outer < share.end; outer++) {
-        PE_FN(reduce)(io, total, outer, 0, PE_COLUMNS);
+        PE_FN(reduce)(io, total, outer, (pe_range){0, PE_COLUMNS});
         PE_FN(store)(io, outer, total);
     }
 #else
     const pe_range share = pe_split(w, PE_COLUMNS, PE_VL);
     for (ptrdiff_t outer = 0; outer < PE_OUTER; outer++) {
-        PE_FN(reduce)(io, total, outer, share.begin, share.end);
+        PE_FN(reduce)(io, total, outer, share);
         memcpy(scratch + (w->index * PE_OUTER + outer) * PE_VALUES, total, sizeof total);
     }
     pe_barrier(w);
@@ -119,5 +129,6 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_NEUTRAL
 #undef PE_OUTER
 #undef PE_REDUCE
+#undef PE_ROWS
 #undef PE_VALUES
 #include "undef.inc.h"

@@ -1,0 +1,226 @@
+"""Kernels of reductions, with the elementwise nodes before and after them in a fusion.
+
+Every reduction is one or two sums, a maximum, or the pair of mean and variance, over elements that the
+fusion's body computes on the way. Kept and reduced dimensions are collapsed to a space:
+    columns kept     rows reduced, as vectors: reduce_columns.inc.h
+    columns reduced  to one number for each outer: reduce_rows.inc.h
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.backends.c.elementwise import open_body, parameters_of, space_macros, title_of
+from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
+from pockengine.backends.c.loops import (
+    Access,
+    Body,
+    Space,
+    Strides,
+    broadcast_strides,
+    collapse,
+    io_struct,
+    io_value,
+    lanes_for,
+    tile_function,
+)
+from pockengine.backends.c.tile import machine_of
+from pockengine.compiler.ir import F32, Builder, Graph, Node, Value
+from pockengine.compiler.ops import lookup
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "moments", "batch_norm_sums"})
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction taken apart: what is computed before, reduced, and computed after.
+
+    `states` are the C accumulators that the anchor's results are made from.
+    """
+
+    node: Node
+    anchor: Node
+    body: Graph
+    before: Sequence[Node]
+    after: Sequence[Node]
+    values: tuple[Value, ...]
+    kind: str
+    states: int
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Reduced dimensions of the anchor's first operand."""
+        rank = len(self.anchor.operands[0].shape)
+        return tuple(self.anchor.attrs.get("axes", range(rank - 1)))
+
+    @property
+    def count(self) -> int:
+        """Elements that make one result."""
+        return math.prod(self.anchor.operands[0].shape[axis] for axis in self.axes)
+
+
+def reduction_kernel(node: Node, device: Device) -> Kernel:
+    """Emit a reduction, or a fusion around one."""
+    reduction = _take_apart(node)
+    parameters, values = parameters_of(node, reduction.body)
+    space, walks, by_columns = _space(reduction, values)
+    threads = device.cpu.cores
+    lanes = lanes_for(space.columns, machine_of(device).lanes)
+    by_outer = space.outers >= (threads if by_columns else 4 * threads)
+    states = reduction.states
+    macros = {
+        **space_macros(space, lanes),
+        "PE_BY_OUTER": int(by_outer),
+        "PE_REDUCE": f"PE_REDUCE_{reduction.kind}",
+        "PE_VALUES": len(reduction.values),
+    }
+    floats = space.outers * len(reduction.values) if not by_outer else 0
+    if by_columns:
+        macros["PE_STATES"] = states
+        floats = states * align(space.columns, lanes)
+    tile_rows = (8 if reduction.kind == "MOMENTS" else 4) if by_columns else 1
+    title = title_of([*reduction.before[:3], reduction.anchor])
+    prelude = [
+        '#include "kernels/reduce.inc.h"',
+        f"/* {title} over {'rows' if by_columns else 'columns'} of {space} */",
+        *(f"#define {name} {value}" for name, value in macros.items()),
+        io_struct(parameters),
+        *_functions(reduction, space, parameters, values, walks, tile_rows),
+        f'#include "kernels/reduce_{"columns" if by_columns else "rows"}.inc.h"',
+    ]
+    return define_kernel(
+        name=f"pe_f32_{title}_{space}",
+        isa=device.cpu.isa,
+        parameters=parameters,
+        body=[io_value(parameters), f"{SYMBOL}_run(w, &io, scratch);"],
+        prelude="\n".join(prelude),
+        scratch_bytes=4 * threads * floats,
+    )
+
+
+def _take_apart(node: Node) -> Reduction:
+    body = open_body(node)
+    anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
+    if len(anchors) != 1 or anchors[0].op not in REDUCTIONS:
+        raise CompileError(f"{node}: a fused reduction needs one reduction, not {anchors}")
+    anchor = anchors[0]
+    if anchor.operands[0].dtype is not F32:
+        raise CompileError(f"{node}: the C backend reduces f32 only; cast the operand")
+    place = body.nodes.index(anchor)
+    before, after = body.nodes[:place], body.nodes[place + 1 :]
+    values: tuple[Value, ...] = (anchor.operands[0],)
+    kind, states = "SUM", 1
+    if anchor.op == "batch_norm_sums":
+        nodes, values = _scaled_sums(anchor)
+        before, states = [*before, *nodes], 2
+    elif anchor.op == "moments":
+        kind, states = "MOMENTS", 2
+    elif anchor.op == "reduce_max":
+        kind = "MAX"
+    return Reduction(node, anchor, body, before, after, values, kind, states)
+
+
+def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
+    """The two values that batch_norm_sums adds up: dy and dy (x - mean) rstd."""
+    nodes: list[Node] = []
+    g = Builder(Graph("sums"))
+    dy, x, mean, rstd = anchor.operands
+    with g.into(nodes):
+        scaled = g.mul(dy, g.mul(g.sub(x, mean), rstd))
+    return nodes, (dy, scaled)
+
+
+def _space(reduction: Reduction, values: Sequence[Value]) -> tuple[Space, list[Strides], bool]:
+    """The collapsed space, the walk of every parameter in it, and whether columns are kept."""
+    full = reduction.anchor.operands[0].shape
+    axes = set(reduction.axes)
+    kept = ["reduced" if axis in axes else "kept" for axis in range(len(full))]
+    walks = [_walk(value, reduction, full, axes) for value in values]
+    sizes, walks, kinds = collapse(full, walks, kept)
+    if not kinds or (reduction.kind == "MOMENTS" and kinds[-1] == "reduced"):
+        sizes, kinds, walks = [*sizes, 1], [*kinds, "kept"], [(*walk, 0) for walk in walks]
+    by_columns = kinds[-1] == "kept"
+    inner = range(len(sizes) - 1)
+    outer = [i for i in inner if kinds[i] == "kept"]
+    rows = [i for i in inner if kinds[i] == "reduced"]
+    order = [*outer, *rows, len(sizes) - 1]
+    space = Space(tuple(sizes[i] for i in outer), tuple(sizes[i] for i in rows), sizes[-1])
+    return space, [tuple(walk[i] for i in order) for walk in walks], by_columns
+
+
+def _walk(value: Value, reduction: Reduction, full: Sequence[int], axes: set[int]) -> Strides:
+    """Strides of a parameter over the anchor's operand; reduced results lack the reduced axes."""
+    shape = value.shape
+    if _is_reduced(value, reduction):
+        compact = iter(_drop_ones(shape, full, axes))
+        shape = tuple(1 if axis in axes else next(compact) for axis in range(len(full)))
+    return broadcast_strides(shape, full)
+
+
+def _is_reduced(value: Value, reduction: Reduction) -> bool:
+    """Whether a value lives after the reduction."""
+    after = {result for node in (reduction.anchor, *reduction.after) for result in node.results}
+    read = {operand for node in reduction.after for operand in node.operands}
+    early = {operand for node in reduction.before for operand in node.operands}
+    return value in after or (value in read and value not in early)
+
+
+def _drop_ones(shape: Sequence[int], full: Sequence[int], axes: set[int]) -> list[int]:
+    """Sizes of the kept axes in a reduced shape, with or without its reduced axes."""
+    kept = len(full) - len(axes)
+    if len(shape) == len(full):
+        return [size for axis, size in enumerate(shape) if axis not in axes]
+    return [1] * (kept - len(shape)) + list(shape)
+
+
+def _functions(
+    reduction: Reduction,
+    space: Space,
+    parameters: Sequence[Parameter],
+    values: Sequence[Value],
+    walks: Sequence[Strides],
+    tile_rows: int,
+) -> list[str]:
+    """The tile, which computes what is reduced, and the finish, which stores results."""
+    constants = reduction.body.constants
+    early = {value for node in reduction.before for value in node.results}
+    accesses: dict[Value, Access] = {}
+    stores: list[tuple[Value, Access]] = []
+    for parameter, value, walk in zip(parameters, values, walks, strict=True):
+        access = Access(parameter.name, value, walk)
+        if parameter.written:
+            stores.append((value, access))
+        else:
+            accesses.setdefault(value, access)
+    tile = Body(
+        accesses,
+        reduction.before,
+        constants,
+        stores=[(value, access) for value, access in stores if value in early],
+        values=reduction.values,
+    )
+    finish = Body(
+        accesses,
+        reduction.after,
+        constants,
+        stores=[(value, access) for value, access in stores if value not in early],
+        given=_results(reduction),
+    )
+    extra = f", pe_vf v[{len(reduction.values)}][{tile_rows}]"
+    return [
+        tile_function(tile, space, "tile", extra),
+        tile_function(finish, space, "finish", f", pe_vf s[{reduction.states}][1]"),
+    ]
+
+
+def _results(reduction: Reduction) -> dict[Value, str]:
+    """The anchor's results, as C expressions of its accumulators."""
+    share = f"(1.0f / {reduction.count}.0f)"
+    results = reduction.anchor.results
+    if reduction.anchor.op == "moments":
+        return {results[0]: "s[0][0]", results[1]: f"(s[1][0] * {share})"}
+    if reduction.anchor.op == "reduce_mean":
+        return {results[0]: f"(s[0][0] * {share})"}
+    return {result: f"s[{index}][0]" for index, result in enumerate(results)}
