@@ -29,16 +29,13 @@ class Sgd:
 
     momentum: float = 0.0
     weight_decay: float = 0.0
-    dampening: float = 0.0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise CompileError(f"{self}: momentum must be in [0, 1) and weight_decay >= 0")
-        if self.dampening and not self.momentum:
-            raise CompileError(f"{self}: dampening needs a momentum")
-        if self.nesterov and (not self.momentum or self.dampening):
-            raise CompileError(f"{self}: nesterov needs a momentum and no dampening")
+        if self.nesterov and not self.momentum:
+            raise CompileError(f"{self}: nesterov needs a momentum")
 
     def update(
         self, g: Builder, param: Value, grad: Value, lr: Value, axis: int | None, channels: Channels
@@ -55,7 +52,6 @@ class Sgd:
             *operands,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
-            dampening=self.dampening,
             nesterov=self.nesterov,
             axis=None if channels is None else axis,
             **span,

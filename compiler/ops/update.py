@@ -2,10 +2,11 @@
 
 `axis`, `start` and `stop` restrict an update to a slice of the param (channel-sparse training): the
 gradient then has the slice's shape, and so have the states that belong to it. The oracle returns
-the new contents of each written operand.
+the new contents of each written operand. The optimisers mean what PyTorch's of the same name mean;
+what depends on the step number alone comes in as scalars, computed once for all params.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pockengine.errors import GraphError
 
 Attrs = Mapping[str, Any]
 SLICE = {"axis": None, "start": 0, "stop": 0}
+SCALAR = TensorType(F32, ())
 
 
 def updated_type(param: TensorType, attrs: Attrs) -> TensorType:
@@ -38,61 +40,188 @@ def updated_part(param: np.ndarray, attrs: Attrs) -> np.ndarray:
     return np.asarray(param[index])
 
 
-def _infer_sgd(types: Types, attrs: Attrs) -> Types:
-    param, grad, lr = types[:3]
-    part = updated_type(param, attrs)
-    if lr != TensorType(F32, ()) or any(type_ != part for type_ in (grad, *types[3:])):
-        raise GraphError(f"sgd_update of {part} needs such a gradient and a scalar rate: {types}")
-    if (attrs["momentum"] != 0) != (len(types) == 4):
-        raise GraphError("sgd_update takes a velocity if, and only if, momentum is not zero")
-    return ()
+def optimizer_update(
+    name: str,
+    scalars: str,
+    states: str,
+    attrs: Attrs,
+    step: Callable[..., tuple[np.ndarray, ...]],
+    *,
+    optional: int = 0,
+) -> None:
+    """Define the update `name(param, grad, *scalars, *states)`.
+
+    `step(param, grad, *scalars, *states, **attrs)` returns the new part of the param and the new
+    states. The last `optional` states may be absent; `step` then gets None for them.
+    """
+    names = ["param", "grad", *scalars.split(), *states.split()]
+    first_state = 2 + len(scalars.split())
+
+    def infer(types: Types, given: Attrs) -> Types:
+        part = updated_type(types[0], given)
+        tensors = (types[1], *types[first_state:])
+        if any(type_ != SCALAR for type_ in types[2:first_state]):
+            raise GraphError(f"{name}: {scalars} must be f32 scalars")
+        if any(type_ != part for type_ in tensors):
+            raise GraphError(f"{name} of {part} needs a gradient and states like it, not {tensors}")
+        return ()
+
+    def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
+        param = arrays[0].copy()
+        part = updated_part(param, given)
+        own = {key: given[key] for key in attrs}
+        absent = [None] * (len(names) - len(arrays))
+        new_part, *new_states = step(part.copy(), *arrays[1:], *absent, **own)
+        part[...] = new_part
+        return (param, *(np.asarray(state, np.float32) for state in new_states))
+
+    define(
+        name,
+        " ".join(names),
+        optional=optional,
+        attrs={**attrs, **SLICE},
+        infer=infer,
+        eval=evaluate,
+        writes=(0, *range(first_state, len(names))),
+    )
 
 
-def _eval_sgd(arrays: Arrays, attrs: Attrs) -> Arrays:
-    """PyTorch's SGD: v = m v + (1 - d) g';  p -= lr (g' + m v if nesterov else v)."""
-    param, grad, lr = arrays[0].copy(), arrays[1], arrays[2]
-    part, momentum = updated_part(param, attrs), np.float32(attrs["momentum"])
-    step = grad + np.float32(attrs["weight_decay"]) * part
-    if len(arrays) == 3:
-        part -= lr * step
-        return (param,)
-    velocity = momentum * arrays[3] + np.float32(1 - attrs["dampening"]) * step
-    part -= lr * (step + momentum * velocity if attrs["nesterov"] else velocity)
-    return param, velocity
+def _f(number: float) -> np.float32:
+    return np.float32(number)
 
 
-def _infer_ema(types: Types, attrs: Attrs) -> Types:
+def _sgd(
+    p: Any, g: Any, lr: Any, v: Any, momentum: float, weight_decay: float, nesterov: bool
+) -> tuple[Any, ...]:
+    """v = m v + g';  p -= lr (g' + m v if nesterov else v), with g' = g + d p."""
+    g = g + _f(weight_decay) * p
+    if v is None:
+        return (p - lr * g,)
+    v = _f(momentum) * v + g
+    return p - lr * (g + _f(momentum) * v if nesterov else v), v
+
+
+def _adam(
+    p: Any,
+    g: Any,
+    lr: Any,
+    rate: Any,
+    root: Any,
+    m: Any,
+    v: Any,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+) -> tuple[Any, ...]:
+    """p -= rate m / (sqrt(v) root + eps), with rate = lr / (1 - b1^t), root = (1 - b2^t)^-1/2."""
+    if decoupled:
+        p = p * (1 - lr * _f(weight_decay))
+    else:
+        g = g + _f(weight_decay) * p
+    m = _f(beta1) * m + _f(1 - beta1) * g
+    v = _f(beta2) * v + _f(1 - beta2) * g * g
+    return p - rate * m / (np.sqrt(v) * root + _f(eps)), m, v
+
+
+def _rmsprop(
+    p: Any,
+    g: Any,
+    lr: Any,
+    s: Any,
+    v: Any,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+) -> tuple[Any, ...]:
+    """s = a s + (1 - a) g^2;  v = m v + g / (sqrt(s) + eps);  p -= lr v."""
+    g = g + _f(weight_decay) * p
+    s = _f(alpha) * s + _f(1 - alpha) * g * g
+    scaled = g / (np.sqrt(s) + _f(eps))
+    if v is None:
+        return p - lr * scaled, s
+    v = _f(momentum) * v + scaled
+    return p - lr * v, s, v
+
+
+def _adagrad(p: Any, g: Any, lr: Any, s: Any, eps: float, weight_decay: float) -> tuple[Any, ...]:
+    """s += g^2;  p -= lr g / (sqrt(s) + eps)."""
+    g = g + _f(weight_decay) * p
+    s = s + g * g
+    return p - lr * g / (np.sqrt(s) + _f(eps)), s
+
+
+def _lion(
+    p: Any, g: Any, lr: Any, m: Any, beta1: float, beta2: float, weight_decay: float
+) -> tuple[Any, ...]:
+    """p = (1 - lr d) p - lr sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g (arXiv 2302.06675)."""
+    direction = np.sign(_f(beta1) * m + _f(1 - beta1) * g)
+    p = p * (1 - lr * _f(weight_decay)) - lr * direction
+    return p, _f(beta2) * m + _f(1 - beta2) * g
+
+
+def _infer_same(types: Types, _: Attrs) -> Types:
     state, value = types
     if state != value or state.dtype is not F32:
-        raise GraphError(f"ema_update of {state} needs an f32 value of its type, not {value}")
+        raise GraphError(f"an update of {state} needs an f32 value of its type, not {value}")
     return ()
 
 
-define(
+def _eval_ema(arrays: Arrays, attrs: Attrs) -> Arrays:
+    state, value = arrays
+    momentum = attrs["momentum"]
+    return (_f(1 - momentum) * state + _f(momentum * attrs["scale"]) * value,)
+
+
+optimizer_update(
     "sgd_update",
-    "param grad lr velocity",
+    "lr",
+    "velocity",
+    {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False},
+    _sgd,
     optional=1,
-    attrs={
-        "momentum": 0.0,
-        "dampening": 0.0,
-        "weight_decay": 0.0,
-        "nesterov": False,
-        **SLICE,
-    },
-    infer=_infer_sgd,
-    eval=_eval_sgd,
-    writes=(0, 3),
+)
+optimizer_update(
+    "adam_update",
+    "lr rate root",
+    "first second",
+    {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "decoupled": False},
+    _adam,
+)
+optimizer_update(
+    "rmsprop_update",
+    "lr",
+    "square velocity",
+    {"alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0},
+    _rmsprop,
+    optional=1,
+)
+optimizer_update("adagrad_update", "lr", "square", {"eps": 1e-10, "weight_decay": 0.0}, _adagrad)
+optimizer_update(
+    "lion_update", "lr", "first", {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0}, _lion
 )
 define(  # state = (1 - momentum) state + momentum scale value; scale: n / (n - 1) for a variance
     "ema_update",
     "state value",
     attrs={"momentum": REQUIRED, "scale": 1.0},
-    infer=_infer_ema,
-    eval=lambda arrays, attrs: (
-        (
-            np.float32(1 - attrs["momentum"]) * arrays[0]
-            + np.float32(attrs["momentum"] * attrs["scale"]) * arrays[1]
-        ).astype(np.float32),
-    ),
+    infer=_infer_same,
+    eval=_eval_ema,
+    writes=(0,),
+)
+define(  # state = state + scale value: gradients of micro-batches
+    "add_update",
+    "state value",
+    attrs={"scale": 1.0},
+    infer=_infer_same,
+    eval=lambda arrays, attrs: (arrays[0] + _f(attrs["scale"]) * arrays[1],),
+    writes=(0,),
+)
+define(
+    "assign",
+    "state value",
+    infer=_infer_same,
+    eval=lambda arrays, attrs: (arrays[1].copy(),),
     writes=(0,),
 )
