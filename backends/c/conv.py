@@ -47,9 +47,14 @@ class WindowPlan:
     taps: int
     threads: int
 
+    def pitch(self, channels: int) -> int:
+        """Row length of a gathered block; rows a power of two apart would share cache sets."""
+        length = self.taps * channels
+        return length + 16 if length % 256 == 0 else length
+
     def floats(self, channels: int) -> int:
         """Size of a gathered block."""
-        return align(self.rows * self.taps * channels, 16)
+        return align(self.rows * self.pitch(channels), 16)
 
 
 def conv_kernel(node: Node, device: Device) -> Kernel:
@@ -179,6 +184,7 @@ def _window_macros(
         "PE_ADJACENT": int(adjacent),
         "PE_WINDOW_ROWS": plan.rows,
         "PE_WINDOW_TAPS": plan.taps,
+        "PE_GATHER_PITCH": plan.pitch(channels),
         "PE_WINDOW_FLOATS": plan.floats(channels),
         "PE_SPLIT": f"PE_SPLIT_{plan.split}",
         "PE_THREADS": plan.threads,

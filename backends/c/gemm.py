@@ -114,7 +114,9 @@ def plan_product(product: Product, device: Device) -> Plan:
     plans = (
         (_cycles(machine, product, tile, split, threads), index, Plan(tile, split, depth, threads))
         for index, (tile, split) in enumerate(
-            (tile, split) for tile in tiles(machine, product.m, product.n) for split in splits
+            (tile, split)
+            for tile in tiles(machine, product.m, product.n, product.a_row)
+            for split in splits
         )
     )
     return min(plans, key=lambda item: item[:2])[2]

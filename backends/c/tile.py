@@ -16,6 +16,9 @@ LATENCY = 4.0
 
 MAX_ROWS, MAX_VECTORS = 14, 8
 
+WAYS, WAY_FLOATS = 8, 1024
+"""Rows of A whose starts lie 4 KiB apart share a set of the first-level cache; eight fit."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -58,12 +61,16 @@ def machine_of(device: Device) -> Machine:
     )
 
 
-def tiles(machine: Machine, rows: int, columns: int) -> Iterator[Tile]:
-    """Every tile that fits into the registers and is not larger than the matrix."""
+def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> Iterator[Tile]:
+    """Every tile that fits into the registers and is not larger than the matrix.
+
+    `row_stride` is A's, in floats.
+    """
+    most_rows = min(rows, MAX_ROWS if row_stride % WAY_FLOATS else WAYS)
     for lanes in machine.widths:
         most = min(MAX_VECTORS, -(-columns // lanes))
         for vectors in range(1, most + 1):
-            for count in range(1, min(MAX_ROWS, rows) + 1):
+            for count in range(1, most_rows + 1):
                 broadcast = -(-count // 4) if machine.by_lane else 1
                 if count * vectors + vectors + broadcast <= machine.registers - 1:
                     yield Tile(lanes, count, vectors)

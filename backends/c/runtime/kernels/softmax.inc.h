@@ -1,0 +1,130 @@
+/* Rows of probabilities: softmax, log-softmax, and cross entropy with its gradient.
+ *
+ * Each row is read three times, out of the cache: maximum, sum of exp, result. PE_KIND picks the
+ * last step. A label outside of the classes gives NaN, never an access outside of the row.
+ *
+ * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels).
+ */
+#define PE_SOFTMAX 1
+#define PE_LOG_SOFTMAX 2
+#define PE_CROSS_ENTROPY 3
+#define PE_CROSS_ENTROPY_DX 4
+
+#define PE_TAIL (PE_COLUMNS % PE_VL)
+#define PE_WHOLE (PE_COLUMNS - PE_TAIL)
+
+PE_INLINE float PE_FN(maximum)(const float *x) {
+    pe_vf most = pe_splat(-__builtin_inff());
+    for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        most = pe_maximum(most, pe_load(x + i));
+    }
+    if (PE_TAIL) {
+        const pe_vf v = pe_load_part(x + PE_WHOLE, PE_TAIL);
+        most = pe_maximum(most, pe_select(pe_first_lanes(PE_TAIL), v, pe_splat(x[PE_WHOLE])));
+    }
+    float largest = most[0];
+    for (int i = 1; i < PE_VL; i++) {
+        largest = most[i] > largest || most[i] != most[i] ? most[i] : largest;
+    }
+    return largest;
+}
+
+/* Sum of exp(x - largest). */
+PE_INLINE float PE_FN(total)(const float *x, const float largest) {
+    pe_vf sum = pe_zero();
+    for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        sum += pe_exp(pe_load(x + i) - largest);
+    }
+    if (PE_TAIL) {
+        const pe_vf e = pe_exp(pe_load_part(x + PE_WHOLE, PE_TAIL) - largest);
+        sum += pe_select(pe_first_lanes(PE_TAIL), e, pe_zero());
+    }
+    return pe_sum(sum);
+}
+
+PE_INLINE float PE_FN(log)(const float x) {
+    const pe_vf v = pe_log(pe_splat(x));
+    return v[0];
+}
+
+PE_INLINE pe_vf PE_FN(element)(const pe_vf x, const float largest, const float total,
+                               const float log_total) {
+    (void)total, (void)log_total;
+#if PE_KIND == PE_LOG_SOFTMAX
+    return x - largest - log_total;
+#else
+    return pe_exp(x - largest) * (1.0f / total);
+#endif
+}
+
+/* One row of softmax or log-softmax, times `scale`. */
+PE_INLINE void PE_FN(row)(const float *x, float *y, const float scale) {
+    const float largest = PE_FN(maximum)(x);
+    const float total = PE_FN(total)(x, largest);
+    const float log_total = PE_KIND == PE_LOG_SOFTMAX ? PE_FN(log)(total) : 0.0f;
+    for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        pe_store(y + i, PE_FN(element)(pe_load(x + i), largest, total, log_total) * scale);
+    }
+    if (PE_TAIL) {
+        const pe_vf v = pe_load_part(x + PE_WHOLE, PE_TAIL);
+        const pe_vf e = PE_FN(element)(v, largest, total, log_total) * scale;
+        pe_store_part(y + PE_WHOLE, e, PE_TAIL);
+    }
+}
+
+#if PE_KIND == PE_CROSS_ENTROPY
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const float *logits, const PE_LABEL *labels, float *loss,
+                          float *row_loss) {
+    const pe_range share = pe_split(w, PE_ROWS, 1);
+    for (ptrdiff_t row = share.begin; row < share.end; row++) {
+        const float *x = logits + row * PE_COLUMNS;
+        const float largest = PE_FN(maximum)(x);
+        const float log_total = PE_FN(log)(PE_FN(total)(x, largest));
+        const int valid = labels[row] >= 0 && labels[row] < PE_COLUMNS;
+        row_loss[row] = valid ? log_total + largest - x[labels[row]] : __builtin_nanf("");
+    }
+    pe_barrier(w);
+    if (w->index == 0) {
+        double sum = 0;
+        for (ptrdiff_t row = 0; row < PE_ROWS; row++) {
+            sum += (double)row_loss[row];
+        }
+        loss[0] = (float)(sum / PE_ROWS);
+    }
+}
+
+#elif PE_KIND == PE_CROSS_ENTROPY_DX
+
+PE_INLINE void PE_FN(run)(const pe_worker *w, const float *logits, const PE_LABEL *labels,
+                          const float *dy, float *dx) {
+    const pe_range share = pe_split(w, PE_ROWS, 1);
+    const float scale = dy[0] / PE_ROWS;
+    for (ptrdiff_t row = share.begin; row < share.end; row++) {
+        const int valid = labels[row] >= 0 && labels[row] < PE_COLUMNS;
+        PE_FN(row)(logits + row * PE_COLUMNS, dx + row * PE_COLUMNS,
+                   valid ? scale : __builtin_nanf(""));
+        if (valid) {
+            dx[row * PE_COLUMNS + labels[row]] -= scale;
+        }
+    }
+}
+
+#else
+
+PE_INLINE void PE_FN(run)(const pe_worker *w, const float *x, float *y) {
+    const pe_range share = pe_split(w, PE_ROWS, 1);
+    for (ptrdiff_t row = share.begin; row < share.end; row++) {
+        PE_FN(row)(x + row * PE_COLUMNS, y + row * PE_COLUMNS, 1.0f);
+    }
+}
+
+#endif
+
+#undef PE_COLUMNS
+#undef PE_KIND
+#undef PE_LABEL
+#undef PE_ROWS
+#undef PE_TAIL
+#undef PE_WHOLE
+#include "undef.inc.h"

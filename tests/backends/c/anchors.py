@@ -1,0 +1,124 @@
+"""Random nodes of the anchor ops, bare and with an epilogue, for the tests of their kernels."""
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from pockengine.backends.c.kernel import Kernel
+from pockengine.compiler.ir import Builder, Graph, Node, Value
+from pockengine.compiler.ir.types import f32
+from pockengine.devices.schema import Device
+from pockengine.tests.backends.c.harness import (
+    OPTIMISED,
+    SANITIZED,
+    WARNINGS,
+    Case,
+    device_of,
+    draw_array,
+    run_cases,
+)
+
+NATIVE = ("gcc", *SANITIZED, *WARNINGS, "-march=native")
+FAST = ("gcc", *OPTIMISED, *WARNINGS, "-march=native")
+X86 = ("avx512", "avx2", "sse2")
+
+TOLERANCE = 1e-5
+"""Sums of up to a thousand f32 products against double precision, relative to the largest."""
+
+SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 24, 31, 33, 48, 49, 65])
+"""One, odd ones, and neighbours of every tile's and vector's size."""
+
+
+def with_epilogue(anchor: Node, choice: str) -> Node:
+    """Wrap an anchor into a fusion with one of a few epilogues; "bare" leaves it alone."""
+    if choice == "bare":
+        return anchor
+    shape = anchor.result.shape
+    body = Graph("body")
+    inner = Builder(body)
+    inputs = [inner.input(value.name, value.type) for value in dict.fromkeys(anchor.operands)]
+    by_name = dict(zip(dict.fromkeys(anchor.operands), inputs, strict=True))
+    sums = inner.emit(anchor.op, *(by_name[v] for v in anchor.operands), **anchor.attrs).result
+    outer = Builder(Graph("outer", inputs=list(dict.fromkeys(anchor.operands))))
+
+    def operand(name: str, *sizes: int) -> Value:
+        outer.input(name, f32(*sizes))
+        return inner.input(name, f32(*sizes))
+
+    outputs = EPILOGUES[choice](inner, sums, operand, shape)
+    for index, value in enumerate(outputs):
+        inner.output(f"y{index}", value)
+    return outer.emit("fusion", *outer.graph.inputs, body=body)
+
+
+Operand = Callable[..., Value]
+
+
+def _bias_relu6(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    biased = g.add(sums, operand("bias", shape[-1]))
+    return [g.clamp(biased, min=0.0, max=6.0)]
+
+
+def _residual(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    return [g.add(g.mul(sums, g.scalar(0.5)), operand("residual", *shape))]
+
+
+def _two_results(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    return [sums, g.hard_swish(sums), g.gt(sums, g.scalar(0.0))]
+
+
+def _gate(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    gate = operand("gate", shape[0], *([1] * (len(shape) - 2)), shape[-1])
+    column = operand("column", *shape[:-1], 1)
+    return [g.add(g.mul(sums, gate), column)]
+
+
+EPILOGUES: dict[str, Callable[[Builder, Value, Operand, tuple[int, ...]], list[Value]]] = {
+    "bias_relu6": _bias_relu6,
+    "residual": _residual,
+    "two_results": _two_results,
+    "gate": _gate,
+}
+
+epilogues = st.sampled_from(["bare", "bare", *EPILOGUES])
+
+
+def error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest difference, relative to the largest value of the oracle's result."""
+    if found.dtype == np.bool_:
+        return float(np.mean(found != expected))
+    difference = np.abs(found.astype(np.float64) - expected)
+    return float(difference.max() / max(np.abs(expected).max(), 1e-3))
+
+
+def case_of(node: Node, emit: Callable[[Node, Device], Kernel], isa: str, seed: int) -> Case:
+    """Emit a node's kernel and draw its operands."""
+    rng = np.random.default_rng(seed)
+    operands = tuple(draw_array(rng, value) for value in node.operands)
+    return Case(node, emit(node, device_of(isa)), operands)
+
+
+def check(
+    cases: Sequence[Case], folder: Path, compiler: Sequence[str] = NATIVE, **how: Any
+) -> None:
+    """Run the cases and compare every result of every thread count with the oracle's."""
+    for case, runs in zip(cases, run_cases(cases, folder, compiler, **how), strict=True):
+        for results in runs:
+            for found, expected in zip(results, case.expected, strict=True):
+                assert error(found, expected) < TOLERANCE, f"{case.node}: {case.kernel.symbol}"
+
+
+def check_on_arm(cases: Sequence[Case], folder: Path) -> None:
+    """Cross-compile for the Raspberry Pi 4's core and run under user-mode emulation."""
+    emulator = shutil.which("qemu-aarch64")
+    if emulator is None:
+        pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
+    target = ("-target", "aarch64-linux-musl", "-mcpu=cortex_a72")
+    compiler = (sys.executable, "-m", "ziglang", "cc", *target, *OPTIMISED, *WARNINGS)
+    check(cases, folder, compiler, threads=(1, 2), launcher=(emulator,))

@@ -1,0 +1,137 @@
+"""Generated convolutions, their gradients and their depthwise forms agree with the NumPy oracle."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from pockengine.backends.c.conv import conv_kernel
+from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
+from pockengine.backends.c.window import backward_grids, tap_order, window_of
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.types import f32
+from pockengine.errors import GraphError
+from pockengine.tests.backends.c.anchors import (
+    FAST,
+    X86,
+    case_of,
+    check,
+    check_on_arm,
+    epilogues,
+    with_epilogue,
+)
+from pockengine.tests.backends.c.harness import new_builder
+
+SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
+
+
+def convolution(
+    x: tuple[int, int, int, int],
+    w: tuple[int, int, int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+) -> dict[str, Node]:
+    """The forward node and both gradients of one geometry."""
+    g = new_builder()
+    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    image, weights = g.input("x", f32(*x)), g.input("w", f32(*w))
+    y = g.emit("conv2d", image, weights, **attrs)
+    dy = g.input("dy", y.result.type)
+    return {
+        "forward": y,
+        "dx": g.emit("conv2d_dx", dy, weights, input_shape=x, **attrs),
+        "dw": g.emit("conv2d_dw", image, dy, weight_shape=w, **attrs),
+    }
+
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+pads = st.tuples(*[st.integers(0, 3)] * 4)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, depthwise: bool) -> Node:
+    """One of the three ops, of any geometry that has at least one output pixel."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    group_channels = draw(st.sampled_from([1, 3, 4, 8, 17, 33]))
+    features = groups * draw(st.sampled_from([1, 4, 5, 16, 24, 49]))
+    if depthwise:
+        groups = features = draw(st.sampled_from([1, 3, 8, 15, 16, 17, 24, 40, 67]))
+        group_channels = 1
+    x = (*draw(st.tuples(st.integers(1, 2), st.integers(1, 19), st.integers(1, 19))),)
+    kernel = draw(st.sampled_from([(1, 1), (3, 3), (3, 3), (5, 5), (7, 7), (2, 3), (1, 4)]))
+    try:
+        found = convolution(
+            (*x, groups * group_channels),
+            (*kernel, group_channels, features),
+            draw(pairs),
+            draw(pads),
+            draw(st.sampled_from([(1, 1), (1, 1), (2, 1), (2, 3)])),
+            groups,
+        )
+    except GraphError:
+        assume(False)
+    return with_epilogue(found[draw(st.sampled_from(sorted(found)))], draw(epilogues))
+
+
+@pytest.mark.parametrize("depthwise", [False, True], ids=["general", "depthwise"])
+def test_any_geometry_agrees_under_sanitizers(depthwise, tmp_path_factory) -> None:
+    @settings(max_examples=3, **SETTINGS)
+    @given(drawn=st.lists(nodes(depthwise), min_size=12, max_size=16), isa=st.sampled_from(X86))
+    def agrees(drawn, isa) -> None:
+        cases = [case_of(node, conv_kernel, isa, seed) for seed, node in enumerate(drawn)]
+        check(cases, tmp_path_factory.mktemp("kernels"))
+
+    agrees()
+
+
+@settings(max_examples=2, **SETTINGS)
+@given(
+    general=st.lists(nodes(False), min_size=8, max_size=8),
+    depthwise=st.lists(nodes(True), min_size=8, max_size=8),
+)
+def test_any_geometry_agrees_on_arm(general, depthwise, tmp_path_factory) -> None:
+    drawn = [*general, *depthwise]
+    cases = [case_of(node, conv_kernel, "neon", seed) for seed, node in enumerate(drawn)]
+    check_on_arm(cases, tmp_path_factory.mktemp("kernels"))
+
+
+def large() -> Iterator[Node]:
+    """Shapes with several blocks of pixels, of taps, and of channels."""
+    yield from convolution((1, 7, 7, 160), (3, 3, 160, 100), padding=(1, 1, 1, 1)).values()
+    yield from convolution((1, 9, 9, 130), (3, 3, 130, 192), (2, 2), (1, 1, 1, 1)).values()
+    found = convolution((1, 40, 40, 40), (3, 3, 40, 48), padding=(1, 1, 1, 1))
+    yield from (with_epilogue(node, "residual") for node in found.values())
+    yield from convolution((1, 23, 21, 3), (3, 3, 3, 32), (2, 2), (1, 1, 1, 1)).values()
+    found = convolution((2, 7, 7, 600), (3, 3, 1, 600), padding=(1, 1, 1, 1), groups=600)
+    yield from (with_epilogue(node, "bias_relu6") for node in found.values())
+    yield from convolution((3, 6, 6, 40), (1, 1, 40, 70)).values()
+    found = convolution((1, 7, 7, 300), (3, 3, 300, 260), padding=(1, 1, 1, 1))
+    yield from (with_epilogue(node, "two_results") for node in found.values())
+
+
+def test_blocks_join_up(tmp_path) -> None:
+    cases = [case_of(node, conv_kernel, "avx512", seed) for seed, node in enumerate(large())]
+    check(cases, tmp_path, FAST)
+
+
+def test_every_tap_belongs_to_one_grid_of_the_input_gradient() -> None:
+    found = convolution((1, 9, 8, 4), (5, 3, 4, 4), (2, 3), (2, 2, 1, 1))
+    window = window_of(found["dx"])
+    grids = backward_grids(window)
+    assert sorted(tap_order(window, grids)) == list(range(15))
+    assert sum(grid.positions for grid in grids) == 9 * 8
+
+
+def test_blocks_of_a_row_cover_it_once() -> None:
+    found = convolution((1, 9, 37, 8), (3, 3, 1, 8), (1, 2), (1, 1, 1, 1), groups=8)
+    for slide in (
+        slide_forward(window_of(found["forward"])),
+        slide_backward(window_of(found["dx"])),
+    ):
+        begin, end, edges = row_blocks(slide)
+        columns = [*range(begin, end)]
+        columns += [start + i for start, pixels, _, _ in edges for i in range(pixels)]
+        assert sorted(columns) == list(range(slide.result[1]))

@@ -1,0 +1,110 @@
+"""Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
+
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from pockengine.backends.c.epilogue import row_offset
+from pockengine.backends.c.gemm import matmul_kernel, plan_product, product_of
+from pockengine.backends.c.tile import machine_of, tiles
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.types import f32
+from pockengine.errors import CompileError
+from pockengine.tests.backends.c.anchors import (
+    FAST,
+    SIZES,
+    X86,
+    case_of,
+    check,
+    check_on_arm,
+    epilogues,
+    with_epilogue,
+)
+from pockengine.tests.backends.c.harness import device_of, new_builder
+
+BATCHES = [((), ()), ((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 1), (1, 2))]
+SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
+
+
+def matmul(
+    m: int, n: int, k: int, transpose: tuple[bool, bool] = (False, False), batches: Any = ((), ())
+) -> Node:
+    g = new_builder()
+    a = g.input("a", f32(*batches[0], *((k, m) if transpose[0] else (m, k))))
+    b = g.input("b", f32(*batches[1], *((n, k) if transpose[1] else (k, n))))
+    return g.emit("matmul", a, b, transpose_a=transpose[0], transpose_b=transpose[1])
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    transpose = draw(st.tuples(st.booleans(), st.booleans()))
+    batches = draw(st.sampled_from([*BATCHES, ((), ()), ((), ())]))
+    node = matmul(draw(SIZES), draw(SIZES), draw(SIZES), transpose, batches)
+    return with_epilogue(node, draw(epilogues))
+
+
+@settings(max_examples=4, **SETTINGS)
+@given(drawn=st.lists(nodes(), min_size=12, max_size=16), isa=st.sampled_from(X86))
+def test_any_shape_agrees_under_sanitizers(drawn, isa, tmp_path_factory) -> None:
+    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(drawn)]
+    check(cases, tmp_path_factory.mktemp("kernels"))
+
+
+@settings(max_examples=2, **SETTINGS)
+@given(drawn=st.lists(nodes(), min_size=16, max_size=16))
+def test_any_shape_agrees_on_arm(drawn, tmp_path_factory) -> None:
+    cases = [case_of(node, matmul_kernel, "neon", seed) for seed, node in enumerate(drawn)]
+    check_on_arm(cases, tmp_path_factory.mktemp("kernels"))
+
+
+LONG_SUMS = [
+    matmul(33, 50, 1000),  # two blocks of the inner dimension, the last one shorter
+    with_epilogue(matmul(33, 50, 1000), "residual"),  # unfinished sums wait in scratch
+    with_epilogue(matmul(9, 20, 1000, (False, True)), "bias_relu6"),
+    matmul(24, 40, 1700, (True, False)),  # threads share the inner dimension
+    with_epilogue(matmul(24, 40, 1700, (True, False)), "two_results"),
+    with_epilogue(matmul(5, 1001, 700, (True, True), ((2,), (2,))), "gate"),
+    matmul(2, 30, 2048),  # rows of A that share cache sets
+    matmul(1, 300, 200),
+    matmul(1, 300, 200, (False, True)),
+]
+
+
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+def test_long_sums_are_finished_before_the_epilogue(compiler, tmp_path) -> None:
+    cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(LONG_SUMS)]
+    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+
+
+def test_weight_gradients_share_the_inner_dimension() -> None:
+    product = product_of(matmul(96, 24, 12544, (True, False)))
+    assert plan_product(product, device_of("avx512")).split == "INNER"
+
+
+def test_rows_of_one_weight_matrix_are_one_product() -> None:
+    product = product_of(matmul(5, 7, 11, batches=((4, 3), ())))
+    assert (product.m, product.batch) == (60, 1)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "sse2", "neon"])
+def test_tiles_fit_into_the_registers(isa) -> None:
+    machine = machine_of(device_of(isa))
+    for tile in tiles(machine, 100, 1000):
+        assert tile.rows * tile.vectors + tile.vectors + 1 < machine.registers
+
+
+def test_row_offsets_broadcast() -> None:
+    assert row_offset((24,), (2, 3, 24)) == "0"
+    assert row_offset((2, 3, 24), (2, 3, 24)) == "row * 24"
+    assert row_offset((2, 1, 24), (2, 3, 24)) == "row / 3 * 24"
+    assert row_offset((3, 1), (2, 3, 24)) == "row % 3 * 1"
+
+
+def test_a_fusion_that_hands_an_operand_on_is_refused() -> None:
+    node = with_epilogue(matmul(4, 4, 4), "residual")
+    body = node.attrs["body"]
+    body.outputs = {"y0": body.inputs[0]}
+    with pytest.raises(CompileError, match="which it does not compute"):
+        matmul_kernel(node, device_of("avx2"))
