@@ -12,8 +12,8 @@ from pockengine.compiler.ir.graph import Graph, Node, Param
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.optimizers import Optimizer, Sgd
-from pockengine.compiler.passes.differentiate import LOSS
+from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.passes.differentiate import LOSS, Clip
 from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.passes.pipeline import (
     Observer,
@@ -22,10 +22,12 @@ from pockengine.compiler.passes.pipeline import (
     inference_pipeline,
     run,
     training_pipeline,
+    update_pipeline,
 )
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
+from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,24 @@ class Target:
 
     fusion: FusionRules = field(default_factory=FusionRules)
     scratch_bytes: Callable[[Node], int] = lambda node: 0
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train: which parameters, by which optimiser, with which limits on gradients.
+
+    With several `micro_batches` the entry `train` only accumulates gradients, and the entry
+    `update`, called after that many of them, applies their mean.
+    """
+
+    scheme: Scheme | str | Path = "full"
+    optimizer: Optimizer = field(default_factory=Sgd)
+    clip: Clip = field(default_factory=Clip)
+    micro_batches: int = 1
+
+    def __post_init__(self) -> None:
+        if self.micro_batches < 1:
+            raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
 
 
 def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
@@ -47,30 +67,31 @@ def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
 
 def compile_program(
     forward: Graph,
+    training: Training | None = None,
     *,
-    scheme: Scheme | str | Path = "full",
-    optimizer: Optimizer | None = None,
     target: Target | None = None,
     check: bool = False,
     observe: Observer | None = None,
 ) -> Program:
-    """Compile entries `train` and, where the graph has outputs beside the loss, `predict`.
+    """Compile the entries `train` and `evaluate`, and `predict` where there are outputs to predict.
 
     `forward` has the scalar output `loss` and stays as it is. `check` verifies after every pass;
     `observe` is told the graph after each, under the name `entry.pass`.
     """
     verify(forward)
-    target = target or Target()
-    chosen = find_scheme(scheme, forward)
-    trained = chosen.resolve(forward)
-    options = Options(trained, optimizer or Sgd(), _written(forward, trained), target.fusion)
+    training, target = training or Training(), target or Target()
+    trained = find_scheme(training.scheme, forward).resolve(forward)
+    options = Options(
+        trained,
+        training.optimizer,
+        _written(forward, trained),
+        target.fusion,
+        training.clip,
+        training.micro_batches,
+    )
     entries: dict[str, Entry] = {}
-    plans: list[tuple[str, Graph, list[tuple[str, Pass]]]] = [
-        ("train", _with_trained(forward, trained), training_pipeline(options))
-    ]
-    if set(forward.outputs) - {LOSS}:
-        plans.append(("predict", _with_trained(forward, trained), inference_pipeline(options)))
-    for name, graph, passes in plans:
+    for name, passes in _entries(forward, options).items():
+        graph = _with_trained(forward, trained)
         watch = None if observe is None else _prefixed(observe, name)
         run(passes, graph, check=check, observe=watch)
         entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
@@ -78,6 +99,16 @@ def compile_program(
     return Program(
         forward.name, entries, _shared_params(entries), _shared_constants(entries), described
     )
+
+
+def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:
+    entries = {"train": training_pipeline(options)}
+    if options.micro_batches > 1:
+        entries["update"] = update_pipeline(options)
+    entries["evaluate"] = inference_pipeline(options, loss=True)
+    if set(forward.outputs) - {LOSS}:
+        entries["predict"] = inference_pipeline(options, loss=False)
+    return entries
 
 
 def _prefixed(observe: Observer, entry: str) -> Observer:

@@ -6,13 +6,17 @@ hash is two rounds of the 32-bit mixer `lowbias32` with the constants that TheIr
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, I32, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
 from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
 
 Attrs = Mapping[str, Any]
 STREAM_STEP = 0x9E3779B9
@@ -55,4 +59,34 @@ define(
     attrs={"shape": REQUIRED, "stream": REQUIRED},
     infer=_infer,
     eval=_eval,
+)
+
+
+def _infer_dropout(types: Types, attrs: Attrs) -> Types:
+    x, seed = types
+    if seed != TensorType(I32, ()) or x.dtype is not F32:
+        raise GraphError(f"dropout needs f32 and a scalar i32 seed, not {x} and {seed}")
+    if not 0 <= attrs["p"] < 1:
+        raise GraphError(f"dropout drops a share in [0, 1), not {attrs['p']}")
+    return (x,)
+
+
+def _eval_dropout(arrays: Arrays, attrs: Attrs) -> Arrays:
+    x, seed = arrays
+    kept = uniform(int(seed), attrs["stream"], x.size).reshape(x.shape) >= np.float32(attrs["p"])
+    return (np.where(kept, x * np.float32(1 / (1 - attrs["p"])), np.float32(0)),)
+
+
+def _dropout_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Drop the same elements of dy: the mask is drawn again instead of stored."""
+    return g.dropout(dy, node.operands[1], **node.attrs)
+
+
+define(
+    "dropout",
+    "x seed",
+    attrs={"p": REQUIRED, "stream": REQUIRED},
+    infer=_infer_dropout,
+    eval=_eval_dropout,
+    vjp={"x": _dropout_dx},
 )

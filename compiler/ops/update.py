@@ -169,6 +169,11 @@ def _infer_same(types: Types, _: Attrs) -> Types:
     return ()
 
 
+def _infer_assign(types: Types, attrs: Attrs) -> Types:
+    state, value = types
+    return () if value == SCALAR else _infer_same((state, value), attrs)
+
+
 def _eval_ema(arrays: Arrays, attrs: Attrs) -> Arrays:
     state, value = arrays
     momentum = attrs["momentum"]
@@ -218,10 +223,10 @@ define(  # state = state + scale value: gradients of micro-batches
     eval=lambda arrays, attrs: (arrays[0] + _f(attrs["scale"]) * arrays[1],),
     writes=(0,),
 )
-define(
+define(  # state = value, a scalar filling all of it
     "assign",
     "state value",
-    infer=_infer_same,
-    eval=lambda arrays, attrs: (arrays[1].copy(),),
+    infer=_infer_assign,
+    eval=lambda arrays, attrs: (np.broadcast_to(arrays[1], arrays[0].shape).copy(),),
     writes=(0,),
 )

@@ -1,40 +1,125 @@
 """From a forward graph to a training graph: gradients of what trains, and its updates."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
 
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.ir.types import F32, TensorType
-from pockengine.compiler.optimizers import Optimizer
+from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 
 LOSS = "loss"
-LEARNING_RATE = "lr"
 
 
-def differentiate(graph: Graph, trained: Mapping[str, Channels], optimizer: Optimizer) -> None:
+@dataclass(frozen=True)
+class Clip:
+    """Limits on gradients: each element to +-`value`, then all together to the 2-norm `norm`."""
+
+    value: float | None = None
+    norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if any(limit is not None and limit <= 0 for limit in (self.value, self.norm)):
+            raise CompileError(f"{self}: a limit on gradients must be positive")
+
+
+def differentiate(
+    graph: Graph,
+    trained: Mapping[str, Channels],
+    optimizer: Optimizer,
+    clip: Clip | None = None,
+    micro_batches: int = 1,
+) -> None:
     """Append the backward pass of output `loss` and one update for each trained parameter.
 
-    Adds the scalar input `lr`. CompileError when there is no loss or it does not depend on a
-    parameter that should train.
+    Adds the inputs that the optimiser reads: `lr`, and `step` where it needs it. With several micro
+    batches the updates only add to states `optimizer.gradient.*`, for `apply_gradients` to use.
+    CompileError when there is no loss, or when it does not depend on a parameter that should train.
     """
+    g = Builder(graph)
+    updates = _gradients(g, trained)
+    if micro_batches > 1:
+        for update in updates:
+            total = update.state("gradient")
+            g.emit("add_update", total, update.grad, scale=1 / micro_batches)
+        return
+    _append_updates(g, updates, optimizer, clip)
+
+
+def apply_gradients(
+    graph: Graph, trained: Mapping[str, Channels], optimizer: Optimizer, clip: Clip | None = None
+) -> None:
+    """Replace the graph by the updates from accumulated gradients, which start again at zero."""
+    g = Builder(graph)
+    axes = _axes(graph, trained)
+    graph.nodes.clear()
+    graph.outputs.clear()
+    graph.inputs.clear()
+    updates = []
+    for name, channels in trained.items():
+        param = graph.params[name]
+        shape = list(param.value.shape)
+        if channels is not None:
+            shape[axes[name]] = len(channels)
+        state = f"{STATE_PREFIX}gradient.{name}"
+        total = g.param(state, np.zeros(shape, np.float32), trainable=False)
+        updates.append(Update(g, param, total, axes.get(name), channels))
+    _append_updates(g, updates, optimizer, clip)
+    for update in updates:
+        g.emit("assign", update.grad, g.scalar(0.0))
+
+
+def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:
+    graph = g.graph
     if LOSS not in graph.outputs:
         known = ", ".join(graph.outputs)
         raise CompileError(f"graph {graph.name} has no output {LOSS!r} to train on; it has {known}")
-    axes = {
+    axes = _axes(graph, trained)
+    wrt = {graph.params[name].value: channels for name, channels in trained.items()}
+    gradients = backward(g, graph.outputs[LOSS], wrt)
+    updates = []
+    for value, channels in wrt.items():
+        if value not in gradients:
+            raise CompileError(
+                f"parameter {value.name} does not influence the loss, so it cannot train; freeze it"
+            )
+        param = graph.params[value.name]
+        updates.append(Update(g, param, gradients[value], axes.get(value.name), channels))
+    return updates
+
+
+def _append_updates(
+    g: Builder, updates: list[Update], optimizer: Optimizer, clip: Clip | None
+) -> None:
+    grads = _clipped(g, [update.grad for update in updates], clip or Clip())
+    for update, grad in zip(updates, grads, strict=True):
+        optimizer.update(Update(g, update.param, grad, update.axis, update.channels))
+
+
+def _clipped(g: Builder, grads: list[Value], clip: Clip) -> list[Value]:
+    if clip.value is not None:
+        grads = [g.clamp(grad, min=-clip.value, max=clip.value) for grad in grads]
+    if clip.norm is None:
+        return grads
+    total = None
+    for grad in grads:
+        square = g.square(grad)
+        axes = tuple(range(len(grad.shape)))
+        part = g.reduce_sum(square, axes=axes) if axes else square
+        total = part if total is None else g.add(total, part)
+    assert total is not None  # a scheme trains something
+    room = g.div(g.scalar(clip.norm), g.add(g.sqrt(total), g.scalar(1e-6)))  # as PyTorch does
+    factor = g.minimum(g.scalar(1.0), room)
+    return [g.mul(grad, factor) for grad in grads]
+
+
+def _axes(graph: Graph, trained: Mapping[str, Channels]) -> dict[str, int]:
+    return {
         name: channel_axis("the scheme", graph, graph.params[name])
         for name, channels in trained.items()
         if channels is not None
     }
-    g = Builder(graph)
-    wrt = {graph.params[name].value: channels for name, channels in trained.items()}
-    gradients = backward(g, graph.outputs[LOSS], wrt)
-    lr = g.input(LEARNING_RATE, TensorType(F32, ()))
-    for param, channels in wrt.items():
-        if param not in gradients:
-            raise CompileError(
-                f"parameter {param.name} does not influence the loss, so it cannot train; freeze it"
-            )
-        optimizer.update(g, param, gradients[param], lr, axes.get(param.name), channels)

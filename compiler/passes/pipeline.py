@@ -5,21 +5,21 @@ verifies and shows the graph after each.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.verify import verify
-from pockengine.compiler.optimizers import Optimizer
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.decompose_norms import decompose_norms
-from pockengine.compiler.passes.differentiate import differentiate
+from pockengine.compiler.passes.differentiate import Clip, apply_gradients, differentiate
 from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
-from pockengine.compiler.passes.predict import predict_only
+from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
 
@@ -36,24 +36,39 @@ class Options:
     optimizer: Optimizer
     written: Set[str]
     fusion: FusionRules
+    clip: Clip = field(default_factory=Clip)
+    micro_batches: int = 1
 
 
 def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
     """Passes that turn a forward graph with a loss into a scheduled training step."""
     return [
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
-        (
-            "differentiate",
-            partial(differentiate, trained=options.trained, optimizer=options.optimizer),
-        ),
+        ("differentiate", lambda graph: _differentiate(graph, options)),
         *_lower(options),
     ]
 
 
-def inference_pipeline(options: Options) -> list[tuple[str, Pass]]:
-    """Passes that turn the same forward graph into a scheduled prediction."""
+def update_pipeline(options: Options) -> list[tuple[str, Pass]]:
+    """Passes that turn the forward graph into the update after the last micro-batch."""
     return [
-        ("predict_only", predict_only),
+        ("apply_gradients", lambda graph: _apply_gradients(graph, options)),
+        *_lower(options),
+    ]
+
+
+def _differentiate(graph: Graph, options: Options) -> None:
+    differentiate(graph, options.trained, options.optimizer, options.clip, options.micro_batches)
+
+
+def _apply_gradients(graph: Graph, options: Options) -> None:
+    apply_gradients(graph, options.trained, options.optimizer, options.clip)
+
+
+def inference_pipeline(options: Options, *, loss: bool) -> list[tuple[str, Pass]]:
+    """Passes that turn the same forward graph into a scheduled prediction, or evaluation."""
+    return [
+        ("infer_only", partial(infer_only, loss=loss)),
         *_fold_frozen(options),
         *_lower(options),
     ]

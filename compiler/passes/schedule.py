@@ -53,12 +53,13 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
     last_read = _last_reads(pure)
     after: dict[int, list[Node]] = {}
     for update in order:
-        written = lookup(update.op).writes
-        if not written:
+        if not lookup(update.op).writes:
             continue
         places = [made.get(value, -1) for value in update.operands]
         places += [last_read.get(value, -1) for value in update.operands if graph.param_of(value)]
         after.setdefault(max(places), []).append(update)
+        for value in update.operands:  # an update of what this one reads stays behind it
+            last_read[value] = max(places)
     result = list(after.get(-1, []))
     for place, node in enumerate(pure):
         result.append(node)

@@ -24,7 +24,7 @@ from pockengine.errors import SchemeError
 
 
 @dataclass(frozen=True)
-class Training:
+class Choice:
     """How one parameter trains: not at all, whole, a leading share, or a range of channels."""
 
     kind: str
@@ -37,8 +37,8 @@ class Training:
         return f"[{self.channels[0]}, {self.channels[1]}]" if self.kind == "range" else self.kind
 
 
-FROZEN = Training("frozen")
-FULL = Training("full")
+FROZEN = Choice("frozen")
+FULL = Choice("full")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Scheme:
     """Rules in order, the last match of a parameter's name wins; `default` where none matches."""
 
     name: str
-    rules: tuple[tuple[str, Training], ...]
-    default: Training = FROZEN
+    rules: tuple[tuple[str, Choice], ...]
+    default: Choice = FROZEN
 
     def resolve(self, graph: Graph) -> dict[str, Channels]:
         """Trained params of `graph` with their channel range (None: all), in the graph's order.
@@ -69,7 +69,7 @@ class Scheme:
             )
         return trained
 
-    def _training_of(self, name: str) -> Training:
+    def _training_of(self, name: str) -> Choice:
         matches = [
             training for pattern, training in self.rules if fnmatch.fnmatchcase(name, pattern)
         ]
@@ -94,17 +94,17 @@ def load_scheme(path: Path) -> Scheme:
     return Scheme(path.stem, rules, default)
 
 
-def parse_training(value: Any, where: str) -> Training:
-    """Turn a TOML value into a Training: "frozen", "full", a share in (0, 1], or [start, stop]."""
+def parse_training(value: Any, where: str) -> Choice:
+    """Turn a TOML value into a Choice: "frozen", "full", a share in (0, 1], or [start, stop]."""
     if value in ("frozen", "full"):
-        return Training(value)
+        return Choice(value)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if number and 0 < value <= 1:
-        return FULL if value == 1 else Training("share", share=float(value))
+        return FULL if value == 1 else Choice("share", share=float(value))
     if isinstance(value, list) and len(value) == 2 and all(type(item) is int for item in value):
         start, stop = value
         if 0 <= start < stop:
-            return Training("range", channels=(start, stop))
+            return Choice("range", channels=(start, stop))
     raise SchemeError(
         f'{where} = {value!r}: use "frozen", "full", a share between 0 and 1, or [start, stop]'
     )
@@ -134,7 +134,7 @@ def _axis_in(node: Node, param: Param) -> int | None:
     return None if rule is None else rule(node)
 
 
-def _channels(scheme: str, graph: Graph, param: Param, training: Training) -> Channels:
+def _channels(scheme: str, graph: Graph, param: Param, training: Choice) -> Channels:
     if training.kind == "full":
         return None
     count = param.value.shape[channel_axis(scheme, graph, param)]

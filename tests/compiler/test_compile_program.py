@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Target, compile_program
+from pockengine.compiler.compile import Target, Training, compile_program
 from pockengine.compiler.ir import F32, I64, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
-from pockengine.compiler.optimizers import Sgd
+from pockengine.compiler.optim import Sgd
 from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.scheme import FULL, Training
+from pockengine.compiler.sparse.scheme import FULL, Choice
 from pockengine.errors import CompileError, GraphError
 from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
@@ -25,9 +25,9 @@ SPARSE = Scheme(
     "sparse",
     (
         ("*.bias", FULL),
-        ("b.0.weight", Training("range", channels=(2, 5))),
-        ("c.0.weight", Training("share", share=0.25)),
-        ("fc.weight", Training("share", share=0.5)),
+        ("b.0.weight", Choice("range", channels=(2, 5))),
+        ("c.0.weight", Choice("share", share=0.25)),
+        ("fc.weight", Choice("share", share=0.5)),
     ),
 )
 
@@ -42,9 +42,8 @@ def train(scheme: Scheme | str, target: Target) -> tuple[list[float], dict[str, 
 
 def compiled(scheme: Scheme | str, target: Target | None = None) -> Program:
     optimizer = Sgd(momentum=0.9, weight_decay=1e-3)
-    return compile_program(
-        residual_net(), scheme=scheme, optimizer=optimizer, target=target, check=True
-    )
+    training = Training(scheme, optimizer)
+    return compile_program(residual_net(), training, target=target, check=True)
 
 
 @pytest.mark.parametrize("scheme", ["full", "bias-only", "head-only", "last-1-blocks", SPARSE])
@@ -82,10 +81,9 @@ def test_only_the_trained_channels_change() -> None:
 def test_channel_share_updates_as_the_full_scheme_does() -> None:
     """One plain step: the trained channels get the very gradient that full training gives them."""
     results = []
-    for training in (FULL, Training("share", share=0.25)):
-        program = compile_program(
-            residual_net(), scheme=Scheme("one", (("c.0.weight", training),)), check=True
-        )
+    for choice in (FULL, Choice("share", share=0.25)):
+        scheme = Scheme("one", (("c.0.weight", choice),))
+        program = compile_program(residual_net(), Training(scheme), check=True)
         params = {name: param.data.copy() for name, param in program.params.items()}
         run(program.entries["train"].graph, batches(1)[0], params)
         results.append(params["c.0.weight"])
@@ -110,7 +108,7 @@ def test_frozen_parts_cost_nothing() -> None:
 
 
 def test_a_share_of_channels_stores_that_share_of_the_activation() -> None:
-    program = compiled(Scheme("share", (("fc.weight", Training("share", share=0.5)),)))
+    program = compiled(Scheme("share", (("fc.weight", Choice("share", share=0.5)),)))
     nodes = program.entries["train"].graph.nodes
     (part,) = [node for node in nodes if node.op == "slice"]
     assert part.result.shape == (2, 4)
@@ -139,7 +137,7 @@ def test_frozen_batch_norm_folds_into_frozen_convolutions() -> None:
     c = net.g.param("scale", np.full(8, 2.0, np.float32), trainable=False)
     target = net.g.input("target", TensorType(I64, (2,)))
     graph = net.head(net.g.mul(y, c), 3, target)
-    program = compile_program(graph, scheme="head-only", target=FUSED, check=True)
+    program = compile_program(graph, Training("head-only"), target=FUSED, check=True)
     assert "conv.weight" not in program.params
     (folded,) = [data for data in program.constants.values() if data.ndim == 4]
     np.testing.assert_allclose(folded, 2 * graph.params["conv.weight"].data)

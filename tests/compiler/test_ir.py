@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
@@ -21,7 +21,7 @@ def small() -> Builder:
 
 
 def test_text_form_reads_back_exactly() -> None:
-    program = compile_program(residual_net(), scheme="bias-only")
+    program = compile_program(residual_net(), Training("bias-only"))
     for graph in (residual_net(), *(entry.graph for entry in program.entries.values())):
         text = print_graph(graph)
         params = {name: param.data for name, param in graph.params.items()}

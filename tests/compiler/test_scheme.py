@@ -7,7 +7,7 @@ import pytest
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.sparse import Scheme, load_scheme, preset
 from pockengine.compiler.sparse.presets import blocks_of
-from pockengine.compiler.sparse.scheme import FROZEN, FULL, Training
+from pockengine.compiler.sparse.scheme import FROZEN, FULL, Choice
 from pockengine.errors import SchemeError
 from pockengine.tests.compiler.small_nets import residual_net
 
@@ -102,8 +102,8 @@ def test_full_trains_every_weight_and_no_state() -> None:
 
 
 def test_a_share_rounds_to_at_least_one_channel() -> None:
-    scheme = Scheme("tiny", (("c.0.weight", Training("share", share=0.01)),), FROZEN)
+    scheme = Scheme("tiny", (("c.0.weight", Choice("share", share=0.01)),), FROZEN)
     assert scheme.resolve(residual_net()) == {"c.0.weight": range(1)}
-    whole = Scheme("whole", (("c.0.weight", Training("range", channels=(0, 8))),))
+    whole = Scheme("whole", (("c.0.weight", Choice("range", channels=(0, 8))),))
     assert whole.resolve(residual_net()) == {"c.0.weight": None}
     assert str(FULL) == "full"

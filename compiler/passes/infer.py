@@ -1,4 +1,4 @@
-"""From a training-mode forward graph to a prediction: running statistics, no loss, no updates."""
+"""From a training-mode forward graph to inference: running statistics and no updates."""
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
@@ -7,14 +7,16 @@ from pockengine.compiler.passes.differentiate import LOSS
 from pockengine.compiler.passes.lower import lower
 
 
-def predict_only(graph: Graph) -> None:
-    """Make the graph compute its outputs but the loss, as the model does in evaluation mode.
+def infer_only(graph: Graph, *, loss: bool) -> None:
+    """Make the graph compute its outputs, with or without the loss, as in evaluation mode.
 
-    Leaves: no update, no input that only the loss read, and no batch_norm but those that keep no
-    running statistics.
+    Leaves: no update, no unread input, no dropout, and no batch_norm but those that keep no running
+    statistics.
     """
     _use_running_statistics(graph)
-    graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
+    lower(graph, {"dropout": lambda g, node: (node.operands[0],)})
+    if not loss:
+        graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
     dead_code(graph)
     read = {operand for node in graph.nodes for operand in node.operands}
     read.update(graph.outputs.values())

@@ -1,0 +1,88 @@
+"""Adafactor (arXiv 1804.04235): a second moment kept as a row and a column, not as a matrix.
+
+With PyTorch's meaning (torch.optim.Adafactor): the factored dimensions are the last two of the
+parameter in the framework's order, which its permutation tells.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Value
+from pockengine.compiler.optim.base import Update
+from pockengine.compiler.optim.basic import check
+
+_EPS = float(np.finfo(np.float32).eps)
+
+
+@dataclass(frozen=True)
+class Adafactor:
+    """Memory-lean: a matrix of n x m keeps n + m numbers. `d` clips the update's RMS."""
+
+    beta2_decay: float = -0.8
+    eps: tuple[float, float] = (_EPS, 1e-3)
+    d: float = 1.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        check(self, beta2_decay=(-math.inf, 0.0), d=(1.0, math.inf), weight_decay=(0.0, math.inf))
+
+    def update(self, update: Update) -> None:
+        """Append the moments and `sgd_update` by the clipped, scaled direction."""
+        g, grad = update.g, update.grad
+        blend = g.pow(update.step, g.scalar(self.beta2_decay))  # 1 - beta2 of this step
+        variance = (
+            self._factored(update, blend) if len(grad.shape) > 1 else self._plain(update, blend)
+        )
+        direction = g.mul(grad, g.rsqrt(g.maximum(variance, g.scalar(self.eps[0] ** 2))))
+        denominator = g.maximum(g.scalar(1.0), _rms(update, direction, 1 / self.d))
+        scale = g.maximum(g.scalar(self.eps[1]), _rms(update, self._trained_part(update), 1.0))
+        rate = g.minimum(update.lr, g.rsqrt(update.step))
+        step = g.mul(direction, g.div(g.mul(scale, rate), denominator))
+        if self.weight_decay:
+            decay = g.mul(update.lr, g.scalar(self.weight_decay))
+            step = g.add(step, g.mul(self._trained_part(update), decay))
+        update.emit("sgd_update", step, g.scalar(1.0))
+
+    def _trained_part(self, update: Update) -> Value:
+        value, axis, channels = update.param.value, update.axis, update.channels
+        if axis is None or channels is None:
+            return value
+        start, stop = [0] * len(value.shape), list(value.shape)
+        start[axis], stop[axis] = channels.start, channels.stop
+        ones = (1,) * len(value.shape)
+        return update.g.slice(value, start=tuple(start), stop=tuple(stop), step=ones)
+
+    def _plain(self, update: Update, blend: Value) -> Value:
+        return _track(update, "square", update.g.square(update.grad), blend)
+
+    def _factored(self, update: Update, blend: Value) -> Value:
+        """Row means times column means over the mean of the rows."""
+        g, square = update.g, update.g.square(update.grad)
+        order = update.param.permutation or tuple(range(len(square.shape)))
+        last, other = order.index(len(order) - 1), order.index(len(order) - 2)
+        rows = _track(update, "rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
+        columns = _track(
+            update, "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
+        )
+        mean = g.maximum(g.reduce_mean(rows, axes=(other,), keepdims=True), g.scalar(self.eps[0]))
+        return g.div(g.mul(rows, columns), mean)
+
+
+def _track(update: Update, name: str, value: Value, blend: Value) -> Value:
+    """Move a state towards `value` by the share `blend`, and return its new contents."""
+    g = update.g
+    state = update.state(name, value.shape)
+    moved = g.add(state, g.mul(g.sub(value, state), blend))
+    g.emit("assign", state, moved)
+    return moved
+
+
+def _rms(update: Update, value: Value, factor: float) -> Value:
+    """Root mean square of all elements, times a factor."""
+    g = update.g
+    axes = tuple(range(len(value.shape)))
+    square = g.square(value)
+    mean = g.reduce_mean(square, axes=axes) if axes else square
+    return g.mul(g.sqrt(mean), g.scalar(factor))

@@ -1,0 +1,23 @@
+"""Other optimiser settings for some parameters, by name: weight decay groups and the like."""
+
+import fnmatch
+from dataclasses import dataclass
+
+from pockengine.compiler.optim.base import Optimizer, Update
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`rules` are (name pattern, optimiser) pairs; the last match wins, else `default`.
+
+    For example no decay on biases: Groups(AdamW(), (("*.bias", AdamW(weight_decay=0)),)).
+    """
+
+    default: Optimizer
+    rules: tuple[tuple[str, Optimizer], ...] = ()
+
+    def update(self, update: Update) -> None:
+        """Append the update of the group that the parameter belongs to."""
+        name = update.param.name
+        matches = [chosen for pattern, chosen in self.rules if fnmatch.fnmatchcase(name, pattern)]
+        (matches[-1] if matches else self.default).update(update)
