@@ -1,0 +1,107 @@
+"""The C backend as the compiler and the program's writer see it: which nodes, which kernels.
+
+One table maps each op (of a fusion: its anchor's) to the function that emits it.
+"""
+
+from collections.abc import Callable
+
+from pockengine.backends.c.conv import conv_kernel
+from pockengine.backends.c.elementwise import elementwise_kernel
+from pockengine.backends.c.gemm import matmul_kernel
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.movement import (
+    broadcast_kernel,
+    concat_kernel,
+    pad_kernel,
+    reshape_kernel,
+    slice_kernel,
+    transpose_kernel,
+)
+from pockengine.backends.c.pool import pool_kernel
+from pockengine.backends.c.reduction import REDUCTIONS, reduction_kernel
+from pockengine.backends.c.softmax import KINDS, softmax_kernel
+from pockengine.backends.c.update import FORMULAS, update_kernel
+from pockengine.compiler.compile import Target
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import lookup
+from pockengine.compiler.passes.fuse import FusionRules
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+Emitter = Callable[[Node, Device], Kernel]
+
+EMITTERS: dict[str, Emitter] = {
+    "matmul": matmul_kernel,
+    "conv2d": conv_kernel,
+    "conv2d_dx": conv_kernel,
+    "conv2d_dw": conv_kernel,
+    "max_pool2d": pool_kernel,
+    "max_pool2d_dx": pool_kernel,
+    "avg_pool2d": pool_kernel,
+    "avg_pool2d_dx": pool_kernel,
+    "transpose": transpose_kernel,
+    "reshape": reshape_kernel,
+    "broadcast_to": broadcast_kernel,
+    "concat": concat_kernel,
+    "pad": pad_kernel,
+    "slice": slice_kernel,
+    **dict.fromkeys(REDUCTIONS, reduction_kernel),
+    **dict.fromkeys(KINDS, softmax_kernel),
+    **dict.fromkeys(FORMULAS, update_kernel),
+}
+
+FUSION = FusionRules(
+    epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
+    prologue={
+        "reduce_sum": (0,),
+        "reduce_mean": (0,),
+        "reduce_max": (0,),
+        "moments": (0,),
+        "batch_norm_sums": (0, 1),
+    },
+)
+
+
+class CBackend:
+    """Emits kernels for one device. A node's kernel is made once."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._kernels: dict[Node, Kernel] = {}
+
+    def supports(self, node: Node) -> bool:
+        """Whether this backend has a kernel for the node."""
+        try:
+            self.kernel(node)
+        except CompileError:
+            return False
+        return True
+
+    def kernel(self, node: Node) -> Kernel:
+        """The kernel of a node; CompileError names what the backend lacks."""
+        if node not in self._kernels:
+            self._kernels[node] = self._emitter(node)(node, self.device)
+        return self._kernels[node]
+
+    def scratch_bytes(self, node: Node) -> int:
+        """Bytes of the arena that the node's kernel needs while it runs."""
+        return self.kernel(node).scratch_bytes
+
+    def target(self) -> Target:
+        """What the compiler asks of a backend."""
+        return Target(FUSION, self.scratch_bytes)
+
+    def _emitter(self, node: Node) -> Emitter:
+        op = anchor_op(node)
+        if op is None:
+            return elementwise_kernel
+        if op not in EMITTERS:
+            known = ", ".join(sorted(EMITTERS))
+            raise CompileError(f"{node}: the C backend has no kernel for {op}; it has {known}")
+        return EMITTERS[op]
+
+
+def anchor_op(node: Node) -> str | None:
+    """The op that a kernel is built around; None for purely elementwise work."""
+    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
+    return next((inner.op for inner in nodes if not lookup(inner.op).elementwise), None)

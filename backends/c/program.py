@@ -1,0 +1,246 @@
+"""A planned Program as C files: tables of params and entries, a function for each entry, kernels.
+
+    program.c              tables, and one function an entry that calls its kernels in order
+    kernels_0.c ... 7.c    the kernels, each once, sharded by their symbols' hashes, so that shards
+                           compile in parallel and one new kernel recompiles one shard only
+
+The text depends on the program alone: same program, same bytes.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.kernel import C_TYPES, Kernel, align
+from pockengine.compiler.ir import Node, TensorType, Value
+from pockengine.compiler.ir.types import DType
+from pockengine.compiler.program import Entry, Program
+from pockengine.errors import CompileError
+
+SHARDS = 8
+MAX_RANK = 8
+"""PE_MAX_RANK of pe.h: dimensions of a param, input or output."""
+
+_DTYPES = {DType.F32: "PE_F32", DType.I32: "PE_I32", DType.I64: "PE_I64", DType.BOOL: "PE_BOOL"}
+
+_KERNEL_HEADER = """#include <string.h>
+
+#include "pe_worker.h"
+#include "pe_math.h"
+"""
+
+_PROGRAM_HEADER = """#include "pe.h"
+
+#define PARAM(at) ((void *)(params + (at)))
+#define ARENA(at) ((void *)(arena + (at)))
+#define CALL(kernel) (kernel, pe_barrier(w))
+"""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor of the param memory: a weight, a state or a constant, with its first contents."""
+
+    name: str
+    offset: int
+    data: np.ndarray
+    type: TensorType
+
+
+def param_slots(program: Program) -> tuple[list[Slot], int]:
+    """Where every param and constant lives, in order, and the bytes of them all."""
+    arrays = {name: param.data for name, param in program.params.items()}
+    arrays |= program.constants
+    slots, offset = [], 0
+    for name, data in arrays.items():
+        type_ = TensorType(DType.of(data), tuple(data.shape))
+        slots.append(Slot(name, offset, data, type_))
+        offset += align(type_.nbytes)
+    return slots, offset
+
+
+def generate(program: Program, backend: CBackend) -> dict[str, str]:
+    """The C files of a program by name."""
+    slots, _ = param_slots(program)
+    offsets = {slot.name: slot.offset for slot in slots}
+    kernels: dict[str, Kernel] = {}
+    functions = []
+    for entry in program.entries.values():
+        functions.append(_entry_function(entry, backend, offsets, kernels))
+    files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
+    for symbol in sorted(kernels):
+        shard = int(symbol.rpartition("_")[2], 16) % SHARDS
+        files[f"kernels_{shard}.c"] += f"\n{kernels[symbol].source}"
+    declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
+    parts = [
+        f'/* Program "{program.name}". Generated: change the model, not this file. */',
+        _PROGRAM_HEADER,
+        declarations,
+        *functions,
+        _tables(program, backend.device.cpu.cores),
+    ]
+    files["program.c"] = "\n".join(parts)
+    return files
+
+
+def _entry_function(
+    entry: Entry, backend: CBackend, offsets: Mapping[str, int], kernels: dict[str, Kernel]
+) -> str:
+    lines = [
+        f"static void run_{_identifier(entry.name)}(pe_worker *w, unsigned char *params,",
+        "    unsigned char *arena) {",
+        "    (void)w, (void)params, (void)arena;",
+    ]
+    for node in entry.graph.nodes:
+        if is_alias(node, entry):
+            continue
+        kernel = backend.kernel(node)
+        kernels[kernel.symbol] = kernel
+        places = [place(value, entry, offsets) for value in (*node.operands, *node.results)]
+        scratch = entry.plan.scratch.get(node)
+        places.append("NULL" if scratch is None else f"ARENA({scratch.offset})")
+        lines.append(f"    /* {describe(node)} */")
+        lines.append(f"    CALL({kernel.symbol}(w, {', '.join(places)}));")
+    return "\n".join([*lines, "}\n"])
+
+
+def is_alias(node: Node, entry: Entry) -> bool:
+    """Whether a reshape needs no kernel, because its result is where its operand is."""
+    if node.op != "reshape":
+        return False
+    (operand,), result = node.operands, node.result
+    if result in entry.plan.aliases:
+        return True
+    mine, other = entry.plan.values.get(result), entry.plan.values.get(operand)
+    return mine is not None and other is not None and mine.offset == other.offset
+
+
+def place(value: Value, entry: Entry, offsets: Mapping[str, int]) -> str:
+    """The C expression of a value's address."""
+    value = entry.plan.aliases.get(value, value)
+    allocation = entry.plan.values.get(value)
+    if allocation is not None:
+        return f"ARENA({allocation.offset})"
+    if value.name in offsets:
+        return f"PARAM({offsets[value.name]})"
+    data = entry.graph.constants.get(value)
+    if data is None or data.ndim:
+        raise CompileError(f"{value!r} of entry {entry.name} has no place in memory")
+    number = data.item()
+    text = f"{number:.9g}" if isinstance(number, float) else str(int(number))
+    return f"(const {C_TYPES[value.dtype]}[]){{({C_TYPES[value.dtype]}){text}}}"
+
+
+def describe(node: Node) -> str:
+    """One line of comment: what a kernel call computes, with the user's names and shapes."""
+    op = node.op
+    if op == "fusion":
+        op = "+".join(inner.op for inner in node.attrs["body"].nodes)
+    results = ", ".join(f"{value.name} {value.type}" for value in node.results)
+    operands = ", ".join(f"{value.name} {value.type}" for value in node.operands)
+    scope = f" in {node.scope}" if node.scope else ""
+    text = f"{results + ' = ' if results else ''}{op}({operands}){scope}"
+    return text.replace("*/", "* /").replace("\n", " ")
+
+
+def entry_inputs(entry: Entry) -> list[tuple[str, Value]]:
+    """Named inputs of an entry, in its graph's order."""
+    return [(value.name, value) for value in entry.graph.inputs]
+
+
+def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
+    """Named outputs of an entry; CompileError for one that lives outside of the arena."""
+    outputs = list(entry.graph.outputs.items())
+    for name, value in outputs:
+        if value not in entry.plan.values:
+            raise CompileError(
+                f"output {name} of entry {entry.name} is a param or constant; return a copy of it"
+            )
+    return outputs
+
+
+def _tables(program: Program, threads: int) -> str:
+    slots, params_bytes = param_slots(program)
+    parts = [
+        _tensor_table("params", [(slot.name, slot.type, slot.offset) for slot in slots]),
+        f"static unsigned char found[{max(1, len(slots))}];\n",
+    ]
+    rows = []
+    for entry in program.entries.values():
+        inputs, outputs = entry_inputs(entry), entry_outputs(entry)
+        name = _identifier(entry.name)
+        parts.append(_arena_table(f"{name}_inputs", inputs, entry))
+        parts.append(_arena_table(f"{name}_outputs", outputs, entry))
+        rows.append(
+            f"    {{{c_string(entry.name)}, {name}_inputs, {name}_outputs, {len(inputs)}, "
+            f"{len(outputs)}, run_{name}}},"
+        )
+    parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
+    fields = {
+        "name": c_string(program.name),
+        "params": "params",
+        "found": "found",
+        "entries": "entries",
+        "param_count": len(slots),
+        "entry_count": len(program.entries),
+        "max_threads": threads,
+        "params_bytes": params_bytes,
+        "arena_bytes": program.arena_bytes,
+    }
+    lines = "\n".join(f"    .{name} = {value}," for name, value in fields.items())
+    parts.append(f"const pe_program pe_model = {{\n{lines}\n}};\n")
+    return "\n".join(parts)
+
+
+def _arena_table(name: str, values: list[tuple[str, Value]], entry: Entry) -> str:
+    plan = entry.plan.values
+    return _tensor_table(name, [(key, value.type, plan[value].offset) for key, value in values])
+
+
+def _tensor_table(name: str, tensors: list[tuple[str, TensorType, int]]) -> str:
+    rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors))
+    return f"static const pe_tensor {name}[] = {{\n{rows}\n}};\n"
+
+
+def _tensor_rows(tensors: list[tuple[str, TensorType, int]]) -> Iterator[str]:
+    if not tensors:  # C has no empty arrays
+        yield '{"", PE_F32, 0, {0}, 0},'
+    for name, type_, offset in tensors:
+        if type_.rank > MAX_RANK:
+            raise CompileError(f"{name} has {type_.rank} dimensions; the runtime takes {MAX_RANK}")
+        shape = ", ".join(map(str, type_.shape)) or "0"
+        row = f"{{{c_string(name)}, {_DTYPES[type_.dtype]}, {type_.rank}, {{{shape}}}, {offset}}},"
+        yield row
+
+
+def c_string(text: str) -> str:
+    """A C string literal of any text."""
+    data = text.encode()
+    body = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+        for byte in data
+    )
+    return f'"{body}"'
+
+
+def _identifier(name: str) -> str:
+    return "".join(char if char.isalnum() and char.isascii() else "_" for char in name)
+
+
+def unique_kernels(program: Program, backend: CBackend) -> int:
+    """How many different kernels a program has."""
+    symbols = {
+        backend.kernel(node).symbol
+        for entry in program.entries.values()
+        for node in entry.graph.nodes
+        if not is_alias(node, entry)
+    }
+    return len(symbols)
+
+
+def params_nbytes(program: Program) -> int:
+    """Bytes of all params, states and constants, without padding."""
+    return sum(math.prod(slot.type.shape) * slot.type.dtype.itemsize for slot in param_slots(program)[0])
