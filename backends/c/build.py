@@ -1,0 +1,172 @@
+"""Compile and link generated code with `zig cc`, the one cross toolchain for every device.
+
+Objects are cached by content: the same source, headers, flags and compiler give the same object, so
+that a changed model recompiles only the shards whose kernels changed.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.devices.schema import Device
+from pockengine.errors import BuildError
+
+Progress = Callable[[str], None]
+"""Is told one line about each step that takes long."""
+
+RUNTIME = Path(__file__).parent / "runtime"
+MAIN = "pe_main.c"
+
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-fno-sanitize=undefined",
+    "-Wno-psabi",
+)
+
+ISA_FLAGS = {"avx512": ("-mprefer-vector-width=512",)}
+
+PARALLEL = 2
+"""Compilers at a time: each may take several hundred megabytes."""
+
+ERROR_LINES = 12
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compiler's command for one device, and where it may keep its own caches."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    version: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build made. Only the host gets a library, for sessions in Python."""
+
+    executable: Path
+    library: Path | None
+
+
+def cache_folder() -> Path:
+    """Where objects are kept between builds: $XDG_CACHE_HOME/pockengine."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "pockengine"
+
+
+def find_toolchain(device: Device) -> Toolchain:
+    """The zig compiler set to a device; BuildError when the ziglang package is missing."""
+    try:
+        import ziglang
+    except ImportError as error:
+        raise BuildError("no C compiler: install the package ziglang (pip install ziglang)") from error
+    from importlib.metadata import version
+
+    zig = Path(ziglang.__file__).parent / "zig"
+    native = device.toolchain.target == "native"
+    target = () if native else ("-target", device.toolchain.target)
+    cache = cache_folder() / "zig"
+    environment = dict(os.environ)
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache))
+    environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(cache))
+    command = (str(zig), "cc", *target, f"-mcpu={device.toolchain.cpu}")
+    flags = (*device.toolchain.flags, *ISA_FLAGS.get(device.cpu.isa, ()))
+    return Toolchain((*command, *flags), environment, version("ziglang"))
+
+
+def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
+    """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
+
+    BuildError carries the first lines that the compiler wrote.
+    """
+    tell = progress or (lambda _: None)
+    toolchain = find_toolchain(device)
+    sources = sorted([*code.glob("*.c"), *(code / "runtime").glob("*.c")])
+    headers = _digest(sorted((code / "runtime").rglob("*.h")))
+    tell(f"compiling {len(sources)} files for {device.name}")
+
+    def compile_one(source: Path) -> Path:
+        return _object(source, code / "runtime", toolchain, headers, tell)
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        objects = list(pool.map(compile_one, sources))
+    main = [obj for source, obj in zip(sources, objects, strict=True) if source.name == MAIN]
+    shared = [obj for source, obj in zip(sources, objects, strict=True) if source.name != MAIN]
+    out.mkdir(parents=True, exist_ok=True)
+    executable = out / "pockengine-run"
+    tell(f"linking {executable.name}")
+    _link(toolchain, [*shared, *main], executable, _link_flags(device))
+    if device.toolchain.target != "native":
+        return Built(executable, None)
+    library = out / "libprogram.so"
+    _link(toolchain, shared, library, ("-shared", *_link_flags(device)))
+    return Built(executable, library)
+
+
+def _link_flags(device: Device) -> tuple[str, ...]:
+    """Static where the libc is musl: the program then needs nothing of the board's system."""
+    static = ("-static",) if "musl" in device.toolchain.target else ()
+    return (*static, "-s", "-lm", "-lpthread")
+
+
+def _object(
+    source: Path, includes: Path, toolchain: Toolchain, headers: str, tell: Progress
+) -> Path:
+    """The object of one file, from the cache if it is there."""
+    identity = [*toolchain.command[1:], *FLAGS, toolchain.version, headers]
+    text = source.read_bytes()
+    key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
+    cached = cache_folder() / "objects" / key[:2] / f"{key}.o"
+    if cached.exists():
+        return cached
+    tell(f"compiling {source.name}")
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+        made = Path(folder) / "made.o"
+        command = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source), "-o", str(made)]
+        _run(toolchain, command, source.name)
+        made.replace(cached)
+    return cached
+
+
+def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> None:
+    _run(toolchain, [*toolchain.command, *map(str, objects), "-o", str(out), *flags], out.name)
+
+
+def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=toolchain.environment, check=False
+        )
+    except OSError as error:
+        raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
+        raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def copy_runtime(folder: Path) -> None:
+    """Put the runtime's sources beside generated code, so that it builds on its own."""
+    for source in sorted(RUNTIME.rglob("*.[ch]")):
+        target = folder / source.relative_to(RUNTIME)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

@@ -1,0 +1,172 @@
+"""Sessions: run an artifact on this machine from Python, through its library.
+
+    with Session(artifact, threads=2) as session:
+        loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
+        logits = session.predict({"x": images})["logits"]
+"""
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from pockengine.backends.c.artifact import Artifact, load_artifact
+from pockengine.compiler.ir.types import TensorType
+from pockengine.errors import RuntimeFailure
+
+RATE = "lr"
+"""Name of the input that is the learning rate."""
+
+_MESSAGE_BYTES = 512
+
+Arrays = dict[str, np.ndarray]
+
+
+class Session:
+    """An artifact with its memory and threads. Close it, or use it in a `with` statement."""
+
+    def __init__(self, artifact: Artifact | Path, threads: int = 1) -> None:
+        self.artifact = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
+        self._library = _load_library(self.artifact.library)
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        self._handle: int | None = self._library.pe_open(threads, message)
+        if not self._handle:
+            raise RuntimeFailure(message.value.decode(errors="replace"))
+        self.load(self.artifact.weights)
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and give the memory back. The session cannot be used afterwards."""
+        if self._handle:
+            self._library.pe_shut(self._handle)
+            self._handle = None
+
+    def train_step(self, inputs: Mapping[str, np.ndarray], lr: float) -> Arrays:
+        """Run one training step and return the outputs, `loss` among them."""
+        return self.run("train", {**inputs, RATE: np.float32(lr)})
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run the forward pass alone."""
+        return self.run("predict", inputs)
+
+    def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run any entry; RuntimeFailure names an input that is missing or of the wrong type."""
+        spec = self.artifact.entries.get(entry)
+        if spec is None:
+            known = ", ".join(self.artifact.entries)
+            raise RuntimeFailure(f"{self.artifact.name} has no entry {entry!r}; it has {known}")
+        given = dict(inputs)
+        if RATE not in spec.inputs:
+            given.pop(RATE, None)
+        unknown = sorted(set(given) - set(spec.inputs))
+        if unknown:
+            known = ", ".join(spec.inputs)
+            raise RuntimeFailure(f"entry {entry} has no input {unknown}; it reads {known}")
+        arrays = [_checked(name, type_, given) for name, type_ in spec.inputs.items()]
+        results = {
+            name: np.empty(type_.shape, type_.dtype.numpy) for name, type_ in spec.outputs.items()
+        }
+        status = self._library.pe_call(
+            self._open(), entry.encode(), _pointers(arrays), _pointers(list(results.values()))
+        )
+        self._check(status)
+        return results
+
+    def get_param(self, name: str) -> np.ndarray:
+        """Copy of one param or state, in the artifact's layout."""
+        type_ = self._param_type(name)
+        data = np.empty(type_.shape, type_.dtype.numpy)
+        self._check(
+            self._library.pe_get_param(self._open(), name.encode(), _address(data), data.nbytes)
+        )
+        return data
+
+    def set_param(self, name: str, data: np.ndarray) -> None:
+        """Replace one param or state."""
+        array = _checked(name, self._param_type(name), {name: data})
+        self._check(
+            self._library.pe_set_param(self._open(), name.encode(), _address(array), array.nbytes)
+        )
+
+    def params(self) -> Arrays:
+        """Copies of all params and states by name."""
+        kept = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
+        return {name: self.get_param(name) for name in kept}
+
+    def load(self, path: Path) -> None:
+        """Replace all params by those of a checkpoint."""
+        self._check(self._library.pe_load_weights(self._open(), str(path).encode()))
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; a kill at any moment leaves the old file or the new one."""
+        self._check(self._library.pe_save_checkpoint(self._open(), str(path).encode()))
+
+    def _param_type(self, name: str) -> TensorType:
+        spec = self.artifact.params.get(name)
+        if spec is None:
+            raise RuntimeFailure(f"{self.artifact.name} has no param {name!r}")
+        return spec.type
+
+    def _open(self) -> int:
+        if not self._handle:
+            raise RuntimeFailure("the session is closed")
+        return self._handle
+
+    def _check(self, status: int) -> None:
+        if status:
+            message: bytes = self._library.pe_message(self._open())
+            raise RuntimeFailure(message.decode(errors="replace"))
+
+
+def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array as the runtime reads it; nothing is cast or broadcast silently."""
+    if name not in given:
+        raise RuntimeFailure(f"input {name} ({type_}) is missing")
+    array = np.asarray(given[name])
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        raise RuntimeFailure(f"{name} must be {type_}, not {array.dtype}{list(array.shape)}")
+    return np.ascontiguousarray(array).reshape(type_.shape)
+
+
+def _address(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def _pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
+def _load_library(path: Path) -> ctypes.CDLL:
+    """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeFailure(f"cannot load {path}: {error}") from error
+    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "pe_open": (pointer, [ctypes.c_int, text]),
+        "pe_shut": (None, [pointer]),
+        "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer]),
+        "pe_message": (text, [pointer]),
+        "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
+        "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),
+        "pe_load_weights": (ctypes.c_int, [pointer, text]),
+        "pe_save_checkpoint": (ctypes.c_int, [pointer, text]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
