@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit_nn
-from pockengine.frontends.aten import Context, rule_for
+from pockengine.frontends.aten import Context, elementwise, rule_for
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import NO_RULE, Problems
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 Known = Any
-"""A `Tensor`, a list of them, a plain Python value, or None for what could not be imported."""
+"""What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
+with a subgraph, or None for what could not be imported."""
 
 STALE = (
     "it reads a tensor that an in-place operator has changed through another view; use the "
@@ -80,6 +81,8 @@ class _Importer:
         self.known: dict[Node, Known] = {}
         self.storages = Storages()
         self.skipped: set[Node] = set()
+        self.constants: dict[Node, Tensor] = {}
+        """Constants that something in the graph reads."""
         self.state: set[Node] = set()
         """Placeholders of parameters and buffers."""
 
@@ -87,11 +90,12 @@ class _Importer:
         """Take in the placeholders."""
         self.known.update(declare(self.g, program, module, self.problems))
         self.skipped.update(batch_counters(program))
-        user_inputs = set(program.graph_signature.user_inputs)
+        signature = program.graph_signature
+        held = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
         for node in program.graph.nodes:
             if node.op == "placeholder":
                 self.storages.add(node)
-                if node.name not in user_inputs:
+                if node.name in held:
                     self.state.add(node)
 
     def walk(self, owner: torch.nn.Module, nodes: Iterable[Node]) -> None:
@@ -107,15 +111,21 @@ class _Importer:
         (node,) = (node for node in program.graph.nodes if node.op == "output")
         flat = list(node.args[0])
         names = _output_names(program.call_spec.out_spec, len(flat))
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
-            if isinstance(result, Node) and isinstance(self.known.get(result), Tensor):
-                if self.storages.is_stale(result):
-                    self.problems.add(f"output {name}", STALE, "")
-                found[name] = self.known[result]
+            tensor = self._output(name, result) if isinstance(result, Node) else None
+            if tensor is not None:
+                found[name] = tensor
         if list(found) == ["output"] and _is_loss(found["output"]):
             return {"loss": found["output"]}
         return found
+
+    def _output(self, name: str, node: Node) -> Tensor | None:
+        try:
+            return self._value(node)
+        except Unsupported as error:
+            self.problems.add(f"output {name}", str(error), "")
+            return None
 
     def _call(self, node: Node) -> None:
         """Build one operator, or note why not."""
@@ -131,6 +141,7 @@ class _Importer:
         for written in _written(node):
             for name in self.storages.write(written):
                 self.known[name] = result
+                self.constants.pop(name, None)
 
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:
@@ -143,13 +154,13 @@ class _Importer:
         overload = str(node.target).removeprefix("aten.")
         if overload.startswith("_assert"):
             return None
-        if not node.all_input_nodes and _is_deterministic(node.target):
+        if any(self._shares_state(written) for written in _written(node)):
+            raise Unsupported(STATE_WRITE)
+        if all(isinstance(self.known[source], torch.Tensor) for source in node.all_input_nodes):
             return self._constant(node)
         rule = rule_for(overload)
         if rule is None:
             raise Unsupported(NO_RULE)
-        if any(self._shares_state(written) for written in _written(node)):
-            raise Unsupported(STATE_WRITE)
         arguments = {name: self._value(arg) for name, arg in _bound(node).items()}
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
@@ -161,7 +172,10 @@ class _Importer:
         if isinstance(argument, Node):
             if self.storages.is_stale(argument):
                 raise Unsupported(STALE)
-            return self.known[argument]
+            known = self.known[argument]
+            if isinstance(known, torch.Tensor):
+                return self._constant_tensor(argument, known)
+            return known
         if isinstance(argument, (list, tuple)):
             return [self._value(item) for item in argument]
         return argument
@@ -169,13 +183,28 @@ class _Importer:
     def _shares_state(self, name: Node) -> bool:
         return any(other in self.state for other in self.storages.sharers(name))
 
-    def _constant(self, node: Node) -> Tensor:
-        """Run an operator that reads no tensor (arange, zeros, ...) now."""
+    def _constant(self, node: Node) -> Known:
+        """Run an operator that reads constants only (arange, zeros, ...) now."""
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise Unsupported("random numbers inside of the model; pass them as an input")
+        args, kwargs = torch.fx.map_arg(
+            (node.args, node.kwargs), lambda source: self.known[source].clone()
+        )
         with torch.no_grad():
-            made = node.target(*node.args, **node.kwargs)
-        if made.dtype not in DTYPES:
-            raise Unsupported(f"a constant of {made.dtype}; use float32, int32, int64 or bool")
-        return plain(self.g.constant(made.cpu().numpy()))
+            return node.target(*args, **kwargs)
+
+    def _constant_tensor(self, node: Node, data: torch.Tensor) -> Tensor:
+        """Put a constant that an operator reads into the graph, once."""
+        if data.dtype not in DTYPES:
+            raise Unsupported(f"a constant of {data.dtype}; use float32, int32, int64 or bool")
+        if node not in self.constants:
+            scalar = data.dim() == 0
+            self.constants[node] = plain(
+                self.g.scalar(data.item(), DTYPES[data.dtype])
+                if scalar
+                else self.g.constant(data.cpu().numpy())
+            )
+        return self.constants[node]
 
     def _inline(self, node: Node) -> Known:
         """Build the body of a `with torch.no_grad():` block where it stands."""
@@ -188,9 +217,8 @@ class _Importer:
         (output,) = (inner for inner in graph.nodes if inner.op == "output")
         results = self._value(output.args[0])
         if not enabled:
-            detach = rule_for("detach.default")
             context = Context(self.g, (), None)
-            results = [detach and detach(context, x) if x is not None else x for x in results]
+            results = [None if x is None else elementwise.detach(context, x) for x in results]
         return results
 
 
@@ -241,10 +269,6 @@ def _checked(node: Node, result: Known) -> Known:
                     f"{built.dtype.value}{list(built.shape)} here"
                 )
     return result
-
-
-def _is_deterministic(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def _is_loss(tensor: Tensor) -> bool:

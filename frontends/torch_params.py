@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 DTYPES = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
 
-Declared = dict[Node, Tensor | None]
+Declared = dict[Node, Tensor | torch.Tensor | None]
+"""A torch.Tensor is a constant: operators of constants alone run while importing."""
 
 
 def declare(
@@ -30,7 +31,8 @@ def declare(
 ) -> Declared:
     """Declare what the program reads; the result has a tensor for each placeholder in use.
 
-    None stands for what cannot be imported.
+    None stands for what cannot be imported. Buffers that the module's state_dict leaves out are
+    constants.
     """
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     declared: Declared = {}
@@ -124,11 +126,11 @@ def _declare_other(
         problems.add(f"{held.dtype}", "use float32, int32, int64 or bool", spec.target)
         declared[node] = None
         return
-    data = _array(held, identity(held.dim()))
     if spec.kind is InputKind.BUFFER and spec.persistent:
+        data = _array(held, identity(held.dim()))
         declared[node] = plain(g.param(spec.target, data, trainable=False))
     else:
-        declared[node] = plain(g.constant(data))
+        declared[node] = held.detach()
 
 
 def _array(tensor: Any, layout: Layout) -> np.ndarray:

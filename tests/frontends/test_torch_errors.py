@@ -1,0 +1,202 @@
+"""What cannot be imported: every text names the thing, the fact and the fix."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.checks import Function, check_forward
+
+X = torch.randn(2, 4, 6, 6)
+
+
+def rejection(model: nn.Module, *inputs: torch.Tensor) -> str:
+    """Import what must not import and return the message."""
+    with pytest.raises(ImportModelError) as caught:
+        from_torch(model, inputs or (X,))
+    return str(caught.value)
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(torch.erfinv(torch.tanh(x)), 1)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(4, 4, 1), Inner())
+        self.second = Inner()
+        self.third = nn.Sequential(nn.ReLU(), nn.RReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.digamma(self.third(self.second(self.first(x))))
+
+
+def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None:
+    message = rejection(Outer().eval())
+
+    assert message.startswith("Outer cannot be imported: 6 unsupported operations")
+    assert "2 x aten.cumsum.default in first.1, second: there is no rule" in message
+    assert "2 x aten.erfinv.default in first.1, second: there is no rule" in message
+    assert re.search(r"1 x aten\.(rrelu|leaky_relu)\.default in third\.1: ", message)
+    assert "1 x aten.digamma.default in the top level: " in message
+    assert "leave it out of the module" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: functional.dropout(x, 0.25), ["dropout", "rate 0.25", "eval()"]),
+        (lambda x: functional.pad(x, (1, 1, 1, 1), "reflect"), ["pad", "'reflect'", "constant"]),
+        (lambda x: functional.adaptive_avg_pool2d(x, 4), ["6x6", "4x4", "divide"]),
+        (lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True), ["ceil_mode", "padding"]),
+        (lambda x: x**2.5, ["pow", "power of 2.5"]),
+        (lambda x: x.double() * 2, ["aten.to.dtype", "float32"]),
+        (lambda x: x + torch.rand(6), ["aten.rand.default", "random", "input"]),
+        (
+            lambda x: functional.cross_entropy(x[:, :, 0, 0], torch.tensor([0, 1]), ignore_index=1),
+            ["ignore_index=1"],
+        ),
+        (
+            lambda x: functional.nll_loss(x[:, :, 0, 0], torch.tensor([0, 1])),
+            ["nll_loss", "log_softmax"],
+        ),
+        (
+            lambda x: functional.cross_entropy(
+                x[:, :, 0, 0], torch.tensor([0, 1]), reduction="none"
+            ),
+            ["per row", "mean"],
+        ),
+    ],
+)
+def test_unsupported_use_of_an_operator_says_what_to_do(
+    function: Callable[[torch.Tensor], torch.Tensor], words: list[str]
+) -> None:
+    message = rejection(Function(function))
+
+    assert "1 unsupported operation\n" in message
+    for word in words:
+        assert word in message
+
+
+def test_decision_by_values_is_named_with_its_line() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 0:
+                return x
+            return -x
+
+    message = rejection(Branch())
+
+    assert message.startswith("Branch decides by the values in a tensor")
+    assert "torch.where" in message
+    assert "test_torch_errors.py:" in message
+
+
+def test_inputs_that_do_not_fit_are_named_with_the_reason() -> None:
+    message = rejection(nn.Conv2d(3, 4, 3))
+
+    assert "Conv2d does not run on example inputs of shape [(2, 4, 6, 6)]" in message
+    assert "channels" in message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((X.double(),), "example input 0 of ReLU is torch.float64; use float32"),
+        (([1.0, 2.0],), "example input 0 of ReLU is a list, not a torch.Tensor"),
+        ({"input": 3}, "example input 'input' of ReLU is a int, not a torch.Tensor"),
+        ((torch.zeros(0, 3),), "example input 0 of ReLU has the empty shape (0, 3)"),
+        (5, "must be a tuple of tensors or a dict of named ones, not int"),
+    ],
+)
+def test_wrong_example_inputs_are_named(inputs: object, words: str) -> None:
+    with pytest.raises(ImportModelError, match=re.escape(words)):
+        from_torch(nn.ReLU(), inputs)
+
+
+def test_single_tensor_stands_for_a_tuple_of_one() -> None:
+    assert from_torch(nn.ReLU(), X).inputs[0].shape == (2, 4, 6, 6)
+
+
+def test_what_is_no_module_is_named() -> None:
+    with pytest.raises(ImportModelError, match=r"takes a torch\.nn\.Module, not function"):
+        from_torch(torch.nn.functional.relu, (X,))
+
+
+def test_unknown_loss_is_named() -> None:
+    with pytest.raises(ImportModelError, match="unknown loss 'mae'; known are cross_entropy, mse"):
+        from_torch(nn.ReLU(), (X,), loss="mae")
+
+
+def test_cross_entropy_needs_classes() -> None:
+    with pytest.raises(ImportModelError, match=r"logits of shape \(batch, classes\), not \(4,\)"):
+        from_torch(nn.ReLU(), (torch.randn(4),), loss="cross_entropy")
+
+
+def test_double_precision_weights_are_named() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(6, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale.float()
+
+    assert "torch.float64 in scale: convert the module by .float()" in rejection(Mixed())
+
+
+def test_module_without_a_tensor_result_is_named() -> None:
+    assert "returns no tensor" in rejection(Function(lambda x: None))
+
+
+def test_buffer_that_forward_writes_is_named() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen.add_(1.0)
+            return x * self.seen
+
+    message = rejection(Counter())
+
+    assert "aten.add_.Tensor" in message
+    assert "running statistics" in message
+
+
+def test_gradient_that_stops_below_a_parameter_is_named() -> None:
+    class Detached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            return y * y.detach()
+
+    class NoGrad(Detached):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                y = self.layer(x)
+            return x * y
+
+    for model in (Detached(), NoGrad()):
+        assert "stopping the gradient" in rejection(model)
+        check_forward(model.requires_grad_(False), X)
+
+
+def test_write_through_an_overlapping_view_is_named() -> None:
+    def overwrite(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y[:, 0].relu_()
+        return y
+
+    assert "through another view" in rejection(Function(overwrite))

@@ -1,0 +1,248 @@
+"""One operator at a time: forward and gradients, by our oracle, beside PyTorch's."""
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.checks import Function, arrays_of, check_forward, relative_error
+
+PICTURE = (2, 6, 5, 7)
+
+LABELS = torch.tensor([1, 4])
+
+# What a model may do to a picture (2, 6, 5, 7) that a parameter of the same shape was added to.
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "add": lambda x: x + 2 * x,
+    "add scaled": lambda x: torch.add(x, x * x, alpha=0.5),
+    "add number": lambda x: 1.5 + x,
+    "subtract": lambda x: x - x * x,
+    "subtract from number": lambda x: 1 - x,
+    "multiply by number": lambda x: 3 * x,
+    "divide": lambda x: x / (x * x + 1),
+    "divide by number": lambda x: x / 4,
+    "divide number": lambda x: 2 / (x * x + 1),
+    "negate": lambda x: -x,
+    "broadcast channels": lambda x: x * x.mean((0, 2, 3), keepdim=True),
+    "broadcast rows": lambda x: x + x.mean((0, 1, 2)),
+    "broadcast matrix": lambda x: x * x.mean((0, 1)),
+    "relu": torch.relu,
+    "relu6": functional.relu6,
+    "hardtanh": lambda x: functional.hardtanh(x, -0.5, 0.75),
+    "hardswish": functional.hardswish,
+    "hardsigmoid": functional.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "exp": torch.exp,
+    "log": lambda x: torch.log(x * x + 0.5),
+    "sqrt": lambda x: torch.sqrt(x * x + 0.5),
+    "rsqrt": lambda x: torch.rsqrt(x * x + 0.5),
+    "abs": torch.abs,
+    "square": torch.square,
+    "cube": lambda x: x**3,
+    "inverse": lambda x: (x * x + 1) ** -1,
+    "clamp": lambda x: x.clamp(-0.5, 1),
+    "clamp below": lambda x: x.clamp_min(0.25),
+    "clamp above": lambda x: x.clamp(max=0.25),
+    "maximum": lambda x: torch.maximum(x, 0.5 * x),
+    "minimum": lambda x: torch.minimum(x, 0.5 * x),
+    "where": lambda x: torch.where(x > 0.1, x, x * x),
+    "masked fill": lambda x: x.masked_fill(x < 0, 0.5),
+    "max pool": lambda x: functional.max_pool2d(x, 3, 2, 1),
+    "max pool ceil": lambda x: functional.max_pool2d(x, 2, ceil_mode=True),
+    "max pool ceil padded": lambda x: functional.max_pool2d(x, 2, 2, 1, ceil_mode=True),
+    "max pool dilated": lambda x: functional.max_pool2d(x, 2, 1, 0, dilation=2),
+    "average pool": lambda x: functional.avg_pool2d(x, (2, 3)),
+    "average pool padded": lambda x: functional.avg_pool2d(x, 3, 2, 1),
+    "average pool without padding": lambda x: functional.avg_pool2d(
+        x, 3, 2, 1, count_include_pad=False
+    ),
+    "average pool ceil": lambda x: functional.avg_pool2d(x, 2, ceil_mode=True),
+    "average pool own divisor": lambda x: functional.avg_pool2d(x, 2, divisor_override=3),
+    "adaptive average pool to one": lambda x: functional.adaptive_avg_pool2d(x, 1),
+    "adaptive average pool one way": lambda x: functional.adaptive_avg_pool2d(x, (5, 1)),
+    "adaptive average pool unchanged": lambda x: functional.adaptive_avg_pool2d(x, (None, 7)),
+    "mean": lambda x: x.mean(),
+    "mean of channels": lambda x: x.mean(1),
+    "mean kept": lambda x: x.mean((-1, -2), keepdim=True),
+    "sum": lambda x: x.sum((0, 2)),
+    "maximum over space": lambda x: x.amax((2, 3)),
+    "flatten": lambda x: x.flatten(1),
+    "flatten pixels": lambda x: x.flatten(2).transpose(1, 2),
+    "view": lambda x: x.view(2, 3, -1),
+    "reshape after pooling": lambda x: x.mean((2, 3), keepdim=True).reshape(2, -1),
+    "permute": lambda x: x.permute(0, 2, 3, 1).contiguous() * 2,
+    "transpose and view": lambda x: x.transpose(1, 3).reshape(2, 7, 30),
+    "squeeze": lambda x: x.mean((2, 3), keepdim=True).squeeze(),
+    "squeeze one": lambda x: x.mean(2, keepdim=True).squeeze(2).squeeze(0),
+    "unsqueeze": lambda x: x.unsqueeze(2) * x.unsqueeze(1),
+    "concatenate": lambda x: torch.cat([x, x * x, x[:, :2]], 1),
+    "stack": lambda x: torch.stack([x, x * x], 2),
+    "pad": lambda x: functional.pad(x, (1, 2, 0, 1)),
+    "pad channels": lambda x: functional.pad(x, (0, 0, 0, 0, 2, 1), value=0.5),
+    "crop": lambda x: functional.pad(x, (-1, 2, -1, -1)),
+    "slice": lambda x: x[:, 1:, ::2, 1:-1],
+    "select": lambda x: x[:, 2] * x[:, -1],
+    "narrow": lambda x: x.narrow(1, 2, 3),
+    "chunk": lambda x: torch.cat(x.chunk(4, 1)[::-1], 1),
+    "split": lambda x: x.split([1, 5], 1)[1],
+    "unbind": lambda x: x.unbind(1)[3],
+    "expand": lambda x: x.mean(1, keepdim=True).expand(-1, 6, -1, -1) * x,
+    "channel shuffle": lambda x: functional.channel_shuffle(x, 3),
+    "pixel shuffle": lambda x: functional.pixel_shuffle(x[:, :4], 2),
+    "softmax of channels": lambda x: x.softmax(1),
+    "softmax of columns": lambda x: x.softmax(-1),
+    "log softmax": lambda x: functional.log_softmax(x, 1),
+    "matmul": lambda x: x @ x.transpose(2, 3),
+    "matmul plain": lambda x: x @ x[0, 0].t(),
+    "matrix times vector": lambda x: x @ x[0, 0, 0],
+    "vector times matrix": lambda x: x[0, 0, :, 0] @ x[1],
+    "addmm": lambda x: torch.addmm(x[0, 0, 0, :5], x[0, 1], x[1, 2].t(), beta=0.5, alpha=2),
+    "cross entropy": lambda x: functional.cross_entropy(x.mean((2, 3)), LABELS),
+    "cross entropy summed": lambda x: functional.cross_entropy(
+        x.mean((2, 3)), LABELS, reduction="sum"
+    ),
+    "cross entropy smoothed": lambda x: functional.cross_entropy(
+        x.mean((2, 3)), LABELS, label_smoothing=0.1
+    ),
+    "cross entropy of pixels": lambda x: functional.cross_entropy(
+        x, torch.arange(70).reshape(2, 5, 7) % 6
+    ),
+    "cross entropy of shares": lambda x: functional.cross_entropy(x, x.softmax(1)),
+    "log likelihood": lambda x: functional.nll_loss(
+        functional.log_softmax(x[:, :, 0, 0], 1), LABELS
+    ),
+    "mean squared error": lambda x: functional.mse_loss(x, x * x),
+    "squared errors": lambda x: functional.mse_loss(x, torch.ones_like(x), reduction="none"),
+    "absolute error": lambda x: functional.l1_loss(x, 2 * x),
+    "dropout at rate 0": lambda x: functional.dropout(x, 0.0),
+    "dropout in evaluation": lambda x: functional.dropout(x, 0.5, training=False),
+    "clone and detach of a constant": lambda x: x.clone() + torch.ones(7).detach(),
+    "cast of a mask": lambda x: x * (x > 0).float(),
+    "arange": lambda x: x * torch.arange(7),
+    "in place chain": lambda x: (x * 1).add_(1).mul_(2).relu_(),
+    "in place through aliases": lambda x: _in_place_through_aliases(x),
+}
+
+
+def _in_place_through_aliases(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    alias = y.view(2, 6, 5, 7)
+    functional.relu_(alias)
+    return y + alias
+
+
+class Shifted(nn.Module):
+    """A function of the input plus a parameter, whose gradient shows the function's."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.shift = nn.Parameter(torch.randn(PICTURE))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x + self.shift)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_and_its_gradient_equal_pytorch(name: str) -> None:
+    torch.manual_seed(2)
+    model, x = Shifted(FUNCTIONS[name]), torch.randn(PICTURE)
+
+    check_forward(model, x)
+
+    weights = torch.randn_like(model(x))
+    expected = copy.deepcopy(model)
+    (expected(x) * weights).sum().backward()
+    graph = from_torch(Function(_weighted(model, weights)), (x,))
+    g = Builder(graph)
+    (shift,) = graph.params.values()
+    g.output("gradient", backward(g, graph.outputs["loss"], {shift.value: None})[shift.value])
+    found = run(graph, arrays_of(graph, (x,)))["gradient"]
+    assert relative_error(_as_given(found, shift.permutation), expected.shift.grad) <= 1e-4
+
+
+def _weighted(model: nn.Module, weights: torch.Tensor) -> nn.Module:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.model(x) * weights).sum()
+
+    return Weighted()
+
+
+def _as_given(array: np.ndarray, permutation: tuple[int, ...] | None) -> np.ndarray:
+    return array if permutation is None else array.transpose(np.argsort(permutation))
+
+
+LAYERS = {
+    "3x3": lambda: nn.Conv2d(6, 4, 3),
+    "same padding": lambda: nn.Conv2d(6, 4, (2, 4), padding="same"),
+    "valid padding": lambda: nn.Conv2d(6, 4, 2, padding="valid"),
+    "strided": lambda: nn.Conv2d(6, 4, 3, stride=(2, 3), padding=(1, 2)),
+    "dilated": lambda: nn.Conv2d(6, 4, 3, padding=2, dilation=2, bias=False),
+    "dilated same": lambda: nn.Conv2d(6, 4, (3, 2), padding="same", dilation=(1, 3)),
+    "grouped": lambda: nn.Conv2d(6, 9, 3, groups=3),
+    "depthwise": lambda: nn.Conv2d(6, 6, 3, padding=1, groups=6),
+    "depthwise with multiplier": lambda: nn.Conv2d(6, 12, 3, stride=2, groups=6),
+    "pointwise": lambda: nn.Conv2d(6, 8, 1),
+    "linear on the last dimension": lambda: nn.Linear(7, 3),
+    "linear without bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(210, 3, bias=False)),
+    "batch norm": lambda: nn.BatchNorm2d(6),
+    "batch norm without affine": lambda: nn.BatchNorm2d(6, affine=False),
+    "batch norm without statistics": lambda: nn.BatchNorm2d(6, track_running_stats=False),
+    "batch norm of rows": lambda: nn.Sequential(nn.Flatten(2), nn.BatchNorm1d(6)),
+    "batch norm of features": lambda: nn.Sequential(nn.Flatten(1), nn.BatchNorm1d(210)),
+    "frozen batch norm": lambda: nn.BatchNorm2d(6).eval(),
+    "global average": lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+    "identity": nn.Identity,
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_equals_pytorch(name: str) -> None:
+    torch.manual_seed(2)
+
+    check_forward(LAYERS[name](), torch.randn(8, *PICTURE[1:]))
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d(6, 4, 3), nn.MaxPool2d(2), nn.AvgPool2d(2)])
+def test_single_picture_needs_no_batch(layer: nn.Module) -> None:
+    check_forward(layer, torch.randn(PICTURE[1:]))
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5])
+def test_running_statistics_follow_pytorch(momentum: float) -> None:
+    torch.manual_seed(2)
+    model = nn.BatchNorm2d(6, momentum=momentum)
+    x = torch.randn(PICTURE) * 3 + 1
+    graph = from_torch(model, (x,))
+    params = {name: param.data for name, param in graph.params.items()}
+
+    for _ in range(3):
+        run(graph, {"input": x.numpy()}, params)
+        model(x)
+
+    assert relative_error(params["running_mean"], model.running_mean) < 1e-5
+    assert relative_error(params["running_var"], model.running_var) < 1e-5
+
+
+def test_integers_and_masks_import() -> None:
+    indices = torch.tensor([[1, 2, 3]])
+
+    check_forward(
+        Function(lambda n, mask: (n * 2 + 1) * mask + (n > 1).to(torch.int64)),
+        indices,
+        torch.tensor([[True, False, True]]),
+    )

@@ -1,0 +1,33 @@
+"""The package without PyTorch: it imports, and says what is missing when it is needed."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from pockengine import frontends
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.errors import ImportModelError
+from pockengine.models.registry import parse_model
+
+
+@pytest.fixture(autouse=True)
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+def test_importing_a_module_says_what_to_install() -> None:
+    with pytest.raises(ImportModelError, match=r"from_torch needs PyTorch.*pip install torch"):
+        frontends.from_torch(object(), ())
+
+
+def test_giving_weights_back_says_what_to_install() -> None:
+    graph = Graph("test")
+    Builder(graph).param("weight", np.ones(3, np.float32))
+
+    with pytest.raises(ImportModelError, match=r"to_state_dict needs PyTorch.*pip install torch"):
+        frontends.to_state_dict(graph)
+
+
+def test_model_names_need_no_torch() -> None:
+    assert parse_model("mobilenet_v2-0.35-96").input_shape == (3, 96, 96)
