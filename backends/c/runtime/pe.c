@@ -10,6 +10,11 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(message, PE_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
+    for (char *c = message; *c; c++) { /* names from files must not reach terminals as commands */
+        if ((unsigned char)*c < ' ' || *c == 127) {
+            *c = '?';
+        }
+    }
     return status;
 }
 

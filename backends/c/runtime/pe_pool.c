@@ -31,7 +31,9 @@ void pe_barrier_wait(pe_team *team) { (void)team; }
 
 /* About 100 us on current CPUs: longer than the imbalance between threads in one kernel, much
  * shorter than a scheduler's time slice. */
+#ifndef PE_SPINS
 #define PE_SPINS 4000
+#endif
 #define PE_YIELDS 8
 #define PE_STACK_BYTES ((size_t)1 << 20)
 

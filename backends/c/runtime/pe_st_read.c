@@ -5,11 +5,9 @@
  * any order
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "pe_safetensors.h"
 
@@ -126,6 +124,23 @@ static int escaped(header *h) {
     return to[found - from];
 }
 
+/* Whether a text is UTF-8, as far as the lengths of its sequences say. */
+static bool is_utf8(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c) {
+        int more = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : *c < 0xf0 ? 2 : *c < 0xf5 ? 3 : -1;
+        if (more < 0 || (*c >= 0x80 && *c < 0xc2)) {
+            return false;
+        }
+        for (c++; more > 0; more--, c++) {
+            if ((*c & 0xc0) != 0x80) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 /* A string of at most size - 1 bytes. With a NULL target it is only skipped, at any length. */
 static void parse_string(header *h, char *text, size_t size) {
     size_t length = 0;
@@ -153,6 +168,9 @@ static void parse_string(header *h, char *text, size_t size) {
     }
     if (text) {
         text[length < size ? length : size - 1] = '\0';
+        if (!is_utf8(text)) {
+            bad(h, "a string that is not UTF-8");
+        }
     }
 }
 
@@ -363,30 +381,4 @@ pe_status pe_st_read(int file, const char *path, pe_st_visit *visit, void *conte
                          (unsigned long long)(file_bytes - h.end), (unsigned long long)data_end);
     }
     return status;
-}
-
-pe_status pe_st_open(const char *path, int *file, char *message) {
-    *file = open(path, O_RDONLY | O_CLOEXEC);
-    return *file >= 0
-               ? PE_OK
-               : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
-}
-
-pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,
-                        char *message) {
-    unsigned char *target = data;
-    while (bytes > 0) {
-        const ssize_t count = pread(file, target, bytes, (off_t)offset);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) {
-            return pe_fail(message, PE_ERROR_SYSTEM, "cannot read %s: %s", path,
-                           count < 0 ? strerror(errno) : "it ends too early");
-        }
-        target += count;
-        offset += (uint64_t)count;
-        bytes -= (size_t)count;
-    }
-    return PE_OK;
 }

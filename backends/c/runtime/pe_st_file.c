@@ -1,0 +1,33 @@
+/* Reading of files by position. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pe_safetensors.h"
+
+pe_status pe_st_open(const char *path, int *file, char *message) {
+    *file = open(path, O_RDONLY | O_CLOEXEC);
+    return *file >= 0
+               ? PE_OK
+               : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
+}
+
+pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,
+                        char *message) {
+    unsigned char *target = data;
+    while (bytes > 0) {
+        const ssize_t count = pread(file, target, bytes, (off_t)offset);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return pe_fail(message, PE_ERROR_SYSTEM, "cannot read %s: %s", path,
+                           count < 0 ? strerror(errno) : "it ends too early");
+        }
+        target += count;
+        offset += (uint64_t)count;
+        bytes -= (size_t)count;
+    }
+    return PE_OK;
+}

@@ -1,0 +1,110 @@
+"""The thread pool: barriers hold under stress, by count and by the thread sanitizer."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+
+STRESS = r"""
+#include <stdio.h>
+#include <string.h>
+#include "pe_pool.h"
+
+enum { ROUNDS = 2000, JOBS = 20 };
+static long total[PE_MAX_THREADS], wrong;
+
+/* Each round every thread adds to its own number, then all check all. */
+static void job(pe_worker *w, void *argument) {
+    const int rounds = *(const int *)argument;
+    for (int round = 0; round < rounds; round++) {
+        total[w->index]++;
+        pe_barrier(w);
+        for (int i = 0; i < w->count; i++) {
+            if (total[i] != total[w->index] && w->index == 0) {
+                wrong++;
+            }
+        }
+        pe_barrier(w);
+    }
+}
+
+int main(void) {
+    static pe_team team;
+    for (int count = 1; count <= 5; count++) {
+        memset(total, 0, sizeof total);
+        if (pe_team_start(&team, count) != 0 || team.count != count) {
+            return 2;
+        }
+        for (int i = 0; i < JOBS; i++) {
+            const int rounds = i % 3 ? ROUNDS / JOBS : 0; /* also jobs without a barrier */
+            pe_team_run(&team, job, (void *)&rounds);
+        }
+        pe_team_stop(&team);
+        printf("%d %ld %ld\n", count, total[0], wrong);
+    }
+    return wrong != 0;
+}
+"""
+
+COVER = r"""
+#include <stdio.h>
+#include "pe_worker.h"
+
+int main(void) {
+    for (int count = 1; count <= 7; count++) {
+        for (int total = 0; total < 70; total++) {
+            for (int grain = 1; grain < 20; grain += 3) {
+                ptrdiff_t next = 0;
+                for (int index = 0; index < count; index++) {
+                    const pe_worker w = {index, count, NULL};
+                    const pe_range share = pe_split(&w, total, grain);
+                    if (share.begin != next || share.end < share.begin ||
+                        (share.begin % grain && share.begin != total)) {
+                        return 1;
+                    }
+                    next = share.end;
+                }
+                if (next != total) {
+                    return 2;
+                }
+            }
+        }
+    }
+    return 0;
+}
+"""
+
+
+def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
+    source, program = folder / "test.c", folder / "test"
+    source.write_text(text)
+    command = ["gcc", *COMMON, *WARNINGS, *flags, f"-I{RUNTIME}", str(source)]
+    command += [str(RUNTIME / "pe_pool.c"), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return program
+
+
+@pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fsanitize=thread")], ids=["plain", "tsan"])
+@pytest.mark.parametrize("spins", [(), ("-DPE_SPINS=0",)], ids=["spinning", "sleeping"])
+def test_no_thread_passes_a_barrier_early(tmp_path: Path, flags, spins) -> None:
+    program = build(tmp_path, STRESS, (*flags, *spins))
+    done = subprocess.run(
+        [str(program)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
+
+
+def test_shares_cover_the_work_once_in_order(tmp_path: Path) -> None:
+    program = build(tmp_path, COVER, ("-O1", "-fsanitize=undefined"))
+    assert subprocess.run([str(program)], check=False).returncode == 0
+
+
+def test_the_pool_builds_without_threads(tmp_path: Path) -> None:
+    text = STRESS.replace("count <= 5", "count <= 1")
+    program = build(tmp_path, text, ("-O1", "-DPE_NO_THREADS"))
+    assert subprocess.run([str(program)], capture_output=True, check=False).returncode == 0
