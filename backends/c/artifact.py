@@ -131,7 +131,7 @@ def write_artifact(
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact; ArtifactError names the file that is missing, damaged or of another schema."""
+    """Read an artifact; ArtifactError names a file that is missing, damaged or of another schema."""
     manifest = _read_manifest(folder)
     for name, expected in manifest["files"].items():
         path = folder / name
@@ -199,7 +199,9 @@ def _manifest(program: Program, backend: CBackend) -> dict[str, Any]:
     rows = []
     for slot in slots:
         param = program.params.get(slot.name)
-        kind = "constant" if param is None else "param" if _is_weight(program, slot.name) else "state"
+        kind = (
+            "constant" if param is None else "param" if _is_weight(program, slot.name) else "state"
+        )
         permutation = None if param is None else param.permutation
         rows.append(
             {

@@ -69,9 +69,11 @@ def cache_folder() -> Path:
 def find_toolchain(device: Device) -> Toolchain:
     """The zig compiler set to a device; BuildError when the ziglang package is missing."""
     try:
-        import ziglang
+        import ziglang  # type: ignore[import-untyped]
     except ImportError as error:
-        raise BuildError("no C compiler: install the package ziglang (pip install ziglang)") from error
+        raise BuildError(
+            "no C compiler: install the package ziglang (pip install ziglang)"
+        ) from error
     from importlib.metadata import version
 
     zig = Path(ziglang.__file__).parent / "zig"

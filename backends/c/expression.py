@@ -1,8 +1,8 @@
 """Elementwise nodes as C statements over the vectors of pe_vec.h and pe_math.h.
 
-Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32, `pe_vi`
-for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Variables are numbered in order
-of appearance, never named after the user's values, so that equal bodies give equal text and share
+Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32,
+`pe_vi` for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Variables are
+numbered in order of appearance, never named after the user's values, so that equal bodies give equal text and share
 one kernel. Loads, stores and indices are the caller's.
 """
 
@@ -131,7 +131,7 @@ def emit_nodes(
     `names` holds the variables of all values that come from outside; constants of one element (a
     body has no others) become literals.
     """
-    lines = []
+    lines: list[str] = []
     for node in nodes:
         for operand in node.operands:
             if operand not in names and operand in constants:

@@ -22,7 +22,7 @@ C_TYPES: dict[DType, str] = {F32: "float", I32: "int32_t", I64: "int64_t", BOOL:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One pointer parameter of a kernel: its C element type, its name, and whether it is written."""
+    """One pointer parameter of a kernel: its C element type, its name, whether it is written."""
 
     ctype: str
     name: str
@@ -64,10 +64,11 @@ def define_kernel(
     prelude: str = "",
     scratch_bytes: int = 0,
 ) -> Kernel:
-    """Put a kernel together from its parameters (operands, then results) and the lines of its body.
+    """Put a kernel together from its parameters (operands, then results) and its body's lines.
 
-    `name` is the grammar's part before `__`; `prelude` (includes, macros, helpers) may say PE_SYMBOL
-    for the symbol. The function's first parameter is always `pe_worker *w`, its last `void *scratch`.
+    `name` is the grammar's part before `__`; `prelude` (includes, macros, helpers) may say
+    PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
+    `void *scratch`.
     """
     arguments = ", ".join(["pe_worker *w", *map(str, parameters), "void *scratch"])
     lines = "\n".join(f"    {line}" if line else "" for line in body)

@@ -1,9 +1,9 @@
-"""Iteration spaces and accesses: where each pointer of an elementwise or reduction kernel stands.
+"""Iteration spaces and accesses: where each pointer of an elementwise or reduction kernel is.
 
-A kernel walks a space of (outer, row, column): columns are the contiguous innermost dimension, taken
-a vector at a time; rows the dimension above, taken in tiles, so that what is the same in every row
-is loaded and computed once; outer is everything else, one number. Dimensions are collapsed as far as
-all operands allow: an addition of equal shapes has one row, a bias has one outer.
+A kernel walks a space of (outer, row, column). Columns are the contiguous innermost dimension, taken
+a vector at a time. Rows are the dimension above, taken in tiles, so that what is the same in every
+row is loaded and computed once. Outer is everything else, as one number. Dimensions are collapsed as
+far as all operands allow: an addition of equal shapes has one row, a bias has one outer.
 """
 
 import math
@@ -22,7 +22,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """Sizes of the collapsed dimensions: outer ones, those of the rows (mostly one), then columns."""
+    """Sizes of the collapsed dimensions: outer ones, those of the rows (mostly one), columns."""
 
     outer: tuple[int, ...]
     row_sizes: tuple[int, ...]
@@ -166,8 +166,8 @@ def io_value(parameters: Sequence[Parameter]) -> str:
 class Body:
     """What a tile computes: loads, elementwise nodes, and the values that leave it.
 
-    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given` values
-    are C expressions already.
+    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
+    values are C expressions already.
     """
 
     accesses: Mapping[Value, Access]
@@ -183,7 +183,8 @@ def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
     needed = _needed(body)
     constant = _row_invariant(body, space, needed)
     names = dict(body.given)
-    before, inside = [], []
+    before: list[str] = []
+    inside: list[str] = []
     for value, access in body.accesses.items():
         if value in needed:
             row = "row" if value in constant else "row + i"

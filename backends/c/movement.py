@@ -122,7 +122,7 @@ def _fill(result: Value, number: float) -> list[str]:
 
 
 def _copy(box: Box, ctype: str, block: int) -> list[str]:
-    """The statements that copy one box, its outermost collapsed dimensions shared by the threads."""
+    """The statements that copy one box, its outermost dimensions shared by the threads."""
     sizes, (source, target), _ = collapse(box.sizes, [box.source_strides, box.target_strides])
     if not sizes:
         sizes, source, target = [1], (1,), (1,)
@@ -157,9 +157,7 @@ def _is_matrix(sizes: Sequence[int], source: Strides, target: Strides) -> bool:
     return len(sizes) >= 2 and source[-2] == 1 and target[-1] == 1
 
 
-def _inner(
-    sizes: Sequence[int], source: Strides, target: Strides, ctype: str, block: int
-) -> str:
+def _inner(sizes: Sequence[int], source: Strides, target: Strides, ctype: str, block: int) -> str:
     if not sizes:
         return "*to = *from;"
     if len(sizes) == 1:
@@ -176,8 +174,8 @@ def _split_matrix(
         "{",
         f"    const pe_range share = pe_split(w, {sizes[0]}, {block});",
         f"    pe_transpose(y + {box.target_start} + share.begin * {target[0]}, {target[0]},",
-        f"                 {box.source} + {box.source_start} + share.begin, {source[1]}, {sizes[1]},",
-        f"                 share.end - share.begin, {block});",
+        f"                 {box.source} + {box.source_start} + share.begin, {source[1]},",
+        f"                 {sizes[1]}, share.end - share.begin, {block});",
         "}",
     ]
 

@@ -243,4 +243,6 @@ def unique_kernels(program: Program, backend: CBackend) -> int:
 
 def params_nbytes(program: Program) -> int:
     """Bytes of all params, states and constants, without padding."""
-    return sum(math.prod(slot.type.shape) * slot.type.dtype.itemsize for slot in param_slots(program)[0])
+    return sum(
+        math.prod(slot.type.shape) * slot.type.dtype.itemsize for slot in param_slots(program)[0]
+    )

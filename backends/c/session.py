@@ -1,8 +1,8 @@
 """Sessions: run an artifact on this machine from Python, through its library.
 
-    with Session(artifact, threads=2) as session:
-        loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
-        logits = session.predict({"x": images})["logits"]
+with Session(artifact, threads=2) as session:
+    loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
+    logits = session.predict({"x": images})["logits"]
 """
 
 import ctypes
@@ -55,7 +55,7 @@ class Session:
 
     def train_step(self, inputs: Mapping[str, np.ndarray], lr: float) -> Arrays:
         """Run one training step and return the outputs, `loss` among them."""
-        return self.run("train", {**inputs, RATE: np.float32(lr)})
+        return self.run("train", {**inputs, RATE: np.asarray(lr, np.float32)})
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run the forward pass alone."""

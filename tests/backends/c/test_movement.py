@@ -14,9 +14,7 @@ SIZES = st.sampled_from([1, 2, 3, 8, 13])
 @st.composite
 def movements(draw: st.DrawFn) -> Node:
     """One node of any op that moves elements."""
-    op = draw(
-        st.sampled_from(["transpose", "concat", "pad", "slice", "broadcast_to", "reshape"])
-    )
+    op = draw(st.sampled_from(["transpose", "concat", "pad", "slice", "broadcast_to", "reshape"]))
     shape = tuple(draw(st.lists(SIZES, min_size=1, max_size=4)))
     dtype = draw(st.sampled_from([F32, F32, I64, BOOL]))
     g = Builder(Graph("case"))
@@ -33,7 +31,9 @@ def movements(draw: st.DrawFn) -> Node:
         return g.emit(op, x, low=low, high=high, value=0.0 if dtype is not F32 else 1.5)
     if op == "slice":
         start = tuple(draw(st.integers(0, size - 1)) for size in shape)
-        stop = tuple(draw(st.integers(low + 1, size)) for low, size in zip(start, shape, strict=True))
+        stop = tuple(
+            draw(st.integers(low + 1, size)) for low, size in zip(start, shape, strict=True)
+        )
         step = tuple(draw(st.integers(1, 2)) for _ in shape)
         return g.emit(op, x, start=start, stop=stop, step=step)
     if op == "broadcast_to":

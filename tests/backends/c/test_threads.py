@@ -92,9 +92,7 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
 @pytest.mark.parametrize("spins", [(), ("-DPE_SPINS=0",)], ids=["spinning", "sleeping"])
 def test_no_thread_passes_a_barrier_early(tmp_path: Path, flags, spins) -> None:
     program = build(tmp_path, STRESS, (*flags, *spins))
-    done = subprocess.run(
-        [str(program)], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr + done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
 
