@@ -17,9 +17,10 @@ KEEP_MEMORY = {
 
 @dataclass(frozen=True)
 class Engine:
-    """A reference engine: its name in records, its worker module, what is special about it."""
+    """A reference engine: its name in records, its framework and worker module, what it is."""
 
     name: str
+    framework: str
     worker: str
     meaning: str
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -28,16 +29,19 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("torch-eager", "torch_worker", "PyTorch as it comes"),
-        Engine("torch-eager-cl", "torch_worker", "PyTorch in channels-last format"),
+        Engine("torch-eager", "torch", "torch_worker", "PyTorch as it comes"),
+        Engine("torch-eager-cl", "torch", "torch_worker", "PyTorch in channels-last format"),
         Engine(
             "torch-eager-cl-malloc",
+            "torch",
             "torch_worker",
             "PyTorch in channels-last format, glibc told to keep freed memory",
             KEEP_MEMORY,
         ),
-        Engine("tf-eager", "tensorflow_worker", "TensorFlow (Keras) run op by op"),
-        Engine("tf-graph", "tensorflow_worker", "TensorFlow (Keras) under tf.function"),
+        Engine("tf-eager", "tensorflow", "tensorflow_worker", "TensorFlow (Keras) run op by op"),
+        Engine(
+            "tf-graph", "tensorflow", "tensorflow_worker", "TensorFlow (Keras) under tf.function"
+        ),
     )
 }
 

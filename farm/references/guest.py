@@ -82,7 +82,7 @@ def cached_guest_tensorflow(data: JobData) -> dict[str, GuestFigure] | None:
             name: GuestFigure(**{**figure, "counts": tuple(figure["counts"])})
             for name, figure in told.items()
         }
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # absent, or of another version: it can be measured again
 
 
@@ -116,7 +116,7 @@ def _measure(
     _stage_sources(folder / "sources")
     report = folder / "report"
     worker = Worker(
-        [*emulator_command(report, guest.root), str(guest.python), "-m",
+        [*emulator_command(report, guest.root), str(guest.python), "-P", "-m",
          "pockengine.farm.references.tensorflow_worker"],
         {
             "PYTHONPATH": os.pathsep.join([str(folder / "sources"), str(guest.packages)]),

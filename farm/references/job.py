@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from pockengine.errors import FarmError
@@ -109,5 +110,5 @@ def read_job(folder: Path) -> JobData:
         batches = load_file(folder / "batches.safetensors")
         weights = load_file(folder / "weights.safetensors")
         return JobData(job, weights, batches["images"], batches["labels"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise FarmError(f"the training job in {folder} cannot be read: {error!r}") from error

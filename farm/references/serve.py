@@ -5,6 +5,7 @@ with its own environment, and read each one's own peak memory. Requests are JSON
 
     {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; everything starts anew
     {"do": "train", "out": FILE}        all batches once -> losses; tensors go to FILE (safetensors)
+    {"do": "forward", "out": FILE}      logits of the first batch, [N, classes], go to FILE
     {"do": "step", "count": K, "marked": false}   K steps -> "ms" of each, and the last "loss"
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
     {"do": "quit"}
@@ -21,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from pockengine.errors import PockEngineError
@@ -35,6 +38,10 @@ class Trainer(Protocol):
 
     def step(self, index: int) -> float:
         """Train on one batch and return its loss."""
+        ...
+
+    def forward(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch; batch norms normalise as they do in training."""
         ...
 
     def tensors(self) -> Tensors:
@@ -67,6 +74,7 @@ class Server:
         actions: dict[str, Callable[[Reply], Reply]] = {
             "prepare": self.prepare,
             "train": self.train,
+            "forward": self.forward,
             "step": self.step,
             "peak_rss": lambda _: {"bytes": peak_rss_bytes()},
         }
@@ -89,6 +97,11 @@ class Server:
         self.done += self.steps
         save_file(trainer.tensors(), request["out"])
         return {"losses": losses}
+
+    def forward(self, request: Reply) -> Reply:
+        """Write the logits of the first batch."""
+        save_file({"logits": self._prepared().forward(0)}, request["out"])
+        return {}
 
     def step(self, request: Reply) -> Reply:
         """Time steps one by one."""

@@ -20,7 +20,7 @@ from pockengine.farm.progress import step
 from pockengine.farm.references.job import Tensors
 from pockengine.models.registry import parse_model
 
-STEPS, BATCH, RATE, MOMENTUM, SEED = 150, 16, 0.05, 0.9, 0
+STEPS, BATCH, RATE, MOMENTUM, SEED = 100, 16, 0.05, 0.9, 0
 
 
 def settled_weights(

@@ -13,8 +13,14 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from pockengine.errors import FarmError
-from pockengine.farm.references.job import Job, JobData, Tensors
-from pockengine.farm.references.keras_models import KerasNet, Parameter, build_keras
+from pockengine.farm.references.job import (
+    Channels,
+    Job,
+    JobData,
+    Tensors,
+    check_channels,
+)
+from pockengine.farm.references.keras_models import KerasNet, build_keras
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,9 @@ class TensorFlowTrainer:
         # For each trainer its own: a shared one would trace again for every new model.
         self._run = tf.function(self._train) if graph else self._train
 
-    def forward(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the logits of images [N, C, H, W]."""
-        logits: NDArray[np.float32] = self._logits(np.moveaxis(images, 1, -1)).numpy()
-        return logits
+    def forward(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch; nothing is updated but running statistics."""
+        return self._logits(self.batches[index][0]).numpy()
 
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""
@@ -94,25 +99,28 @@ class TensorFlowTrainer:
 
 def _choose(net: KerasNet, job: Job) -> list[Trained]:
     """Return what is trained; FarmError for a name that the model has not."""
-    wanted: Mapping[str, int | None] = job.trainable or {
+    wanted: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
     }
     unknown = sorted(name for name in wanted if name not in net.parameters)
     if unknown:
         raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
-    return [_trained(net.parameters[name], share, job) for name, share in wanted.items()]
+    return [_trained(net, name, channels, job) for name, channels in wanted.items()]
 
 
-def _trained(parameter: Parameter, channels: int | None, job: Job) -> Trained:
+def _trained(net: KerasNet, name: str, channels: Channels, job: Job) -> Trained:
     """Make the momentum and the mask of one parameter."""
+    parameter = net.parameters[name]
     # Keras 3 wraps the variable that TensorFlow's own kernels work on.
     variable = getattr(parameter.variable, "value", parameter.variable)
     variable = variable if isinstance(variable, tf.Variable) else parameter.variable
     shape = [int(size) for size in variable.shape]
     momentum = tf.Variable(tf.zeros(shape)) if job.momentum else None
     mask = None
-    if channels is not None and channels < shape[parameter.channel_axis]:
-        row = [1.0 if index < channels else 0.0 for index in range(shape[parameter.channel_axis])]
+    if channels is not None:
+        size = shape[parameter.channel_axis]
+        check_channels(name, channels, size)
+        row = [1.0 if index in range(*channels) else 0.0 for index in range(size)]
         spread = [1] * len(shape)
         spread[parameter.channel_axis] = -1
         mask = tf.reshape(tf.constant(row), spread)

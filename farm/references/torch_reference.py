@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from pockengine.errors import FarmError
-from pockengine.farm.references.job import Job, JobData, Tensors
+from pockengine.farm.references.job import (
+    Channels,
+    Job,
+    JobData,
+    Tensors,
+    check_channels,
+)
 
 
 class TorchTrainer:
@@ -38,6 +44,11 @@ class TorchTrainer:
         """Turn images [N, C, H, W] and labels [N] into tensors in the trainer's format."""
         pictures = torch.from_numpy(np.array(images)).contiguous(memory_format=self.format)
         return pictures, torch.from_numpy(np.array(labels))
+
+    def forward(self, images: torch.Tensor) -> NDArray[np.float32]:
+        """Return the logits of a batch; nothing is updated but running statistics."""
+        with torch.no_grad():
+            return self.module(images).numpy().copy()
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> float:
         """Do one training step and return its loss."""
@@ -83,7 +94,7 @@ def load_weights(module: nn.Module, weights: Tensors) -> None:
         raise FarmError(f"the job's weights do not fit the model: {error}") from error
 
 
-def _freeze(module: nn.Module, trainable: Mapping[str, int | None] | None) -> list[torch.Tensor]:
+def _freeze(module: nn.Module, trainable: Mapping[str, Channels] | None) -> list[torch.Tensor]:
     """Freeze all that is not trainable; return views of the channels that must stay as they are."""
     parameters = dict(module.named_parameters())
     if trainable is None:
@@ -99,10 +110,10 @@ def _freeze(module: nn.Module, trainable: Mapping[str, int | None] | None) -> li
             continue
         axis = _channel_axis(module, name, parameter)
         size = parameter.shape[axis]
-        if not 0 < channels <= size:
-            raise FarmError(f"{name} has {size} channels; {channels} of them cannot be trained")
-        if channels < size:
-            rests.append(parameter.detach().narrow(axis, channels, size - channels))
+        check_channels(name, channels, size)
+        for start, end in ((0, channels[0]), (channels[1], size)):
+            if start < end:
+                rests.append(parameter.detach().narrow(axis, start, end - start))
     return rests
 
 

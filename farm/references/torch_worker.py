@@ -1,6 +1,8 @@
 """The worker process that holds PyTorch; see serve.py for what it answers."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.serve import serve
@@ -35,6 +37,10 @@ class PreparedTorch:
     def step(self, index: int) -> float:
         """Train on one batch and return its loss."""
         return self.trainer.step(*self.batches[index])
+
+    def forward(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch."""
+        return self.trainer.forward(self.batches[index][0])
 
     def tensors(self) -> Tensors:
         """Return all parameters and buffers by name."""

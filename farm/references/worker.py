@@ -9,10 +9,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from pockengine.errors import FarmError
@@ -71,6 +74,13 @@ class Worker:
             reply = self.ask(do="train", out=str(out))
             return Training([float(loss) for loss in reply["losses"]], load_file(out))
 
+    def forward(self) -> NDArray[np.generic]:
+        """Return the logits [N, classes] of the job's first batch with the present weights."""
+        with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
+            out = Path(folder) / "logits.safetensors"
+            self.ask(do="forward", out=str(out))
+            return load_file(out)["logits"]
+
     def step(self, count: int) -> list[float]:
         """Do `count` steps; return the milliseconds that each took in the worker."""
         return [float(ms) for ms in self.ask(do="step", count=count)["ms"]]
@@ -95,8 +105,10 @@ class Worker:
         try:
             reply: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise FarmError(f"{self.name} answered something else than JSON: {line!r}") from None
-        if not reply.get("ok"):
+            reply = {}
+        if not isinstance(reply, dict) or "ok" not in reply:
+            raise FarmError(f"{self.name} answered something else than a reply: {line[:200]!r}")
+        if not reply["ok"]:
             raise FarmError(f"{self.name}, asked to {request['do']}: {reply.get('error')}")
         return reply
 
@@ -168,14 +180,25 @@ def open_worker(engine: str, folder: Path, threads: int, python: str | None = No
     return worker
 
 
+def is_available(engine: str) -> bool:
+    """Say whether an engine's framework can be run here without naming another interpreter."""
+    kind = find_engine(engine)
+    return _binary(kind.worker).is_file() or find_spec(kind.framework) is not None
+
+
+def _binary(module: str) -> Path:
+    """Return where Bazel puts a worker's py_binary: beside its main file."""
+    return Path(__file__).with_name(module)
+
+
 def _command(
     module: str, threads: int, extra: Mapping[str, str], python: str | None
 ) -> tuple[list[str], dict[str, str]]:
     """Return the worker's command line and environment."""
     environment = {**os.environ, **extra, "OMP_NUM_THREADS": str(threads)}
     environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    binary = Path(__file__).with_name(module)
-    if python is None and binary.is_file():  # Bazel puts a py_binary beside its main file
+    binary = _binary(module)
+    if python is None and binary.is_file():
         environment.pop("PYTHONPATH", None)
         return [str(binary)], environment
     if python is None:

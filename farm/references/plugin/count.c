@@ -1,8 +1,9 @@
 /* A QEMU plugin that counts the AArch64 instructions a program executes between two marks.
  *
- * `hint #100` opens a region and `hint #101` closes it; both do nothing on hardware. A region counts
- * what all threads execute while it is open, without the marks themselves. Blocks of instructions are
- * split at the marks, so that a single thread's count is exact. Regions do not nest.
+ * `hint #100` opens a region and `hint #101` closes it; both do nothing on hardware. A region
+ * counts what all threads execute while it is open, without the marks themselves. Blocks of
+ * instructions are split at the marks, so that a single thread's count is exact. Regions do not
+ * nest.
  *
  * Argument: out=FILE. When the guest exits the file gets one line per region in the order in which
  * they were closed ("region N"), then "total N" and "end"; or one line "error TEXT".
@@ -17,9 +18,8 @@
 #include "qemu_plugin.h"
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
-__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id,
-                                                               const qemu_info_t *info, int argc,
-                                                               char **argv);
+__attribute__((visibility("default"))) int
+qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv);
 
 /* QEMU numbers a guest's threads one after another and uses the numbers of ended ones again. */
 enum { MAX_THREADS = 4096, MAX_REGIONS = 65536, MARK_BYTES = 4, CACHE_LINE = 64 };

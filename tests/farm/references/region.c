@@ -1,7 +1,8 @@
 /* A static aarch64 program without a libc whose marked regions have known instruction counts.
  *
- * Argument: one letter for each thing to do. "l" marks a loop of 2001 instructions, "b" marks one of
- * 11, "e" marks an empty region, "o" opens a region, "c" closes one, "f" exits with status 3.
+ * Argument: one letter for each thing to do. "l" marks a loop of 2001 instructions, "b" marks one
+ * of 11, "e" marks an empty region, "o" opens a region, "c" closes one, "f" exits with status 3,
+ * "w" never ends, "s" reads from address 0.
  */
 static void leave(long status) {
     register long x0 __asm__("x0") = status;
@@ -13,7 +14,9 @@ static void leave(long status) {
 /* Each is 1 + 2 * turns instructions between the marks. */
 #define LOOP(turns)                                                                                \
     __asm__ volatile("hint #100\n mov x9, #" #turns "\n 1: subs x9, x9, #1\n b.ne 1b\n hint #101"  \
-                     : : : "x9", "cc")
+                     :                                                                             \
+                     :                                                                             \
+                     : "x9", "cc")
 
 __attribute__((used)) void run(const long *stack) {
     const char *letters = stack[0] > 1 ? (const char *)stack[2] : "";
@@ -30,6 +33,10 @@ __attribute__((used)) void run(const long *stack) {
             __asm__ volatile("hint #101");
         } else if (*letters == 'f') {
             leave(3);
+        } else if (*letters == 'w') {
+            __asm__ volatile("1: b 1b");
+        } else if (*letters == 's') {
+            __asm__ volatile("mov x9, #0\n ldr x9, [x9]" : : : "x9", "memory");
         }
     }
     leave(0);

@@ -1,0 +1,143 @@
+"""What surrounds the emulated TensorFlow: installing, staging, the cache; not TensorFlow itself."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.references import guest, guest_install
+from pockengine.farm.references.guest import (
+    GuestFigure,
+    cached_guest_tensorflow,
+    measure_guest_tensorflow,
+)
+from pockengine.farm.references.guest_install import install_guest_python
+from pockengine.farm.references.job import JobData
+from pockengine.tests.farm.references.jobs import random_job
+
+FIGURE = GuestFigure("tf-graph", "2.15.1", "qemu 7.2", (30, 10, 20), 1e-6)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "pockengine" / "guest-tensorflow"
+
+
+@pytest.fixture
+def data() -> JobData:
+    return random_job({"w": np.zeros(2, np.float32)}, (2, 3, 32, 32))
+
+
+def keep(data: JobData) -> Path:
+    file = guest._result_file(data)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"tf-graph": asdict(FIGURE)}))
+    return file
+
+
+def test_nothing_measured_is_no_figure(data: JobData) -> None:
+    assert cached_guest_tensorflow(data) is None
+
+
+def test_kept_figure_is_found_without_installing_anything(data: JobData) -> None:
+    keep(data)
+
+    assert cached_guest_tensorflow(data) == {"tf-graph": FIGURE}
+    assert measure_guest_tensorflow(data, [1.0]) == {"tf-graph": FIGURE}
+    assert FIGURE.median == 20
+
+
+def test_values_do_not_matter_to_a_kept_figure_but_the_step_does(data: JobData) -> None:
+    keep(data)
+    other_values = replace(data, images=data.images + 1, labels=data.labels[::-1].copy())
+    other_rate = replace(data, job=replace(data.job, learning_rate=0.5))
+    fewer = replace(data, images=data.images[:, :1], labels=data.labels[:, :1])
+    sparse = replace(data, job=replace(data.job, trainable={"w": None}))
+    frozen = replace(data, job=replace(data.job, batch_norm="frozen"))
+
+    assert cached_guest_tensorflow(other_values) is not None
+    assert cached_guest_tensorflow(other_rate) is not None
+    assert all(cached_guest_tensorflow(other) is None for other in (fewer, sparse, frozen))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"tf-graph": {"counts": 3}}', '{"a": {"b": 1}}'])
+def test_damaged_figure_is_measured_again(data: JobData, text: str) -> None:
+    keep(data).write_text(text)
+
+    assert cached_guest_tensorflow(data) is None
+
+
+def test_staged_sources_import_without_the_project(tmp_path: Path) -> None:
+    guest._stage_sources(tmp_path)
+    program = (
+        "import sys, types\n"
+        "import pockengine.farm.references.serve, pockengine.models.registry\n"
+        "assert not [name for name in sys.modules if name.startswith(('torch', 'rich'))]\n"
+        "print(pockengine.farm.references.serve.__file__)"
+    )
+    path = ":".join([str(tmp_path), *(p for p in sys.path if "site-packages" in p)])
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
+
+
+def test_wheels_are_pinned_and_hashed() -> None:
+    lines = guest_install.LOCK.read_text().splitlines()
+    named = [line for line in lines if line and not line.startswith(("#", " "))]
+
+    assert "tensorflow-cpu-aws==2.15.1 \\" in named
+    assert all("==" in line and line.endswith("\\") for line in named)
+    assert len(named) == sum("--hash=sha256:" in line for line in lines) == 28
+
+
+def test_failed_installation_leaves_nothing_behind(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 100, "", "E: Unable to locate package")
+
+    monkeypatch.setattr(guest_install.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(guest_install.subprocess, "run", fail)
+
+    with pytest.raises(FarmError, match=r"root file system could not be installed(.|\n)*Unable to"):
+        install_guest_python()
+    assert list(cache.iterdir()) == []
+
+
+def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(guest_install.subprocess, "run", fail)
+
+    with pytest.raises(FarmError, match="apt-get install python3-pip"):
+        guest_install._pip()
+
+
+class WrongWorker:
+    """Stands where the emulated worker would: its losses are not PyTorch's."""
+
+    def prepare(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def train(self) -> Any:
+        return type("Training", (), {"losses": [1.0, 2.5]})
+
+
+def test_engine_with_other_losses_gets_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(FarmError, match=r"a relative error of 2\.5e-01"):
+        guest._run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])  # type: ignore[arg-type]

@@ -1,0 +1,144 @@
+"""Counting on a static aarch64 program whose marked regions have known lengths."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.references import instructions
+from pockengine.farm.references.instructions import count, count_twice, read_report
+
+SOURCE = Path(__file__).with_name("region.c")
+LONG_LOOP, SHORT_LOOP = 2001, 11
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("region")
+    command = [
+        *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),
+        *("-mcpu=cortex_a72", "-O2", "-nostdlib", "-static", "-Wall", "-Wextra", "-Werror"),
+        *(str(SOURCE), "-o", str(folder / "region")),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"),
+    }
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    return str(folder / "region")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_region_counts_exactly_what_runs_between_its_marks(program: str) -> None:
+    assert count([program, "l"], marks=1).regions == (LONG_LOOP,)
+
+
+def test_regions_are_counted_one_by_one_in_their_order(program: str) -> None:
+    found = count([program, "bleb"])
+
+    assert found.regions == (SHORT_LOOP, LONG_LOOP, 0, SHORT_LOOP)
+    assert found.total > sum(found.regions)
+
+
+def test_program_without_marks_has_a_total_only(program: str) -> None:
+    found = count([program])
+
+    assert found.regions == ()
+    assert found.total > 0
+
+
+def test_two_runs_count_the_same(program: str) -> None:
+    first, second = count([program, "lbl"]), count([program, "lbl"])
+
+    assert first == second
+    assert count_twice([program, "lbl"], marks=3) == first
+
+
+def test_unsteady_program_is_refused(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = iter("lb")
+    real = instructions.count
+    monkeypatch.setattr(
+        instructions, "count", lambda command, *a, **k: real([*command, next(letters)], *a, **k)
+    )
+
+    with pytest.raises(FarmError, match=r"\[2001\] and \[11\].*one thread"):
+        count_twice([program])
+
+
+@pytest.mark.parametrize(
+    ("letters", "message"),
+    [
+        ("oo", "opened inside a region"),
+        ("c", "closed that was not open"),
+        ("lo", "ended inside a region"),
+        ("f", "ended with status 3"),
+    ],
+)
+def test_misplaced_mark_or_failing_program_is_an_error(
+    program: str, letters: str, message: str
+) -> None:
+    with pytest.raises(FarmError, match=message):
+        count([program, letters])
+
+
+def test_wrong_number_of_regions_is_an_error(program: str) -> None:
+    with pytest.raises(FarmError, match="marked 2 regions, 3 were expected"):
+        count([program, "bb"], marks=3)
+
+
+def test_endless_program_is_ended(program: str) -> None:
+    with pytest.raises(FarmError, match=r"ran over 0.5 s"):
+        count([program, "w"], timeout=0.5)
+
+
+def test_missing_program_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FarmError, match="nothing-here ended with status"):
+        count([str(tmp_path / "nothing-here")])
+
+
+def test_missing_emulator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "EMULATOR", "qemu-nothing")
+
+    with pytest.raises(FarmError, match=r"qemu-nothing is not installed.*apt-get install"):
+        count(["/bin/true"])
+
+
+def test_comma_in_a_path_does_not_split_the_plugin_option(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a,b"))
+
+    assert count([program, "b"]).regions == (SHORT_LOOP,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("region 5\n", "cut off"),
+        ("", "cut off"),
+        ("end\n", "cut off"),
+        ("region five\ntotal 9\nend\n", "damaged"),
+        ("error too bad\n", "too bad"),
+    ],
+)
+def test_damaged_report_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+    report = tmp_path / "report"
+    report.write_text(text)
+
+    with pytest.raises(FarmError, match=message):
+        read_report(report)
+
+
+def test_killed_program_leaves_no_count(program: str) -> None:
+    with pytest.raises(FarmError, match=f"status -{signal.SIGSEGV.value}|no instruction count"):
+        count([program, "s"])

@@ -1,0 +1,180 @@
+"""The protocol between the bench and its workers, and interleaved timing, without a framework."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.engines import ENGINES, find_engine
+from pockengine.farm.references.job import Job, JobData, read_job, write_job
+from pockengine.farm.references.timing import Timing, interleave
+from pockengine.farm.references.worker import Worker, open_worker
+from pockengine.tests.farm.references.jobs import random_job
+
+TOY = Path(__file__).with_name("toy_worker.py")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = random_job({"counter": np.zeros(1, np.float32)}, (2, 3, 4, 4), steps=3)
+    write_job(tmp_path, data)
+    return tmp_path
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with Worker([sys.executable, str(TOY)], environment, timeout=20) as toy:
+        yield toy
+
+
+def test_job_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    weights = {"w": np.arange(6, dtype=np.float32).reshape(2, 3).T, "n": np.array(3)}
+    data = random_job(weights, (2, 3, 4, 4), trainable={"w": (0, 1), "b": None}, momentum=0.9)
+    write_job(tmp_path, data)
+
+    found = read_job(tmp_path)
+
+    assert found.job == data.job
+    assert found.weights["n"] == 3
+    np.testing.assert_array_equal(found.weights["w"], weights["w"])
+    np.testing.assert_array_equal(found.images, data.images)
+    np.testing.assert_array_equal(found.labels, data.labels)
+
+
+def test_training_starts_from_the_job_and_returns_losses_and_tensors(
+    worker: Worker, folder: Path
+) -> None:
+    worker.prepare(folder, "fine", threads=1)
+    training = worker.train()
+
+    assert worker.version == "toy 1"
+    assert training.losses == [1.0, 2.0, 3.0]
+    assert training.tensors["counter"].tolist() == [3.0]
+
+
+def test_preparing_again_starts_anew(worker: Worker, folder: Path) -> None:
+    worker.prepare(folder, "fine", threads=1)
+    worker.train()
+    worker.prepare(folder, "fine", threads=1)
+
+    assert worker.forward().tolist() == [[0.0, 0.0]]
+    assert worker.train().losses == [1.0, 2.0, 3.0]
+
+
+def test_steps_are_timed_one_by_one(worker: Worker, folder: Path) -> None:
+    worker.prepare(folder, "fine", threads=1)
+    times = worker.step(4)
+
+    assert len(times) == 4
+    assert all(0 < ms < 1000 for ms in times)
+    assert worker.forward().tolist() == [[4.0, 4.0]]
+
+
+def test_peak_memory_is_that_of_the_worker(worker: Worker) -> None:
+    assert 1e6 < worker.peak_rss() < 1e9
+
+
+def test_error_is_reported_and_the_worker_stays(worker: Worker, folder: Path) -> None:
+    with pytest.raises(FarmError, match="asked to prepare: FarmError: toys cannot do that"):
+        worker.prepare(folder, "refuses", threads=1)
+    with pytest.raises(FarmError, match="nothing is prepared"):
+        worker.step(1)
+
+    worker.prepare(folder, "fine", threads=1)
+    assert worker.train().losses[0] == 1.0
+
+
+def test_damaged_job_is_named(worker: Worker, folder: Path) -> None:
+    (folder / "weights.safetensors").write_bytes(b"short")
+
+    with pytest.raises(FarmError, match=f"the training job in {folder} cannot be read"):
+        worker.prepare(folder, "fine", threads=1)
+
+
+def test_unknown_request_is_an_error(worker: Worker) -> None:
+    with pytest.raises(FarmError, match="unknown request 'dance'"):
+        worker.ask(do="dance")
+
+
+def test_dead_worker_is_reported_with_its_last_words(worker: Worker, folder: Path) -> None:
+    worker.prepare(folder, "dies", threads=1)
+
+    with pytest.raises(FarmError, match=r"ended with status 7: .*what it printed last"):
+        worker.step(1)
+    with pytest.raises(FarmError, match="ended with status 7"):
+        worker.step(1)
+
+
+def test_silent_worker_is_ended(worker: Worker, folder: Path) -> None:
+    worker.prepare(folder, "hangs", threads=1)
+    worker.timeout = 0.3
+
+    with pytest.raises(FarmError, match=r"no answer in 0\.3 s; it was ended"):
+        worker.step(1)
+    worker.close()
+
+
+def test_program_that_is_no_worker_is_an_error() -> None:
+    with (
+        Worker(["/bin/cat"], timeout=5) as cat,
+        pytest.raises(FarmError, match="answered something else"),
+    ):
+        cat.ask(do="peak_rss")  # cat gives the request back: JSON, but no reply
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_norm": "sometimes"}, "batch norm 'sometimes' is unknown"),
+        ({"trainable": {}}, "must train something"),
+    ],
+)
+def test_job_without_meaning_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(FarmError, match=message):
+        Job(**{"model": "cnn-8", **change})  # type: ignore[arg-type]
+
+
+def test_job_of_wrong_shapes_is_refused() -> None:
+    images, labels = np.zeros((2, 4, 3, 8, 8), np.float32), np.zeros((2, 4), np.int64)
+
+    with pytest.raises(FarmError, match=r"images must be f32 .* not float64"):
+        JobData(Job("cnn-8"), {}, images.astype(np.float64), labels)  # type: ignore[arg-type]
+    with pytest.raises(FarmError, match=r"labels must be i64 \[2, 4\]"):
+        JobData(Job("cnn-8"), {}, images, labels[:, :3])
+
+
+def test_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(FarmError, match=r"unknown reference engine 'mxnet'.*torch-eager"):
+        open_worker("mxnet", tmp_path, threads=1)
+    assert find_engine("tf-graph") is ENGINES["tf-graph"]
+
+
+class Clock:
+    """A stepper whose times are a script; it writes down when it was asked."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log, self.count = name, log, 0
+
+    def step(self, count: int) -> list[float]:
+        self.log.append(self.name * count)
+        self.count += count
+        return [float(self.count - count + index) for index in range(count)]
+
+
+def test_interleaving_takes_turns_and_drops_warm_up_steps() -> None:
+    log: list[str] = []
+    timings = interleave({"a": Clock("a", log), "b": Clock("b", log)}, rounds=2, steps=2)
+
+    assert log == ["aaa", "bbb", "aaa", "bbb", "bbb", "aaa"]
+    # Steps 0 to 2 come before all; 3 and 6 open a turn.
+    assert timings["a"] == timings["b"] == Timing(median=6.0, min=4.0, max=8.0, n=4)
+
+
+def test_no_measurement_has_no_median() -> None:
+    with pytest.raises(ValueError, match="no step"):
+        Timing.of([])
