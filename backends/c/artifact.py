@@ -131,7 +131,7 @@ def write_artifact(
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact; ArtifactError names a file that is missing, damaged or of another schema."""
+    """Read an artifact; ArtifactError names what is missing, damaged or of another schema."""
     manifest = _read_manifest(folder)
     for name, expected in manifest["files"].items():
         path = folder / name

@@ -134,12 +134,15 @@ def _object(
     if cached.exists():
         return cached
     tell(f"compiling {source.name}")
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
-        made = Path(folder) / "made.o"
-        command = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source), "-o", str(made)]
-        _run(toolchain, command, source.name)
-        made.replace(cached)
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+            made = Path(folder) / "made.o"
+            compile_ = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source)]
+            _run(toolchain, [*compile_, "-o", str(made)], source.name)
+            made.replace(cached)
+    except OSError as error:
+        raise BuildError(f"cannot keep objects in {cached.parent}: {error}") from error
     return cached
 
 

@@ -2,8 +2,8 @@
 
 Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32,
 `pe_vi` for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Variables are
-numbered in order of appearance, never named after the user's values, so that equal bodies give equal text and share
-one kernel. Loads, stores and indices are the caller's.
+numbered in order of appearance, never named after the user's values, so that equal bodies give
+equal text and share one kernel. Loads, stores and indices are the caller's.
 """
 
 import math

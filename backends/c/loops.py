@@ -1,9 +1,9 @@
 """Iteration spaces and accesses: where each pointer of an elementwise or reduction kernel is.
 
-A kernel walks a space of (outer, row, column). Columns are the contiguous innermost dimension, taken
-a vector at a time. Rows are the dimension above, taken in tiles, so that what is the same in every
-row is loaded and computed once. Outer is everything else, as one number. Dimensions are collapsed as
-far as all operands allow: an addition of equal shapes has one row, a bias has one outer.
+A kernel walks a space of (outer, row, column). Columns are the contiguous innermost dimension,
+taken a vector at a time. Rows are the dimension above, taken in tiles, so that what is the same in
+every row is loaded and computed once. Outer is everything else, as one number. Dimensions are
+collapsed as far as all operands allow: an addition of equal shapes has one row, a bias one outer.
 """
 
 import math

@@ -1,0 +1,193 @@
+"""Whole programs in generated C train as the oracle does; artifacts hold and check themselves."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.backends.c.artifact import Artifact, load_artifact, write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.program import generate
+from pockengine.backends.c.session import Session
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device, load_device
+from pockengine.errors import ArtifactError, BuildError, CompileError, RuntimeFailure
+from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph, point_graph
+
+
+def host(threads: int = 3) -> Device:
+    device = load_device("host")
+    return replace(device, cpu=replace(device.cpu, cores=threads))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Artifact]:
+    program, backend = compile_for(convolutional_graph(), host())
+    folder = tmp_path_factory.mktemp("artifacts") / "small_cnn"
+    return program, write_artifact(program, backend, folder)
+
+
+@pytest.fixture(scope="module")
+def point(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    program, backend = compile_for(point_graph(), host())
+    return write_artifact(program, backend, tmp_path_factory.mktemp("artifacts") / "point")
+
+
+def batch(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    x = rng.standard_normal((4, 12, 12, 3)).astype(np.float32)
+    return {"x": x, "labels": rng.integers(0, 5, 4)}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_ten_training_steps_agree_with_the_oracle(compiled, threads: int) -> None:
+    program, artifact = compiled
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    rng = np.random.default_rng(0)
+    with Session(artifact, threads) as session:
+        for _ in range(10):
+            inputs = batch(rng)
+            wanted = run(
+                program.entries["train"].graph,
+                {**inputs, "lr": np.asarray(0.05, np.float32)},
+                state,
+            )
+            found = session.train_step(inputs, lr=0.05)
+            np.testing.assert_allclose(found["loss"], wanted["loss"], rtol=1e-5)
+        for name, array in state.items():
+            np.testing.assert_allclose(
+                session.get_param(name), array, rtol=1e-3, atol=1e-5, err_msg=name
+            )
+        wanted = run(program.entries["predict"].graph, {"x": inputs["x"]}, state)
+        found = session.predict({"x": inputs["x"]})
+        np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-4)
+
+
+def test_equal_runs_give_equal_bits(compiled) -> None:
+    _, artifact = compiled
+    runs = []
+    for _ in range(2):
+        rng = np.random.default_rng(1)
+        with Session(artifact, threads=2) as session:
+            for _ in range(3):
+                session.train_step(batch(rng), lr=0.1)
+            runs.append(session.params())
+    for name, array in runs[0].items():
+        np.testing.assert_array_equal(array, runs[1][name], err_msg=name)
+
+
+def test_what_is_frozen_costs_no_arena() -> None:
+    sizes = {}
+    for scheme in ("full", "bias-only"):
+        program, _ = compile_for(convolutional_graph(), device_of("avx2"), scheme)
+        sizes[scheme] = program.entries["train"].plan.size
+    assert sizes["bias-only"] < sizes["full"]
+
+
+def test_generated_code_depends_on_the_program_alone() -> None:
+    texts = [generate(*compile_for(convolutional_graph(), device_of("avx2"))) for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+def test_every_kernel_call_has_a_line_that_says_what_it_computes() -> None:
+    text = generate(*compile_for(convolutional_graph(), device_of("avx2")))["program.c"]
+    lines = [line.strip() for line in text.splitlines()]
+    calls = [index for index, line in enumerate(lines) if line.startswith("CALL(")]
+    assert len(calls) > 40
+    assert all(lines[index - 1].startswith("/* ") for index in calls)
+    assert "sgd_update(depthwise.weight f32[3,3,1,8]" in text
+
+
+def test_a_checkpoint_brings_a_session_back(compiled, tmp_path: Path) -> None:
+    _, artifact = compiled
+    inputs = batch(np.random.default_rng(2))
+    with Session(artifact) as session:
+        session.train_step(inputs, lr=0.1)
+        session.save(tmp_path / "checkpoint")
+        wanted = session.train_step(inputs, lr=0.1)["loss"]
+    with Session(artifact) as session:
+        session.load(tmp_path / "checkpoint")
+        assert session.train_step(inputs, lr=0.1)["loss"] == wanted
+
+
+def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
+    with Session(point) as session:
+        session.set_param("point", np.ones(300, np.float32))
+        assert (session.get_param("point") == 1).all()
+        assert session.train_step({"x": np.zeros(300, np.float32)}, lr=0.0)["loss"] == 1
+
+
+def test_wrong_inputs_are_named(point: Artifact) -> None:
+    x = np.zeros(300, np.float32)
+    with Session(point) as session:
+        for inputs, words in (
+            ({}, r"input x \(f32\[300\]\) is missing"),
+            ({"x": x[:299]}, r"x must be f32\[300\], not float32\[299\]"),
+            ({"x": x.astype(np.float64)}, "not float64"),
+            ({"x": x, "y": x}, r"no input \['y'\]; it reads x"),
+        ):
+            with pytest.raises(RuntimeFailure, match=words):
+                session.predict(inputs)
+        with pytest.raises(RuntimeFailure, match="no entry 'banana'"):
+            session.run("banana", {})
+        with pytest.raises(RuntimeFailure, match="no param 'banana'"):
+            session.get_param("banana")
+        with pytest.raises(RuntimeFailure, match="cannot open"):
+            session.load(Path("absent"))
+    with pytest.raises(RuntimeFailure, match="closed"):
+        session.get_param("point")
+
+
+def test_damaged_artifacts_are_refused_by_file(point: Artifact, tmp_path: Path) -> None:
+    def damaged(name: str, text: str | None) -> Path:
+        folder = tmp_path / f"copy_{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(point.folder, folder)
+        if text is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_text(text)
+        return folder
+
+    manifest = json.loads((point.folder / "manifest.json").read_text())
+    escaping = {**manifest, "files": {**manifest["files"], "../x": "0"}}
+    for name, text, words in (
+        ("code/program.c", "int main;", "program.c is damaged"),
+        ("weights.safetensors", None, "lacks weights.safetensors"),
+        ("manifest.json", None, "is no artifact"),
+        ("manifest.json", "{", "cannot be read"),
+        ("manifest.json", json.dumps({**manifest, "schema": 99}), "not of schema"),
+        ("manifest.json", json.dumps({**manifest, "params": [{}]}), "malformed"),
+        ("manifest.json", json.dumps(escaping), "outside of the artifact"),
+    ):
+        with pytest.raises(ArtifactError, match=words):
+            load_artifact(damaged(name, text))
+
+
+def test_an_artifact_never_replaces_what_is_none(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    program, backend = compile_for(point_graph(), device_of("avx2"))
+    with pytest.raises(ArtifactError, match="exists and is no artifact"):
+        write_artifact(program, backend, tmp_path, build_code=False)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_a_compiler_error_is_shown(tmp_path: Path) -> None:
+    copy_runtime(tmp_path / "runtime")
+    (tmp_path / "program.c").write_text("int broken = banana;\n")
+    with pytest.raises(BuildError, match=r"program.c does not build(.|\n)*banana"):
+        build(tmp_path, host(), tmp_path / "out")
+
+
+def test_an_op_without_a_kernel_is_named() -> None:
+    g = Builder(Graph("case"))
+    node = g.emit("argmax", g.input("x", TensorType(F32, (3, 4))), axis=1)
+    backend = CBackend(device_of("avx2"))
+    assert not backend.supports(node)
+    with pytest.raises(CompileError, match="no kernel for argmax"):
+        backend.kernel(node)
