@@ -24,7 +24,7 @@ from pockengine.compiler.passes.pipeline import (
     training_pipeline,
     update_pipeline,
 )
-from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.program import Entry, Program, Recomputation
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.errors import CompileError
@@ -43,13 +43,15 @@ class Training:
     """How to train: which parameters, by which optimiser, with which limits on gradients.
 
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
-    `update`, called after that many of them, applies their mean.
+    `update`, called after that many of them, applies their mean. A `memory_budget` in bytes makes
+    the compiler recompute activations until the largest live set fits.
     """
 
     scheme: Scheme | str | Path = "full"
     optimizer: Optimizer = field(default_factory=Sgd)
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
+    memory_budget: int | None = None
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:
@@ -81,6 +83,7 @@ def compile_program(
     verify(forward)
     training, target = training or Training(), target or Target()
     trained = find_scheme(training.scheme, forward).resolve(forward)
+    decisions: list[Recomputation] = []
     options = Options(
         trained,
         training.optimizer,
@@ -88,6 +91,8 @@ def compile_program(
         target.fusion,
         training.clip,
         training.micro_batches,
+        training.memory_budget,
+        decisions.append,
     )
     entries: dict[str, Entry] = {}
     for name, passes in _entries(forward, options).items():
@@ -97,7 +102,12 @@ def compile_program(
         entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
     described = {name: _describe(channels) for name, channels in trained.items()}
     return Program(
-        forward.name, entries, _shared_params(entries), _shared_constants(entries), described
+        forward.name,
+        entries,
+        _shared_params(entries),
+        _shared_constants(entries),
+        described,
+        decisions[0] if decisions else None,
     )
 
 

@@ -20,6 +20,16 @@ class Allocation:
 
 
 @dataclass(frozen=True)
+class Recomputation:
+    """What is computed again to save memory: values by name, extra multiply-adds, peak bytes."""
+
+    dropped: tuple[str, ...]
+    extra_operations: int
+    peak_before: int
+    peak_after: int
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """Where every input and result of an entry lives, and each node's scratch.
 
@@ -58,6 +68,7 @@ class Program:
     params: dict[str, Param]
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     scheme: dict[str, str] = field(default_factory=dict)
+    recomputation: Recomputation | None = None
 
     @property
     def arena_bytes(self) -> int:

@@ -44,15 +44,21 @@ def plan_memory(graph: Graph, scratch_bytes: Callable[[Node], int]) -> MemoryPla
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
     """Largest sum of (aligned) bytes alive at one node."""
+    return sum(_aligned(buffer.size) for buffer in peak_buffers(buffers))
+
+
+def peak_buffers(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Buffers that are alive at the first node where most bytes are."""
     change: dict[int, int] = {}
     for buffer in buffers:
         change[buffer.first] = change.get(buffer.first, 0) + _aligned(buffer.size)
         change[buffer.last + 1] = change.get(buffer.last + 1, 0) - _aligned(buffer.size)
-    peak = total = 0
+    peak, total, at = 0, 0, 0
     for place in sorted(change):
         total += change[place]
-        peak = max(peak, total)
-    return peak
+        if total > peak:
+            peak, at = total, place
+    return [buffer for buffer in buffers if buffer.first <= at <= buffer.last]
 
 
 def _place(buffers: Sequence[Buffer]) -> dict[Buffer, int]:

@@ -15,13 +15,15 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.decompose_norms import decompose_norms
-from pockengine.compiler.passes.differentiate import Clip, apply_gradients, differentiate
+from pockengine.compiler.passes.differentiate import LOSS, Clip, apply_gradients, differentiate
 from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.recompute import recompute
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.program import Recomputation
 
 Pass = Callable[[Graph], None]
 Observer = Callable[[str, Graph], None]
@@ -38,6 +40,8 @@ class Options:
     fusion: FusionRules
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
+    memory_budget: int | None = None
+    report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
 def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
@@ -45,7 +49,9 @@ def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
     return [
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
         ("differentiate", lambda graph: _differentiate(graph, options)),
-        *_lower(options),
+        *_lower_norms(options),
+        ("recompute", lambda graph: _recompute(graph, options)),  # before fusion hides the values
+        *_fuse(options),
     ]
 
 
@@ -59,6 +65,16 @@ def update_pipeline(options: Options) -> list[tuple[str, Pass]]:
 
 def _differentiate(graph: Graph, options: Options) -> None:
     differentiate(graph, options.trained, options.optimizer, options.clip, options.micro_batches)
+
+
+def _recompute(graph: Graph, options: Options) -> None:
+    if options.memory_budget is None:
+        return
+
+    def finish(copy: Graph) -> None:
+        run(_fuse(options), copy)
+
+    options.report(recompute(graph, graph.outputs[LOSS], options.memory_budget, finish))
 
 
 def _apply_gradients(graph: Graph, options: Options) -> None:
@@ -84,12 +100,21 @@ def _fold_frozen(options: Options) -> list[tuple[str, Pass]]:
 
 
 def _lower(options: Options) -> list[tuple[str, Pass]]:
+    return [*_lower_norms(options), *_fuse(options)]
+
+
+def _lower_norms(options: Options) -> list[tuple[str, Pass]]:
     return [
         ("decompose_norms", decompose_norms),
         ("simplify_backward", simplify),
         ("common_subexpressions", common_subexpressions),
         ("fold_coefficients", partial(fold_constants, written=options.written)),
         ("dead_code_backward", dead_code),  # before fusion, which counts readers
+    ]
+
+
+def _fuse(options: Options) -> list[tuple[str, Pass]]:
+    return [
         ("fuse", partial(fuse, rules=options.fusion)),
         ("schedule", schedule),  # last: lifetimes are final from here on
     ]

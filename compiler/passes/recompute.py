@@ -1,0 +1,141 @@
+"""Memory for time: activations computed again on the way back instead of kept, to meet a budget.
+
+At the node where most bytes are alive, the activation that frees most bytes per extra operation is
+dropped: it then lives until its last forward reader, and what makes it runs again before its first
+backward reader (Chen et al., arXiv 1604.06174, with the choice made per value). Repeat until the
+peak fits.
+"""
+
+from collections.abc import Callable
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.memory.lifetime import Buffer, lifetimes
+from pockengine.compiler.memory.plan import lower_bound, peak_buffers
+from pockengine.compiler.ops.registry import lookup, node_cost
+from pockengine.compiler.program import Recomputation
+from pockengine.errors import CompileError
+
+Finish = Callable[[Graph], None]
+"""Fuses and schedules a graph, so that lifetimes are those of the real program."""
+
+OPERATIONS_PER_ELEMENT = 8
+"""What moving one element costs, in multiply-adds: elementwise nodes are not free."""
+
+
+def recompute(graph: Graph, loss: Value, budget: int, finish: Finish) -> Recomputation:
+    """Rewrite a training graph so that its largest live set fits into `budget` bytes.
+
+    Requires: gradients appended, common subexpressions merged, no fusions. CompileError names the
+    smallest peak that was reached when the budget is out of reach.
+    """
+    rewriter = _Rewriter(graph, loss)
+    operations = sum(node_cost(node) for node in graph.nodes)
+    alive = _peak(graph, finish)
+    before = peak = smallest = lower_bound(alive)
+    while peak > budget:
+        at_peak = {value.name for buffer in alive for value in buffer.values}
+        chosen = rewriter.choose(at_peak, (peak - budget) // 2)
+        if not chosen:
+            raise CompileError(
+                f"graph {graph.name}: recomputation reaches a peak of {smallest} bytes, not "
+                f"{budget}; allow more memory, train less, or use a smaller batch"
+            )
+        for value in chosen:
+            if value not in rewriter.copies:  # another result of a node dropped just now
+                rewriter.drop(value)
+        alive = _peak(graph, finish)
+        peak = lower_bound(alive)
+        smallest = min(peak, smallest)
+    extra = sum(node_cost(node) for node in graph.nodes) - operations
+    dropped = tuple(value.name for value in rewriter.copies)
+    return Recomputation(dropped, extra, before, peak)
+
+
+def _peak(graph: Graph, finish: Finish) -> list[Buffer]:
+    """Buffers alive where most bytes are, in the graph as it will run."""
+    copy = clone(graph)
+    finish(copy)
+    return peak_buffers(lifetimes(copy, lambda node: 0).buffers)
+
+
+class _Rewriter:
+    """The graph with its nodes before and after the loss, and what has been dropped so far."""
+
+    def __init__(self, graph: Graph, loss: Value) -> None:
+        assert loss.node is not None
+        self.graph = graph
+        last = graph.nodes.index(loss.node)
+        self.forward = graph.nodes[: last + 1]
+        self.backward = graph.nodes[last + 1 :]
+        self.copies: dict[Value, Value] = {}
+
+    def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
+        """Candidates alive at the peak, the most worth first, until `wanted` bytes are freed."""
+        read_back = {operand for node in self.backward for operand in node.operands}
+        outputs = set(self.graph.outputs.values())
+        candidates = [
+            value
+            for node in self.forward
+            if not lookup(node.op).writes
+            for value in node.results
+            if value in read_back and value.name in at_peak
+            if value not in outputs and value not in self.copies
+        ]
+        candidates.sort(key=lambda value: -_worth(value, read_back))
+        chosen: list[Value] = []
+        for value in candidates:
+            if sum(other.type.nbytes for other in chosen) >= wanted and chosen:
+                break
+            chosen.append(value)
+        return chosen
+
+    def drop(self, value: Value) -> None:
+        """Let backward nodes read a second computation of `value`, made just before them."""
+        node = value.node
+        assert node is not None
+        place = min(i for i, n in enumerate(self.backward) if value in n.operands)
+        operands = tuple(self._available(operand, place) for operand in node.operands)
+        place = min(i for i, n in enumerate(self.backward) if value in n.operands)
+        again: list[Node] = []
+        with (g := Builder(self.graph)).into(again), g.scope(node.scope):
+            copy = g.emit(node.op, *operands, **node.attrs)
+        replacement = dict(zip(node.results, copy.results, strict=True))
+        for reader in self.backward:
+            reader.operands = tuple(replacement.get(v, v) for v in reader.operands)
+        self.backward[place:place] = again
+        self.copies.update(replacement)
+        self.graph.nodes[:] = [*self.forward, *self.backward]
+
+    def _available(self, operand: Value, place: int) -> Value:
+        """Return an operand's second computation where it was dropped, moved up to `place`."""
+        copy = self.copies.get(operand)
+        if copy is None or copy.node is None:
+            return operand
+        self._lift(copy.node, place)
+        return copy
+
+    def _lift(self, node: Node, place: int) -> None:
+        """Move a second computation, and those that it reads, before `place`."""
+        at = self.backward.index(node)
+        if at < place:
+            return
+        self.backward.insert(place, self.backward.pop(at))
+        for inner in node.operands:
+            if inner.node is not None and inner in self.copies.values():
+                self._lift(inner.node, self.backward.index(node))
+
+
+def _worth(value: Value, read_back: set[Value]) -> float:
+    """Bytes freed per operation: what must stay alive to compute it again is not freed."""
+    node = value.node
+    assert node is not None
+    moved = sum(operand.type.nbytes for operand in node.operands) + value.type.nbytes
+    kept = sum(
+        operand.type.nbytes
+        for operand in node.operands
+        if operand.node is not None and operand not in read_back
+    )
+    cost = node_cost(node) + moved / 4 * OPERATIONS_PER_ELEMENT
+    return (value.type.nbytes - kept) / cost

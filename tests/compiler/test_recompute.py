@@ -1,0 +1,64 @@
+"""Recomputation: the same numbers in less memory, at a stated price."""
+
+import numpy as np
+import pytest
+from small_nets import batches, residual_net
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.program import Program
+from pockengine.errors import CompileError
+
+SHAPE = {"batch": 4, "size": 12}
+
+
+def compiled(budget: int | None) -> Program:
+    return compile_program(residual_net(**SHAPE), Training(memory_budget=budget), check=True)
+
+
+def peak(program: Program) -> int:
+    return program.entries["train"].plan.lower_bound
+
+
+def operations(program: Program) -> int:
+    return sum(node_cost(node) for node in program.entries["train"].graph.nodes)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
+def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
+    plain = compiled(None)
+    budget = int(share * peak(plain))
+    lean = compiled(budget)
+    assert peak(lean) <= budget < peak(plain)
+    results = []
+    for program in (plain, lean):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        graph = program.entries["train"].graph
+        losses = [float(run(graph, batch, params)["loss"]) for batch in batches(2, **SHAPE)]
+        results.append((losses, params))
+    assert results[0][0] == results[1][0]
+    for name, data in results[0][1].items():
+        np.testing.assert_array_equal(results[1][1][name], data)
+
+
+def test_the_price_is_stated() -> None:
+    plain = compiled(None)
+    lean = compiled(int(0.7 * peak(plain)))
+    report = lean.recomputation
+    assert report is not None
+    assert report.dropped
+    assert report.extra_operations == operations(lean) - operations(plain) > 0
+    assert report.peak_after <= int(0.7 * peak(plain)) < report.peak_before
+
+
+def test_a_generous_budget_recomputes_nothing() -> None:
+    lean = compiled(10**9)
+    assert lean.recomputation is not None
+    assert lean.recomputation.dropped == ()
+    assert lean.recomputation.extra_operations == 0
+
+
+def test_an_impossible_budget_names_what_can_be_reached() -> None:
+    with pytest.raises(CompileError, match=r"reaches a peak of \d+ bytes, not 1000"):
+        compiled(1000)
