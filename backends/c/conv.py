@@ -1,10 +1,11 @@
 """Kernels of `conv2d`, `conv2d_dx` and `conv2d_dw`.
 
 A 1x1 convolution of stride 1 is a matmul. A depthwise one has kernels of its own (depthwise.py).
-Everything else gathers blocks of pixels and multiplies: runtime/kernels/conv.inc.h and
-conv_dw.inc.h. Here a shape gets its tile, its blocks, and what threads share.
+Everything else multiplies image windows: runtime/kernels/conv.inc.h and conv_dw.inc.h. Here a shape
+gets its tile, its blocks, and what threads share.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pockengine.backends.c.depthwise import depthwise_kernel
@@ -20,10 +21,13 @@ from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.c.window import (
     Grid,
+    ImageWindow,
+    Pair,
     Window,
     backward_grids,
     describe,
     forward_grid,
+    image_window,
     tap_order,
     window_of,
 )
@@ -31,30 +35,20 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
 MOST_DEPTH = 1024
-"""Inner dimension of a block, in floats, unless a single tap is larger."""
+"""Inner dimension of a block, in floats, unless a single segment is larger."""
 
 LARGEST_PARTS = 200_000
 """Weight gradients up to this size are summed by each thread on its own, larger ones by columns."""
 
 
 @dataclass(frozen=True)
-class WindowPlan:
-    """A tile, what threads share, and the positions and taps of a gathered block."""
+class ConvPlan:
+    """A tile, what threads share, and the rows of positions in a block."""
 
     tile: Tile
     split: Split
     rows: int
-    taps: int
     threads: int
-
-    def pitch(self, channels: int) -> int:
-        """Row length of a gathered block; rows a power of two apart would share cache sets."""
-        length = self.taps * channels
-        return length + 16 if length % 256 == 0 else length
-
-    def floats(self, channels: int) -> int:
-        """Size of a gathered block."""
-        return align(self.rows * self.pitch(channels), 16)
 
 
 def conv_kernel(node: Node, device: Device) -> Kernel:
@@ -82,164 +76,221 @@ def _as_product(node: Node, window: Window) -> Product:
 
 
 def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
-    """Forward: gather x, multiply by w. Input gradient: gather dy, multiply by w transposed."""
+    """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     backward = opened.anchor.op == "conv2d_dx"
     grids = backward_grids(window) if backward else (forward_grid(window),)
     channels, columns = window.group_channels, window.group_features
+    source, result = (*window.size, window.channels), window.output
+    step, out_step = window.stride, (1, 1)
     if backward:
         channels, columns = columns, channels
-    plan = _plan_convolution(window, grids, channels, columns, device)
+        source, result = (*window.output, window.features), window.size
+        step, out_step = out_step, step
+    image = image_window(grids, source, step, window.groups)
+    plan = _plan_convolution(window, grids, image, columns, step, device)
+    segments = [image.segments(grid) for grid in grids]
+    depths = [_depth(image, grid, channels) for grid in grids]
+    block = _block_segments(segments, depths)
     order = tap_order(window, grids)
-    unfinished = max(grid.taps for grid in grids) > plan.taps
-    macros = _window_macros(plan, channels, columns, window, grids) | {
-        "PE_SOURCE_H": window.output[0] if backward else window.size[0],
-        "PE_SOURCE_W": window.output[1] if backward else window.size[1],
-        "PE_SOURCE_C": channels * window.groups,
-        "PE_STEP_H": 1 if backward else window.stride[0],
-        "PE_STEP_W": 1 if backward else window.stride[1],
+    unfinished = max(map(len, segments)) > block
+    macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
+    macros |= {
+        "PE_M": max(grid.columns.positions for grid in grids),
+        "PE_OTHER_M": min(grid.columns.positions for grid in grids),
         "PE_GRIDS": len(grids),
-        "PE_GRID_TABLE": ", ".join(grid.initialiser() for grid in grids),
-        "PE_IMAGES": window.images,
-        "PE_OUT_H": window.size[0] if backward else window.output[0],
-        "PE_OUT_W": window.size[1] if backward else window.output[1],
-        "PE_OUT_STEP_H": window.stride[0] if backward else 1,
-        "PE_OUT_STEP_W": window.stride[1] if backward else 1,
+        "PE_GRID_TABLE": _grid_table(grids, segments, depths),
+        "PE_SEGMENT_TABLE": ", ".join(str(offset) for each in segments for offset in each),
+        "PE_BLOCK_SEGMENTS": block,
+        "PE_ROWS": max(grid.rows.positions for grid in grids),
+        "PE_OUT_H": result[0],
+        "PE_OUT_W": result[1],
+        "PE_OUT_STEP_H": out_step[0],
+        "PE_OUT_STEP_W": out_step[1],
         "PE_TRANSPOSED": int(backward),
         "PE_TAPS": len(order),
         "PE_TAP_TABLE": ", ".join(map(str, order)),
         "PE_PARTIAL": int(unfinished),
+        "PE_WINDOW_FLOATS": _window_floats(image, plan, step),
     }
-    size = opened.anchor.result.type.size
-    sums = align(size, 16) if unfinished and opened.plain is None else 0
+    size = align(opened.anchor.result.type.size, 16)
+    sums = size if unfinished and opened.plain is None else 0
     packed = align(len(order) * channels * columns * window.groups, 16) if backward else 0
-    windows = plan.floats(channels) * (plan.threads if plan.split == "ROWS" else 1)
-    source, weights = opened.names
+    windows = _window_floats(image, plan, step) * (plan.threads if plan.split == "ROWS" else 1)
     partial = opened.plain or ("scratch" if sums else "NULL")
-    call = f"{source}, {weights}, {partial}, (float *)scratch + {sums}"
+    scratch = [f"(float *)scratch + {sums}", f"(float *)scratch + {sums + packed}"]
+    arguments = ", ".join([*opened.names, partial, *scratch])
     return define_kernel(
         name=f"pe_f32_{opened.title}_{window}_{plan.tile}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[
-            opened.io,
-            f"{SYMBOL}_run(w, &io, {call}, (float *)scratch + {sums + packed});",
-        ],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});"],
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv"),
         scratch_bytes=4 * (sums + packed + windows),
     )
 
 
 def _weight_gradient(opened: Anchored, window: Window, device: Device) -> Kernel:
-    """Gather x, multiply its transpose by dy."""
-    channels, columns = window.group_channels, window.group_features
-    plan = _plan_weight_gradient(window, device)
-    grid = forward_grid(window)
+    """Windows of x, transposed, times dy."""
+    channels, columns, step = window.group_channels, window.group_features, window.stride
+    grid, source = forward_grid(window), (*window.size, window.channels)
+    image = image_window((grid,), source, step, window.groups)
+    segments, depth = image.segments(grid), _depth(image, grid, channels)
+    plan = _plan_weight_gradient(window, image, depth, device)
     size = align(opened.anchor.result.type.size, 16)
-    unfinished = plan.split == "INNER" or window.pixels > plan.rows
-    macros = _window_macros(plan, channels, columns, window, (grid,)) | {
-        "PE_SOURCE_H": window.size[0],
-        "PE_SOURCE_W": window.size[1],
-        "PE_SOURCE_C": window.channels,
-        "PE_STEP_H": window.stride[0],
-        "PE_STEP_W": window.stride[1],
-        "PE_GRID_TABLE": grid.initialiser(),
-        "PE_POSITIONS": window.pixels,
-        "PE_TAPS": window.taps,
+    unfinished = plan.split == "INNER" or window.images * window.output[0] > plan.rows
+    macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
+    macros |= {
+        "PE_M": depth,
+        "PE_ROWS": window.output[0],
+        "PE_COLUMNS": window.output[1],
+        "PE_SEGMENTS": len(segments),
+        "PE_SEGMENT_TABLE": ", ".join(map(str, segments)),
         "PE_PARTIAL": int(unfinished),
         "PE_PART_FLOATS": size,
+        "PE_WINDOW_FLOATS": _window_floats(image, plan, step),
     }
     parts = 0
     if plan.split == "INNER":
         parts = size * plan.threads
     elif unfinished and opened.plain is None:
         parts = size
-    windows = plan.floats(channels) * (plan.threads if plan.split == "INNER" else 1)
-    x, dy = opened.names
+    windows = _window_floats(image, plan, step) * (plan.threads if plan.split == "INNER" else 1)
     partial = "scratch" if parts else (opened.plain or "NULL")
+    arguments = ", ".join([*opened.names, partial, f"(float *)scratch + {parts}"])
     return define_kernel(
         name=f"pe_f32_{opened.title}_{window}_{plan.tile}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[
-            opened.io,
-            f"{SYMBOL}_run(w, &io, {x}, {dy}, {partial}, (float *)scratch + {parts});",
-        ],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});"],
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv_dw"),
         scratch_bytes=4 * (parts + windows),
     )
 
 
-def _window_macros(
-    plan: WindowPlan, channels: int, columns: int, window: Window, grids: tuple[Grid, ...]
+def _depth(image: ImageWindow, grid: Grid, channels: int) -> int:
+    """Floats of one segment: a tap's channels, or those of a row of taps."""
+    return channels * (len(grid.columns.kernel) if image.merged else 1)
+
+
+def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int]) -> int:
+    """Segments of a block: as even as possible, and few enough for the caches."""
+    most, depth = max(map(len, segments)), max(depths)
+    blocks = -(-most * depth // MOST_DEPTH)
+    return max(1, -(-most // blocks))
+
+
+def _grid_table(
+    grids: Sequence[Grid], segments: Sequence[Sequence[int]], depths: Sequence[int]
+) -> str:
+    """C initialisers of the template's struct."""
+    rows, first = [], 0
+    for grid, offsets, depth in zip(grids, segments, depths, strict=True):
+        numbers = [
+            *(grid.rows.positions, grid.columns.positions),
+            *(first, len(offsets), depth, grid.first_tap),
+            *(grid.rows.out, grid.columns.out),
+        ]
+        first += len(offsets)
+        rows.append(f"{{{', '.join(map(str, numbers))}}}")
+    return ", ".join(rows)
+
+
+def _common_macros(
+    plan: ConvPlan, columns: int, channels: int, window: Window
 ) -> dict[str, object]:
-    adjacent = window.groups == 1 and all(grid.columns.gap == 1 for grid in grids)
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": plan.tile.lanes,
         "PE_MR": plan.tile.rows,
         "PE_NV": plan.tile.vectors,
         "PE_N": columns,
+        "PE_IMAGES": window.images,
         "PE_GROUPS": window.groups,
         "PE_CHANNELS": channels,
-        "PE_ADJACENT": int(adjacent),
-        "PE_WINDOW_ROWS": plan.rows,
-        "PE_WINDOW_TAPS": plan.taps,
-        "PE_GATHER_PITCH": plan.pitch(channels),
-        "PE_WINDOW_FLOATS": plan.floats(channels),
+        "PE_BLOCK_ROWS": plan.rows,
         "PE_SPLIT": f"PE_SPLIT_{plan.split}",
         "PE_THREADS": plan.threads,
     }
 
 
-def _window_budget(device: Device) -> int:
-    """Floats of a gathered block: a quarter of the second-level cache."""
-    return max(4096, device.cpu.l2_bytes // 16)
+def _window_macros(
+    image: ImageWindow, source: tuple[int, int, int], step: Pair
+) -> dict[str, object]:
+    return {
+        "PE_SOURCE_H": source[0],
+        "PE_SOURCE_W": source[1],
+        "PE_SOURCE_C": source[2],
+        "PE_COPY": int(image.copied),
+        "PE_PIXEL": image.pixel,
+        "PE_LINE": image.line,
+        "PE_FIRST_H": image.first[0],
+        "PE_FIRST_W": image.first[1],
+        "PE_WINDOW_W": image.width,
+        "PE_STEP_H": step[0],
+        "PE_STEP_W": step[1],
+        "PE_REACH_H": image.reach,
+    }
+
+
+def _window_floats(image: ImageWindow, plan: ConvPlan, step: Pair) -> int:
+    return align(image.lines(plan.rows, step[0]) * image.line, 16) if image.copied else 0
+
+
+def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device) -> int:
+    """Rows of positions whose window fits into a quarter of the second-level cache."""
+    budget = device.cpu.l2_bytes // 16
+    fitting = [n for n in range(1, rows + 1) if image.lines(n, step[0]) * image.line <= budget]
+    most = max(fitting, default=1)
+    return -(-rows // -(-rows // most))
 
 
 def _plan_convolution(
-    window: Window, grids: tuple[Grid, ...], channels: int, columns: int, device: Device
-) -> WindowPlan:
-    threads = device.cpu.cores
-    most_taps = max(1, max(grid.taps for grid in grids))
-    taps = min(most_taps, max(1, MOST_DEPTH // channels))
-    positions = [window.images * grid.positions for grid in grids]
-    machine = machine_of(device)
+    window: Window,
+    grids: Sequence[Grid],
+    image: ImageWindow,
+    columns: int,
+    step: Pair,
+    device: Device,
+) -> ConvPlan:
+    """Pick the cheapest tile and split by the estimate of tile.py."""
+    threads, machine = device.cpu.cores, machine_of(device)
+    rows = max(grid.rows.positions for grid in grids)
+    pixels = max(grid.columns.positions for grid in grids)
+    inner = window.group_channels * window.group_features // columns
 
     def cycles(tile: Tile, split: Split) -> float:
-        total = 0.0
-        for grid, count in zip(grids, positions, strict=True):
-            rows, width = -(-count // tile.rows) * tile.rows, columns
-            if split == "ROWS":
-                rows = -(-rows // tile.rows // threads) * tile.rows
-            else:
-                panels = -(-columns // tile.columns)
-                width = min(columns, -(-panels // threads) * tile.columns)
-            total += multiply_cycles(machine, tile, rows, width, max(1, grid.taps) * channels)
-        return total
+        share, width = window.images * rows / 1.0, columns
+        if split == "ROWS":
+            share = -(-window.images * rows // threads)
+        else:
+            panels = -(-columns // tile.columns)
+            width = min(columns, -(-panels // threads) * tile.columns)
+        taps = sum(max(grid.taps, 0.1) for grid in grids)
+        return share * multiply_cycles(machine, tile, pixels, width, int(taps * inner))
 
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
-    choices = [(t, s) for t in tiles(machine, max(positions), columns) for s in splits]
-    tile, split = min(choices, key=lambda choice: cycles(*choice))
-    rows = _window_budget(device) // (taps * channels) // tile.rows * tile.rows
-    rows = max(tile.rows, min(rows, 1024, -(-max(positions) // tile.rows) * tile.rows))
-    return WindowPlan(tile, split, rows, taps, threads)
+    found = tiles(machine, pixels, columns, step[1] * image.pixel)
+    tile, split = min(
+        ((tile, split) for tile in found for split in splits), key=lambda choice: cycles(*choice)
+    )
+    return ConvPlan(tile, split, _block_rows(image, rows, step, device), threads)
 
 
-def _plan_weight_gradient(window: Window, device: Device) -> WindowPlan:
-    threads, channels, columns = device.cpu.cores, window.group_channels, window.group_features
-    machine = machine_of(device)
-    divisors = [n for n in range(1, window.taps + 1) if window.taps % n == 0]
-    taps = max([n for n in divisors if n * channels <= MOST_DEPTH], default=1)
-    small = window.taps * channels * window.features <= LARGEST_PARTS
+def _plan_weight_gradient(
+    window: Window, image: ImageWindow, depth: int, device: Device
+) -> ConvPlan:
+    threads, columns = device.cpu.cores, window.group_features
+    machine, rows = machine_of(device), window.images * window.output[0]
+    small = window.taps * window.group_channels * window.features <= LARGEST_PARTS
     split: Split = "INNER" if small else "COLUMNS"
 
     def cycles(tile: Tile) -> float:
-        share = columns
+        width = columns
         if split == "COLUMNS":
             panels = -(-columns // tile.columns)
-            share = min(columns, -(-panels // threads) * tile.columns)
-        return multiply_cycles(machine, tile, taps * channels, share, 256)
+            width = min(columns, -(-panels // threads) * tile.columns)
+        return multiply_cycles(machine, tile, depth, width, 256)
 
-    tile = min(tiles(machine, taps * channels, columns), key=cycles)
-    rows = max(32, min(512, _window_budget(device) // (taps * channels)))
-    return WindowPlan(tile, split, min(rows, window.pixels), taps, threads)
+    tile = min(tiles(machine, depth, columns), key=cycles)
+    block = _block_rows(image, min(rows, window.output[0]), window.stride, device)
+    return ConvPlan(tile, split, block, threads)

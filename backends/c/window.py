@@ -1,4 +1,4 @@
-"""The geometry of a convolution, and of the grids of positions that its kernels gather.
+"""The geometry of a convolution, of its grids of positions, and of the image window they read.
 
 A grid is a set of result pixels at equal distances that see the source image through the same
 taps. A convolution has one. The gradient with respect to its input has one for each residue of the
@@ -130,6 +130,11 @@ class Axis:
     gap: int
     out: int
 
+    @property
+    def last_tap(self) -> int:
+        """Source pixel of the last tap at position 0."""
+        return self.start + (len(self.kernel) - 1) * self.gap
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -149,14 +154,64 @@ class Grid:
         """Positions in one image."""
         return self.rows.positions * self.columns.positions
 
-    def initialiser(self) -> str:
-        """The C initialiser of the template's struct."""
-        r, c = self.rows, self.columns
-        numbers = [
-            *(r.positions, c.positions, len(r.kernel), len(c.kernel)),
-            *(r.start, c.start, r.gap, c.gap, r.out, c.out, self.first_tap),
+
+@dataclass(frozen=True)
+class ImageWindow:
+    """Where source pixels lie in the copy that the kernels read: see image_window.inc.h.
+
+    Rows and columns of the source are counted from `first`; `pixel` and `line` are in floats.
+    Without `copied` the source itself is the window. `merged` says that neighbouring taps of a row
+    are one segment.
+    """
+
+    copied: bool
+    first: Pair
+    width: int
+    reach: int
+    pixel: int
+    line: int
+    merged: bool
+
+    def lines(self, rows: int, step: int) -> int:
+        """Lines of the window that this many rows of positions read."""
+        return (rows - 1) * step + self.reach
+
+    def segments(self, grid: Grid) -> list[int]:
+        """Offsets of a grid's taps, or rows of taps, from position 0's first pixel."""
+        rows, columns = grid.rows, grid.columns
+        lines = [rows.start + t * rows.gap - self.first[0] for t in range(len(rows.kernel))]
+        pixels = [
+            columns.start + u * columns.gap - self.first[1] for u in range(len(columns.kernel))
         ]
-        return f"{{{', '.join(map(str, numbers))}}}"
+        if self.merged:
+            pixels = pixels[:1]
+        return [line * self.line + pixel * self.pixel for line, pixel in product(lines, pixels)]
+
+
+def image_window(
+    grids: Sequence[Grid], source: tuple[int, int, int], step: Pair, groups: int
+) -> ImageWindow:
+    """Lay out the window of a source (h, w, channels) in which these grids move by `step`."""
+    height, width, channels = source
+    rows, columns = ([getattr(g, name) for g in grids if g.taps] for name in ("rows", "columns"))
+    first = (min(axis.start for axis in rows), min(axis.start for axis in columns))
+    reach = max(axis.last_tap for axis in rows) + 1
+    last_row = (max(axis.positions for axis in rows) - 1) * step[0] + reach
+    last_column = max((axis.positions - 1) * step[1] + axis.last_tap + 1 for axis in columns)
+    adjacent = groups == 1 and all(axis.gap == 1 for axis in columns)
+    if min(first) >= 0 and last_row <= height and last_column <= width:
+        return ImageWindow(False, (0, 0), width, reach, channels, width * channels, adjacent)
+    pixel = channels + 16 if channels % 256 == 0 else channels
+    window_width = last_column - first[1]
+    return ImageWindow(
+        copied=True,
+        first=first,
+        width=window_width,
+        reach=reach - first[0],
+        pixel=pixel,
+        line=window_width * pixel,
+        merged=adjacent and pixel == channels,
+    )
 
 
 def forward_grid(window: Window) -> Grid:

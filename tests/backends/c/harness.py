@@ -82,6 +82,7 @@ def run_cases(
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,  # threads that miss a barrier wait for ever
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return _split((folder / "results").read_bytes(), cases, len(threads))

@@ -11,7 +11,6 @@
  *   PE_COUNT_H(out, source), PE_COUNT_W(out, source)   rows and columns of the window of a term
  *   PE_SPLIT                      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
-#include "team.inc.h"
 
 PE_INLINE int PE_FN(at_least)(int value, int low) { return value > low ? value : low; }
 
@@ -59,5 +58,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *sourc
         }
     }
 }
+
+#include "team.inc.h" /* first: it names the splits */
 
 #include "undef.inc.h"

@@ -1,35 +1,48 @@
-/* Convolution, and its gradient with respect to the input, by gathering and multiplying.
+/* Convolution, and its gradient with respect to the input, as matrix multiplies of image windows.
  *
- * A block of window positions is gathered (gather.inc.h) and multiplied by the weights, whose rows
- * are taps and channels. The input's gradient is the same computation: dy is gathered, the weights
- * are transposed tap by tap first, and a stride s splits the input's pixels into s x s grids, each
- * of which meets its own taps (none at all where the stride is the larger: those get zeros).
- * Threads share the positions, each gathering its own, or the columns, gathering together.
+ * The pixels of a result row are the rows of A: neighbours lie at a constant distance in the window
+ * (image_window.inc.h). The taps are segments of the inner dimension, each contiguous, so that sums
+ * stay in registers from tap to tap. The weights are B as they are.
  *
- * Parameters, besides those of gather.inc.h and gemm_tile.inc.h:
- *   PE_GRIDS, PE_GRID_TABLE   grids, and their initialisers
- *   PE_IMAGES, PE_GROUPS      batch; groups, with PE_CHANNELS gathered and PE_N written channels
- * each PE_OUT_H, PE_OUT_W, PE_OUT_STEP_H, PE_OUT_STEP_W   result; its pixels between positions
- *   PE_WINDOW_ROWS, PE_WINDOW_TAPS   positions and taps in a block
+ * The input's gradient is the same computation on dy, with weights that are transposed tap by tap
+ * first. A stride s splits the input's pixels into s x s grids, each of which meets its own taps
+ * (none at all where the stride is the larger: those get zeros). Threads share the rows of
+ * positions, each with a window of its own, or the columns of the result, with one window.
+ *
+ * Parameters, besides those of image_window.inc.h and gemm_tile.inc.h:
+ *   PE_GRIDS, PE_GRID_TABLE   grids, and their initialisers; PE_ROWS is the most rows one has
+ *   PE_SEGMENT_TABLE          offsets of the segments in the window, grid by grid
+ *   PE_IMAGES, PE_GROUPS      batch; groups, with PE_CHANNELS read and PE_N written channels each
+ *   PE_OUT_H, PE_OUT_W, PE_OUT_STEP_H, PE_OUT_STEP_W   result; its pixels between positions
+ *   PE_BLOCK_ROWS, PE_BLOCK_SEGMENTS   rows of positions and segments in a block
  *   PE_TRANSPOSED, PE_TAPS, PE_TAP_TABLE  1: weights are transposed; all taps, in the grids' order
  *   PE_SPLIT, PE_THREADS      as in gemm.inc.h, ROWS or COLUMNS
- *   PE_WINDOW_FLOATS          scratch for a gathered block
+ *   PE_WINDOW_FLOATS          scratch for a window
  */
 
 #define PE_OUT_C (PE_GROUPS * PE_N)
-#define PE_A_ROW PE_GATHER_PITCH
+#define PE_A_ROW (PE_STEP_W * PE_PIXEL)
 #define PE_A_STEP 1
 #define PE_B_PITCH (PE_TRANSPOSED ? PE_N : PE_OUT_C)
 #define PE_B_TRANSPOSED 0
-#define PE_M PE_MR
-#define PE_OUTPUT_ROW(i) (PE_GRIDS > 1 ? t->rows[i] : t->row + (i))
+#define PE_OUTPUT_ROW(i) (t->row + (i) * PE_OUT_STEP_W)
 #define PE_PARTIAL_PITCH PE_OUT_C
-#define PE_PADDED_ROWS 1
-#include "gather.inc.h"
+#define PE_SEGMENTED 1
+#include "team.inc.h" /* first: it names the splits */
+
 #include "gemm_tile.inc.h"
-#include "team.inc.h"
+#include "image_window.inc.h"
+
+/* Positions at equal distances that see the source through the same taps. */
+typedef struct PE_FN(grid) {
+    int rows, columns;
+    int first_segment, segments, depth; /* depth: steps of a segment */
+    int first_tap;                      /* place of its taps among those of all grids */
+    int out_y, out_x;                   /* result pixel of position 0 */
+} PE_FN(grid);
 
 static const PE_FN(grid) PE_FN(grids)[PE_GRIDS] = {PE_GRID_TABLE};
+static const int32_t PE_FN(segments)[] = {PE_SEGMENT_TABLE};
 
 #if PE_TRANSPOSED
 /* w[tap][n][group, channel] to [group][place of the tap][channel][n]. */
@@ -49,97 +62,74 @@ static void PE_FN(transpose_weights)(const pe_worker *w, float *to, const float 
 }
 #endif
 
-/* The result pixels of a grid's positions `begin` to `end`. */
-PE_INLINE void PE_FN(result_pixels)(int32_t *rows, const PE_FN(grid) * g, ptrdiff_t begin,
-                                    ptrdiff_t end) {
-    const int positions = g->rows * g->columns;
-    for (ptrdiff_t p = begin; p < end; p++) {
-        const int image = (int)(p / positions), at = (int)(p - (ptrdiff_t)image * positions);
-        const int y = g->out_y + at / g->columns * PE_OUT_STEP_H;
-        const int x = g->out_x + at % g->columns * PE_OUT_STEP_W;
-        rows[p - begin] = (image * PE_OUT_H + y) * PE_OUT_W + x;
-    }
+/* One grid and one group on a window; `weights` are the group's and the grid's. */
+PE_INLINE void PE_FN(convolve)(PE_FN(block_args) * t, const PE_FN(grid) * g, const float *weights) {
+    t->row_end = g->columns;
+    t->depth = g->depth;
+    t->b_segment = g->depth * (ptrdiff_t)PE_B_PITCH;
+    int done = 0;
+    do {
+        const int rest = g->segments - done;
+        t->segments = PE_FN(segments) + g->first_segment + done;
+        t->segment_count = rest < PE_BLOCK_SEGMENTS ? rest : PE_BLOCK_SEGMENTS;
+        t->b = weights + done * t->b_segment;
+        t->first = done == 0;
+        done += t->segment_count;
+        t->last = done == g->segments;
+        PE_FN(block)(t);
+    } while (done < g->segments);
 }
 
-/* Fill the window: each thread its own, or all threads one together. */
-PE_INLINE void PE_FN(fill)(pe_worker *w, float *window, const float *source, const PE_FN(grid) * g,
-                           ptrdiff_t begin, ptrdiff_t end, int tap_begin, int tap_end) {
-#if PE_SPLIT == PE_SPLIT_COLUMNS
-    const pe_range share = pe_split(w, end - begin, 1);
-    pe_barrier(w); /* nobody reads the block before this one any more */
-    PE_FN(gather)(window + share.begin * PE_GATHER_PITCH, source, g, begin + share.begin,
-                  begin + share.end, tap_begin, tap_end);
-    pe_barrier(w);
+/* Rows `begin` to `end` of positions of one image, in every grid and group. */
+PE_INLINE void PE_FN(convolve_rows)(PE_FN(block_args) * t, const float *window,
+                                    const float *weights, const int image, const int begin,
+                                    const int end) {
+    for (const PE_FN(grid) *g = PE_FN(grids); g < PE_FN(grids) + PE_GRIDS; g++) {
+        const int y = image * PE_OUT_H + g->out_y + begin * PE_OUT_STEP_H;
+        t->row = (ptrdiff_t)y * PE_OUT_W + g->out_x;
+        t->runs = (end < g->rows ? end : g->rows) - begin;
+        for (int group = 0; group < PE_GROUPS; group++) {
+            t->a = window + group * PE_CHANNELS;
+            t->column = group * PE_N;
+#if PE_TRANSPOSED
+            const ptrdiff_t tap = (ptrdiff_t)group * PE_TAPS + g->first_tap;
+            PE_FN(convolve)(t, g, weights + tap * PE_CHANNELS * PE_N);
 #else
-    (void)w;
-    PE_FN(gather)(window, source, g, begin, end, tap_begin, tap_end);
+            PE_FN(convolve)(t, g, weights + group * PE_N);
 #endif
-}
-
-/* One grid and one group; `weights` are the group's and the grid's. */
-PE_INLINE void PE_FN(convolve)(pe_worker *w, PE_FN(block_args) * t, const PE_FN(grid) * g,
-                               const float *source, const float *weights, float *window) {
-    const ptrdiff_t positions = (ptrdiff_t)PE_IMAGES * g->rows * g->columns;
-    const int taps = g->taps_h * g->taps_w;
-#if PE_SPLIT == PE_SPLIT_COLUMNS
-    const pe_range mine = {0, positions}, panels = PE_FN(share)(w, PE_PANELS, 1);
-    t->panel_begin = (int)panels.begin;
-    t->panel_end = (int)panels.end;
-#else
-    const pe_range mine = PE_FN(share)(w, positions, PE_MR);
-    t->panel_end = PE_PANELS;
-#endif
-    int32_t rows[PE_WINDOW_ROWS];
-    for (ptrdiff_t begin = mine.begin; begin < mine.end; begin += PE_WINDOW_ROWS) {
-        const ptrdiff_t rest = mine.end - begin;
-        t->row_end = (int)(rest < PE_WINDOW_ROWS ? rest : PE_WINDOW_ROWS);
-        t->row = begin;
-        t->rows = rows;
-        if (PE_GRIDS > 1) {
-            PE_FN(result_pixels)(rows, g, begin, begin + t->row_end);
         }
-        int tap = 0;
-        do {
-            const int tap_end = tap + PE_WINDOW_TAPS < taps ? tap + PE_WINDOW_TAPS : taps;
-            PE_FN(fill)(w, window, source, g, begin, begin + t->row_end, tap, tap_end);
-            t->a = window;
-            t->b = weights + (ptrdiff_t)tap * PE_CHANNELS * PE_B_PITCH;
-            t->depth = (tap_end - tap) * PE_CHANNELS;
-            t->first = tap == 0;
-            t->last = tap_end == taps;
-            PE_FN(block)(t);
-            tap = tap_end;
-        } while (tap < taps);
     }
 }
 
-/* `packed` holds the transposed weights, where they are; `windows` the gathered blocks. */
+/* `packed` holds the transposed weights, where they are; `windows` the copied rows. */
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
                           const float *weights, float *partial, float *packed, float *windows) {
     PE_FN(block_args) t = {.io = io, .partial = partial};
+    t.a_run = PE_STEP_H * (ptrdiff_t)PE_LINE;
+    t.row_run = PE_OUT_STEP_H * PE_OUT_W;
+    (void)packed;
 #if PE_TRANSPOSED
     PE_FN(transpose_weights)(w, packed, weights);
     pe_barrier(w);
+    weights = packed;
+#endif
+#if PE_SPLIT == PE_SPLIT_COLUMNS
+    const pe_range rows = {0, PE_IMAGES * PE_ROWS}, panels = PE_FN(share)(w, PE_PANELS, 1);
 #else
-    (void)packed;
+    const pe_range rows = PE_FN(share)(w, PE_IMAGES * PE_ROWS, 1), panels = {0, PE_PANELS};
+    windows += (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_WINDOW_FLOATS;
 #endif
-#if PE_SPLIT == PE_SPLIT_ROWS
-    if (w->index >= PE_THREADS) {
-        return;
-    }
-    windows += w->index * (ptrdiff_t)PE_WINDOW_FLOATS;
-#endif
-    for (const PE_FN(grid) *g = PE_FN(grids); g < PE_FN(grids) + PE_GRIDS; g++) {
-        for (int group = 0; group < PE_GROUPS; group++) {
-            t.column = group * PE_N;
-#if PE_TRANSPOSED
-            const ptrdiff_t tap = (ptrdiff_t)group * PE_TAPS + g->first_tap;
-            const float *b = packed + tap * PE_CHANNELS * PE_N;
-#else
-            const float *b = weights + group * PE_N;
-#endif
-            PE_FN(convolve)(w, &t, g, source + group * PE_CHANNELS, b, windows);
-        }
+    t.panel_begin = (int)panels.begin;
+    t.panel_end = (int)panels.end;
+    for (int row = (int)rows.begin; row < rows.end;) {
+        const int image = row / PE_ROWS, begin = row - image * PE_ROWS;
+        const int rest = (int)rows.end - image * PE_ROWS;
+        const int last = rest < PE_ROWS ? rest : PE_ROWS;
+        const int end = begin + PE_BLOCK_ROWS < last ? begin + PE_BLOCK_ROWS : last;
+        const float *pixels = source + image * ((ptrdiff_t)PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C);
+        const float *window = PE_FN(fill_window)(w, windows, pixels, begin, end);
+        PE_FN(convolve_rows)(&t, window, weights, image, begin, end);
+        row += end - begin;
     }
 }
 

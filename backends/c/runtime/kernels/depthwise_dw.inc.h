@@ -10,8 +10,9 @@
  */
 #define PE_OUT_ROWS (PE_TAPS_H * PE_TAPS_W)
 #define PE_OUT_C PE_CHANNELS
+#include "team.inc.h" /* first: it names the splits */
+
 #include "add_parts.inc.h"
-#include "team.inc.h"
 
 /* A row of dy, and the input rows and rows of taps that meet there. */
 typedef struct PE_FN(row) {

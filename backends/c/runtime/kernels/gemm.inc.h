@@ -16,9 +16,11 @@
 
 #define PE_OUTPUT_ROW(i) (t->row + (i))
 #define PE_PARTIAL_PITCH PE_N
-#define PE_PADDED_ROWS 0
+#define PE_OTHER_M PE_M
+#define PE_SEGMENTED 0
+#include "team.inc.h" /* first: it names the splits */
+
 #include "gemm_tile.inc.h"
-#include "team.inc.h"
 
 #define PE_ROW_TILES ((PE_M + PE_MR - 1) / PE_MR)
 

@@ -10,7 +10,8 @@
  *   PE_FN(name)        name of a function of this kernel
  *   PE_VL              lanes
  *   PE_MR, PE_NV       rows and vectors of a tile
- *   PE_M, PE_N         rows and columns of a whole matrix: they say which tiles are cut off
+ *   PE_M, PE_N         rows and columns of a whole run: they say which tiles are cut off
+ *   PE_OTHER_M         rows of other runs, where there are two lengths; else PE_M
  *   PE_A_ROW, PE_A_STEP  strides of A between rows and between steps
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
@@ -18,7 +19,7 @@
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
- *   PE_PADDED_ROWS     1: A has whole tiles of rows, those past the block's end being padding
+ *   PE_SEGMENTED       1: A's steps are segments at given offsets, and its rows are several runs
  */
 
 #include "../pe_transpose.h"
@@ -27,21 +28,34 @@
 #define PE_PANELS ((PE_N + PE_NR - 1) / PE_NR)
 #define PE_TAIL_COLUMNS (PE_N % PE_NR)
 #define PE_TAIL_ROWS (PE_M % PE_MR)
+#define PE_OTHER_TAIL_ROWS (PE_OTHER_M % PE_MR)
 #define PE_TAIL_VECTORS ((PE_TAIL_COLUMNS + PE_VL - 1) / PE_VL)
 #define PE_TAIL_LANES (PE_TAIL_COLUMNS % PE_VL ? PE_TAIL_COLUMNS % PE_VL : PE_VL)
+
+#if PE_SEGMENTED
+#define PE_RUN(t, field) ((t)->field)
+#else
+#define PE_RUN(t, field) 1 /* one run; nothing lies between it and the next */
+#endif
 
 /* What one block is about; everything else is constant. Rows count from `a`, columns from `b`. */
 typedef struct PE_FN(block_args) {
     const PE_FN(io) * io;
     const float *a, *b;
-    float *partial;      /* unfinished sums, indexed by output row and by column */
-    float *panel;        /* scratch of depth x PE_NR for a transposed panel */
-    ptrdiff_t row;       /* output row of row 0 */
-    const int32_t *rows; /* or the output row of each row, where they are scattered */
-    int column;          /* output column of column 0 */
+    float *partial; /* unfinished sums, indexed by output row and by column */
+    float *panel;   /* scratch of depth x PE_NR for a transposed panel */
+    ptrdiff_t row;  /* output row of row 0 */
+    int column;     /* output column of column 0 */
     int row_begin, row_end, panel_begin, panel_end;
-    int depth;
+    int depth;       /* steps, or those of each segment */
     int first, last; /* whether the inner dimension starts, and ends, with this block */
+#if PE_SEGMENTED
+    const int32_t *segments; /* where each segment's steps start in A, which B's follow in order */
+    int segment_count;
+    ptrdiff_t b_segment; /* from one segment's first row of B to the next's */
+    int runs;            /* runs of rows, and what lies between them in A and in the result */
+    ptrdiff_t a_run, row_run;
+#endif
 } PE_FN(block_args);
 
 PE_INLINE void PE_FN(load_b)(pe_vf *v, const float *b, const int vectors, const int lanes) {
@@ -128,7 +142,7 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
 /* One tile from its first step to its epilogue, or from and to its partial sums. */
 PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const int row,
                            const int column, const int rows, const int vectors, const int lanes,
-                           const int padded) {
+                           const int run) {
     pe_vf c[PE_MR][PE_NV];
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -137,14 +151,20 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
             c[i][j] = pe_zero();
         }
     }
-    PE_FN(multiply)(c, t->a + row * (ptrdiff_t)PE_A_ROW, b, PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH,
-                    t->depth, rows, vectors, PE_B_TRANSPOSED ? PE_VL : lanes);
+    const ptrdiff_t pitch = PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH;
+    const int valid = PE_B_TRANSPOSED ? PE_VL : lanes;
+    const float *a = t->a + row * (ptrdiff_t)PE_A_ROW + run * PE_RUN(t, a_run);
+#if PE_SEGMENTED
+    for (int s = 0; s < t->segment_count; s++) {
+        PE_FN(multiply)(c, a + t->segments[s], b + s * t->b_segment, pitch, t->depth, rows, vectors,
+                        valid);
+    }
+#else
+    PE_FN(multiply)(c, a, b, pitch, t->depth, rows, vectors, valid);
+#endif
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
-        if (padded && row + i >= t->row_end) {
-            return;
-        }
-        const ptrdiff_t out = PE_OUTPUT_ROW(row + i);
+        const ptrdiff_t out = PE_OUTPUT_ROW(row + i) + run * PE_RUN(t, row_run);
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             const int n = j == vectors - 1 ? lanes : PE_VL;
@@ -175,19 +195,22 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
                  t->depth, PE_VL >= 8 ? 8 : 4);
     b = t->panel;
 #endif
-    int row = t->row_begin;
-    for (; row + PE_MR <= t->row_end; row += PE_MR) {
-        PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, 0);
-    }
-#if PE_PADDED_ROWS
-    if (row < t->row_end) {
-        PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, 1);
-    }
-#elif PE_TAIL_ROWS
-    if (row < t->row_end) {
-        PE_FN(tile)(t, b, row, column, PE_TAIL_ROWS, vectors, lanes, 0);
-    }
+    for (int run = 0; run < PE_RUN(t, runs); run++) {
+        int row = t->row_begin;
+        for (; row + PE_MR <= t->row_end; row += PE_MR) {
+            PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, run);
+        }
+#if PE_TAIL_ROWS
+        if (t->row_end - row == PE_TAIL_ROWS) {
+            PE_FN(tile)(t, b, row, column, PE_TAIL_ROWS, vectors, lanes, run);
+        }
 #endif
+#if PE_OTHER_TAIL_ROWS && PE_OTHER_TAIL_ROWS != PE_TAIL_ROWS
+        if (t->row_end - row == PE_OTHER_TAIL_ROWS) {
+            PE_FN(tile)(t, b, row, column, PE_OTHER_TAIL_ROWS, vectors, lanes, run);
+        }
+#endif
+    }
 }
 
 /* All panels of the block. Only the last rows and the last panel of a matrix may be cut off. */

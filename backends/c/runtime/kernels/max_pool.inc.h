@@ -10,7 +10,6 @@
  *   PE_TAPS_H, PE_TAPS_W, PE_STEP_H, PE_STEP_W, PE_TOP, PE_LEFT, PE_GAP_H, PE_GAP_W   the window
  *   PE_GRADIENT   1: the gradient; PE_DIRECT 1: its sums are its result, there is no epilogue
  */
-#include "team.inc.h"
 
 typedef struct PE_FN(maximum) {
     pe_vf value;
@@ -142,5 +141,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x) {
 }
 
 #endif
+
+#include "team.inc.h" /* first: it names the splits */
 
 #include "undef.inc.h"
