@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.types import DType
+from pockengine.compiler.ops import lookup
 from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
 
@@ -36,7 +38,6 @@ _PROGRAM_HEADER = """#include "pe.h"
 
 #define PARAM(at) ((void *)(params + (at)))
 #define ARENA(at) ((void *)(arena + (at)))
-#define CALL(kernel) (kernel, pe_barrier(w))
 """
 
 
@@ -94,17 +95,42 @@ def _entry_function(
         "    unsigned char *arena) {",
         "    (void)w, (void)params, (void)arena;",
     ]
-    for node in entry.graph.nodes:
-        if is_alias(node, entry):
-            continue
+    nodes = [node for node in entry.graph.nodes if not is_alias(node, entry)]
+    barriers = needs_barrier([touched(node, entry, offsets) for node in nodes])
+    for node, barrier in zip(nodes, barriers, strict=True):
         kernel = backend.kernel(node)
         kernels[kernel.symbol] = kernel
         places = [place(value, entry, offsets) for value in (*node.operands, *node.results)]
         scratch = entry.plan.scratch.get(node)
         places.append("NULL" if scratch is None else f"ARENA({scratch.offset})")
+        if barrier:
+            lines.append("    pe_barrier(w);")
         lines.append(f"    /* {describe(node)} */")
-        lines.append(f"    CALL({kernel.symbol}(w, {', '.join(places)}));")
+        lines.append(f"    {kernel.symbol}(w, {', '.join(places)});")
     return "\n".join([*lines, "}\n"])
+
+
+def touched(node: Node, entry: Entry, offsets: Mapping[str, int]) -> Touched:
+    """The memory that a node's kernel reads and writes."""
+    written = {node.operands[i] for i in lookup(node.op).writes if i < len(node.operands)}
+    reads = [span for v in node.operands for span in _span(v, entry, offsets)]
+    writes = [span for v in (*node.results, *written) for span in _span(v, entry, offsets)]
+    scratch = entry.plan.scratch.get(node)
+    if scratch is not None:
+        writes.append(Span("arena", scratch.offset, scratch.offset + scratch.size))
+    return Touched(reads, writes)
+
+
+def _span(value: Value, entry: Entry, offsets: Mapping[str, int]) -> list[Span]:
+    """Where a value lives; scalars that are written into the call live nowhere."""
+    value = entry.plan.aliases.get(value, value)
+    allocation = entry.plan.values.get(value)
+    if allocation is not None:
+        return [Span("arena", allocation.offset, allocation.offset + value.type.nbytes)]
+    if value.name in offsets:
+        offset = offsets[value.name]
+        return [Span("params", offset, offset + value.type.nbytes)]
+    return []
 
 
 def is_alias(node: Node, entry: Entry) -> bool:

@@ -29,7 +29,7 @@ PE_INLINE pe_vf pe_sqrt(pe_vf x) {
 #if defined(__clang__)
     return __builtin_elementwise_sqrt(x);
 #else
-    pe_vf root;
+    pe_vf root = x;
     PE_UNROLL
     for (int i = 0; i < PE_VL; i++) {
         root[i] = __builtin_sqrtf(x[i]);

@@ -10,6 +10,7 @@ import pytest
 
 from pockengine.backends.c.artifact import Artifact, load_artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
 from pockengine.backends.c.session import Session
@@ -98,10 +99,24 @@ def test_generated_code_depends_on_the_program_alone() -> None:
 def test_every_kernel_call_has_a_line_that_says_what_it_computes() -> None:
     text = generate(*compile_for(convolutional_graph(), device_of("avx2")))["program.c"]
     lines = [line.strip() for line in text.splitlines()]
-    calls = [index for index, line in enumerate(lines) if line.startswith("CALL(")]
+    calls = [index for index, line in enumerate(lines) if line.startswith("pe_f32_")]
     assert len(calls) > 40
     assert all(lines[index - 1].startswith("/* ") for index in calls)
     assert "sgd_update(depthwise.weight f32[3,3,1,8]" in text
+
+
+def test_a_barrier_stands_where_memory_is_shared_and_nowhere_else() -> None:
+    a, b, c = (Span("arena", start, start + 64) for start in (0, 64, 128))
+    weight = Span("params", 0, 64)
+    kernels = [
+        Touched([a], [b]),
+        Touched([b], [c]),  # reads what was written
+        Touched([a], [weight]),  # an update: nothing in common
+        Touched([c, weight], [b]),  # reads both
+        Touched([weight], [Span("arena", 100, 200)]),  # overlaps what was read
+        Touched([a], [a]),
+    ]
+    assert needs_barrier(kernels) == [False, True, False, True, True, False]
 
 
 def test_a_checkpoint_brings_a_session_back(compiled, tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.tests.backends.c.programs import build_sanitized, convolutional_graph
 
 STRESS = r"""
 #include <stdio.h>
@@ -106,3 +109,18 @@ def test_the_pool_builds_without_threads(tmp_path: Path) -> None:
     text = STRESS.replace("count <= 5", "count <= 1")
     program = build(tmp_path, text, ("-O1", "-DPE_NO_THREADS"))
     assert subprocess.run([str(program)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("flags", [SANITIZED, ("-O1", "-fsanitize=thread")], ids=["asan", "tsan"])
+def test_a_whole_step_touches_only_its_memory_and_never_races(tmp_path: Path, flags) -> None:
+    runner, program = build_sanitized(convolutional_graph(), tmp_path, flags)
+    rng = np.random.default_rng(0)
+    weights, data = tmp_path / "weights", tmp_path / "data"
+    params = {name: param.data for name, param in program.params.items()}
+    save_file({**params, **program.constants}, weights)
+    x = rng.standard_normal((2, 4, 12, 12, 3)).astype(np.float32)
+    save_file({"x": x, "labels": rng.integers(0, 5, (2, 4))}, data)
+    command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
+    command += ["--steps", "4", "--lr", "0.1", "--threads", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[:4000]

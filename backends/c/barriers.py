@@ -1,0 +1,58 @@
+"""Which kernels of a step need a barrier between them.
+
+All threads run all kernels in order, each its share; a thread may run ahead into the next kernel as
+long as that touches no memory that other threads may still be writing, and writes none that they may
+still be reading. Updates of weights, for example, need no barrier after them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes [start, end) of one memory: the arena or the params."""
+
+    memory: str
+    start: int
+    end: int
+
+    def overlaps(self, other: "Span") -> bool:
+        """Whether both have a byte in common."""
+        same = self.memory == other.memory
+        return same and self.start < other.end and other.start < self.end
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The memory that one kernel reads and writes."""
+
+    reads: Sequence[Span]
+    writes: Sequence[Span]
+
+
+@dataclass
+class _Open:
+    """What kernels since the last barrier have touched."""
+
+    reads: list[Span] = field(default_factory=list)
+    writes: list[Span] = field(default_factory=list)
+
+
+def needs_barrier(kernels: Iterable[Touched]) -> list[bool]:
+    """For each kernel in order, whether a barrier must stand before it."""
+    found = []
+    recent = _Open()
+    for kernel in kernels:
+        after_write = _any_overlap(recent.writes, [*kernel.reads, *kernel.writes])
+        conflict = after_write or _any_overlap(recent.reads, kernel.writes)
+        if conflict:
+            recent = _Open()
+        recent.reads += kernel.reads
+        recent.writes += kernel.writes
+        found.append(conflict)
+    return found
+
+
+def _any_overlap(some: Sequence[Span], others: Sequence[Span]) -> bool:
+    return any(one.overlaps(other) for one in some for other in others)
