@@ -34,8 +34,9 @@ from pockengine.backends.c.window import (
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
-MOST_DEPTH = 1024
-"""Inner dimension of a block, in floats, unless a single segment is larger."""
+MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
+"""Inner dimension of a block, in floats, unless a single segment is larger. The second is for weights
+whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets then, and few fit."""
 
 LARGEST_PARTS = 200_000
 """Weight gradients up to this size are summed by each thread on its own, larger ones by columns."""
@@ -90,7 +91,7 @@ def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
     plan = _plan_convolution(window, grids, image, columns, step, device)
     segments = [image.segments(grid) for grid in grids]
     depths = [_depth(image, grid, channels) for grid in grids]
-    block = _block_segments(segments, depths)
+    block = _block_segments(segments, depths, columns * (1 if backward else window.groups))
     order = tap_order(window, grids)
     unfinished = max(map(len, segments)) > block
     macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
@@ -172,10 +173,11 @@ def _depth(image: ImageWindow, grid: Grid, channels: int) -> int:
     return channels * (len(grid.columns.kernel) if image.merged else 1)
 
 
-def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int]) -> int:
+def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int], pitch: int) -> int:
     """Segments of a block: as even as possible, and few enough for the caches."""
     most, depth = max(map(len, segments)), max(depths)
-    blocks = -(-most * depth // MOST_DEPTH)
+    limit = MOST_DEPTH if pitch % 512 else MOST_CONFLICTING_DEPTH
+    blocks = -(-most * depth // limit)
     return max(1, -(-most // blocks))
 
 

@@ -12,6 +12,8 @@
  *   PE_SPLIT                      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
+#include "team.inc.h"
+
 PE_INLINE int PE_FN(at_least)(int value, int low) { return value > low ? value : low; }
 
 PE_INLINE int PE_FN(at_most)(int value, int high) { return value < high ? value : high; }
@@ -58,7 +60,5 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *sourc
         }
     }
 }
-
-#include "team.inc.h" /* first: it names the splits */
 
 #include "undef.inc.h"

@@ -28,7 +28,7 @@
 #define PE_OUTPUT_ROW(i) (t->row + (i) * PE_OUT_STEP_W)
 #define PE_PARTIAL_PITCH PE_OUT_C
 #define PE_SEGMENTED 1
-#include "team.inc.h" /* first: it names the splits */
+#include "team.inc.h"
 
 #include "gemm_tile.inc.h"
 #include "image_window.inc.h"

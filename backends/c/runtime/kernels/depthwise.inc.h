@@ -23,6 +23,8 @@
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
+#include "team.inc.h"
+
 /* A result row, and the source rows and rows of taps that meet there. */
 typedef struct PE_FN(row) {
     const PE_FN(io) * io;
@@ -121,7 +123,5 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *sourc
         }
     }
 }
-
-#include "team.inc.h" /* first: it names the splits */
 
 #include "undef.inc.h"

@@ -10,7 +10,7 @@
  */
 #define PE_OUT_ROWS (PE_TAPS_H * PE_TAPS_W)
 #define PE_OUT_C PE_CHANNELS
-#include "team.inc.h" /* first: it names the splits */
+#include "team.inc.h"
 
 #include "add_parts.inc.h"
 

@@ -18,7 +18,7 @@
 #define PE_PARTIAL_PITCH PE_N
 #define PE_OTHER_M PE_M
 #define PE_SEGMENTED 0
-#include "team.inc.h" /* first: it names the splits */
+#include "team.inc.h"
 
 #include "gemm_tile.inc.h"
 

@@ -11,6 +11,8 @@
  *   PE_GRADIENT   1: the gradient; PE_DIRECT 1: its sums are its result, there is no epilogue
  */
 
+#include "team.inc.h"
+
 typedef struct PE_FN(maximum) {
     pe_vf value;
     pe_vi tap;
@@ -141,7 +143,5 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x) {
 }
 
 #endif
-
-#include "team.inc.h" /* first: it names the splits */
 
 #include "undef.inc.h"
