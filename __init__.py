@@ -1,3 +1,39 @@
 """PockEngine: compile the whole training step of a model ahead of time, for the device it runs on."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pockengine.api import Compiled as Compiled
+    from pockengine.api import compile as compile
+    from pockengine.compiler.optim import Adafactor as Adafactor
+    from pockengine.compiler.optim import Adagrad as Adagrad
+    from pockengine.compiler.optim import Adam as Adam
+    from pockengine.compiler.optim import AdamW as AdamW
+    from pockengine.compiler.optim import Groups as Groups
+    from pockengine.compiler.optim import Lion as Lion
+    from pockengine.compiler.optim import RMSprop as RMSprop
+    from pockengine.compiler.optim import Sgd as Sgd
+    from pockengine.compiler.passes.differentiate import Clip as Clip
+
 __version__ = "0.1.0"
+
+_OPTIMISERS = ("Adafactor", "Adagrad", "Adam", "AdamW", "Groups", "Lion", "RMSprop", "Sgd")
+_PLACES = {
+    "Compiled": "pockengine.api",
+    "compile": "pockengine.api",
+    "Clip": "pockengine.compiler.passes.differentiate",
+    **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names when they are used: `import pockengine` alone stays light."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'pockengine' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Offer the public names to interactive users."""
+    return sorted([*globals(), *_PLACES])
