@@ -1,8 +1,8 @@
 """Which kernels of a step need a barrier between them.
 
-All threads run all kernels in order, each its share; a thread may run ahead into the next kernel as
-long as that touches no memory that other threads may still be writing, and writes none that they may
-still be reading. Updates of weights, for example, need no barrier after them.
+All threads run all kernels in order, each its share. A thread may run ahead into the next kernel as
+long as that reads no memory that other threads may still be writing, and writes none that they may
+still be using. Updates of weights, for example, need no barrier after them.
 """
 
 from collections.abc import Iterable, Sequence
