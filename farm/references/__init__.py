@@ -5,14 +5,16 @@ How a bench uses them (none of these imports a framework but the second):
     data = JobData(Job("mobilenet_v2-0.35-96", classes=2), weights, images, labels)     # job.py
     weights = settled_weights("mobilenet_v2-0.35-96", 2, pictures, labels)    # starting_point.py
     write_job(folder, data)
-    with open_worker("torch-eager", folder, threads=2) as torch, \\
+    with open_own_worker(artifact, folder, threads=2) as ours, \\
+            open_worker("torch-eager", folder, threads=2) as torch, \\
             open_worker("tf-graph", folder, threads=2) as tensorflow:                # worker.py
         expected = torch.train()              # .losses and .tensors by name: what ours must equal
         timings = interleave({"pockengine": ours, "torch-eager": torch,
                               "tf-graph": tensorflow}, rounds=10, steps=5)           # timing.py
         memory = tensorflow.peak_rss()
 
-`ours` is anything with `step(count) -> milliseconds of each`. Engines are listed in engines.py;
+Other than a worker, anything with `step(count) -> milliseconds of each` can be interleaved. The
+memory of TensorFlow and PyTorch is that of their whole process. Engines are listed in engines.py;
 `is_available` says whether one can run here. `Job.trainable` comes from a scheme:
 `{name: c and (c.start, c.stop) for name, c in scheme.resolve(graph).items()}`.
 

@@ -86,9 +86,8 @@ class KerasNet:
 class Layers:
     """Applies layers under PyTorch's names and remembers their variables."""
 
-    def __init__(self, batch_norm_trains: bool) -> None:
-        """Say whether batch norms normalise by the batch or by their running statistics."""
-        self.training = batch_norm_trains
+    def __init__(self) -> None:
+        """Start without a layer."""
         self.parameters: dict[str, Parameter] = {}
 
     def convolution(
@@ -111,7 +110,7 @@ class Layers:
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
         """Normalise each channel."""
         layer = layers.BatchNormalization(**BATCH_NORM)
-        y = layer(x, training=self.training)
+        y = layer(x)
         self.parameters[f"{name}.weight"] = Parameter(layer.gamma, VECTOR)
         self.parameters[f"{name}.bias"] = Parameter(layer.beta, VECTOR)
         for buffer, variable in (("mean", layer.moving_mean), ("var", layer.moving_variance)):
@@ -127,14 +126,17 @@ class Layers:
         return y
 
 
-def build_keras(name: str, classes: int, batch_norm_trains: bool, batch: int) -> KerasNet:
-    """Build a benchmark model for a batch size; FarmError for a family that has no Keras form."""
+def build_keras(name: str, classes: int, batch: int) -> KerasNet:
+    """Build a benchmark model for a batch size; FarmError for a family that has no Keras form.
+
+    The argument `training` of a call says whether batch norms normalise by the batch.
+    """
     model = parse_model(name)
     builder = FAMILIES.get(model.family)
     if builder is None:
         raise FarmError(f"{model.family} has no Keras form; there is one of {', '.join(FAMILIES)}")
     channels, height, width = model.input_shape
-    net = Layers(batch_norm_trains)
+    net = Layers()
     pictures = tf.keras.Input((height, width, channels), batch_size=batch)
     logits = builder(net, pictures, model, classes)
     return KerasNet(tf.keras.Model(pictures, logits), net.parameters)

@@ -5,7 +5,7 @@ with its own environment, and read each one's own peak memory. Requests are JSON
 
     {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; everything starts anew
     {"do": "train", "out": FILE}        all batches once -> losses; tensors go to FILE (safetensors)
-    {"do": "forward", "out": FILE}      logits of the first batch, [N, classes], go to FILE
+    {"do": "predict", "out": FILE}      logits of the first batch, [N, classes], go to FILE
     {"do": "step", "count": K, "marked": false}   K steps -> "ms" of each, and the last "loss"
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
     {"do": "quit"}
@@ -40,8 +40,8 @@ class Trainer(Protocol):
         """Train on one batch and return its loss."""
         ...
 
-    def forward(self, index: int) -> NDArray[np.float32]:
-        """Return the logits of a batch; batch norms normalise as they do in training."""
+    def predict(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch; batch norms use their running statistics."""
         ...
 
     def tensors(self) -> Tensors:
@@ -74,7 +74,7 @@ class Server:
         actions: dict[str, Callable[[Reply], Reply]] = {
             "prepare": self.prepare,
             "train": self.train,
-            "forward": self.forward,
+            "predict": self.predict,
             "step": self.step,
             "peak_rss": lambda _: {"bytes": peak_rss_bytes()},
         }
@@ -98,9 +98,9 @@ class Server:
         save_file(trainer.tensors(), request["out"])
         return {"losses": losses}
 
-    def forward(self, request: Reply) -> Reply:
+    def predict(self, request: Reply) -> Reply:
         """Write the logits of the first batch."""
-        save_file({"logits": self._prepared().forward(0)}, request["out"])
+        save_file({"logits": self._prepared().predict(0)}, request["out"])
         return {}
 
     def step(self, request: Reply) -> Reply:

@@ -38,8 +38,7 @@ class TensorFlowTrainer:
     def __init__(self, data: JobData, graph: bool) -> None:
         """Build the model with the job's weights and convert the batches to [N, H, W, C]."""
         self.job = data.job
-        train_mode = data.job.batch_norm == "train"
-        self.net = build_keras(data.job.model, data.job.classes, train_mode, data.images.shape[1])
+        self.net = build_keras(data.job.model, data.job.classes, data.images.shape[1])
         self.net.load(data.weights)
         self.trained = _choose(self.net, data.job)
         self.batches = [
@@ -49,9 +48,9 @@ class TensorFlowTrainer:
         # For each trainer its own: a shared one would trace again for every new model.
         self._run = tf.function(self._train) if graph else self._train
 
-    def forward(self, index: int) -> NDArray[np.float32]:
-        """Return the logits of a batch; nothing is updated but running statistics."""
-        return self._logits(self.batches[index][0]).numpy()
+    def predict(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch by the running statistics; nothing is updated."""
+        return self.net.model(self.batches[index][0], training=False).numpy()
 
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""
@@ -61,16 +60,13 @@ class TensorFlowTrainer:
         """Return all parameters and buffers by PyTorch's names, in its layouts."""
         return self.net.tensors()
 
-    def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        """Run the model; the mode of its batch norms was fixed when it was built."""
-        return self.net.model(images, training=self.job.batch_norm == "train")
-
     def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         variables = [trained.variable for trained in self.trained]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for variable in variables:
                 tape.watch(variable)
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self._logits(images))
+            logits = self.net.model(images, training=self.job.batch_norm == "train")
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
         for trained, gradient in zip(self.trained, tape.gradient(loss, variables), strict=True):
             self._update(trained, gradient)

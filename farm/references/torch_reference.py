@@ -45,10 +45,13 @@ class TorchTrainer:
         pictures = torch.from_numpy(np.array(images)).contiguous(memory_format=self.format)
         return pictures, torch.from_numpy(np.array(labels))
 
-    def forward(self, images: torch.Tensor) -> NDArray[np.float32]:
-        """Return the logits of a batch; nothing is updated but running statistics."""
+    def predict(self, images: torch.Tensor) -> NDArray[np.float32]:
+        """Return the logits of a batch by the running statistics; nothing is updated."""
+        training = self.module.training
         with torch.no_grad():
-            return self.module(images).numpy().copy()
+            logits = self.module.eval()(images).numpy().copy()
+        self.module.train(training)
+        return logits
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> float:
         """Do one training step and return its loss."""

@@ -38,9 +38,9 @@ class PreparedTorch:
         """Train on one batch and return its loss."""
         return self.trainer.step(*self.batches[index])
 
-    def forward(self, index: int) -> NDArray[np.float32]:
+    def predict(self, index: int) -> NDArray[np.float32]:
         """Return the logits of a batch."""
-        return self.trainer.forward(self.batches[index][0])
+        return self.trainer.predict(self.batches[index][0])
 
     def tensors(self) -> Tensors:
         """Return all parameters and buffers by name."""

@@ -74,11 +74,14 @@ class Worker:
             reply = self.ask(do="train", out=str(out))
             return Training([float(loss) for loss in reply["losses"]], load_file(out))
 
-    def forward(self) -> NDArray[np.generic]:
-        """Return the logits [N, classes] of the job's first batch with the present weights."""
+    def predict(self) -> NDArray[np.generic]:
+        """Return the logits [N, classes] of the job's first batch by the weights as they are now.
+
+        Batch norms use their running statistics, whatever the job says of training.
+        """
         with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
             out = Path(folder) / "logits.safetensors"
-            self.ask(do="forward", out=str(out))
+            self.ask(do="predict", out=str(out))
             return load_file(out)["logits"]
 
     def step(self, count: int) -> list[float]:
@@ -171,7 +174,18 @@ def open_worker(engine: str, folder: Path, threads: int, python: str | None = No
     able to import pockengine. Under Bazel each worker is a binary with an environment of its own.
     """
     kind = find_engine(engine)
-    worker = Worker(*_command(kind.worker, threads, kind.environment, python))
+    command = _command(kind.worker, threads, kind.environment, python)
+    return _prepared(Worker(*command), folder, engine, threads)
+
+
+def open_own_worker(artifact: Path, folder: Path, threads: int) -> Worker:
+    """Start a worker of our own engine on this machine, for an artifact compiled from the job."""
+    command = _command("pockengine_worker", threads, {}, None)
+    return _prepared(Worker(*command), folder, str(artifact), threads)
+
+
+def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker:
+    """Load the job; a worker that cannot is ended."""
     try:
         worker.prepare(folder, engine, threads)
     except BaseException:

@@ -168,7 +168,7 @@ def test_worker_trains_what_the_loop_trains(engine: str, tmp_path: Path) -> None
 
     with open_worker(engine, tmp_path, threads=1) as worker:
         training = worker.train()
-        logits = worker.forward()
+        logits = worker.predict()
         times = worker.step(2)
 
     assert worker.version == torch.__version__
@@ -184,8 +184,8 @@ def test_starting_weights_are_settled_once_and_then_read(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     random = np.random.default_rng(0)
     labels = np.arange(32) % 10
-    images = random.normal(size=(32, 1, 8, 8)) + labels[:, None, None, None] / 3
-    images = images.astype(np.float32)
+    noise = random.normal(size=(32, 1, 8, 8))
+    images = (noise + labels[:, None, None, None] / 3).astype(np.float32)
 
     first = settled_weights("cnn-8", 10, images, labels)
     (file,) = (tmp_path / "pockengine" / "settled").iterdir()

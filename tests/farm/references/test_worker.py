@@ -62,7 +62,7 @@ def test_preparing_again_starts_anew(worker: Worker, folder: Path) -> None:
     worker.train()
     worker.prepare(folder, "fine", threads=1)
 
-    assert worker.forward().tolist() == [[0.0, 0.0]]
+    assert worker.predict().tolist() == [[0.0, 0.0]]
     assert worker.train().losses == [1.0, 2.0, 3.0]
 
 
@@ -72,7 +72,7 @@ def test_steps_are_timed_one_by_one(worker: Worker, folder: Path) -> None:
 
     assert len(times) == 4
     assert all(0 < ms < 1000 for ms in times)
-    assert worker.forward().tolist() == [[4.0, 4.0]]
+    assert worker.predict().tolist() == [[4.0, 4.0]]
 
 
 def test_peak_memory_is_that_of_the_worker(worker: Worker) -> None:
@@ -136,7 +136,7 @@ def test_program_that_is_no_worker_is_an_error() -> None:
 )
 def test_job_without_meaning_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(FarmError, match=message):
-        Job(**{"model": "cnn-8", **change})  # type: ignore[arg-type]
+        Job(**{"model": "cnn-8", **change})
 
 
 def test_job_of_wrong_shapes_is_refused() -> None:

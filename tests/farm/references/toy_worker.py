@@ -29,7 +29,7 @@ class Toy:
         self.counter += 1
         return self.counter
 
-    def forward(self, index: int) -> NDArray[np.float32]:
+    def predict(self, index: int) -> NDArray[np.float32]:
         return np.full((1, 2), self.counter, np.float32)
 
     def tensors(self) -> Tensors:
