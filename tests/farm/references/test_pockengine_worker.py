@@ -1,0 +1,68 @@
+"""Our own engine behind the workers' protocol, beside PyTorch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.optim import Sgd
+from pockengine.devices.schema import load_device
+from pockengine.errors import FarmError
+from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.torch_reference import load_weights, train
+from pockengine.farm.references.worker import open_own_worker
+from pockengine.frontends import from_torch
+from pockengine.models.registry import parse_model
+from pockengine.tests.farm.references.jobs import random_job, relative_error
+
+MODEL, SHAPE, MOMENTUM = "cnn-8", (4, 1, 8, 8), 0.9
+
+
+def make_job(folder: Path) -> JobData:
+    torch.manual_seed(0)
+    weights = {k: v.numpy().copy() for k, v in parse_model(MODEL).build().state_dict().items()}
+    data = random_job(weights, SHAPE, model=MODEL, learning_rate=0.01, momentum=MOMENTUM)
+    write_job(folder, data)
+    return data
+
+
+def compile_job(data: JobData, folder: Path) -> Path:
+    module = parse_model(MODEL).build().train()
+    load_weights(module, data.weights)
+    graph = from_torch(module, (torch.tensor(data.images[0]),), loss="cross_entropy")
+    backend = CBackend(load_device("host"))
+    training = Training(optimizer=Sgd(momentum=MOMENTUM))
+    program = compile_program(graph, training, target=backend.target())
+    write_artifact(program, backend, folder)
+    return folder
+
+
+def test_own_engine_trains_what_pytorch_trains(tmp_path: Path) -> None:
+    data = make_job(tmp_path / "job")
+    artifact = compile_job(data, tmp_path / "artifact")
+    losses, tensors = train(parse_model(MODEL).build(), data)
+
+    with open_own_worker(artifact, tmp_path / "job", threads=1) as worker:
+        before = worker.predict()
+        training = worker.train()
+        times = worker.step(3)
+        peak = worker.peak_rss()
+
+    assert before.shape == (4, 10)
+    assert training.losses == pytest.approx(losses, rel=1e-4)
+    shared = tensors.keys() & training.tensors.keys()
+    assert {name for name in tensors if not name.endswith("batches_tracked")} <= shared
+    assert all(relative_error(training.tensors[name], tensors[name]) < 1e-3 for name in shared)
+    assert np.isfinite(times).all()
+    assert peak > 1e6
+
+
+def test_missing_artifact_is_named(tmp_path: Path) -> None:
+    make_job(tmp_path / "job")
+
+    with pytest.raises(FarmError, match="nothing-here"):
+        open_own_worker(tmp_path / "nothing-here", tmp_path / "job", threads=1)
