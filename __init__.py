@@ -1,4 +1,4 @@
-"""PockEngine: compile the whole training step of a model ahead of time, for the device it runs on."""
+"""PockEngine: compile a model's whole training step ahead of time, for the device it runs on."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
