@@ -35,8 +35,8 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
 MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
-"""Inner dimension of a block, in floats, unless a single segment is larger. The second is for weights
-whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets then, and few fit."""
+"""Inner dimension of a block, in floats, unless a single segment is larger. The second is for
+weights whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets, and few fit."""
 
 LARGEST_PARTS = 200_000
 """Weight gradients up to this size are summed by each thread on its own, larger ones by columns."""

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import Split, template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
-from pockengine.backends.c.tile import machine_of
+from pockengine.backends.c.tile import Machine, machine_of
 from pockengine.backends.c.window import Window, describe
 from pockengine.devices.schema import Device
 
-MOST_PIXELS = 8
-"""Result pixels in a block: with the taps of a row they leave registers free even with sixteen."""
+MOST_PIXELS, MOST_PIXELS_OF_SHORT_ROWS, MOST_PIXELS_BY_LANE = 8, 14, 16
+"""Result pixels in a block, which share registers with a row of taps.
+
+Larger blocks load less but wait longer for memory: they pay where a row of results is short and
+comes from the caches, and on small cores, where instructions count.
+"""
 
 UNEVEN = 1.15
 """Rows are shared unless the busiest thread has this much more than its part: rows stay with the
@@ -45,10 +49,10 @@ class Slide:
         return start * self.numerator // self.denominator + self.offset
 
 
-def slide_forward(window: Window) -> Slide:
+def slide_forward(window: Window, machine: Machine) -> Slide:
     """Source column i of a block meets tap k at result pixel (i - k gap) / stride."""
     (sh, sw), (dh, dw) = window.stride, window.dilation
-    block = block_pixels(window.output[1], 1)
+    block = block_pixels(window.output[1], 1, machine)
     return Slide(
         source=window.size,
         result=window.output,
@@ -62,11 +66,11 @@ def slide_forward(window: Window) -> Slide:
     )
 
 
-def slide_backward(window: Window) -> Slide:
+def slide_backward(window: Window, machine: Machine) -> Slide:
     """dy's column j of a block meets tap k at input pixel j stride + k gap - left."""
     (sh, sw), (dh, dw) = window.stride, window.dilation
     top, left = window.before
-    block = block_pixels(window.size[1], sw)
+    block = block_pixels(window.size[1], sw, machine)
     phase = left % sw
     lowest = (phase - (window.kernel[1] - 1) * dw) // sw
     highest = (block - 1 + phase) // sw
@@ -84,9 +88,14 @@ def slide_backward(window: Window) -> Slide:
     )
 
 
-def block_pixels(pixels: int, step: int) -> int:
+def block_pixels(pixels: int, step: int, machine: Machine) -> int:
     """Pixels of a block: a multiple of `step`, such that the last block wastes little."""
-    most = max(MOST_PIXELS // step * step, step)
+    limit = MOST_PIXELS
+    if machine.by_lane:
+        limit = MOST_PIXELS_BY_LANE
+    elif machine.registers == 32 and pixels <= MOST_PIXELS_OF_SHORT_ROWS:
+        limit = MOST_PIXELS_OF_SHORT_ROWS
+    most = max(limit // step * step, step)
     sizes = range(step, min(most, align(pixels, step)) + 1, step)
     return min(sizes, key=lambda size: (-(-pixels // size), size))
 
@@ -94,8 +103,9 @@ def block_pixels(pixels: int, step: int) -> int:
 def depthwise_kernel(opened: Anchored, window: Window, device: Device) -> Kernel:
     """Emit a depthwise convolution or one of its gradients."""
     op = opened.anchor.op
-    slide = slide_backward(window) if op == "conv2d_dx" else slide_forward(window)
     machine = machine_of(device)
+    make = slide_backward if op == "conv2d_dx" else slide_forward
+    slide = make(window, machine)
     lanes = min(machine.widths, key=lambda width: (align(window.channels, width), -width))
     rows = window.images * (window.output[0] if op != "conv2d_dx" else window.size[0])
     split = _split(rows, -(-window.channels // lanes), device.cpu.cores)

@@ -64,14 +64,17 @@ def machine_of(device: Device) -> Machine:
 def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> Iterator[Tile]:
     """Every tile that fits into the registers and is not larger than the matrix.
 
-    `row_stride` is A's, in floats.
+    `row_stride` is A's, in floats. Where lanes are multiplied by, one load takes four rows of a
+    transposed A (stride 1), but of a plain one four steps of a single row.
     """
     most_rows = min(rows, MAX_ROWS if row_stride % WAY_FLOATS else WAYS)
     for lanes in machine.widths:
         most = min(MAX_VECTORS, -(-columns // lanes))
         for vectors in range(1, most + 1):
             for count in range(1, most_rows + 1):
-                broadcast = -(-count // 4) if machine.by_lane else 1
+                broadcast = 1
+                if machine.by_lane:
+                    broadcast = -(-count // 4) if row_stride == 1 else count
                 if count * vectors + vectors + broadcast <= machine.registers - 1:
                     yield Tile(lanes, count, vectors)
 

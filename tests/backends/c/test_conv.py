@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
+from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
@@ -21,7 +22,7 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import new_builder
+from pockengine.tests.backends.c.harness import device_of, new_builder
 
 SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
 
@@ -128,8 +129,8 @@ def test_every_tap_belongs_to_one_grid_of_the_input_gradient() -> None:
 def test_blocks_of_a_row_cover_it_once() -> None:
     found = convolution((1, 9, 37, 8), (3, 3, 1, 8), (1, 2), (1, 1, 1, 1), groups=8)
     for slide in (
-        slide_forward(window_of(found["forward"])),
-        slide_backward(window_of(found["dx"])),
+        slide_forward(window_of(found["forward"]), machine_of(device_of("neon"))),
+        slide_backward(window_of(found["dx"]), machine_of(device_of("avx2"))),
     ):
         begin, end, edges = row_blocks(slide)
         columns = [*range(begin, end)]

@@ -91,8 +91,9 @@ def test_rows_of_one_weight_matrix_are_one_product() -> None:
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "sse2", "neon"])
 def test_tiles_fit_into_the_registers(isa) -> None:
     machine = machine_of(device_of(isa))
-    for tile in tiles(machine, 100, 1000):
-        assert tile.rows * tile.vectors + tile.vectors + 1 < machine.registers
+    for tile in tiles(machine, 100, 1000, row_stride=64):
+        loaded = tile.rows if isa == "neon" else 1  # four steps of each row at once
+        assert tile.rows * tile.vectors + tile.vectors + loaded < machine.registers
 
 
 def test_row_offsets_broadcast() -> None:
