@@ -85,11 +85,12 @@ def _ensure_mmdebstrap() -> None:
     """Install mmdebstrap with apt where it is missing."""
     if shutil.which("mmdebstrap") is not None:
         return
-    apt = ["apt-get", "install", "-y", "--no-install-recommends"]
+    root = [] if os.geteuid() == 0 else ["sudo"]
     packages = ["mmdebstrap", "debian-archive-keyring"]
-    command = [*([] if os.geteuid() == 0 else ["sudo"]), *apt, *packages]
     with step("mmdebstrap: apt-get install"):
-        _run(command, "mmdebstrap")
+        _run([*root, "apt-get", "-q", "update"], "mmdebstrap")
+        command = ["apt-get", "-q", "install", "-y", "--no-install-recommends", *packages]
+        _run([*root, *command], "mmdebstrap")
 
 
 def _pip() -> list[str]:
