@@ -1,8 +1,8 @@
 """Learn new digits on the board: what full, bias-only and sparse training reach, and need.
 
 A small CNN is pretrained in PyTorch on the digits 0 to 4 of scikit-learn's bundled set. It then
-gets a new head and learns 5 to 9 on the board, by the compiled program alone. Train and test pictures
-are kept apart; accuracy is always the test pictures', computed on the board.
+gets a new head and learns 5 to 9 on the board, by the compiled program alone. Training and test
+pictures are kept apart; accuracy is always the test pictures', computed on the board.
 """
 
 import json

@@ -1,0 +1,156 @@
+"""The command line: `pockengine compile MODEL` and what inspects its results.
+
+MODEL is a name of the registry (`mobilenet_v2-0.35-96`) or `package.module:function`, a function
+without arguments that returns (module, example_inputs); its module is imported, and so is trusted
+as any program that one runs.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from pockengine.backends.c.artifact import load_artifact
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.text import print_graph
+from pockengine.compiler.ops import node_cost
+from pockengine.devices import known_devices, load_device
+from pockengine.errors import ImportModelError, PockEngineError
+
+CONSOLE = Console(highlight=False)
+
+
+@click.group()
+@click.version_option(package_name="pockengine")
+def cli() -> None:
+    """Compile a model's whole training step for the device it runs on."""
+
+
+@cli.command("compile")
+@click.argument("model")
+@click.option("--device", default="host", show_default=True, help="A file of devices/.")
+@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--loss", default="cross_entropy", show_default=True)
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
+@click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
+def compile_command(
+    model: str,
+    device: str,
+    scheme: str,
+    batch: int,
+    loss: str,
+    memory_budget: int | None,
+    folder: Path | None,
+    dump_ir: Path | None,
+) -> None:
+    """Compile MODEL to an artifact: a folder with C, a binary, weights and a manifest."""
+    from pockengine.api import compile
+
+    module, example_inputs = find_model(model, batch)
+    compiled = compile(
+        module,
+        example_inputs,
+        loss=loss,
+        scheme=scheme,
+        device=device,
+        memory_budget=memory_budget,
+        folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
+        progress=lambda text: click.echo(text, err=True),
+        observe=None if dump_ir is None else Dump(dump_ir),
+    )
+    CONSOLE.print(f"artifact {compiled.artifact.folder}")
+    for name, entry in compiled.program.entries.items():
+        operations = sum(node_cost(node) for node in entry.graph.nodes)
+        CONSOLE.print(
+            f"  {name}: {len(entry.graph.nodes)} nodes, {operations / 1e6:.1f} M multiply-adds, "
+            f"arena {entry.plan.size:,} bytes"
+        )
+    report = compiled.program.recomputation
+    if report is not None:
+        CONSOLE.print(
+            f"  recomputed {len(report.dropped)} values: {report.extra_operations / 1e6:.1f} M "
+            f"more multiply-adds, peak {report.peak_before:,} -> {report.peak_after:,} bytes"
+        )
+
+
+@cli.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+def show(artifact: Path) -> None:
+    """Check an artifact and print what it holds."""
+    found = load_artifact(artifact)
+    table = Table(title=f"{found.name} for {found.device}")
+    for heading in ("entry", "inputs", "outputs", "arena bytes"):
+        table.add_column(heading)
+    for name, entry in found.entries.items():
+        inputs = "\n".join(f"{key} {type_}" for key, type_ in entry.inputs.items())
+        outputs = "\n".join(f"{key} {type_}" for key, type_ in entry.outputs.items())
+        table.add_row(name, inputs, outputs, f"{entry.arena_bytes:,}")
+    CONSOLE.print(table)
+    CONSOLE.print(f"weights and states {found.params_bytes:,} bytes, {found.kernels} kernels")
+    trained = ", ".join(f"{name} {share}" for name, share in found.scheme.items())
+    CONSOLE.print(f"trained: {trained}")
+
+
+@cli.command()
+def devices() -> None:
+    """List the devices that programs can be built for."""
+    for name in known_devices():
+        CONSOLE.print(f"{name:12} {load_device(name).description}")
+
+
+class Dump:
+    """Writes the graph after each pass to `folder/NN.entry.pass.ir`."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._count = 0
+
+    def __call__(self, name: str, graph: Graph) -> None:
+        """Write one graph."""
+        path = self._folder / f"{self._count:02}.{name}.ir"
+        path.write_text(print_graph(graph), encoding="utf-8")
+        self._count += 1
+
+
+def find_model(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
+    """Return the module in training mode, and example inputs."""
+    if ":" in name:
+        return _call_factory(name)
+    import torch
+
+    from pockengine.models.registry import parse_model
+
+    model = parse_model(name)
+    torch.manual_seed(0)
+    return model.build().train(), (torch.zeros(batch, *model.input_shape),)
+
+
+def _call_factory(name: str) -> tuple[Any, tuple[Any, ...]]:
+    place, _, function = name.partition(":")
+    try:
+        made = getattr(importlib.import_module(place), function)()
+        module, example_inputs = made
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ImportModelError(
+            f"{name}: {error}; give package.module:function, where function() returns "
+            "(module, example_inputs)"
+        ) from error
+    return module, tuple(example_inputs)
+
+
+def main() -> None:
+    """Run the command line; a known error is one plain line and exit status 1."""
+    try:
+        cli()
+    except PockEngineError as error:
+        raise SystemExit(f"pockengine: {error}") from error
+
+
+if __name__ == "__main__":
+    main()
