@@ -34,6 +34,21 @@ TEMPLATES: dict[str, str] = {
 }
 """Ops whose C is the same for every element type."""
 
+_ROUNDING = ("floor", "ceil", "round", "trunc")
+_LIBRARY = (
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "expm1",
+    "log1p",
+    *_ROUNDING,
+)
+
 FLOAT_TEMPLATES: dict[str, str] = {
     "div": "{0} / {1}",
     "reciprocal": "1.0f / {0}",
@@ -51,6 +66,9 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "sigmoid": "pe_sigmoid({0})",
     "hard_sigmoid": "pe_hard_sigmoid({0})",
     "hard_swish": "{0} * pe_hard_sigmoid({0})",
+    "pow": "pe_pow({0}, {1})",
+    "atan2": "pe_atan2({0}, {1})",
+    **{name: f"pe_{name}({{0}})" for name in _LIBRARY},
 }
 """Ops on f32 alone."""
 

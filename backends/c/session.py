@@ -16,8 +16,8 @@ from pockengine.backends.c.artifact import Artifact, load_artifact
 from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import RuntimeFailure
 
-RATE = "lr"
-"""Name of the input that is the learning rate."""
+RATE, STEP, SEED = "lr", "step", "seed"
+"""Names of the inputs that control a step: learning rate, its number from 1, random seed."""
 
 _MESSAGE_BYTES = 512
 
@@ -29,6 +29,7 @@ class Session:
 
     def __init__(self, artifact: Artifact | Path, threads: int = 1) -> None:
         self.artifact = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
+        self.steps = 0
         self._library = _load_library(self.artifact.library)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._handle: int | None = self._library.pe_open(threads, message)
@@ -53,9 +54,27 @@ class Session:
             self._library.pe_shut(self._handle)
             self._handle = None
 
-    def train_step(self, inputs: Mapping[str, np.ndarray], lr: float) -> Arrays:
-        """Run one training step and return the outputs, `loss` among them."""
-        return self.run("train", {**inputs, RATE: np.asarray(lr, np.float32)})
+    def train_step(self, inputs: Mapping[str, np.ndarray], lr: float, seed: int = 0) -> Arrays:
+        """Run one training step and return the outputs, `loss` among them.
+
+        `steps` counts them and can be set after loading a checkpoint. Random numbers depend on the
+        seed and the step's number alone.
+        """
+        self.steps += 1
+        return self.run("train", {**inputs, **self._controls(lr, seed)})
+
+    def apply_updates(self, lr: float) -> None:
+        """Apply the gradients that micro-batches have collected: the entry `update`."""
+        self.run("update", self._controls(lr, 0))
+
+    def _controls(self, lr: float, seed: int) -> Arrays:
+        """Inputs of the current step that are no data."""
+        mixed = (seed * 0x9E3779B9 + self.steps) & 0xFFFFFFFF
+        return {
+            RATE: np.asarray(lr, np.float32),
+            STEP: np.asarray(self.steps, np.int32),
+            SEED: np.asarray(mixed, np.uint32).astype(np.int32),
+        }
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run the forward pass alone."""
@@ -68,8 +87,8 @@ class Session:
             known = ", ".join(self.artifact.entries)
             raise RuntimeFailure(f"{self.artifact.name} has no entry {entry!r}; it has {known}")
         given = dict(inputs)
-        if RATE not in spec.inputs:
-            given.pop(RATE, None)
+        for control in {RATE, STEP, SEED} - set(spec.inputs):
+            given.pop(control, None)
         unknown = sorted(set(given) - set(spec.inputs))
         if unknown:
             known = ", ".join(spec.inputs)

@@ -119,17 +119,35 @@ static pe_status no_entry(pe_session *session, const char *name) {
                    session->program->name, name);
 }
 
-pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate,
+/* The control of this name, or NULL. */
+static const void *find_control(const pe_controls *controls, const char *name) {
+    return strcmp(name, "lr") == 0     ? (const void *)&controls->lr
+           : strcmp(name, "step") == 0 ? (const void *)&controls->step
+           : strcmp(name, "seed") == 0 ? (const void *)&controls->seed
+                                       : NULL;
+}
+
+bool pe_is_control(const pe_tensor *input) {
+    const pe_controls none = {0};
+    return input->rank == 0 && find_control(&none, input->name) != NULL;
+}
+
+void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls) {
+    for (int i = 0; i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        if (pe_is_control(input)) {
+            memcpy(pe_tensor_data(session, input), find_control(controls, input->name), 4);
+        }
+    }
+}
+
+pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs) {
     const pe_entry *entry = pe_find_entry(session->program, "train");
     if (!entry) {
         return no_entry(session, "train");
     }
-    for (int i = 0; i < entry->input_count; i++) {
-        if (strcmp(entry->inputs[i].name, "lr") == 0) {
-            memcpy(pe_tensor_data(session, &entry->inputs[i]), &rate, sizeof rate);
-        }
-    }
+    pe_set_controls(session, entry, controls);
     return pe_run(session, entry, inputs, outputs);
 }
 

@@ -10,7 +10,8 @@
  *     pe_load_weights(&session, "weights.safetensors");
  *     const void *inputs[] = {images, labels, NULL};  // the order of pe_model's entry "train"
  *     void *outputs[] = {&loss};
- *     pe_train_step(&session, inputs, 0.01f, outputs);
+ *     const pe_controls controls = {.lr = 0.01f, .step = 1};
+ *     pe_train_step(&session, inputs, &controls, outputs);
  *
  * Every function returns PE_OK or an error, whose text is in session->message. A session is used by
  * one thread at a time.
@@ -100,8 +101,21 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
-/* Runs entry "train"; its input "lr", if it has one, is given by `rate`. */
-pe_status pe_train_step(pe_session *session, const void *const *inputs, float rate,
+/* Scalars of a step that are no data: inputs of these names, where an entry has them. */
+typedef struct pe_controls {
+    float lr;     /* learning rate */
+    int32_t step; /* number of the step, the first is 1 */
+    int32_t seed; /* of random numbers; another one for every step */
+} pe_controls;
+
+/* Whether an input is one of the controls. */
+bool pe_is_control(const pe_tensor *input);
+
+/* Writes the controls that an entry reads to their inputs. */
+void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls);
+
+/* Runs entry "train" with these controls; the places of `inputs` that belong to them stay NULL. */
+pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs);
 
 /* Runs entry "predict". */

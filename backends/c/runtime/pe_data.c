@@ -3,8 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool is_data(const pe_tensor *input) { return strcmp(input->name, "lr") != 0; }
-
 static bool fits(const pe_tensor *input, const pe_st_tensor *tensor) {
     return tensor->rank == input->rank + 1 && tensor->shape[0] > 0 &&
            strcmp(pe_dtype_name(input->dtype), tensor->dtype) == 0 &&
@@ -16,7 +14,7 @@ static pe_status visit(void *context, const pe_st_tensor *tensor, char *message)
     pe_data *data = context;
     for (int i = 0; i < data->entry->input_count; i++) {
         const pe_tensor *input = &data->entry->inputs[i];
-        if (!is_data(input) || strcmp(input->name, tensor->name) != 0) {
+        if (pe_is_control(input) || strcmp(input->name, tensor->name) != 0) {
             continue;
         }
         if (data->offsets[i]) {
@@ -42,7 +40,7 @@ static pe_status visit(void *context, const pe_st_tensor *tensor, char *message)
 
 static pe_status check_complete(const pe_data *data, char *message) {
     for (int i = 0; i < data->entry->input_count; i++) {
-        if (is_data(&data->entry->inputs[i]) && !data->offsets[i]) {
+        if (!pe_is_control(&data->entry->inputs[i]) && !data->offsets[i]) {
             return pe_fail(message, PE_ERROR_MISMATCH, "%s does not hold %s, which entry %s reads",
                            data->path, data->entry->inputs[i].name, data->entry->name);
         }

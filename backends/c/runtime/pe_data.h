@@ -1,7 +1,7 @@
 /* A data file: batches for the inputs of an entry.
  *
  * A safetensors file with one tensor for each input, of the input's dtype and of its shape with one
- * leading dimension more, the number of batches, equal for all. The input "lr" is no data.
+ * leading dimension more, the number of batches, equal for all. Controls (pe.h) are no data.
  */
 #ifndef PE_DATA_H
 #define PE_DATA_H

@@ -1,10 +1,13 @@
 /* The runner: trains or predicts from files and reports on standard output, one JSON object a line.
  *
  *     train --weights W --data D --steps N --lr X [--threads T] [--save OUT] [--repeat K]
+ *           [--first-step S] [--seed S] [--micro-batches M]
  *         {"step": 1, "loss": 2.30258509, "ns": 1234567}         for each of N steps
  *         {"saved": true}                                        once OUT is safely on the disk
  *         {"repeat": 1, "ns": 1234567}                           for each of K further, timed steps
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
+ *     With the entry "update", training only collects gradients, and every M steps apply them.
+ *     Random numbers depend on the seed and the step's number alone.
  *     predict --weights W --data D --output O [--threads T]
  *         {"batch": 1, "ns": 1234567}                            for each batch of D
  *         ... and the same last line
@@ -31,13 +34,14 @@
 #define PE_MARK_END() __asm__ volatile("" ::: "memory")
 #endif
 
-static const char usage[] = "usage: %s train --weights W --data D --steps N --lr X [--threads T] "
-                            "[--save OUT] [--repeat K]\n"
-                            "       %s predict --weights W --data D --output O [--threads T]\n";
+static const char usage[] =
+    "usage: %s train --weights W --data D --steps N --lr X [--threads T] [--save OUT]\n"
+    "          [--repeat K] [--first-step S] [--seed S] [--micro-batches M]\n"
+    "       %s predict --weights W --data D --output O [--threads T]\n";
 
 typedef struct options {
     const char *weights, *data, *save, *output;
-    long steps, threads, repeat;
+    long steps, threads, repeat, first, seed, micro_batches;
     double rate;
 } options;
 
@@ -68,8 +72,15 @@ static bool parse_option(options *o, const char *name, const char *value) {
     if (strcmp(name, "--threads") == 0) {
         return parse_count(value, &o->threads) && o->threads > 0;
     }
-    if (strcmp(name, "--repeat") == 0) {
-        return parse_count(value, &o->repeat);
+    if (strcmp(name, "--micro-batches") == 0) {
+        return parse_count(value, &o->micro_batches) && o->micro_batches > 0;
+    }
+    long *count = strcmp(name, "--repeat") == 0       ? &o->repeat
+                  : strcmp(name, "--first-step") == 0 ? &o->first
+                  : strcmp(name, "--seed") == 0       ? &o->seed
+                                                      : NULL;
+    if (count) {
+        return parse_count(value, count);
     }
     if (strcmp(name, "--lr") == 0) {
         return parse_rate(value, &o->rate);
@@ -110,11 +121,20 @@ static void print_summary(const pe_session *session, long long init_ns) {
         pe_peak_rss_bytes(), init_ns);
 }
 
-/* Runs one step on a batch that is in place; returns its time. */
-static long long timed_step(pe_session *session, const options *o) {
+/* Runs step `index` of this call on a batch that is in place; returns its time. */
+static long long timed_step(pe_session *session, const options *o, long index) {
+    const int32_t step = (int32_t)(o->first + index / o->micro_batches);
+    const uint32_t seed = (uint32_t)o->seed * 0x9E3779B9U + (uint32_t)(o->first + index);
+    const pe_controls controls = {.lr = (float)o->rate, .step = step, .seed = (int32_t)seed};
+    const pe_entry *update = pe_find_entry(session->program, "update");
+    const bool apply = update && (index + 1) % o->micro_batches == 0;
     const long long begin = now_ns();
     PE_MARK_BEGIN();
-    (void)pe_train_step(session, NULL, (float)o->rate, NULL);
+    (void)pe_train_step(session, NULL, &controls, NULL);
+    if (apply) {
+        pe_set_controls(session, update, &controls);
+        (void)pe_run(session, update, NULL, NULL);
+    }
     PE_MARK_END();
     return now_ns() - begin;
 }
@@ -162,7 +182,7 @@ static pe_status train_on(pe_session *session, const pe_data *data, const option
         if (status != PE_OK) {
             return status;
         }
-        const long long ns = timed_step(session, o);
+        const long long ns = timed_step(session, o, step);
         if (step < o->steps) {
             print_step(session, loss, step + 1, ns);
         } else {
@@ -231,7 +251,7 @@ static int run(const char *entry_name, const options *o) {
 }
 
 int main(int count, char **arguments) {
-    options o = {.steps = -1, .threads = 1, .rate = NAN};
+    options o = {.steps = -1, .threads = 1, .rate = NAN, .first = 1, .micro_batches = 1};
     const char *command = count > 1 ? arguments[1] : "";
     const bool train = strcmp(command, "train") == 0;
     bool sound = (train || strcmp(command, "predict") == 0) &&

@@ -8,6 +8,8 @@
 #ifndef PE_MATH_H
 #define PE_MATH_H
 
+#include <math.h>
+
 #include "pe_vec.h"
 
 #ifdef PE_VL
@@ -28,6 +30,23 @@
 #define pe_sigmoid PE_OF_WIDTH(pe_sigmoid)
 #define pe_hard_sigmoid PE_OF_WIDTH(pe_hard_sigmoid)
 #define pe_copysign PE_OF_WIDTH(pe_copysign)
+
+#define pe_sin PE_OF_WIDTH(pe_sin)
+#define pe_cos PE_OF_WIDTH(pe_cos)
+#define pe_tan PE_OF_WIDTH(pe_tan)
+#define pe_asin PE_OF_WIDTH(pe_asin)
+#define pe_acos PE_OF_WIDTH(pe_acos)
+#define pe_atan PE_OF_WIDTH(pe_atan)
+#define pe_sinh PE_OF_WIDTH(pe_sinh)
+#define pe_cosh PE_OF_WIDTH(pe_cosh)
+#define pe_expm1 PE_OF_WIDTH(pe_expm1)
+#define pe_log1p PE_OF_WIDTH(pe_log1p)
+#define pe_floor PE_OF_WIDTH(pe_floor)
+#define pe_ceil PE_OF_WIDTH(pe_ceil)
+#define pe_round PE_OF_WIDTH(pe_round)
+#define pe_trunc PE_OF_WIDTH(pe_trunc)
+#define pe_pow PE_OF_WIDTH(pe_pow)
+#define pe_atan2 PE_OF_WIDTH(pe_atan2)
 
 #define PE_VL 4
 #include "pe_math_lanes.inc.h"

@@ -122,3 +122,40 @@ PE_INLINE pe_vf pe_erf(pe_vf x) {
 }
 
 PE_INLINE pe_vf pe_sigmoid(pe_vf x) { return 1.0f / (1.0f + pe_exp(-x)); }
+
+/* Functions that models use seldom: the C library's, lane by lane. */
+#define PE_LANEWISE(name, function)                                                                \
+    PE_INLINE pe_vf name(pe_vf x) {                                                                \
+        for (int i = 0; i < PE_VL; i++) {                                                          \
+            x[i] = function(x[i]);                                                                 \
+        }                                                                                          \
+        return x;                                                                                  \
+    }
+
+#define PE_LANEWISE2(name, function)                                                               \
+    PE_INLINE pe_vf name(pe_vf a, pe_vf b) {                                                       \
+        for (int i = 0; i < PE_VL; i++) {                                                          \
+            a[i] = function(a[i], b[i]);                                                           \
+        }                                                                                          \
+        return a;                                                                                  \
+    }
+
+PE_LANEWISE(pe_sin, sinf)
+PE_LANEWISE(pe_cos, cosf)
+PE_LANEWISE(pe_tan, tanf)
+PE_LANEWISE(pe_asin, asinf)
+PE_LANEWISE(pe_acos, acosf)
+PE_LANEWISE(pe_atan, atanf)
+PE_LANEWISE(pe_sinh, sinhf)
+PE_LANEWISE(pe_cosh, coshf)
+PE_LANEWISE(pe_expm1, expm1f)
+PE_LANEWISE(pe_log1p, log1pf)
+PE_LANEWISE(pe_floor, floorf)
+PE_LANEWISE(pe_ceil, ceilf)
+PE_LANEWISE(pe_round, rintf)
+PE_LANEWISE(pe_trunc, truncf)
+PE_LANEWISE2(pe_pow, powf)
+PE_LANEWISE2(pe_atan2, atan2f)
+
+#undef PE_LANEWISE
+#undef PE_LANEWISE2

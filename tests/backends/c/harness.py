@@ -72,7 +72,7 @@ def run_cases(
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
     units = [str(source), str(RUNTIME / "pe_pool.c")]
-    command = [*compiler, *COMMON, f"-I{RUNTIME}", *units, "-o", str(program)]
+    command = [*compiler, *COMMON, f"-I{RUNTIME}", *units, "-o", str(program), "-lm"]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[:4000]
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)

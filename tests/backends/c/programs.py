@@ -57,18 +57,25 @@ def convolutional_graph(batch: int = 4) -> Graph:
     return graph
 
 
-def compile_for(graph: Graph, device: Device, scheme: str = "full") -> tuple[Program, CBackend]:
-    """Compile with momentum and weight decay."""
+MOMENTUM = Training(optimizer=Sgd(momentum=0.9, weight_decay=1e-3))
+
+
+def compile_for(
+    graph: Graph, device: Device, training: Training = MOMENTUM
+) -> tuple[Program, CBackend]:
+    """Compile for a device, with every pass checked."""
     backend = CBackend(device)
-    training = Training(scheme=scheme, optimizer=Sgd(momentum=0.9, weight_decay=1e-3))
     return compile_program(graph, training, target=backend.target(), check=True), backend
 
 
 def build_sanitized(
-    graph: Graph, folder: Path, flags: Sequence[str] = SANITIZED, threads: int = 3
+    graph: Graph,
+    folder: Path,
+    flags: Sequence[str] = SANITIZED,
+    training: Training = MOMENTUM,
 ) -> tuple[Path, Program]:
     """Build the runner of a program with gcc, its sanitizers, and all warnings as errors."""
-    program, backend = compile_for(graph, device_of("avx2", threads))
+    program, backend = compile_for(graph, device_of("avx2", 3), training)
     for name, text in generate(program, backend).items():
         (folder / name).write_text(text)
     copy_runtime(folder / "runtime")

@@ -22,7 +22,9 @@ from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
 UNARY += ["sigmoid", "tanh", "hard_sigmoid", "hard_swish"]
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum"]
+UNARY += ["erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"]
+UNARY += ["floor", "ceil", "round", "trunc"]
+BINARY = ["pow", "atan2", "add", "sub", "mul", "div", "maximum", "minimum"]
 COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
 ISAS = {"avx512": 16, "avx2": 8, "sse2": 4}
 
@@ -73,8 +75,10 @@ def nodes(draw: st.DrawFn) -> Node:
 def case_of(node: Node, isa: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     arrays = [draw_array(rng, value) for value in node.operands]
-    if node.op in ("log", "sqrt", "rsqrt"):
+    if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p"):
         arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
+    if node.op in ("asin", "acos"):
+        arrays = [np.tanh(array) for array in arrays]
     if node.op in ("div", "reciprocal"):
         arrays[-1] = np.where(arrays[-1] == 0, np.float32(1), arrays[-1])
     return Case(node, elementwise_kernel(node, device_of(isa)), tuple(arrays))

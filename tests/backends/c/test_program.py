@@ -14,6 +14,7 @@ from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
 from pockengine.backends.c.session import Session
+from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.program import Program
@@ -86,7 +87,8 @@ def test_equal_runs_give_equal_bits(compiled) -> None:
 def test_what_is_frozen_costs_no_arena() -> None:
     sizes = {}
     for scheme in ("full", "bias-only"):
-        program, _ = compile_for(convolutional_graph(), device_of("avx2"), scheme)
+        training = Training(scheme=scheme)
+        program, _ = compile_for(convolutional_graph(), device_of("avx2"), training)
         sizes[scheme] = program.entries["train"].plan.size
     assert sizes["bias-only"] < sizes["full"]
 

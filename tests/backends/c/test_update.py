@@ -1,0 +1,88 @@
+"""Every optimiser in generated C agrees with the oracle, also on a share of the channels."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pockengine.compiler.compile import Training
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import (
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lion,
+    Optimizer,
+    RMSprop,
+    Sgd,
+)
+from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.compiler.sparse import scheme as schemes
+from pockengine.tests.backends.c.programs import build_sanitized
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "sgd": Sgd(weight_decay=0.01),
+    "nesterov": Sgd(0.9, 0.01, nesterov=True),
+    "adam": Adam(weight_decay=0.01),
+    "adamw": AdamW(),
+    "rmsprop": RMSprop(momentum=0.8, weight_decay=0.01),
+    "adagrad": Adagrad(0.1, 0.01),
+    "lion": Lion(),
+    "adafactor": Adafactor(weight_decay=0.01),
+}
+
+
+def regression() -> Graph:
+    """loss = mean((x w + b)^2)."""
+    g = Builder(Graph("regression"))
+    rng = np.random.default_rng(0)
+    x = g.input("x", TensorType(F32, (6, 10)))
+    w = g.param("w", rng.standard_normal((10, 7)).astype(np.float32))
+    b = g.param("b", rng.standard_normal(7).astype(np.float32))
+    y = g.add(g.matmul(x, w), b)
+    g.output("loss", g.reduce_mean(g.square(y), axes=(0, 1), keepdims=False))
+    return g.graph
+
+
+def trains_as_the_oracle(training: Training, folder: Path) -> None:
+    runner, program = build_sanitized(regression(), folder, training=training)
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    weights, data, saved = (folder / name for name in ("weights", "data", "saved"))
+    save_file({**state, **program.constants}, weights)
+    batches = np.random.default_rng(1).standard_normal((4, 6, 10)).astype(np.float32)
+    save_file({"x": batches}, data)
+    command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
+    command += ["--steps", "4", "--lr", "0.05", "--threads", "2", "--save", str(saved)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr[:3000]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    for step, x in enumerate(batches):
+        controls = {"lr": np.float32(0.05), "step": np.int32(step + 1)}
+        inputs = {"x": x, **{name: np.asarray(value) for name, value in controls.items()}}
+        wanted = run(program.entries["train"].graph, inputs, state)["loss"]
+        assert told[step]["loss"] == pytest.approx(float(wanted), rel=2e-5)
+    found = load_file(saved)
+    for name, array in state.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=5e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_trains_as_the_oracle(name: str, tmp_path: Path) -> None:
+    trains_as_the_oracle(Training(optimizer=OPTIMIZERS[name]), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["nesterov", "adamw"])
+def test_a_share_of_the_channels_is_updated_alone(name: str, tmp_path: Path) -> None:
+    part = schemes.Choice("range", channels=(2, 5))
+    scheme = Scheme("part", (("w", part), ("b", schemes.FULL)))
+    trains_as_the_oracle(Training(scheme=scheme, optimizer=OPTIMIZERS[name]), tmp_path)
+
+
+def test_gradients_clipped_by_norm(tmp_path: Path) -> None:
+    trains_as_the_oracle(Training(clip=Clip(norm=0.5), optimizer=Sgd(0.9)), tmp_path)
