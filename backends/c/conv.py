@@ -76,47 +76,93 @@ def _as_product(node: Node, window: Window) -> Product:
     return Product(c, o, pixels, a_row=1, a_step=c, b_pitch=o)
 
 
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution, or its input gradient, as windows of a source (h, w, channels) times B.
+
+    Positions move by `step` in the source and by `out_step` in the result; each group reads
+    `channels` and writes `columns`.
+    """
+
+    backward: bool
+    grids: tuple[Grid, ...]
+    image: ImageWindow
+    channels: int
+    columns: int
+    source: tuple[int, int, int]
+    result: Pair
+    step: Pair
+    out_step: Pair
+
+    @property
+    def segments(self) -> list[list[int]]:
+        """Offsets of each grid's segments."""
+        return [self.image.segments(grid) for grid in self.grids]
+
+    @property
+    def depths(self) -> list[int]:
+        """Floats of each grid's segments."""
+        return [_depth(self.image, grid, self.channels) for grid in self.grids]
+
+    @property
+    def rows(self) -> int:
+        """Rows of positions in the largest grid."""
+        return max(grid.rows.positions for grid in self.grids)
+
+    @property
+    def pixels(self) -> list[int]:
+        """Positions in a row of each grid."""
+        return [grid.columns.positions for grid in self.grids]
+
+
+def _forward_geometry(window: Window) -> Geometry:
+    grids, source = (forward_grid(window),), (*window.size, window.channels)
+    return Geometry(
+        backward=False,
+        grids=grids,
+        image=image_window(grids, source, window.stride, window.groups),
+        channels=window.group_channels,
+        columns=window.group_features,
+        source=source,
+        result=window.output,
+        step=window.stride,
+        out_step=(1, 1),
+    )
+
+
+def _backward_geometry(window: Window) -> Geometry:
+    grids, source = backward_grids(window), (*window.output, window.features)
+    return Geometry(
+        backward=True,
+        grids=grids,
+        image=image_window(grids, source, (1, 1), window.groups),
+        channels=window.group_features,
+        columns=window.group_channels,
+        source=source,
+        result=window.size,
+        step=(1, 1),
+        out_step=window.stride,
+    )
+
+
 def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
     """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     backward = opened.anchor.op == "conv2d_dx"
-    grids = backward_grids(window) if backward else (forward_grid(window),)
-    channels, columns = window.group_channels, window.group_features
-    source, result = (*window.size, window.channels), window.output
-    step, out_step = window.stride, (1, 1)
-    if backward:
-        channels, columns = columns, channels
-        source, result = (*window.output, window.features), window.size
-        step, out_step = out_step, step
-    image = image_window(grids, source, step, window.groups)
-    plan = _plan_convolution(window, grids, image, columns, step, device)
-    segments = [image.segments(grid) for grid in grids]
-    depths = [_depth(image, grid, channels) for grid in grids]
-    block = _block_segments(segments, depths, columns * (1 if backward else window.groups))
-    order = tap_order(window, grids)
-    unfinished = max(map(len, segments)) > block
-    macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
-    macros |= {
-        "PE_M": max(grid.columns.positions for grid in grids),
-        "PE_OTHER_M": min(grid.columns.positions for grid in grids),
-        "PE_GRIDS": len(grids),
-        "PE_GRID_TABLE": _grid_table(grids, segments, depths),
-        "PE_SEGMENT_TABLE": ", ".join(str(offset) for each in segments for offset in each),
+    geometry = _backward_geometry(window) if backward else _forward_geometry(window)
+    plan = _plan_convolution(window, geometry, device)
+    pitch = geometry.columns * (1 if backward else window.groups)
+    block = _block_segments(geometry.segments, geometry.depths, pitch)
+    unfinished = max(map(len, geometry.segments)) > block
+    macros = _geometry_macros(geometry, window, plan) | {
         "PE_BLOCK_SEGMENTS": block,
-        "PE_ROWS": max(grid.rows.positions for grid in grids),
-        "PE_OUT_H": result[0],
-        "PE_OUT_W": result[1],
-        "PE_OUT_STEP_H": out_step[0],
-        "PE_OUT_STEP_W": out_step[1],
-        "PE_TRANSPOSED": int(backward),
-        "PE_TAPS": len(order),
-        "PE_TAP_TABLE": ", ".join(map(str, order)),
         "PE_PARTIAL": int(unfinished),
-        "PE_WINDOW_FLOATS": _window_floats(image, plan, step),
     }
     size = align(opened.anchor.result.type.size, 16)
     sums = size if unfinished and opened.plain is None else 0
-    packed = align(len(order) * channels * columns * window.groups, 16) if backward else 0
-    windows = _window_floats(image, plan, step) * (plan.threads if plan.split == "ROWS" else 1)
+    weights = sum(grid.taps for grid in geometry.grids) * window.group_channels * window.features
+    packed = align(weights, 16) if backward else 0
+    floats = _window_floats(geometry.image, plan, geometry.step)
+    windows = floats * (plan.threads if plan.split == "ROWS" else 1)
     partial = opened.plain or ("scratch" if sums else "NULL")
     scratch = [f"(float *)scratch + {sums}", f"(float *)scratch + {sums + packed}"]
     arguments = ", ".join([*opened.names, partial, *scratch])
@@ -128,6 +174,28 @@ def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv"),
         scratch_bytes=4 * (sums + packed + windows),
     )
+
+
+def _geometry_macros(g: Geometry, window: Window, plan: ConvPlan) -> dict[str, object]:
+    order = tap_order(window, g.grids)
+    return {
+        **_common_macros(plan, g.columns, g.channels, window),
+        **_window_macros(g.image, g.source, g.step),
+        "PE_M": max(g.pixels),
+        "PE_OTHER_M": min(g.pixels),
+        "PE_GRIDS": len(g.grids),
+        "PE_GRID_TABLE": _grid_table(g),
+        "PE_SEGMENT_TABLE": ", ".join(str(offset) for each in g.segments for offset in each),
+        "PE_ROWS": g.rows,
+        "PE_OUT_H": g.result[0],
+        "PE_OUT_W": g.result[1],
+        "PE_OUT_STEP_H": g.out_step[0],
+        "PE_OUT_STEP_W": g.out_step[1],
+        "PE_TRANSPOSED": int(g.backward),
+        "PE_TAPS": len(order),
+        "PE_TAP_TABLE": ", ".join(map(str, order)),
+        "PE_WINDOW_FLOATS": _window_floats(g.image, plan, g.step),
+    }
 
 
 def _weight_gradient(opened: Anchored, window: Window, device: Device) -> Kernel:
@@ -181,12 +249,10 @@ def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int], pi
     return max(1, -(-most // blocks))
 
 
-def _grid_table(
-    grids: Sequence[Grid], segments: Sequence[Sequence[int]], depths: Sequence[int]
-) -> str:
+def _grid_table(g: Geometry) -> str:
     """C initialisers of the template's struct."""
     rows, first = [], 0
-    for grid, offsets, depth in zip(grids, segments, depths, strict=True):
+    for grid, offsets, depth in zip(g.grids, g.segments, g.depths, strict=True):
         numbers = [
             *(grid.rows.positions, grid.columns.positions),
             *(first, len(offsets), depth, grid.first_tap),
@@ -246,36 +312,27 @@ def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device) -> in
     return -(-rows // -(-rows // most))
 
 
-def _plan_convolution(
-    window: Window,
-    grids: Sequence[Grid],
-    image: ImageWindow,
-    columns: int,
-    step: Pair,
-    device: Device,
-) -> ConvPlan:
+def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
     """Pick the cheapest tile and split by the estimate of tile.py."""
     threads, machine = device.cpu.cores, machine_of(device)
-    rows = max(grid.rows.positions for grid in grids)
-    pixels = max(grid.columns.positions for grid in grids)
-    inner = window.group_channels * window.group_features // columns
+    pixels, rows = max(g.pixels), window.images * g.rows
+    taps = sum(max(grid.taps, 0.1) for grid in g.grids)
 
     def cycles(tile: Tile, split: Split) -> float:
-        share, width = window.images * rows / 1.0, columns
+        share, width = rows, g.columns
         if split == "ROWS":
-            share = -(-window.images * rows // threads)
+            share = -(-rows // threads)
         else:
-            panels = -(-columns // tile.columns)
-            width = min(columns, -(-panels // threads) * tile.columns)
-        taps = sum(max(grid.taps, 0.1) for grid in grids)
-        return share * multiply_cycles(machine, tile, pixels, width, int(taps * inner))
+            panels = -(-g.columns // tile.columns)
+            width = min(g.columns, -(-panels // threads) * tile.columns)
+        return share * multiply_cycles(machine, tile, pixels, width, int(taps * g.channels))
 
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
-    found = tiles(machine, pixels, columns, step[1] * image.pixel)
+    found = tiles(machine, pixels, g.columns, g.step[1] * g.image.pixel)
     tile, split = min(
         ((tile, split) for tile in found for split in splits), key=lambda choice: cycles(*choice)
     )
-    return ConvPlan(tile, split, _block_rows(image, rows, step, device), threads)
+    return ConvPlan(tile, split, _block_rows(g.image, g.rows, g.step, device), threads)
 
 
 def _plan_weight_gradient(
