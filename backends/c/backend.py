@@ -9,6 +9,7 @@ from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.elementwise import elementwise_kernel
 from pockengine.backends.c.gemm import matmul_kernel
 from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.mask import mask_kernel
 from pockengine.backends.c.movement import (
     broadcast_kernel,
     concat_kernel,
@@ -45,6 +46,8 @@ EMITTERS: dict[str, Emitter] = {
     "concat": concat_kernel,
     "pad": pad_kernel,
     "slice": slice_kernel,
+    "pack_mask": mask_kernel,
+    "unpack_mask": mask_kernel,
     **dict.fromkeys(REDUCTIONS, reduction_kernel),
     **dict.fromkeys(KINDS, softmax_kernel),
     **dict.fromkeys(FORMULAS, update_kernel),

@@ -21,6 +21,7 @@ from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.passes.recompute import recompute
+from pockengine.compiler.passes.save_masks import save_masks
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
 from pockengine.compiler.program import Recomputation
@@ -50,6 +51,7 @@ def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
         ("differentiate", lambda graph: _differentiate(graph, options)),
         *_lower_norms(options),
+        ("save_masks", _save_masks),
         ("recompute", lambda graph: _recompute(graph, options)),  # before fusion hides the values
         *_fuse(options),
     ]
@@ -65,6 +67,10 @@ def update_pipeline(options: Options) -> list[tuple[str, Pass]]:
 
 def _differentiate(graph: Graph, options: Options) -> None:
     differentiate(graph, options.trained, options.optimizer, options.clip, options.micro_batches)
+
+
+def _save_masks(graph: Graph) -> None:
+    save_masks(graph, graph.outputs[LOSS])
 
 
 def _recompute(graph: Graph, options: Options) -> None:

@@ -16,7 +16,18 @@ from pockengine.tests.compiler.op_cases import DIFFERENTIABLE, TORCH, OpCase, dr
 
 KINKED = {"reduce_max", "reduce_min", "max_pool2d"}
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
-HELPERS = {"cast", "argmax", "random_uniform", "logical_and", "logical_not", "logical_or", "fusion"}
+HELPERS = {
+    "cast",
+    "argmax",
+    "random_uniform",
+    "dropout",
+    "pack_mask",
+    "unpack_mask",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "fusion",
+}
 GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
 
 
