@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.elementwise import elementwise_kernel
+from pockengine.backends.c.gather import OPS as GATHERS
+from pockengine.backends.c.gather import gather_kernel
 from pockengine.backends.c.gemm import matmul_kernel
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.mask import mask_kernel
@@ -15,12 +17,20 @@ from pockengine.backends.c.movement import (
     concat_kernel,
     pad_kernel,
     reshape_kernel,
+    reverse_kernel,
     slice_kernel,
     transpose_kernel,
 )
 from pockengine.backends.c.pool import pool_kernel
-from pockengine.backends.c.reduction import REDUCTIONS, reduction_kernel
-from pockengine.backends.c.softmax import KINDS, softmax_kernel
+from pockengine.backends.c.randomness import OPS as RANDOM
+from pockengine.backends.c.randomness import random_kernel
+from pockengine.backends.c.reduction import KINDS as REDUCTIONS
+from pockengine.backends.c.reduction import reduction_kernel
+from pockengine.backends.c.row_norm import OPS as ROW_NORMS
+from pockengine.backends.c.row_norm import row_norm_kernel
+from pockengine.backends.c.scan import argmax_kernel, cumsum_kernel
+from pockengine.backends.c.softmax import KINDS as SOFTMAX
+from pockengine.backends.c.softmax import softmax_kernel
 from pockengine.backends.c.update import FORMULAS, update_kernel
 from pockengine.compiler.compile import Target
 from pockengine.compiler.ir import Node
@@ -46,10 +56,16 @@ EMITTERS: dict[str, Emitter] = {
     "concat": concat_kernel,
     "pad": pad_kernel,
     "slice": slice_kernel,
+    "reverse": reverse_kernel,
+    "argmax": argmax_kernel,
+    "cumsum": cumsum_kernel,
     "pack_mask": mask_kernel,
     "unpack_mask": mask_kernel,
     **dict.fromkeys(REDUCTIONS, reduction_kernel),
-    **dict.fromkeys(KINDS, softmax_kernel),
+    **dict.fromkeys(SOFTMAX, softmax_kernel),
+    **dict.fromkeys(ROW_NORMS, row_norm_kernel),
+    **dict.fromkeys(GATHERS, gather_kernel),
+    **dict.fromkeys(RANDOM, random_kernel),
     **dict.fromkeys(FORMULAS, update_kernel),
 }
 
@@ -59,6 +75,8 @@ FUSION = FusionRules(
         "reduce_sum": (0,),
         "reduce_mean": (0,),
         "reduce_max": (0,),
+        "reduce_min": (0,),
+        "reduce_prod": (0,),
         "moments": (0,),
         "batch_norm_sums": (0, 1),
     },

@@ -71,6 +71,15 @@ def slice_kernel(node: Node, device: Device) -> Kernel:
     return _copies(node, [Box("x", y.shape, walk, contiguous_strides(y.shape), start)], device)
 
 
+def reverse_kernel(node: Node, device: Device) -> Kernel:
+    """Emit reverse: a copy that walks backward along some axes."""
+    x = node.operands[0]
+    own, axes = contiguous_strides(x.shape), set(node.attrs["axes"])
+    start = sum((x.shape[axis] - 1) * own[axis] for axis in axes)
+    walk = tuple(-stride if axis in axes else stride for axis, stride in enumerate(own))
+    return _copies(node, [Box("x", x.shape, walk, own, start)], device)
+
+
 def concat_kernel(node: Node, device: Device) -> Kernel:
     """Emit concat: one box for each operand."""
     axis, whole = node.attrs["axis"], contiguous_strides(node.result.shape)

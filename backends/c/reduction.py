@@ -1,7 +1,8 @@
 """Kernels of reductions, with the elementwise nodes before and after them in a fusion.
 
-Every reduction is one or two sums, a maximum, or the pair of mean and variance, over elements that
-the fusion's body computes on the way. Kept and reduced dimensions are collapsed to a space:
+Every reduction is one or two sums, an extreme, a product, or the pair of mean and variance, over
+elements that the fusion's body computes on the way. Kept and reduced dimensions are collapsed to a
+space:
     columns kept     rows reduced, as vectors: reduce_columns.inc.h
     columns reduced  to one number for each outer: reduce_rows.inc.h
 """
@@ -30,7 +31,16 @@ from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
-REDUCTIONS = frozenset({"reduce_sum", "reduce_mean", "reduce_max", "moments", "batch_norm_sums"})
+KINDS = {
+    "reduce_sum": "SUM",
+    "reduce_mean": "SUM",
+    "batch_norm_sums": "SUM",
+    "reduce_max": "MAX",
+    "reduce_min": "MIN",
+    "reduce_prod": "PROD",
+    "moments": "MOMENTS",
+}
+"""How each reduction combines elements; the names are those of runtime/kernels/reduce.inc.h."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,6 @@ def reduction_kernel(node: Node, device: Device) -> Kernel:
     tile_rows = (8 if reduction.kind == "MOMENTS" else 4) if by_columns else 1
     title = title_of([*reduction.before[:3], reduction.anchor])
     prelude = [
-        '#include "kernels/reduce.inc.h"',
         f"/* {title} over {'rows' if by_columns else 'columns'} of {space} */",
         *(f"#define {name} {value}" for name, value in macros.items()),
         io_struct(parameters),
@@ -103,7 +112,7 @@ def reduction_kernel(node: Node, device: Device) -> Kernel:
 def _take_apart(node: Node) -> Reduction:
     body = open_body(node)
     anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
-    if len(anchors) != 1 or anchors[0].op not in REDUCTIONS:
+    if len(anchors) != 1 or anchors[0].op not in KINDS:
         raise CompileError(f"{node}: a fused reduction needs one reduction, not {anchors}")
     anchor = anchors[0]
     if anchor.operands[0].dtype is not F32:
@@ -111,15 +120,11 @@ def _take_apart(node: Node) -> Reduction:
     place = body.nodes.index(anchor)
     before, after = body.nodes[:place], body.nodes[place + 1 :]
     values: tuple[Value, ...] = (anchor.operands[0],)
-    kind, states = "SUM", 1
     if anchor.op == "batch_norm_sums":
         nodes, values = _scaled_sums(anchor)
-        before, states = [*before, *nodes], 2
-    elif anchor.op == "moments":
-        kind, states = "MOMENTS", 2
-    elif anchor.op == "reduce_max":
-        kind = "MAX"
-    return Reduction(node, anchor, body, before, after, values, kind, states)
+        before = [*before, *nodes]
+    states = len(anchor.results)
+    return Reduction(node, anchor, body, before, after, values, KINDS[anchor.op], states)
 
 
 def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:

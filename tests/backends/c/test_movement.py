@@ -14,7 +14,11 @@ SIZES = st.sampled_from([1, 2, 3, 8, 13])
 @st.composite
 def movements(draw: st.DrawFn) -> Node:
     """One node of any op that moves elements."""
-    op = draw(st.sampled_from(["transpose", "concat", "pad", "slice", "broadcast_to", "reshape"]))
+    op = draw(
+        st.sampled_from(
+            ["transpose", "concat", "pad", "slice", "broadcast_to", "reshape", "reverse"]
+        )
+    )
     shape = tuple(draw(st.lists(SIZES, min_size=1, max_size=4)))
     dtype = draw(st.sampled_from([F32, F32, I64, BOOL]))
     g = Builder(Graph("case"))
@@ -22,6 +26,8 @@ def movements(draw: st.DrawFn) -> Node:
     rank = len(shape)
     if op == "transpose":
         return g.emit(op, x, perm=tuple(draw(st.permutations(range(rank)))))
+    if op == "reverse":
+        return g.emit(op, x, axes=tuple(axis for axis in range(rank) if draw(st.booleans())))
     if op == "concat":
         axis = draw(st.integers(0, rank - 1))
         other = (*shape[:axis], draw(SIZES), *shape[axis + 1 :])

@@ -51,7 +51,9 @@ def reductions(draw: st.DrawFn) -> Node:
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 17, 40]), min_size=1, max_size=4)))
     x = Builder(Graph("case")).input("x", TensorType(F32, shape))
     axes = tuple(axis for axis in range(len(shape)) if draw(st.booleans()))
-    op = draw(st.sampled_from(["reduce_sum", "reduce_mean", "reduce_max"]))
+    op = draw(
+        st.sampled_from(["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"])
+    )
     return Builder(Graph("case")).emit(op, x, axes=axes, keepdims=draw(st.booleans()))
 
 

@@ -22,8 +22,8 @@ from pockengine.compiler.optim import (
     Sgd,
 )
 from pockengine.compiler.passes.differentiate import Clip
-from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.compiler.sparse import scheme as schemes
+from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.tests.backends.c.programs import build_sanitized
 
 OPTIMIZERS: dict[str, Optimizer] = {

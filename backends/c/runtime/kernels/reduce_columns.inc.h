@@ -9,7 +9,7 @@
  * Parameters:
  *   PE_FN(name), PE_VL, PE_OUTER, PE_ROWS, PE_COLUMNS
  *   PE_BY_OUTER        1: threads share the outers
- *   PE_REDUCE          PE_REDUCE_SUM, PE_REDUCE_MAX or PE_REDUCE_MOMENTS
+ *   PE_REDUCE          one of those in reduce.inc.h
  *   PE_VALUES          reduced values of an element (moments: 1)
  *   PE_STATES          accumulators of a column (moments: 2, the mean and the sum of squares)
  *   PE_FN(io), PE_FN(tile)(io, outer, row, column, lanes, rows, v)
@@ -53,11 +53,6 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
 
 #else
 #define PE_TILE_ROWS 4
-#if PE_REDUCE == PE_REDUCE_MAX
-#define PE_COMBINE(a, b) pe_maximum(a, b)
-#else
-#define PE_COMBINE(a, b) ((a) + (b))
-#endif
 
 PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
                                  const int rows, const float seen) {
@@ -124,7 +119,7 @@ PE_INLINE void PE_FN(reduce)(const PE_FN(io) * io, float *state, const ptrdiff_t
     const ptrdiff_t block = PE_BLOCK_TILES * PE_TILE_ROWS;
     ptrdiff_t row = begin;
     for (int i = 0; i < PE_STATES * PE_PITCH; i++) {
-        state[i] = PE_REDUCE == PE_REDUCE_MAX ? -__builtin_inff() : 0.0f;
+        state[i] = PE_NEUTRAL;
     }
     for (; row + block <= end; row += block) {
         PE_FN(add_rows)(io, state, outer, row, PE_BLOCK_TILES, PE_TILE_ROWS, row - begin);
@@ -198,6 +193,8 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_BY_OUTER
 #undef PE_COLUMNS
 #undef PE_COMBINE
+#undef PE_COMBINE_FLOAT
+#undef PE_NEUTRAL
 #undef PE_OUTER
 #undef PE_PITCH
 #undef PE_REDUCE

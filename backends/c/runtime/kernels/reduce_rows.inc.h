@@ -5,29 +5,17 @@
  * into scratch, and thread 0 finishes, adding the parts in the order of the threads.
  *
  * Parameters: as of reduce_columns.inc.h, but for PE_STATES (one accumulator a value); PE_REDUCE is
- * PE_REDUCE_SUM or PE_REDUCE_MAX.
+ * not PE_REDUCE_MOMENTS.
  */
 
 #include "reduce.inc.h"
-
-#if PE_REDUCE == PE_REDUCE_MAX
-#define PE_NEUTRAL (-__builtin_inff())
-#define PE_COMBINE(a, b) pe_maximum(a, b)
-#else
-#define PE_NEUTRAL 0.0f
-#define PE_COMBINE(a, b) ((a) + (b))
-#endif
 
 /* All lanes of a vector in one, in pairs. */
 PE_INLINE float PE_FN(across)(pe_vf s) {
     for (int half = PE_VL / 2; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {
             const float a = s[i], b = s[i + half];
-#if PE_REDUCE == PE_REDUCE_MAX
-            s[i] = a > b || a != a ? a : b;
-#else
-            s[i] = a + b;
-#endif
+            s[i] = PE_COMBINE_FLOAT(a, b);
         }
     }
     return s[0];
@@ -111,11 +99,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
         for (int t = 1; t < w->count; t++) {
             for (int k = 0; k < PE_VALUES; k++) {
                 const float part = scratch[(t * PE_OUTER + outer) * PE_VALUES + k];
-#if PE_REDUCE == PE_REDUCE_MAX
-                total[k] = part > total[k] || part != part ? part : total[k];
-#else
-                total[k] += part;
-#endif
+                total[k] = PE_COMBINE_FLOAT(total[k], part);
             }
         }
         PE_FN(store)(io, outer, total);
@@ -126,6 +110,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_BY_OUTER
 #undef PE_COLUMNS
 #undef PE_COMBINE
+#undef PE_COMBINE_FLOAT
 #undef PE_NEUTRAL
 #undef PE_OUTER
 #undef PE_REDUCE

@@ -1,0 +1,125 @@
+"""Kernels of reading and adding at indices that are data: take, take_along and their gradients.
+
+Indices are moved into the axis before their use, so that no data can make a kernel leave its
+operands. Additions to one place happen in one thread, in the order of the indices: results do not
+depend on the number of threads.
+"""
+
+import math
+from collections.abc import Sequence
+
+from pockengine.backends.c.kernel import C_TYPES, Kernel, define_kernel, read, write
+from pockengine.backends.c.loops import contiguous_strides
+from pockengine.compiler.ir import Node, Value
+from pockengine.devices.schema import Device
+
+OPS = ("take", "take_dx", "take_along", "take_along_dx")
+
+
+def gather_kernel(node: Node, device: Device) -> Kernel:
+    """Emit one of OPS."""
+    source, index = node.operands
+    whole = node.attrs.get("input_shape", source.shape)
+    body = {"take": _take, "take_dx": _take_dx, "take_along": _along, "take_along_dx": _along_dx}
+    names = ("dy", "dx") if node.op.endswith("_dx") else ("x", "y")
+    parameters = [read(names[0], source), read("index", index), write(names[1], node.result)]
+    return define_kernel(
+        name=f"pe_{source.dtype.value}_{node.op}_{'x'.join(map(str, whole))}",
+        isa=device.cpu.isa,
+        parameters=parameters,
+        body=body[node.op](node, whole),
+        prelude=f"/* {node.op} of {list(whole)} at {list(index.shape)}, axis {node.attrs['axis']} */",
+    )
+
+
+def _clipped(size: int, at: str) -> list[str]:
+    """Statements that set n to the index at a place, moved into the axis."""
+    return [
+        f"int64_t n = index[{at}];",
+        f"n = n < 0 ? 0 : n >= {size} ? {size - 1} : n;",
+    ]
+
+
+def _split_shape(whole: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Elements before the axis, along it, and behind it."""
+    return math.prod(whole[:axis]), whole[axis], math.prod(whole[axis + 1 :])
+
+
+def _take(node: Node, whole: Sequence[int]) -> list[str]:
+    """y[a, i, :] = x[a, index[i], :], whole rows of elements copied."""
+    before, size, behind = _split_shape(whole, node.attrs["axis"])
+    count = node.operands[1].type.size
+    ctype = C_TYPES[node.result.dtype]
+    return [
+        f"const pe_range share = pe_split(w, {before * count}, 1);",
+        "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
+        *(f"    {line}" for line in _clipped(size, f"row % {count}")),
+        f"    const {ctype} *from = x + (row / {count} * {size} + n) * {behind};",
+        f"    memcpy(y + row * {behind}, from, {behind} * sizeof({ctype}));",
+        "}",
+    ]
+
+
+def _take_dx(node: Node, whole: Sequence[int]) -> list[str]:
+    """dx[a, index[i], :] += dy[a, i, :]; threads share the elements behind the axis, or before."""
+    before, size, behind = _split_shape(whole, node.attrs["axis"])
+    count = node.operands[1].type.size
+    by_column = behind >= before
+    extent, grain = (behind, 16) if by_column else (before, 1)
+    a = "for (ptrdiff_t a = {begin}; a < {end}; a++) {{"
+    outer = a.format(begin=0, end=before) if by_column else a.format(begin="s.begin", end="s.end")
+    columns = ("s.begin", "s.end") if by_column else ("0", str(behind))
+    inner = f"for (ptrdiff_t b = {columns[0]}; b < {columns[1]}; b++) {{"
+    return [
+        f"const pe_range s = pe_split(w, {extent}, {grain});",
+        outer,
+        f"    for (ptrdiff_t n = 0; n < {size}; n++) {{",
+        f"        {inner}",
+        f"            dx[(a * {size} + n) * {behind} + b] = 0;",
+        "        }",
+        "    }",
+        f"    for (ptrdiff_t i = 0; i < {count}; i++) {{",
+        *(f"        {line}" for line in _clipped(size, "i")),
+        f"        {inner}",
+        f"            dx[(a * {size} + n) * {behind} + b] += dy[(a * {count} + i) * {behind} + b];",
+        "        }",
+        "    }",
+        "}",
+    ]
+
+
+def _place(index: Value, whole: Sequence[int], axis: int) -> str:
+    """Offset in the whole tensor that belongs to element i of the indices and to n on the axis."""
+    own, strides = contiguous_strides(index.shape), contiguous_strides(whole)
+    terms = [f"n * {strides[axis]}"]
+    for place, size in enumerate(index.shape):
+        if place != axis and size > 1:
+            terms.append(f"i / {own[place]} % {size} * {strides[place]}")
+    return " + ".join(terms)
+
+
+def _along(node: Node, whole: Sequence[int]) -> list[str]:
+    """y[i] = x at i's place, but for the axis, where it is index[i]."""
+    axis, index = node.attrs["axis"], node.operands[1]
+    return [
+        f"const pe_range share = pe_split(w, {index.type.size}, 16);",
+        "for (ptrdiff_t i = share.begin; i < share.end; i++) {",
+        *(f"    {line}" for line in _clipped(whole[axis], "i")),
+        f"    y[i] = x[{_place(index, whole, axis)}];",
+        "}",
+    ]
+
+
+def _along_dx(node: Node, whole: Sequence[int]) -> list[str]:
+    """Zeros by all threads, then additions by one."""
+    axis, index = node.attrs["axis"], node.operands[1]
+    ctype = C_TYPES[node.result.dtype]
+    return [
+        f"const pe_range share = pe_split(w, {math.prod(whole)}, 16);",
+        f"memset(dx + share.begin, 0, (size_t)(share.end - share.begin) * sizeof({ctype}));",
+        "pe_barrier(w);",
+        f"for (ptrdiff_t i = 0; w->index == 0 && i < {index.type.size}; i++) {{",
+        *(f"    {line}" for line in _clipped(whole[axis], "i")),
+        f"    dx[{_place(index, whole, axis)}] += dy[i];",
+        "}",
+    ]
