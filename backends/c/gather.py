@@ -28,7 +28,7 @@ def gather_kernel(node: Node, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=parameters,
         body=body[node.op](node, whole),
-        prelude=f"/* {node.op} of {list(whole)} at {list(index.shape)}, axis {node.attrs['axis']} */",
+        prelude=f"/* {node.op} of {list(whole)} at {index.type}, axis {node.attrs['axis']} */",
     )
 
 

@@ -10,7 +10,7 @@ ISAS = ("avx512", "avx2", "sse2")
 
 
 def check(nodes: list[Node], folder, rtol: float = 0.0, **data: np.ndarray) -> None:
-    """Compare each node's kernel with the oracle; `data` gives operands by name, others are drawn."""
+    """Compare each node's kernel with the oracle; `data` has operands by name, others are drawn."""
     rng = np.random.default_rng(0)
     cases = []
     for index, node in enumerate(nodes):
