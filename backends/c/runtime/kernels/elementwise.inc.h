@@ -17,8 +17,8 @@ PE_INLINE void PE_FN(rows)(const PE_FN(io) * io, const ptrdiff_t outer, const pt
     for (; column + PE_VL <= end; column += PE_VL) {
         PE_FN(tile)(io, outer, row, column, PE_VL, rows);
     }
-    if (column < end) {
-        PE_FN(tile)(io, outer, row, column, (int)(end - column), rows);
+    if (PE_COLUMNS % PE_VL && column < end) { /* only the last share has an end that is cut off */
+        PE_FN(tile)(io, outer, row, column, PE_COLUMNS % PE_VL, rows);
     }
 }
 

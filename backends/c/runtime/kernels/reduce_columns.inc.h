@@ -163,8 +163,8 @@ PE_INLINE void PE_FN(finish_range)(const pe_worker *w, const PE_FN(io) * io, con
     for (; column + PE_VL <= columns.end; column += PE_VL) {
         PE_FN(finish_columns)(w, io, states, outer, column, PE_VL);
     }
-    if (column < columns.end) {
-        PE_FN(finish_columns)(w, io, states, outer, column, (int)(columns.end - column));
+    if (PE_COLUMNS % PE_VL && column < columns.end) {
+        PE_FN(finish_columns)(w, io, states, outer, column, PE_COLUMNS % PE_VL);
     }
 }
 

@@ -45,8 +45,8 @@ PE_INLINE void PE_FN(add_row)(const PE_FN(io) * io, pe_vf even[PE_VALUES], pe_vf
         PE_FN(add)(io, even, outer, row, column, PE_VL);
         column += PE_VL;
     }
-    if (column < columns.end) {
-        PE_FN(add)(io, odd, outer, row, column, (int)(columns.end - column));
+    if (PE_COLUMNS % PE_VL && column < columns.end) {
+        PE_FN(add)(io, odd, outer, row, column, PE_COLUMNS % PE_VL);
     }
 }
 
