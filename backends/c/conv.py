@@ -13,7 +13,6 @@ from pockengine.backends.c.epilogue import Anchored, open_fusion
 from pockengine.backends.c.gemm import (
     Product,
     Split,
-    plan_product,
     product_kernel,
     template,
 )
@@ -57,8 +56,7 @@ def conv_kernel(node: Node, device: Device) -> Kernel:
     opened = open_fusion(node)
     window = window_of(opened.anchor)
     if window.is_matmul:
-        product = _as_product(opened.anchor, window)
-        return product_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+        return product_kernel(opened, _as_product(opened.anchor, window), device)
     if window.is_depthwise:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":

@@ -23,6 +23,9 @@ WHOLE_DEPTH, BLOCK_DEPTH = 480, 320
 INNER_RESULTS, INNER_DEPTH = 40_000, 784
 """Small results of a long sum split the sum: each thread reads the rows that it wrote itself."""
 
+FEW_ROWS = 8
+"""Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
+
 TRANSPOSE_CYCLES = 0.5
 """Cycles to transpose one element into a panel."""
 
@@ -60,8 +63,7 @@ class Plan:
 def matmul_kernel(node: Node, device: Device) -> Kernel:
     """Emit a matmul, or a fusion around one."""
     opened = open_fusion(node)
-    product = product_of(opened.anchor)
-    return product_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+    return product_kernel(opened, product_of(opened.anchor), device)
 
 
 def product_of(node: Node) -> Product:
@@ -137,8 +139,31 @@ def _cycles(machine: Machine, p: Product, tile: Tile, split: Split, threads: int
     return whole * share + packed * max(again, share)
 
 
-def product_kernel(opened: Anchored, product: Product, plan: Plan, isa: str) -> Kernel:
-    """Emit a product by its plan; the anchor's operands are A and B in this order."""
+def product_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
+    """Emit a product; the anchor's operands are A and B in this order."""
+    if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
+        return _dot_kernel(opened, product, device)
+    return _tiled_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+
+
+def _dot_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
+    """Emit sums along the inner dimension: runtime/kernels/gemm_dot.inc.h."""
+    machine = machine_of(device)
+    rows = min(product.m, 4)
+    fitting = [n for n in (1, 2, 4, 8) if rows * n + n + 1 < machine.registers - 1]
+    tile = Tile(machine.lanes, rows, min(max(fitting), machine.lanes))
+    macros = _matrix_macros(product, tile)
+    return define_kernel(
+        name=f"pe_f32_{opened.title}_{product.m}x{product.n}x{product.k}_dot",
+        isa=device.cpu.isa,
+        parameters=opened.parameters,
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {', '.join(opened.names)});"],
+        prelude=_comment(product) + template(macros, opened.store, "gemm_dot"),
+    )
+
+
+def _tiled_kernel(opened: Anchored, product: Product, plan: Plan, isa: str) -> Kernel:
+    """Emit the general form: runtime/kernels/gemm.inc.h."""
     name = f"pe_f32_{opened.title}_{product.m}x{product.n}x{product.k}_{plan.tile}"
     panel = plan.depth * plan.tile.columns if product.b_transposed else 0
     partial = _partial_floats(opened, product, plan)
@@ -171,32 +196,40 @@ def _partial_floats(opened: Anchored, product: Product, plan: Plan) -> int:
 
 
 def _prelude(opened: Anchored, p: Product, plan: Plan, partial: int, panel: int) -> str:
-    batch = f"{p.batch} x " if p.batch > 1 else ""
-    transposed = (" transposed" if p.a_row == 1 else "", " transposed" if p.b_transposed else "")
-    shapes = f"{batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{transposed[0]} B[{p.k},{p.n}]{transposed[1]}"
-    macros: dict[str, object] = {
-        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
-        "PE_VL": plan.tile.lanes,
-        "PE_MR": plan.tile.rows,
-        "PE_NV": plan.tile.vectors,
-        "PE_M": p.m,
-        "PE_N": p.n,
-        "PE_K": p.k,
+    macros = _matrix_macros(p, plan.tile) | {
         "PE_KB": plan.depth,
-        "PE_A_ROW": p.a_row,
         "PE_A_STEP": p.a_step,
-        "PE_B_PITCH": p.b_pitch,
         "PE_B_TRANSPOSED": int(p.b_transposed),
-        "PE_BATCH": p.batch,
-        "PE_A_BATCH(i)": p.a_batch,
-        "PE_B_BATCH(i)": p.b_batch,
         "PE_SPLIT": f"PE_SPLIT_{plan.split}",
         "PE_THREADS": plan.threads,
         "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
         "PE_PART_FLOATS": partial,
         "PE_PANEL_FLOATS": align(panel, 16),
     }
-    return f"/* {shapes} */\n{template(macros, opened.store, 'gemm')}"
+    return _comment(p) + template(macros, opened.store, "gemm")
+
+
+def _matrix_macros(p: Product, tile: Tile) -> dict[str, object]:
+    return {
+        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
+        "PE_VL": tile.lanes,
+        "PE_MR": tile.rows,
+        "PE_NV": tile.vectors,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+        "PE_B_PITCH": p.b_pitch,
+        "PE_BATCH": p.batch,
+        "PE_A_BATCH(i)": p.a_batch,
+        "PE_B_BATCH(i)": p.b_batch,
+    }
+
+
+def _comment(p: Product) -> str:
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    a, b = (" transposed" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
+    return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b} */\n"
 
 
 def template(macros: dict[str, object], store: str, name: str) -> str:
