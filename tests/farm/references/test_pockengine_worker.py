@@ -1,17 +1,19 @@
-"""Our own engine behind the workers' protocol, beside PyTorch."""
+"""Our own engine: timed behind the workers' protocol, counted for a board, beside PyTorch."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.c.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Sgd
 from pockengine.devices.schema import load_device
 from pockengine.errors import FarmError
+from pockengine.farm.references.instructions import InstructionCount, count_twice
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.torch_reference import load_weights, train
 from pockengine.farm.references.worker import open_own_worker
@@ -30,15 +32,16 @@ def make_job(folder: Path) -> JobData:
     return data
 
 
-def compile_job(data: JobData, folder: Path) -> Path:
+def compile_job(
+    data: JobData, folder: Path, device: str = "host", scheme: str = "full"
+) -> Artifact:
     module = parse_model(MODEL).build().train()
     load_weights(module, data.weights)
     graph = from_torch(module, (torch.tensor(data.images[0]),), loss="cross_entropy")
-    backend = CBackend(load_device("host"))
-    training = Training(optimizer=Sgd(momentum=MOMENTUM))
+    backend = CBackend(load_device(device))
+    training = Training(scheme, Sgd(momentum=MOMENTUM))
     program = compile_program(graph, training, target=backend.target())
-    write_artifact(program, backend, folder)
-    return folder
+    return write_artifact(program, backend, folder)
 
 
 def test_own_engine_trains_what_pytorch_trains(tmp_path: Path) -> None:
@@ -46,7 +49,7 @@ def test_own_engine_trains_what_pytorch_trains(tmp_path: Path) -> None:
     artifact = compile_job(data, tmp_path / "artifact")
     losses, tensors = train(parse_model(MODEL).build(), data)
 
-    with open_own_worker(artifact, tmp_path / "job", threads=1) as worker:
+    with open_own_worker(artifact.folder, tmp_path / "job", threads=1) as worker:
         before = worker.predict()
         training = worker.train()
         times = worker.step(3)
@@ -66,3 +69,22 @@ def test_missing_artifact_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(FarmError, match="nothing-here"):
         open_own_worker(tmp_path / "nothing-here", tmp_path / "job", threads=1)
+
+
+def count_steps(artifact: Artifact, data: JobData, folder: Path, steps: int) -> InstructionCount:
+    batches = folder / "batches.safetensors"
+    save_file({"x": data.images, "target": data.labels}, batches)
+    files = ["--weights", str(artifact.weights), "--data", str(batches)]
+    settings = ["--steps", str(steps), "--lr", "0.01", "--threads", "1"]
+    command = [str(artifact.executable), "train", *files, *settings]
+    return count_twice(command, marks=steps)
+
+
+def test_board_binary_executes_the_same_instructions_in_every_step_and_run(tmp_path: Path) -> None:
+    data = make_job(tmp_path / "job")
+    full = count_steps(compile_job(data, tmp_path / "full", "rpi4"), data, tmp_path, steps=3)
+    biases = compile_job(data, tmp_path / "biases", "rpi4", "bias-only")
+    frozen = count_steps(biases, data, tmp_path, steps=3)
+
+    assert len(set(full.regions)) == 1
+    assert 0 < frozen.regions[0] < full.regions[0]
