@@ -71,7 +71,7 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
 #endif
 
 /* Tiles of one block of rows that a column's accumulators stay in registers for. */
-#define PE_BLOCK_TILES 4
+#define PE_BLOCK_TILES 2
 
 PE_INLINE void PE_FN(load_state)(pe_vf s[PE_STATES][1], const float *state,
                                  const ptrdiff_t column) {
