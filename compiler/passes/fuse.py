@@ -89,7 +89,9 @@ class _Fuser:
             if len(readers) != 1 or result in self.outputs:
                 return
             reader = readers[0]
-            fits = _is_elementwise(reader) and reader.result.shape == result.shape
+            # A sum of two products joins the first: a kernel has one anchor.
+            free = _is_elementwise(reader) and self.group_of[reader].anchor is None
+            fits = free and reader.result.shape == result.shape
             if not fits or not reader.result.dtype.is_float:
                 return
             chain = [*self._private_producers(reader, group), reader]
