@@ -163,50 +163,58 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _define_unary() -> None:
-    def x_of(node: Node) -> Value:
-        return node.operands[0]
+def _first(node: Node) -> Value:
+    return node.operands[0]
 
-    rows: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
-        "neg": (np.negative, lambda g, n, dy: g.neg(dy)),
-        "abs": (np.abs, lambda g, n, dy: g.mul(dy, g.sign(x_of(n)))),
-        "sign": (np.sign, None),
-        "exp": (np.exp, lambda g, n, dy: g.mul(dy, n.result)),
-        "log": (np.log, lambda g, n, dy: g.div(dy, x_of(n))),
-        "sqrt": (np.sqrt, lambda g, n, dy: g.div(g.mul(dy, g.scalar(0.5)), n.result)),
-        "rsqrt": (
-            lambda x: 1 / np.sqrt(x),
-            lambda g, n, dy: g.mul(g.mul(dy, g.scalar(-0.5)), g.mul(n.result, g.square(n.result))),
+
+def _second(node: Node) -> Value:
+    return node.operands[1]
+
+
+UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
+    "neg": (np.negative, lambda g, n, dy: g.neg(dy)),
+    "abs": (np.abs, lambda g, n, dy: g.mul(dy, g.sign(_first(n)))),
+    "sign": (np.sign, None),
+    "exp": (np.exp, lambda g, n, dy: g.mul(dy, n.result)),
+    "log": (np.log, lambda g, n, dy: g.div(dy, _first(n))),
+    "sqrt": (np.sqrt, lambda g, n, dy: g.div(g.mul(dy, g.scalar(0.5)), n.result)),
+    "rsqrt": (
+        lambda x: 1 / np.sqrt(x),
+        lambda g, n, dy: g.mul(g.mul(dy, g.scalar(-0.5)), g.mul(n.result, g.square(n.result))),
+    ),
+    "reciprocal": (
+        lambda x: 1 / x,
+        lambda g, n, dy: g.neg(g.mul(dy, g.square(n.result))),
+    ),
+    "square": (np.square, lambda g, n, dy: g.mul(dy, g.mul(_first(n), g.scalar(2.0)))),
+    "relu": (
+        lambda x: np.maximum(x, 0),
+        lambda g, n, dy: _keep_where(g, g.gt(n.result, g.scalar(0.0)), dy),
+    ),
+    "sigmoid": (
+        _sigmoid,
+        lambda g, n, dy: g.mul(dy, g.mul(n.result, g.sub(g.scalar(1.0), n.result))),
+    ),
+    "tanh": (
+        np.tanh,
+        lambda g, n, dy: g.mul(dy, g.sub(g.scalar(1.0), g.square(n.result))),
+    ),
+    "hard_sigmoid": (
+        lambda x: np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
+        lambda g, n, dy: _keep_where(
+            g, _between(g, _first(n), -3.0, 3.0), g.mul(dy, g.scalar(1 / 6))
         ),
-        "reciprocal": (
-            lambda x: 1 / x,
-            lambda g, n, dy: g.neg(g.mul(dy, g.square(n.result))),
-        ),
-        "square": (np.square, lambda g, n, dy: g.mul(dy, g.mul(x_of(n), g.scalar(2.0)))),
-        "relu": (
-            lambda x: np.maximum(x, 0),
-            lambda g, n, dy: _keep_where(g, g.gt(n.result, g.scalar(0.0)), dy),
-        ),
-        "sigmoid": (
-            _sigmoid,
-            lambda g, n, dy: g.mul(dy, g.mul(n.result, g.sub(g.scalar(1.0), n.result))),
-        ),
-        "tanh": (
-            np.tanh,
-            lambda g, n, dy: g.mul(dy, g.sub(g.scalar(1.0), g.square(n.result))),
-        ),
-        "hard_sigmoid": (
-            lambda x: np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
-            lambda g, n, dy: _keep_where(
-                g, _between(g, x_of(n), -3.0, 3.0), g.mul(dy, g.scalar(1 / 6))
-            ),
-        ),
-        "hard_swish": (
-            lambda x: x * np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
-            _hard_swish_dx,
-        ),
-    }
-    for name, (meaning, rule) in rows.items():
+    ),
+    "hard_swish": (
+        lambda x: x * np.clip(x * np.float32(1 / 6) + np.float32(0.5), 0, 1),
+        _hard_swish_dx,
+    ),
+}
+"""Ops of one operand without attrs: the NumPy meaning, and dx (none: no gradient flows)."""
+
+
+def _define_unary() -> None:
+    for name, (meaning, rule) in UNARY.items():
         elementwise(name, "x", meaning, vjp={"x": rule} if rule else {})
     elementwise("logical_not", "x", np.logical_not, infer=_logical)
     elementwise(
@@ -236,13 +244,7 @@ def _define_unary() -> None:
     )
 
 
-def _define_binary() -> None:
-    def a_of(node: Node) -> Value:
-        return node.operands[0]
-
-    def b_of(node: Node) -> Value:
-        return node.operands[1]
-
+def _define_arithmetic() -> None:
     elementwise(
         "add",
         "a b",
@@ -263,8 +265,8 @@ def _define_binary() -> None:
         np.multiply,
         infer=_same_dtype,
         vjp={
-            "a": lambda g, n, dy: g.mul(dy, b_of(n)),
-            "b": lambda g, n, dy: g.mul(dy, a_of(n)),
+            "a": lambda g, n, dy: g.mul(dy, _second(n)),
+            "b": lambda g, n, dy: g.mul(dy, _first(n)),
         },
     )
     elementwise(
@@ -272,10 +274,13 @@ def _define_binary() -> None:
         "a b",
         np.divide,
         vjp={
-            "a": lambda g, n, dy: g.div(dy, b_of(n)),
-            "b": lambda g, n, dy: g.neg(g.mul(dy, g.div(n.result, b_of(n)))),
+            "a": lambda g, n, dy: g.div(dy, _second(n)),
+            "b": lambda g, n, dy: g.neg(g.mul(dy, g.div(n.result, _second(n)))),
         },
     )
+
+
+def _define_choices() -> None:
     extremes: tuple[tuple[str, Callable[..., Any], str], ...] = (
         ("maximum", np.maximum, "gt"),
         ("minimum", np.minimum, "lt"),
@@ -283,18 +288,6 @@ def _define_binary() -> None:
     for name, meaning, wins in extremes:
         rule = _pick_first(wins)
         elementwise(name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)})
-    comparisons: dict[str, Callable[..., Any]] = {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-    }
-    for name, compare in comparisons.items():
-        elementwise(name, "a b", compare, infer=_comparison)
-    elementwise("logical_and", "a b", np.logical_and, infer=_logical)
-    elementwise("logical_or", "a b", np.logical_or, infer=_logical)
     elementwise(
         "where",
         "condition a b",
@@ -307,5 +300,22 @@ def _define_binary() -> None:
     )
 
 
+def _define_comparisons() -> None:
+    comparisons: dict[str, Callable[..., Any]] = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }
+    for name, compare in comparisons.items():
+        elementwise(name, "a b", compare, infer=_comparison)
+    elementwise("logical_and", "a b", np.logical_and, infer=_logical)
+    elementwise("logical_or", "a b", np.logical_or, infer=_logical)
+
+
 _define_unary()
-_define_binary()
+_define_arithmetic()
+_define_choices()
+_define_comparisons()
