@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from pockengine.backends.c.artifact import Artifact, load_artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
@@ -138,6 +140,18 @@ def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
         session.set_param("point", np.ones(300, np.float32))
         assert (session.get_param("point") == 1).all()
         assert session.train_step({"x": np.zeros(300, np.float32)}, lr=0.0)["loss"] == 1
+
+
+def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
+    program, artifact = compiled
+    rng = np.random.default_rng(0)
+    save_file({name: np.stack([data]) for name, data in batch(rng).items()}, tmp_path / "data")
+    ballast = np.ones(50_000_000)  # the parent's peak must not be counted
+    command = [str(artifact.executable), "train", "--weights", str(artifact.weights), "--steps"]
+    command += ["1", "--data", str(tmp_path / "data"), "--lr", "0.1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak = json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"]
+    assert program.arena_bytes < peak < 20_000_000 < ballast.nbytes
 
 
 def test_wrong_inputs_are_named(point: Artifact) -> None:
