@@ -309,7 +309,8 @@ def _padded(x: torch.Tensor, padding: tuple[int, ...], value: float = 0.0) -> to
 
 
 def _torch_conv(x: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
-    image, weight = _padded(x, a["padding"]), w.permute(3, 2, 0, 1)
+    # PyTorch's plain convolution refuses the gradient of weights of some strides.
+    image, weight = _padded(x, a["padding"]).contiguous(), w.permute(3, 2, 0, 1).contiguous()
     y = F.conv2d(image, weight, stride=a["stride"], dilation=a["dilation"], groups=a["groups"])
     return _nhwc(y)
 
