@@ -62,9 +62,10 @@ static int check(pe_status status) {
 static int step(const char *checkpoint) {
     const void *given[] = {x, NULL};
     void *wanted[] = {y};
+    const pe_controls controls = {.lr = 0.5f, .step = 1};
     return check(pe_set_param(&session, "w", weight, sizeof weight)) &&
            check(pe_save_checkpoint(&session, checkpoint)) &&
-           check(pe_train_step(&session, given, 0.5f, wanted)) &&
+           check(pe_train_step(&session, given, &controls, wanted)) &&
            check(pe_get_param(&session, "w", restored, sizeof restored)) &&
            check(pe_load_weights(&session, checkpoint));
 }

@@ -1,0 +1,194 @@
+"""PyTorch's meaning of every op, on tensors in our layouts: `TORCH[op](*operands, **attrs)`."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+UNARY = {
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "square": torch.square,
+    "relu": F.relu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "hard_sigmoid": F.hardsigmoid,
+    "hard_swish": F.hardswish,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "tan": torch.tan,
+    "asin": torch.asin,
+    "acos": torch.acos,
+    "atan": torch.atan,
+    "sinh": torch.sinh,
+    "cosh": torch.cosh,
+    "expm1": torch.expm1,
+    "log1p": torch.log1p,
+}
+STEPS = {
+    "sign": torch.sign,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+}
+BINARY = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "pow": torch.pow,
+    "atan2": torch.atan2,
+}
+COMPARISONS = {
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "lt": torch.lt,
+    "le": torch.le,
+    "gt": torch.gt,
+    "ge": torch.ge,
+}
+
+
+def _nchw(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 3, 1, 2)
+
+
+def _nhwc(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 2, 3, 1)
+
+
+def _padded(x: torch.Tensor, padding: tuple[int, ...], value: float = 0.0) -> torch.Tensor:
+    top, bottom, left, right = padding
+    return F.pad(_nchw(x), (left, right, top, bottom), value=value)
+
+
+def _torch_conv(x: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
+    # PyTorch's plain convolution refuses the gradient of weights of some strides.
+    image, weight = _padded(x, a["padding"]).contiguous(), w.permute(3, 2, 0, 1).contiguous()
+    y = F.conv2d(image, weight, stride=a["stride"], dilation=a["dilation"], groups=a["groups"])
+    return _nhwc(y)
+
+
+def _torch_max_pool(x: torch.Tensor, **a: Any) -> torch.Tensor:
+    image = _padded(x, a["padding"], -math.inf)
+    return _nhwc(F.max_pool2d(image, a["kernel"], a["stride"], dilation=a["dilation"]))
+
+
+def _torch_avg_pool(x: torch.Tensor, **a: Any) -> torch.Tensor:
+    total = F.avg_pool2d(_padded(x, a["padding"]), a["kernel"], a["stride"])
+    if a["count_include_pad"]:
+        return _nhwc(total)
+    ones = _padded(torch.ones(1, *x.shape[1:3], 1), a["padding"])
+    return _nhwc(total / F.avg_pool2d(ones, a["kernel"], a["stride"]))
+
+
+def _torch_matmul(a: torch.Tensor, b: torch.Tensor, **attrs: Any) -> torch.Tensor:
+    a = a.transpose(-1, -2) if attrs["transpose_a"] else a
+    return a @ (b.transpose(-1, -2) if attrs["transpose_b"] else b)
+
+
+def _torch_batch_norm(
+    x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float
+) -> torch.Tensor:
+    return _nhwc(F.batch_norm(_nchw(x), None, None, gamma, beta, training=True, eps=eps))
+
+
+def _torch_pad(
+    x: torch.Tensor, low: tuple[int, ...], high: tuple[int, ...], value: float
+) -> torch.Tensor:
+    pairs = list(zip(low, high, strict=True))[::-1]
+    return F.pad(x, [size for pair in pairs for size in pair], value=value)
+
+
+def _torch_slice(x: torch.Tensor, **a: Any) -> torch.Tensor:
+    spans = zip(a["start"], a["stop"], a["step"], strict=True)
+    return x[tuple(slice(*span) for span in spans)]
+
+
+def _torch_prod(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
+    for axis in reversed(axes):
+        x = x.prod(axis, keepdim=keepdims)
+    return x
+
+
+def _torch_cumsum(x: torch.Tensor, axis: int, reverse: bool) -> torch.Tensor:
+    return x.flip(axis).cumsum(axis).flip(axis) if reverse else x.cumsum(axis)
+
+
+def _torch_take(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
+    taken = x.index_select(axis, index.reshape(-1))
+    return taken.reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
+
+
+def _torch_scatter(
+    dy: torch.Tensor, index: torch.Tensor, axis: int, input_shape: tuple[int, ...]
+) -> torch.Tensor:
+    return torch.zeros(input_shape).scatter_add(axis, index, dy)
+
+
+def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
+    """Pad the transposed convolution's result to the whole input, then cut the padding off."""
+    y = F.conv_transpose2d(
+        _nchw(dy).contiguous(),
+        w.permute(3, 2, 0, 1).contiguous(),
+        None,
+        a["stride"],
+        0,
+        0,
+        a["groups"],
+        a["dilation"],
+    )
+    top, bottom, left, right = a["padding"]
+    height, width = a["input_shape"][1] + top + bottom, a["input_shape"][2] + left + right
+    y = F.pad(y, (0, width - y.shape[3], 0, height - y.shape[2]))
+    return _nhwc(y[:, :, top : height - bottom, left : width - right])
+
+
+TORCH: dict[str, Callable[..., torch.Tensor]] = {
+    **UNARY,
+    **STEPS,
+    **BINARY,
+    **COMPARISONS,
+    "clamp": lambda x, min, max: torch.clamp(x, min, max),
+    "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
+    "where": torch.where,
+    "reduce_sum": lambda x, axes, keepdims: x.sum(axes, keepdim=keepdims),
+    "reduce_mean": lambda x, axes, keepdims: x.mean(axes, keepdim=keepdims),
+    "reduce_max": lambda x, axes, keepdims: x.amax(axes, keepdim=keepdims),
+    "reduce_min": lambda x, axes, keepdims: x.amin(axes, keepdim=keepdims),
+    "reduce_prod": _torch_prod,
+    "cumsum": _torch_cumsum,
+    "reverse": lambda x, axes: x.flip(axes),
+    "take": lambda x, index, axis: _torch_take(x, index, axis),
+    "take_along": lambda x, index, axis: torch.gather(x, axis, index),
+    "take_along_dx": _torch_scatter,
+    "layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps),
+    "rms_norm": lambda x, eps: F.rms_norm(x, x.shape[-1:], eps=eps),
+    "conv2d_dx": _torch_conv_transpose,
+    "matmul": _torch_matmul,
+    "conv2d": _torch_conv,
+    "max_pool2d": _torch_max_pool,
+    "avg_pool2d": _torch_avg_pool,
+    "batch_norm": _torch_batch_norm,
+    "softmax": lambda x: F.softmax(x, -1),
+    "log_softmax": lambda x: F.log_softmax(x, -1),
+    "cross_entropy": F.cross_entropy,
+    "reshape": lambda x, shape: x.reshape(shape),
+    "transpose": lambda x, perm: x.permute(perm),
+    "broadcast_to": lambda x, shape: x.broadcast_to(shape),
+    "concat": lambda *parts, axis: torch.cat(parts, axis),
+    "pad": _torch_pad,
+    "slice": _torch_slice,
+}
+DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS) - set(STEPS))
