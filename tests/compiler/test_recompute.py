@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from small_nets import batches, residual_net
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.errors import CompileError
+from pockengine.tests.compiler.small_nets import batches, residual_net
 
 SHAPE = {"batch": 4, "size": 12}
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from small_nets import NetBuilder, batches, residual_net
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import BOOL, F32, I64, Builder, Graph, TensorType
@@ -10,6 +9,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.passes import pipeline
 from pockengine.compiler.program import Program
+from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
 SHAPE = (2, 12, 12, 8)
 
