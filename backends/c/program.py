@@ -7,7 +7,6 @@
 The text depends on the program alone: same program, same bytes.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -265,10 +264,3 @@ def unique_kernels(program: Program, backend: CBackend) -> int:
         if not is_alias(node, entry)
     }
     return len(symbols)
-
-
-def params_nbytes(program: Program) -> int:
-    """Bytes of all params, states and constants, without padding."""
-    return sum(
-        math.prod(slot.type.shape) * slot.type.dtype.itemsize for slot in param_slots(program)[0]
-    )

@@ -251,6 +251,8 @@ static int run(const char *entry_name, const options *o) {
 }
 
 int main(int count, char **arguments) {
+    static char line[4096]; /* stdio allocates a buffer of its own otherwise */
+    setvbuf(stdout, line, _IOLBF, sizeof line);
     options o = {.steps = -1, .threads = 1, .rate = NAN, .first = 1, .micro_batches = 1};
     const char *command = count > 1 ? arguments[1] : "";
     const bool train = strcmp(command, "train") == 0;
