@@ -1,9 +1,12 @@
 """Time several engines in turn, so that what the machine does meanwhile hits all of them alike."""
 
+import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+BUSY_SHARE = 0.3
 
 
 class Stepper(Protocol):
@@ -46,3 +49,15 @@ def interleave(
         for name in list(steppers)[:: 1 if turn % 2 == 0 else -1]:
             times[name] += steppers[name].step(warm_up + steps)[warm_up:]
     return {name: Timing.of(values) for name, values in times.items()}
+
+
+def busy_note() -> str | None:
+    """Return a note for the records if other programs kept this machine busy in the last minute.
+
+    Call it before `interleave`. Times are worth little then: threads that wait for each other in a
+    loop, as PyTorch's do, are hit hardest when they do not get their cores.
+    """
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < BUSY_SHARE * cores:
+        return None
+    return f"the machine was busy before: load {load:.1f} on {cores} cores"
