@@ -1,9 +1,8 @@
 """The engines that stand beside ours in a table: PyTorch, TensorFlow, and guest instructions.
 
-How a bench uses them (none of these imports a framework but the second):
+How a bench uses them (none of these imports a framework):
 
     data = JobData(Job("mobilenet_v2-0.35-96", classes=2), weights, images, labels)     # job.py
-    weights = settled_weights("mobilenet_v2-0.35-96", 2, pictures, labels)    # starting_point.py
     write_job(folder, data)
     with open_own_worker(artifact, folder, threads=2) as ours, \\
             open_worker("torch-eager", folder, threads=2) as torch, \\

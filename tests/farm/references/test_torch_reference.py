@@ -9,7 +9,6 @@ from torch import nn
 
 from pockengine.errors import FarmError
 from pockengine.farm.references.job import JobData, Tensors, write_job
-from pockengine.farm.references.starting_point import settled_weights
 from pockengine.farm.references.torch_reference import train
 from pockengine.farm.references.worker import open_worker
 from pockengine.models.registry import parse_model
@@ -176,39 +175,3 @@ def test_worker_trains_what_the_loop_trains(engine: str, tmp_path: Path) -> None
     assert all(relative_error(training.tensors[name], tensors[name]) < 1e-3 for name in tensors)
     assert logits.shape == (4, 10)
     assert min(times) > 0
-
-
-def test_starting_weights_are_settled_once_and_then_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    random = np.random.default_rng(0)
-    labels = np.arange(32) % 10
-    noise = random.normal(size=(32, 1, 8, 8))
-    images = (noise + labels[:, None, None, None] / 3).astype(np.float32)
-
-    first = settled_weights("cnn-8", 10, images, labels)
-    (file,) = (tmp_path / "pockengine" / "settled").iterdir()
-    written = file.stat().st_mtime_ns
-    second = settled_weights("cnn-8", 10, images, labels)
-
-    assert file.stat().st_mtime_ns == written
-    assert first.keys() == parse_model("cnn-8").build().state_dict().keys()
-    assert all(np.array_equal(first[name], second[name]) for name in first)
-    net = parse_model("cnn-8").build()
-    net.load_state_dict({name: torch.tensor(tensor) for name, tensor in first.items()})
-    loss = nn.functional.cross_entropy(net(torch.tensor(images)), torch.tensor(labels))
-    assert loss.item() < 0.8 * np.log(10)
-
-
-def test_settling_leaves_the_random_state_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-
-    settled_weights("cnn-8", 10, np.ones((16, 1, 8, 8), np.float32), np.arange(16) % 10)
-
-    assert torch.rand(1) == expected
