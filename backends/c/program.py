@@ -37,6 +37,15 @@ _PROGRAM_HEADER = """#include "pe.h"
 
 #define PARAM(at) ((void *)(params + (at)))
 #define ARENA(at) ((void *)(arena + (at)))
+
+#ifdef PE_PROFILE
+#include "pe_profile.h"
+#define KERNEL(index, call) (pe_profile_begin(w), call, pe_profile_end(w, index))
+#define REPORT pe_profile_report
+#else
+#define KERNEL(index, call) call
+#define REPORT NULL
+#endif
 """
 
 
@@ -68,8 +77,12 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
     offsets = {slot.name: slot.offset for slot in slots}
     kernels: dict[str, Kernel] = {}
     functions = []
+    first = 0
     for entry in program.entries.values():
-        functions.append(_entry_function(entry, backend, offsets, kernels))
+        nodes = kernel_nodes(entry)
+        kernels |= {backend.kernel(node).symbol: backend.kernel(node) for node in nodes}
+        functions.append(_entry_function(entry, backend, offsets, first))
+        first += len(nodes)
     files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
     for symbol in sorted(kernels):
         shard = int(symbol.rpartition("_")[2], 16) % SHARDS
@@ -77,6 +90,7 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
     declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
     parts = [
         f'/* Program "{program.name}". Generated: change the model, not this file. */',
+        f"#define PE_KERNELS {first}\n",
         _PROGRAM_HEADER,
         declarations,
         *functions,
@@ -86,26 +100,27 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
     return files
 
 
-def _entry_function(
-    entry: Entry, backend: CBackend, offsets: Mapping[str, int], kernels: dict[str, Kernel]
-) -> str:
+def kernel_nodes(entry: Entry) -> list[Node]:
+    """The nodes of an entry that have a kernel, in order."""
+    return [node for node in entry.graph.nodes if not is_alias(node, entry)]
+
+
+def _entry_function(entry: Entry, backend: CBackend, offsets: Mapping[str, int], first: int) -> str:
     lines = [
         f"static void run_{_identifier(entry.name)}(pe_worker *w, unsigned char *params,",
         "    unsigned char *arena) {",
         "    (void)w, (void)params, (void)arena;",
     ]
-    nodes = [node for node in entry.graph.nodes if not is_alias(node, entry)]
+    nodes = kernel_nodes(entry)
     barriers = needs_barrier([touched(node, entry, offsets) for node in nodes])
-    for node, barrier in zip(nodes, barriers, strict=True):
-        kernel = backend.kernel(node)
-        kernels[kernel.symbol] = kernel
+    for index, (node, barrier) in enumerate(zip(nodes, barriers, strict=True), start=first):
         places = [place(value, entry, offsets) for value in (*node.operands, *node.results)]
         scratch = entry.plan.scratch.get(node)
         places.append("NULL" if scratch is None else f"ARENA({scratch.offset})")
         if barrier:
             lines.append("    pe_barrier(w);")
         lines.append(f"    /* {describe(node)} */")
-        lines.append(f"    {kernel.symbol}(w, {', '.join(places)});")
+        lines.append(f"    KERNEL({index}, {backend.kernel(node).symbol}(w, {', '.join(places)}));")
     return "\n".join([*lines, "}\n"])
 
 
@@ -214,6 +229,7 @@ def _tables(program: Program, threads: int) -> str:
         "max_threads": threads,
         "params_bytes": params_bytes,
         "arena_bytes": program.arena_bytes,
+        "report": "REPORT",
     }
     lines = "\n".join(f"    .{name} = {value}," for name, value in fields.items())
     parts.append(f"const pe_program pe_model = {{\n{lines}\n}};\n")
@@ -260,7 +276,6 @@ def unique_kernels(program: Program, backend: CBackend) -> int:
     symbols = {
         backend.kernel(node).symbol
         for entry in program.entries.values()
-        for node in entry.graph.nodes
-        if not is_alias(node, entry)
+        for node in kernel_nodes(entry)
     }
     return len(symbols)

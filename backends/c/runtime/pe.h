@@ -68,6 +68,7 @@ typedef struct pe_program {
     int max_threads; /* per-thread scratch in the arena is planned for so many */
     size_t params_bytes;
     size_t arena_bytes;
+    void (*report)(void); /* prints the times of a profiled program; else NULL */
 } pe_program;
 
 typedef struct pe_session {

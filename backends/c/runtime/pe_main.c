@@ -5,6 +5,7 @@
  *         {"step": 1, "loss": 2.30258509, "ns": 1234567}         for each of N steps
  *         {"saved": true}                                        once OUT is safely on the disk
  *         {"repeat": 1, "ns": 1234567}                           for each of K further, timed steps
+ *         {"kernel": 0, "calls": 9, "least_ns": 123, "total_ns": 1234}  if the program is profiled
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
  *     With the entry "update", training only collects gradients, and every M steps apply them.
  *     Random numbers depend on the seed and the step's number alone.
@@ -242,6 +243,9 @@ static int run(const char *entry_name, const options *o) {
         status = o->output ? predict_on(session, &data, o) : train_on(session, &data, o);
     }
     const int result = status == PE_OK ? 0 : fail(session->message);
+    if (status == PE_OK && session->program->report) {
+        session->program->report();
+    }
     if (status == PE_OK) {
         print_summary(session, init_ns);
     }

@@ -1,4 +1,4 @@
-"""Each kernel of a whole training step alone against the oracle: natively, and on an emulated ARM."""
+"""Each kernel of a training step alone against the oracle: natively, and on an emulated ARM."""
 
 from pathlib import Path
 

@@ -1,0 +1,98 @@
+"""Where a training step's time goes: every kernel of a program, timed in place.
+
+The program is built once more with its calls timed; the kernels' objects come from the cache.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pockengine.backends.c.backend import CBackend, anchor_op
+from pockengine.backends.c.build import Progress, build, copy_runtime
+from pockengine.backends.c.program import describe, generate, kernel_nodes, param_slots
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.program import Program
+from pockengine.errors import RuntimeFailure
+
+RATE = 1e-3
+"""Learning rate of the profiled steps: small, so that they stay typical."""
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel call of a step: its best time of all steps, and the work that it must do."""
+
+    op: str
+    symbol: str
+    what: str
+    least_ns: int
+    multiply_adds: int
+    nbytes: int
+
+    @property
+    def gflops(self) -> float:
+        """Arithmetic rate of multiply-adds, 0 for kernels that have none."""
+        return 2 * self.multiply_adds / self.least_ns if self.least_ns else 0.0
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Rate of memory, were every operand read and every result written once."""
+        return self.nbytes / self.least_ns if self.least_ns else 0.0
+
+
+def profile_step(
+    program: Program,
+    backend: CBackend,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    threads: int = 1,
+    steps: int = 20,
+    progress: Progress | None = None,
+) -> list[KernelTime]:
+    """Time the kernels of `train` on this machine, in their order, on one batch again and again."""
+    with tempfile.TemporaryDirectory(prefix="pockengine-profile-") as place:
+        folder = Path(place)
+        for name, text in generate(program, backend).items():
+            head = "#define PE_PROFILE 1\n" if name == "program.c" else ""
+            (folder / name).write_text(head + text, encoding="utf-8")
+        copy_runtime(folder / "runtime")
+        runner = build(folder, backend.device, folder / "bin", progress).executable
+        weights, data = folder / "weights", folder / "data"
+        slots = param_slots(program)[0]
+        save_file({slot.name: np.ascontiguousarray(slot.data) for slot in slots}, weights)
+        save_file({name: np.stack([array]) for name, array in inputs.items()}, data)
+        command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
+        command += ["--steps", str(steps), "--lr", str(RATE), "--threads", str(threads)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeFailure(f"profiling {program.name}: {done.stderr.strip()}")
+    lines = (json.loads(line) for line in done.stdout.splitlines())
+    return list(_times(program, backend, lines))
+
+
+def _times(
+    program: Program, backend: CBackend, lines: Iterable[Mapping[str, int]]
+) -> Iterable[KernelTime]:
+    nodes = [node for entry in program.entries.values() for node in kernel_nodes(entry)]
+    for line in lines:
+        if "kernel" in line:
+            node = nodes[line["kernel"]]
+            yield KernelTime(
+                op=anchor_op(node) or "elementwise",
+                symbol=backend.kernel(node).symbol,
+                what=describe(node),
+                least_ns=line["least_ns"],
+                multiply_adds=node_cost(node),
+                nbytes=_nbytes(node),
+            )
+
+
+def _nbytes(node: Node) -> int:
+    return sum(value.type.nbytes for value in (*node.operands, *node.results))
