@@ -101,14 +101,8 @@ def compile_program(
         run(passes, graph, check=check, observe=watch)
         entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
     described = {name: _describe(channels) for name, channels in trained.items()}
-    return Program(
-        forward.name,
-        entries,
-        _shared_params(entries),
-        _shared_constants(entries),
-        described,
-        decisions[0] if decisions else None,
-    )
+    shared = _shared_params(entries), _shared_constants(entries)
+    return Program(forward.name, entries, *shared, described, next(iter(decisions), None))
 
 
 def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:

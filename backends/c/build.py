@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 def find_toolchain(device: Device) -> Toolchain:
     """The zig compiler set to a device; BuildError when the ziglang package is missing."""
     try:
-        import ziglang  # type: ignore[import-untyped]
+        import ziglang
     except ImportError as error:
         raise BuildError(
             "no C compiler: install the package ziglang (pip install ziglang)"

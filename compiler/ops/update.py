@@ -58,12 +58,9 @@ def optimizer_update(
     first_state = 2 + len(scalars.split())
 
     def infer(types: Types, given: Attrs) -> Types:
-        part = updated_type(types[0], given)
-        tensors = (types[1], *types[first_state:])
         if any(type_ != SCALAR for type_ in types[2:first_state]):
             raise GraphError(f"{name}: {scalars} must be f32 scalars")
-        if any(type_ != part for type_ in tensors):
-            raise GraphError(f"{name} of {part} needs a gradient and states like it, not {tensors}")
+        _check_tensors(name, updated_type(types[0], given), (types[1], *types[first_state:]))
         return ()
 
     def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
@@ -71,8 +68,7 @@ def optimizer_update(
         part = updated_part(param, given)
         own = {key: given[key] for key in attrs}
         absent = [None] * (len(names) - len(arrays))
-        new_part, *new_states = step(part.copy(), *arrays[1:], *absent, **own)
-        part[...] = new_part
+        part[...], *new_states = step(part.copy(), *arrays[1:], *absent, **own)
         return (param, *(np.asarray(state, np.float32) for state in new_states))
 
     define(
@@ -84,6 +80,11 @@ def optimizer_update(
         eval=evaluate,
         writes=(0, *range(first_state, len(names))),
     )
+
+
+def _check_tensors(name: str, part: TensorType, tensors: Types) -> None:
+    if any(type_ != part for type_ in tensors):
+        raise GraphError(f"{name} of {part} needs a gradient and states like it, not {tensors}")
 
 
 def _f(number: float) -> np.float32:

@@ -34,14 +34,18 @@ def python_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def c_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield functions as clang-format leaves them: from a line that ends in `) {` to a lone `}`."""
-    start = 0
+    """Yield functions as clang-format leaves them: from an unindented line to a lone `}`.
+
+    Lines of the preprocessor do not count: a template holds alternatives.
+    """
+    start = directives = 0
     for number, line in enumerate(read(path).splitlines(), 1):
-        if line[:1].strip() and line.endswith(") {"):
-            start = number
-        elif line == "}" and start:
-            yield f"{path}:{start}", number - start + 1
-            start = 0
+        if line.startswith("#"):
+            directives += 1
+        elif line == "}":
+            yield f"{path}:{start}", number - start + 1 - directives
+        elif line[:1].isalpha():
+            start, directives = number, 0
 
 
 def imports(path: Path) -> Iterator[str]:

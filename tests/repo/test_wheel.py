@@ -14,7 +14,7 @@ from pockengine.tests.repo.tree import ROOT, files
 
 PACKAGED = ("backends", "compiler", "devices", "farm", "frontends", "models")
 PROBE = """
-import pathlib, pockengine, pockengine.backends.c
+import pathlib, pockengine, pockengine.api, pockengine.backends.c
 from pockengine.devices.schema import load_device
 runtime = pathlib.Path(pockengine.backends.c.__file__).parent / "runtime"
 assert (runtime / "pe.h").exists() and list((runtime / "kernels").glob("*.h"))
@@ -26,7 +26,8 @@ print(pathlib.Path(pockengine.__file__).parent)
 def packaged_files() -> Iterator[str]:
     """Yield every file that users need: all of the packages' but BUILD files and notes."""
     for path in files("*.py", "*.toml", "*.c", "*.h", "*.sh", "*.lock"):
-        if path.parts[0] in PACKAGED or str(path) in ("__init__.py", "errors.py"):
+        of_the_root = len(path.parts) == 1 and path.suffix == ".py" and path.name != "setup.py"
+        if path.parts[0] in PACKAGED or of_the_root:
             yield f"pockengine/{path}"
 
 
