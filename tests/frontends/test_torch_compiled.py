@@ -1,0 +1,118 @@
+"""Whole models through the generated C, beside PyTorch.
+
+A freshly initialised deep net that normalises by a small batch is chaotic: one ReLU that rounds to
+the other side, and after a few steps PyTorch in f32 and in f64 are a percent apart. So each step of
+the deep nets starts from PyTorch's weights; //farm:bench lets ten steps run freely, from weights
+that have settled on real pictures.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+from torch import nn
+
+from pockengine.api import Compiled, compile
+from pockengine.backends.c.session import Session
+from pockengine.models.registry import parse_model
+from pockengine.tests.frontends.checks import (
+    batches_of,
+    check_state,
+    relative_error,
+    sgd_losses,
+)
+
+CLASSES = 10
+
+Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+
+def build(name: str, batch: int) -> tuple[nn.Module, Batches]:
+    """Build a model of the registry in train mode, and ten batches for it."""
+    torch.manual_seed(0)
+    model = parse_model(name)
+    return model.build(CLASSES).train(), batches_of((batch, *model.input_shape), CLASSES)
+
+
+def take_statistics(model: nn.Module, x: torch.Tensor) -> None:
+    """Let the running statistics be those of one batch, and freeze them."""
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        model(x)
+    for norm in norms:
+        norm.momentum = 0.1
+    model.eval()
+
+
+def check_steps(model: nn.Module, batches: Batches, lr: float, *, resume: bool) -> None:
+    """Train by generated code and by PyTorch: losses within 1e-4, weights within 1e-3.
+
+    With `resume` each step starts from PyTorch's weights and statistics after the one before, and
+    the change of all weights together must be PyTorch's within 2 %.
+    """
+    compiled = compile(model, (batches[0][0],), loss="cross_entropy")
+    reference = copy.deepcopy(model)
+    with compiled.session(threads=2) as session:
+        for x, y in batches:
+            if resume:
+                put_state(compiled, session, reference)
+            before = weights_of(reference.state_dict(), model)
+            found = session.train_step({"x": x.numpy(), "target": y.numpy()}, lr=lr)["loss"]
+            (expected,) = sgd_losses(reference, nn.functional.cross_entropy, [(x, y)], lr)
+            assert float(found) == pytest.approx(expected, rel=1e-4)
+            state = compiled.state_dict(session)
+            check_state(state, reference.state_dict())
+            if resume:
+                change = weights_of(reference.state_dict(), model) - before
+                error = weights_of(state, model) - before - change
+                assert float(error.norm()) <= 0.02 * float(change.norm())
+
+
+def weights_of(state: Mapping[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+    """Put all trained parameters into one vector."""
+    return torch.cat([state[name].flatten() for name, _ in model.named_parameters()]).double()
+
+
+def put_state(compiled: Compiled, session: Session, model: nn.Module) -> None:
+    """Set every param of the session from the module."""
+    state = model.state_dict()
+    for name in compiled.state_dict(session):
+        array, order = state[name].numpy(), compiled.graph.params[name].permutation
+        session.set_param(name, array if order is None else array.transpose(order).copy())
+
+
+def test_prediction_uses_running_statistics() -> None:
+    model, ((x, _), *_) = build("mobilenet_v2-0.35-96", 4)
+    compiled = compile(model, (x,), loss="cross_entropy")
+
+    with compiled.session(threads=2) as session:
+        logits = session.predict({"x": x.numpy()})["output"]
+
+    assert relative_error(logits, copy.deepcopy(model).eval()(x)) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("mobilenet_v2-0.35-96", 4), ("resnet18-32", 4), ("mcunet-64", 4), ("resnet20-32", 4)],
+)
+def test_each_of_ten_steps_follows_pytorch(name: str, batch: int) -> None:
+    model, batches = build(name, batch)
+
+    check_steps(model, batches, lr=1e-4, resume=True)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("mobilenet_v2-0.35-96", 2), ("resnet20-32", 2)])
+def test_steps_with_frozen_statistics_follow_pytorch(name: str, batch: int) -> None:
+    model, batches = build(name, batch)
+    take_statistics(model, batches[0][0])
+
+    check_steps(model, batches[:3], lr=1e-5, resume=True)
+
+
+def test_ten_free_steps_of_a_small_net_follow_pytorch() -> None:
+    model, batches = build("cnn-8", 16)
+
+    check_steps(model, batches, lr=0.05, resume=False)
