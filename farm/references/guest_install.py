@@ -5,6 +5,7 @@ wheels of guest_tensorflow.lock, pinned by hash. Together about 1.3 GB. Nothing 
 itself is changed but for the package mmdebstrap, which is installed where it is missing.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -67,6 +68,17 @@ def install_guest_python() -> GuestPython:
     if folder.exists():
         return guest
     folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second installer waits for the first
+        for left in folder.parent.glob("making-*"):  # by one that was killed
+            shutil.rmtree(left)
+        if not folder.exists():
+            _install(folder)
+    return guest
+
+
+def _install(folder: Path) -> None:
+    """Make the installation beside its place and move it there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
         made = Path(name) / "made"
         made.mkdir()
@@ -78,7 +90,6 @@ def install_guest_python() -> GuestPython:
             wheels = ["--target", str(made / "packages"), "-r", str(LOCK)]
             _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], "TensorFlow for aarch64")
         os.replace(made, folder)
-    return guest
 
 
 def _ensure_mmdebstrap() -> None:

@@ -115,7 +115,24 @@ def test_failed_installation_leaves_nothing_behind(
 
     with pytest.raises(FarmError, match=r"root file system could not be installed(.|\n)*Unable to"):
         install_guest_python()
-    assert list(cache.iterdir()) == []
+    assert [path.name for path in cache.iterdir()] == ["lock"]
+
+
+def test_what_a_killed_installation_left_is_removed_first(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "making-killed" / "root").mkdir(parents=True)
+
+    def fill(folder: Path) -> None:
+        assert not list(cache.glob("making-*"))
+        folder.mkdir()
+
+    monkeypatch.setattr(guest_install, "_install", fill)
+
+    found = install_guest_python()
+
+    assert found.root.parent.is_dir()
+    assert install_guest_python() == found
 
 
 def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
