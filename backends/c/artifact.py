@@ -41,7 +41,7 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 EXECUTABLE = "bin/pockengine-run"
-LIBRARY = "bin/libprogram.so"
+LIBRARY = "bin/libprogram-*.so"
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class Artifact:
         return self._built(LIBRARY)
 
     def _built(self, name: str) -> Path:
-        path = self.folder / name
-        if not path.exists():
+        found = sorted(self.folder.glob(name))
+        if not found:
             raise ArtifactError(f"artifact {self.folder} for {self.device} has no {name}; build it")
-        return path
+        return found[0]
 
 
 def write_artifact(

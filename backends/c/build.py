@@ -114,7 +114,13 @@ def build(code: Path, device: Device, out: Path, progress: Progress | None = Non
         return Built(executable, None)
     library = out / "libprogram.so"
     _link(toolchain, shared, library, ("-shared", *_link_flags(device)))
-    return Built(executable, library)
+    return Built(executable, _named_by_content(library))
+
+
+def _named_by_content(library: Path) -> Path:
+    """Give a library a name of its own: a process loads each name once, whatever is there later."""
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:16]
+    return library.rename(library.with_name(f"libprogram-{digest}.so"))
 
 
 def _link_flags(device: Device) -> tuple[str, ...]:

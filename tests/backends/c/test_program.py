@@ -142,6 +142,14 @@ def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
         assert session.train_step({"x": np.zeros(300, np.float32)}, lr=0.0)["loss"] == 1
 
 
+def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
+    for size in (3, 5):
+        program, backend = compile_for(point_graph(size), host())
+        artifact = write_artifact(program, backend, tmp_path / "point")
+        with Session(artifact) as session:
+            assert session.get_param("point").shape == (size,)
+
+
 def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
     program, artifact = compiled
     rng = np.random.default_rng(0)
