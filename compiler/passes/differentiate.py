@@ -79,17 +79,24 @@ def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:
         known = ", ".join(graph.outputs)
         raise CompileError(f"graph {graph.name} has no output {LOSS!r} to train on; it has {known}")
     axes = _axes(graph, trained)
+    for name in trained:
+        if name not in graph.params:  # dead code is gone already, and what only that read
+            raise _without_influence(name)
     wrt = {graph.params[name].value: channels for name, channels in trained.items()}
     gradients = backward(g, graph.outputs[LOSS], wrt)
     updates = []
     for value, channels in wrt.items():
         if value not in gradients:
-            raise CompileError(
-                f"parameter {value.name} does not influence the loss, so it cannot train; freeze it"
-            )
+            raise _without_influence(value.name)
         param = graph.params[value.name]
         updates.append(Update(g, param, gradients[value], axes.get(value.name), channels))
     return updates
+
+
+def _without_influence(name: str) -> CompileError:
+    return CompileError(
+        f"parameter {name} does not influence the loss, so it cannot train; freeze it"
+    )
 
 
 def _append_updates(
