@@ -1,0 +1,228 @@
+"""The bench, scheme by scheme: compile, train on the board, compare with PyTorch, measure.
+
+An error in one scheme is kept as its failure and the others go on. What computed wrong numbers is
+not timed: a wrong engine has no speed.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pockengine import __version__
+from pockengine.backends.c.artifact import Artifact
+from pockengine.errors import PockEngineError
+from pockengine.farm.bench_case import DATASET, Case, make_case, to_torch_layout
+from pockengine.farm.bench_check import Check, compare
+from pockengine.farm.bench_peers import (
+    OURS,
+    HostPeers,
+    Measured,
+    count_ours,
+    count_tensorflow,
+    what_is_missing,
+)
+from pockengine.farm.bench_records import Context, current_commit, finite_or_large
+from pockengine.farm.bench_run import BoardRun, train_on_board
+from pockengine.farm.board import Board, Local
+from pockengine.farm.connect import connect
+from pockengine.farm.progress import step
+from pockengine.farm.references.job import JobData
+from pockengine.farm.references.timing import Timing
+from pockengine.farm.results import Record
+from pockengine.farm.transport import Transport
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    board: Board
+    model: str
+    schemes: tuple[str, ...]
+    steps: int
+    batch: int
+    threads: int
+    measure_tensorflow: bool
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A scheme that ran on the board and was checked."""
+
+    name: str
+    artifact: Artifact
+    data: JobData
+    losses: list[float]  # PyTorch's
+    run: BoardRun
+    check: Check
+
+
+@dataclass
+class Outcome:
+    """What a bench found so far: records, and what went wrong by scheme."""
+
+    context: Context
+    records: list[Record] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def failing(self, scheme: str) -> Iterator[None]:
+        """Keep an error as this scheme's failure, so that the others still run."""
+        try:
+            yield
+        except PockEngineError as error:
+            self.failures[scheme] = str(error)
+
+
+def run_bench(options: Options, folder: Path) -> Outcome:
+    """Run every scheme on the board, then measure those that computed the right numbers."""
+    with step(f"{options.model}: photographs, starting weights, graph"):
+        case = make_case(options.model, options.batch, options.steps)
+    outcome = Outcome(_context(options, case))
+    trained = []
+    with contextlib.ExitStack() as stack:
+        with step(f"connect to {options.board.name}"):
+            transport = stack.enter_context(connect(options.board))
+        for scheme in options.schemes:
+            name = Path(scheme).stem
+            with outcome.failing(name):
+                place = folder / name
+                place.mkdir(parents=True)
+                trained.append(_train(options, case, scheme, transport, place))
+    for one in trained:
+        _add_run(outcome, one)
+    right = [one for one in trained if not one.check.problems]
+    if options.board.emulated:
+        _count(options, outcome, right, folder)
+    elif isinstance(options.board.place, Local):
+        _time(options, outcome, right, folder)
+    else:
+        for one in right:
+            times = Timing.of(one.run.step_ms[1:] or one.run.step_ms)  # the first one warms up
+            _add_measured(outcome, one.name, Measured(OURS, __version__, "step_ms", times))
+    return outcome
+
+
+def _context(options: Options, case: Case) -> Context:
+    board = options.board
+    return Context(
+        commit=current_commit(),
+        device=board.device,
+        board=board.name,
+        emulated=board.emulated,
+        model=case.model,
+        dataset=DATASET,
+        batch=case.batch,
+        threads=options.threads,
+    )
+
+
+def _train(
+    options: Options, case: Case, scheme: str, transport: Transport, folder: Path
+) -> Trained:
+    """Compile a scheme, train it on the board and in PyTorch, and compare."""
+    name = Path(scheme).stem
+    data = case.for_scheme(scheme)
+    with step(f"{name}: compile and build for {options.board.device}"):
+        compiled = case.compile(scheme, options.board.device, folder / "artifact")
+    with step(f"{name}: send to {transport.board} and train {data.steps} steps") as running:
+        run = train_on_board(
+            transport, compiled.artifact, data, options.threads, folder, running.moved
+        )
+        running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
+    with step(f"{name}: the same in PyTorch, and compare") as running:
+        losses, expected = _reference(data)
+        check = compare(
+            run.losses,
+            to_torch_layout(compiled.graph, run.tensors),
+            losses,
+            expected,
+            data.weights,
+            list(data.job.trainable or expected),
+        )
+        running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
+    return Trained(name, compiled.artifact, data, losses, run, check)
+
+
+def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Train the job in PyTorch, in this process."""
+    from pockengine.farm.references.torch_reference import train
+    from pockengine.models.registry import parse_model
+
+    return train(parse_model(data.job.model).build(data.job.classes), data)
+
+
+def _add_run(outcome: Outcome, one: Trained) -> None:
+    """Record what the board's run took and how exact it was."""
+    right = not one.check.problems
+    if not right:
+        outcome.failures[one.name] = "; ".join(one.check.problems)
+    errors = f"losses {one.check.loss_error:.1e}, weights {one.check.weight_error:.1e}"
+    figures = {
+        "max_rel_error": (finite_or_large(one.check.largest), errors),
+        "arena_bytes": (one.artifact.arena_bytes, None),
+        "binary_bytes": (one.artifact.executable.stat().st_size, None),
+        "peak_rss_bytes": (one.run.peak_rss_bytes, None),
+    }
+    for metric, (value, note) in figures.items():
+        outcome.records.append(
+            outcome.context.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
+        )
+
+
+def _count(options: Options, outcome: Outcome, right: list[Trained], folder: Path) -> None:
+    """Count instructions, ours and aarch64 TensorFlow's."""
+    for one in right:
+        with outcome.failing(one.name):
+            with step(f"{one.name}: count instructions of a step, twice"):
+                ours = count_ours(one.artifact, one.data, folder / one.name)
+            _add_measured(outcome, one.name, ours)
+            for peer in count_tensorflow(one.data, one.losses, options.measure_tensorflow):
+                _add_measured(outcome, one.name, peer)
+    _note_missing(outcome, [])
+
+
+def _time(options: Options, outcome: Outcome, right: list[Trained], folder: Path) -> None:
+    """Time ours beside PyTorch and TensorFlow on this machine."""
+    with contextlib.closing(HostPeers(options.threads)) as peers:
+        for one in right:
+            with (
+                outcome.failing(one.name),
+                step(f"{one.name}: time ours beside PyTorch and TensorFlow"),
+            ):
+                job = folder / one.name / "job"
+                for measured in peers.measure(one.artifact, one.data, one.losses, job):
+                    _add_measured(outcome, one.name, measured)
+        _note_missing(outcome, peers.missing)
+
+
+def _note_missing(outcome: Outcome, missing: list[str]) -> None:
+    engines = {record.engine for record in outcome.records}
+    note = what_is_missing(outcome.context.emulated, engines, missing)
+    if note:
+        outcome.notes.append(note)
+
+
+def _add_measured(outcome: Outcome, scheme: str, measured: Measured) -> None:
+    engine, version, timing = measured.engine, measured.version, measured.timing
+    record = outcome.context.record
+    outcome.records.append(
+        record(
+            engine,
+            version,
+            scheme,
+            measured.metric,
+            timing.median,
+            spread=(timing.min, timing.max, timing.n),
+        )
+    )
+    if measured.max_rel_error is not None:
+        error = measured.max_rel_error
+        outcome.records.append(record(engine, version, scheme, "max_rel_error", error))
+    if measured.peak_rss_bytes:
+        size = measured.peak_rss_bytes
+        outcome.records.append(record(engine, version, scheme, "peak_rss_bytes", size))

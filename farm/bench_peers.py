@@ -1,0 +1,148 @@
+"""How fast: ours beside PyTorch and TensorFlow on this machine, or in instructions on another.
+
+On this machine every engine runs in a process of its own, in turn, with the same job and threads.
+For an emulated board time means nothing; instructions of one thread between two marks do compare.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pockengine import __version__
+from pockengine.backends.c.artifact import Artifact
+from pockengine.errors import FarmError
+from pockengine.farm.bench_check import LOSS_TOLERANCE, loss_error
+from pockengine.farm.bench_run import train_arguments, write_batches
+from pockengine.farm.references.guest import (
+    HOW_TO_GET,
+    GuestFigure,
+    cached_guest_tensorflow,
+    measure_guest_tensorflow,
+)
+from pockengine.farm.references.instructions import count_twice
+from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.timing import Timing, interleave
+from pockengine.farm.references.worker import (
+    Worker,
+    is_available,
+    open_own_worker,
+    open_worker,
+)
+
+OURS = "pockengine"
+# PyTorch as it comes, at its best here, and TensorFlow; op-by-op TensorFlow takes 8 times as long.
+HOST_ENGINES = ("torch-eager", "torch-eager-cl-malloc", "tf-graph")
+ROUNDS, STEPS_A_TURN = 5, 5
+COUNTED_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An engine's step on one job; `metric` says of what `timing` is. Zero bytes: not measured."""
+
+    engine: str
+    version: str
+    metric: str
+    timing: Timing
+    max_rel_error: float | None = None
+    peak_rss_bytes: int = 0
+
+
+class HostPeers:
+    """Worker processes of this machine's engines, started once and used for every scheme."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.missing = [engine for engine in HOST_ENGINES if not is_available(engine)]
+        self._workers: dict[str, Worker] = {}
+        self._stack = ExitStack()
+
+    def measure(
+        self, artifact: Artifact, data: JobData, losses: Sequence[float], folder: Path
+    ) -> list[Measured]:
+        """Time ours and every engine that is here, in turn; `losses` are the right ones.
+
+        FarmError when an engine trains something else.
+        """
+        write_job(folder, data)
+        with open_own_worker(artifact.folder, folder, self.threads) as own:
+            workers = {OURS: own}
+            errors: dict[str, float | None] = {OURS: None}
+            for engine in HOST_ENGINES:
+                if engine not in self.missing:
+                    workers[engine] = self._prepared(engine, folder)
+                    errors[engine] = _checked(engine, workers[engine], losses)
+            timings = interleave(workers, ROUNDS, STEPS_A_TURN)
+            return [
+                Measured(
+                    name,
+                    worker.version,
+                    "step_ms",
+                    timings[name],
+                    errors[name],
+                    0 if name == OURS else worker.peak_rss(),
+                )
+                for name, worker in workers.items()
+            ]
+
+    def close(self) -> None:
+        """End the workers."""
+        self._stack.close()
+
+    def _prepared(self, engine: str, folder: Path) -> Worker:
+        if engine in self._workers:
+            self._workers[engine].prepare(folder, engine, self.threads)
+        else:
+            worker = self._stack.enter_context(open_worker(engine, folder, self.threads))
+            self._workers[engine] = worker
+        return self._workers[engine]
+
+
+def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
+    """Count a step's instructions on one emulated thread, twice; both must agree."""
+    short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])
+    batches = folder / "counted.safetensors"
+    write_batches(artifact, short, batches)
+    arguments = train_arguments(short, str(artifact.weights), str(batches), threads=1)
+    counted = count_twice([str(artifact.executable), *arguments], marks=short.steps)
+    timing = Timing.of([float(count) for count in counted.regions])
+    return Measured(OURS, __version__, "guest_instructions", timing)
+
+
+def count_tensorflow(data: JobData, losses: Sequence[float], measure: bool) -> list[Measured]:
+    """Return aarch64 TensorFlow's instructions, cached or (in minutes) measured now."""
+    figures: Mapping[str, GuestFigure] | None
+    figures = measure_guest_tensorflow(data, losses) if measure else cached_guest_tensorflow(data)
+    return [
+        Measured(
+            figure.engine,
+            figure.version,
+            "guest_instructions",
+            Timing.of([float(count) for count in figure.counts]),
+            figure.max_rel_error,
+        )
+        for figure in (figures or {}).values()
+    ]
+
+
+def what_is_missing(emulated: bool, engines: set[str], missing: Sequence[str]) -> str | None:
+    """Say which reference the table lacks and how to get it; None when it lacks none."""
+    if emulated and not engines & {"tf-graph", "tf-eager"}:
+        return f"No aarch64 TensorFlow beside ours: {HOW_TO_GET} (minutes, once)."
+    if not emulated and missing:
+        return (
+            f"Not installed, so not compared: {', '.join(missing)}; pip install their frameworks."
+        )
+    return None
+
+
+def _checked(engine: str, worker: Worker, losses: Sequence[float]) -> float:
+    """Train the job once in a reference; FarmError unless its losses are PyTorch's."""
+    error = loss_error(worker.train().losses, losses)
+    if not error <= LOSS_TOLERANCE:
+        raise FarmError(
+            f"{engine} computes other losses than PyTorch, off by {error:.1e}; "
+            "its speed would mean nothing"
+        )
+    return error

@@ -1,0 +1,92 @@
+"""Figures become records: what is the same for a whole bench, and one record a figure."""
+
+import math
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.farm.results import Record, now
+
+UNITS = {
+    "step_ms": "ms",
+    "guest_instructions": "instructions",
+    "arena_bytes": "bytes",
+    "peak_rss_bytes": "bytes",
+    "binary_bytes": "bytes",
+    "max_rel_error": "1",
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What all records of one bench share."""
+
+    commit: str
+    device: str
+    board: str
+    emulated: bool
+    model: str
+    dataset: str
+    batch: int
+    threads: int
+
+    def record(
+        self,
+        engine: str,
+        version: str,
+        scheme: str,
+        metric: str,
+        value: float,
+        *,
+        spread: tuple[float, float, int] | None = None,
+        ok: bool = True,
+        note: str | None = None,
+    ) -> Record:
+        """Make a record; `spread` is min, max and n where the value is a median."""
+        low, high, count = spread or (value, value, 1)
+        # Instructions are counted on one thread, whatever the board trained with.
+        threads = 1 if metric == "guest_instructions" else self.threads
+        return Record(
+            time=now(),
+            commit=self.commit,
+            device=self.device,
+            board=self.board,
+            emulated=self.emulated,
+            model=self.model,
+            dataset=self.dataset,
+            batch=self.batch,
+            dtype="f32",
+            scheme=scheme,
+            threads=threads,
+            engine=engine,
+            engine_version=version,
+            metric=metric,
+            unit=UNITS[metric],
+            value=float(value),
+            min=float(low),
+            max=float(high),
+            n=count,
+            ok=ok,
+            note=note,
+        )
+
+
+def finite_or_large(error: float) -> float:
+    """Return an error as a record can hold it: what is not a number is as wrong as can be."""
+    return error if math.isfinite(error) else 1e30
+
+
+def current_commit() -> str:
+    """Return the commit of the sources that run, with `-dirty` where they differ from it."""
+    folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY") or str(Path(__file__).resolve().parent)
+    try:
+        done = subprocess.run(
+            ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
