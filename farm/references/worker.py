@@ -23,7 +23,7 @@ from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.job import Tensors
 
 REPLY_TIMEOUT = 900.0
-QUIT_TIMEOUT = 10.0
+QUIT_TIMEOUT = 120.0  # an emulated Python takes long to end, and its count is written last
 CHUNK_BYTES = 65536
 
 
