@@ -80,6 +80,10 @@ class Session:
         """Run the forward pass alone."""
         return self.run("predict", inputs)
 
+    def evaluate(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run the forward pass with its loss, and train nothing."""
+        return self.run("evaluate", inputs)
+
     def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run any entry; RuntimeFailure names an input that is missing or of the wrong type."""
         spec = self.artifact.entries.get(entry)

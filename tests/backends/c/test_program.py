@@ -139,7 +139,9 @@ def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
     with Session(point) as session:
         session.set_param("point", np.ones(300, np.float32))
         assert (session.get_param("point") == 1).all()
-        assert session.train_step({"x": np.zeros(300, np.float32)}, lr=0.0)["loss"] == 1
+        zeros = {"x": np.zeros(300, np.float32)}
+        assert session.train_step(zeros, lr=0.0)["loss"] == 1
+        assert session.evaluate(zeros)["loss"] == 1
 
 
 def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
