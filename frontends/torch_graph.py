@@ -58,6 +58,11 @@ def import_program(program: "ExportedProgram", module: "nn.Module", loss: str | 
 
 def _add_loss(g: Builder, output: Tensor, loss: str) -> None:
     """Add an input `target` for the module's output, and the loss between the two."""
+    if any(value.name == "target" for value in g.graph.inputs):
+        raise ImportModelError(
+            f"{g.graph.name} has an input named 'target' already, which loss={loss!r} would add; "
+            "rename forward's parameter, or return the loss from the module"
+        )
     if loss == "mse":
         target = plain(g.input("target", TensorType(F32, output.shape)))
         value = emit_nn.mean_squared_error(g, output, target)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 DTYPES = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BOOL}
 
+RESERVED = {"lr", "step", "seed"}
+"""Inputs that a training step has of its own."""
+
 Declared = dict[Node, Tensor | torch.Tensor | None]
 """A torch.Tensor is a constant: operators of constants alone run while importing."""
 
@@ -115,6 +118,11 @@ def _declare_other(
 ) -> None:
     """Declare a buffer as a state, a constant tensor, or an input of forward."""
     if spec.kind is InputKind.USER_INPUT:
+        if node.name in RESERVED or node.name in g.graph.params:
+            owner = "a parameter" if node.name in g.graph.params else "the training step"
+            problems.add(f"input {node.name}", f"{owner} has this name; rename forward's", "")
+            declared[node] = None
+            return
         example = node.meta["val"]
         type_ = TensorType(DTYPES[example.dtype], tuple(example.shape))
         declared[node] = plain(g.input(node.name, type_))

@@ -13,23 +13,39 @@ from pockengine.frontends.layout import Tensor
 # ATen operator -> our op
 UNARY = {
     "abs": "abs",
+    "acos": "acos",
+    "asin": "asin",
+    "atan": "atan",
+    "ceil": "ceil",
+    "cos": "cos",
+    "cosh": "cosh",
+    "erf": "erf",
     "exp": "exp",
+    "expm1": "expm1",
+    "floor": "floor",
     "hardsigmoid": "hard_sigmoid",
     "hardswish": "hard_swish",
     "log": "log",
+    "log1p": "log1p",
     "logical_not": "logical_not",
     "neg": "neg",
     "reciprocal": "reciprocal",
     "relu": "relu",
+    "round": "round",
     "rsqrt": "rsqrt",
     "sigmoid": "sigmoid",
     "sign": "sign",
+    "sin": "sin",
+    "sinh": "sinh",
     "sqrt": "sqrt",
     "square": "square",
+    "tan": "tan",
     "tanh": "tanh",
+    "trunc": "trunc",
 }
 
 BINARY = {
+    "atan2": "atan2",
     "logical_and": "logical_and",
     "logical_or": "logical_or",
     "maximum": "maximum",
@@ -40,8 +56,8 @@ BINARY = {
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
-# Operators that need a float; PyTorch lifts integers to one.
-_FLOAT_ONLY = {"exp", "log", "reciprocal", "rsqrt", "sigmoid", "sqrt", "tanh"}
+# Operators that keep integers; PyTorch lifts them to floats for the others.
+_INTEGER_TOO = {"abs", "logical_not", "neg", "relu", "sign", "square"}
 
 
 def _define_unary(name: str, op: str) -> None:
@@ -49,7 +65,7 @@ def _define_unary(name: str, op: str) -> None:
 
     @aten(f"{name}.default")
     def rule(ctx: Context, x: Tensor) -> Tensor:
-        return apply(ctx.g, emit.cast(ctx.g, x, F32) if op in _FLOAT_ONLY else x)
+        return apply(ctx.g, x if op in _INTEGER_TOO else emit.cast(ctx.g, x, F32))
 
 
 def _define_binary(name: str, op: str) -> None:
@@ -118,19 +134,26 @@ POWERS: dict[float, tuple[str, ...]] = {
     2: ("square",),
     4: ("square", "square"),
 }
+"""Powers that need no logarithm."""
 
 
 @aten("pow.Tensor_Scalar")
 def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
-    """Raise x to one of the powers that need no logarithm."""
+    """Raise x to a number."""
     x = emit.cast(ctx.g, x, F32)
     if exponent == 3:
         return emit.arithmetic(ctx.g, "mul", emit.unary("square")(ctx.g, x), x)
     if exponent not in POWERS:
-        raise Unsupported(f"power of {exponent}; supported are 3, {', '.join(map(str, POWERS))}")
+        return emit.arithmetic(ctx.g, "pow", x, float(exponent))
     for op in POWERS[exponent]:
         x = emit.unary(op)(ctx.g, x)
     return x
+
+
+@aten("pow.Tensor_Tensor", "pow.Scalar")
+def pow_tensor(ctx: Context, x: Operand, exponent: Tensor) -> Tensor:
+    """Raise one tensor or number to another tensor."""
+    return emit.arithmetic(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -216,16 +239,5 @@ def detach(ctx: Context, x: Tensor) -> Tensor:
         raise Unsupported(
             "stopping the gradient (detach, no_grad) of something that depends on a trainable "
             "parameter; compute it outside of the model or let the gradient flow"
-        )
-    return Tensor(x.value, x.layout, x.copies)
-
-
-@aten("dropout.default", "feature_dropout.default", "alpha_dropout.default")
-def dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
-    """Pass everything in evaluation mode or at rate 0."""
-    if train and p > 0:
-        raise Unsupported(
-            f"dropout at rate {p:g} in training mode; set its rate to 0 or export the module with "
-            "this layer in eval()"
         )
     return Tensor(x.value, x.layout, x.copies)

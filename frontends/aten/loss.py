@@ -74,6 +74,51 @@ def l1_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     return _reduce_elements(ctx.g, emit.unary("abs")(ctx.g, difference), reduction)
 
 
+@aten("smooth_l1_loss.default")
+def smooth_l1_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+    """Squares of small differences (below beta), absolute values of large ones."""
+    if beta == 0:
+        return l1_loss(ctx, x, target, reduction)
+    return _reduce_elements(ctx.g, _huber(ctx, x, target, beta, 1 / beta), reduction)
+
+
+@aten("huber_loss.default")
+def huber_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+    """Squares of small differences (below delta), delta times absolute values of large ones."""
+    return _reduce_elements(ctx.g, _huber(ctx, x, target, delta, 1.0), reduction)
+
+
+def _huber(ctx: Context, x: Tensor, target: Tensor, delta: float, factor: float) -> Tensor:
+    """Return d²/2 where |d| < delta, else delta (|d| - delta/2), times a factor."""
+    g = ctx.g
+    difference = emit.arithmetic(g, "sub", x, target)
+    size = emit.unary("abs")(g, difference)
+    square = emit.weighted(g, emit.unary("square")(g, difference), 0.5 * factor)
+    line = emit.weighted(g, emit.arithmetic(g, "sub", size, 0.5 * delta), delta * factor)
+    return emit.elementwise(g, "where", emit.arithmetic(g, "lt", size, delta), square, line)
+
+
+@aten("binary_cross_entropy_with_logits.default")
+def bce_with_logits(
+    ctx: Context,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    pos_weight: Tensor | None,
+    reduction: int,
+) -> Tensor:
+    """max(x, 0) - x target + log(1 + exp(-|x|))."""
+    if weight is not None or pos_weight is not None:
+        raise Unsupported("weights in a binary cross entropy")
+    g = ctx.g
+    exponent = emit.unary("neg")(g, emit.unary("abs")(g, x))
+    tail = emit.unary("log1p")(g, emit.unary("exp")(g, exponent))
+    linear = emit.arithmetic(
+        g, "sub", emit.unary("relu")(g, x), emit.arithmetic(g, "mul", x, target)
+    )
+    return _reduce_elements(g, emit.arithmetic(g, "add", linear, tail), reduction)
+
+
 def _reduce_elements(g: Builder, x: Tensor, reduction: int) -> Tensor:
     if reduction == NONE:
         return x

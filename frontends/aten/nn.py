@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pockengine.compiler.ir import F32
 from pockengine.frontends import emit, emit_nn
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
@@ -161,57 +160,3 @@ def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
     picture = _batched(ctx, x)
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
     return _as_given(ctx, x, y)
-
-
-@aten("mean.default", "mean.dim")
-def mean(
-    ctx: Context,
-    x: Tensor,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    dtype: object = None,
-) -> Tensor:
-    """Average over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_mean", emit.cast(ctx.g, x, F32), dim or (), keepdim)
-
-
-@aten("sum.default", "sum.dim_IntList")
-def sum_(
-    ctx: Context,
-    x: Tensor,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    dtype: object = None,
-) -> Tensor:
-    """Sum over all or some dimensions."""
-    x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
-    return emit.reduce(ctx.g, "reduce_sum", x, dim or (), keepdim)
-
-
-@aten("amax.default")
-def amax(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
-    """Take the maximum over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_max", x, dim, keepdim)
-
-
-@aten("argmax.default")
-def argmax(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
-    """Return the index of the largest element along a dimension, or of all of them."""
-    if dim is None:
-        x, dim = reshape(ctx.g, x, (x.value.type.size,)), 0
-    kept = [other for other in range(x.rank) if other != dim % x.rank]
-    layout = tuple(kept.index(other) for other in x.layout if other in kept)
-    y = Tensor(ctx.g.argmax(x.value, axis=x.axis(dim)), layout)
-    return reshape(ctx.g, y, ctx.shape)
-
-
-@aten("softmax.int", "_softmax.default")
-def softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
-    """exp(x) over its sum along a dimension."""
-    return emit.along_last(ctx.g, "softmax", x, dim)
-
-
-@aten("log_softmax.int", "_log_softmax.default")
-def log_softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
-    """Logarithm of the softmax along a dimension."""
-    return emit.along_last(ctx.g, "log_softmax", x, dim)

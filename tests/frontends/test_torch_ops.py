@@ -123,6 +123,59 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean squared error": lambda x: functional.mse_loss(x, x * x),
     "squared errors": lambda x: functional.mse_loss(x, torch.ones_like(x), reduction="none"),
     "absolute error": lambda x: functional.l1_loss(x, 2 * x),
+    "power": lambda x: x.abs() ** 1.7,
+    "power of two tensors": lambda x: x.abs() ** x,
+    "number to a power": lambda x: 2**x,
+    "sine": torch.sin,
+    "arc tangent of two": lambda x: torch.atan2(x, x * x + 0.5),
+    "error function": torch.erf,
+    "log1p of expm1": lambda x: torch.log1p(torch.expm1(x).abs()),
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu by tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "elu": lambda x: functional.elu(3 * x, 0.7),
+    "celu": lambda x: functional.celu(x, 0.7),
+    "selu": functional.selu,
+    "leaky relu": functional.leaky_relu,
+    "prelu": lambda x: functional.prelu(x, x[0, :, 0, 0]),
+    "softplus": lambda x: functional.softplus(10 * x, 2, 5),
+    "log sigmoid": lambda x: functional.logsigmoid(20 * x),
+    "mish": functional.mish,
+    "softsign": functional.softsign,
+    "threshold": lambda x: functional.threshold(x, 0.1, 0.5),
+    "gated linear unit": lambda x: functional.glu(x, 1),
+    "minimum over space": lambda x: x.amin((2, 3), keepdim=True),
+    "largest along a dimension": lambda x: x.max(1)[0],
+    "smallest along a dimension": lambda x: x.min(2, keepdim=True)[0],
+    "largest of all": lambda x: x.max() * x.min(),
+    "where the largest is": lambda x: x + x.argmax(3, keepdim=True) + x.argmin(1, keepdim=True),
+    "product": lambda x: x.prod(2) + x[:, :2, :2, :2].prod(),
+    "variance": lambda x: x.var((2, 3)) + x.var((2, 3), unbiased=False),
+    "standard deviation": lambda x: x.std() + x.std(1, keepdim=True),
+    "log of summed powers": lambda x: x.logsumexp((1, 2)) + x.logsumexp(-1, keepdim=True).sum(),
+    "running sum": lambda x: x.cumsum(1),
+    "layer norm": lambda x: functional.layer_norm(x, (5, 7), x[0, 0], x[0, 1]),
+    "layer norm of channels": lambda x: functional.layer_norm(x.permute(0, 2, 3, 1), (6,)),
+    "root mean square norm": lambda x: functional.rms_norm(x, (7,), x[0, 0, 0]),
+    "group norm": lambda x: functional.group_norm(x, 3, x[0, :, 0, 0], x[1, :, 0, 0]),
+    "embedding": lambda x: functional.embedding(torch.tensor([[4, 0], [4, 2]]), x[0, 0]),
+    "index select": lambda x: x.index_select(1, torch.tensor([5, 5, 0])),
+    "gather": lambda x: x.gather(2, torch.tensor([[[[1, 4, 0]], [[2, 2, 2]]]])),
+    "attention": lambda x: functional.scaled_dot_product_attention(x, x * x, x),
+    "causal attention": lambda x: functional.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "masked attention": lambda x: functional.scaled_dot_product_attention(
+        x, x, x, attn_mask=torch.eye(5) < 1
+    ),
+    "biased attention of grouped heads": lambda x: functional.scaled_dot_product_attention(
+        x, x[:, :2], x[:, 1:3], attn_mask=x[0, 0, :, :5], scale=0.3, enable_gqa=True
+    ),
+    "flip": lambda x: x.flip(1, 3) * x,
+    "resize": lambda x: functional.interpolate(x, scale_factor=(2, 3)),
+    "huber": lambda x: functional.huber_loss(x, 2 * x + 1, delta=0.7),
+    "smooth absolute error": lambda x: functional.smooth_l1_loss(x, 2 * x + 1, beta=0.7),
+    "binary cross entropy": lambda x: functional.binary_cross_entropy_with_logits(
+        5 * x, torch.ones_like(x) * 0.3
+    ),
     "dropout at rate 0": lambda x: functional.dropout(x, 0.0),
     "dropout in evaluation": lambda x: functional.dropout(x, 0.5, training=False),
     "clone and detach of a constant": lambda x: x.clone() + torch.ones(7).detach(),
@@ -197,6 +250,15 @@ LAYERS = {
     "depthwise": lambda: nn.Conv2d(6, 6, 3, padding=1, groups=6),
     "depthwise with multiplier": lambda: nn.Conv2d(6, 12, 3, stride=2, groups=6),
     "pointwise": lambda: nn.Conv2d(6, 8, 1),
+    "one-dimensional": lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(6, 4, 3, 2, 1)),
+    "one-dimensional same": lambda: nn.Sequential(
+        nn.Flatten(2), nn.Conv1d(6, 6, 4, padding="same", dilation=2, groups=3, bias=False)
+    ),
+    "transposed": lambda: nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1),
+    "transposed grouped": lambda: nn.ConvTranspose2d(6, 9, (2, 3), groups=3, dilation=2),
+    "group norm": lambda: nn.GroupNorm(2, 6),
+    "layer norm": lambda: nn.LayerNorm((5, 7)),
+    "parametric relu": lambda: nn.PReLU(6),
     "linear on the last dimension": lambda: nn.Linear(7, 3),
     "linear without bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(210, 3, bias=False)),
     "batch norm": lambda: nn.BatchNorm2d(6),
@@ -236,6 +298,29 @@ def test_running_statistics_follow_pytorch(momentum: float) -> None:
 
     assert relative_error(params["running_mean"], model.running_mean) < 1e-5
     assert relative_error(params["running_var"], model.running_var) < 1e-5
+
+
+def test_rounding_equals_pytorch() -> None:
+    x = torch.tensor([-2.5, -1.5, -0.2, 0.5, 1.5, 1.7])
+
+    check_forward(Function(lambda x: (x.round(), x.floor(), x.ceil(), x.trunc())), x)
+
+
+def test_dropout_drops_a_share_and_its_gradient_alike() -> None:
+    x = torch.ones(40, 50)
+    graph = from_torch(nn.Sequential(nn.Linear(50, 50), nn.Dropout(0.3), nn.Dropout(0.5)), (x,))
+    assert [(value.name, value.shape) for value in graph.inputs[1:]] == [("seed", ())]
+    model = nn.Sequential(nn.Identity(), nn.Dropout(0.3))
+    graph = from_torch(model, (x,))
+
+    first, again, other = (
+        run(graph, {"input": x.numpy(), "seed": np.int32(seed)})["output"] for seed in (1, 1, 2)
+    )
+
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert set(np.unique(first)) == {np.float32(0), np.float32(1 / 0.7)}
+    assert 0.25 < (first == 0).mean() < 0.35
 
 
 def test_integers_and_masks_import() -> None:

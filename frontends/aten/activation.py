@@ -1,0 +1,170 @@
+"""ATen's activations that our IR composes from elementwise ops."""
+
+import math
+
+import numpy as np
+
+from pockengine.compiler.ir import I32, TensorType
+from pockengine.frontends import emit
+from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, plain, reshape
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+SEED = "seed"
+"""Name of the input that random numbers depend on."""
+
+
+def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
+    return emit.arithmetic(ctx.g, op, *operands)
+
+
+def _unary(ctx: Context, op: str, x: Tensor) -> Tensor:
+    return emit.unary(op)(ctx.g, x)
+
+
+def _choose(ctx: Context, condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    return emit.elementwise(ctx.g, "where", condition, *emit.same_dtype(ctx.g, (a, b)))
+
+
+@aten("silu.default")
+def silu(ctx: Context, x: Tensor) -> Tensor:
+    """x sigmoid(x)."""
+    return _apply(ctx, "mul", x, _unary(ctx, "sigmoid", x))
+
+
+@aten("gelu.default")
+def gelu(ctx: Context, x: Tensor, approximate: str) -> Tensor:
+    """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
+    if approximate == "tanh":
+        cubic = _apply(ctx, "mul", _apply(ctx, "mul", _unary(ctx, "square", x), x), 0.044715)
+        inner = _apply(ctx, "mul", _apply(ctx, "add", x, cubic), math.sqrt(2 / math.pi))
+        share = _unary(ctx, "tanh", inner)
+    else:
+        share = _unary(ctx, "erf", _apply(ctx, "mul", x, math.sqrt(0.5)))
+    return _apply(ctx, "mul", _apply(ctx, "mul", x, 0.5), _apply(ctx, "add", share, 1.0))
+
+
+@aten("elu.default")
+def elu(ctx: Context, x: Tensor, alpha: Number, scale: Number, input_scale: Number) -> Tensor:
+    """Scale times x above zero, else alpha (exp(input_scale x) - 1)."""
+    # min(x, 0) keeps exp from overflowing where its result is not used.
+    below = _unary(ctx, "expm1", _apply(ctx, "mul", _apply(ctx, "minimum", x, 0.0), input_scale))
+    y = _choose(ctx, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", below, float(alpha)))
+    return emit.weighted(ctx.g, y, float(scale))
+
+
+@aten("celu.default")
+def celu(ctx: Context, x: Tensor, alpha: Number) -> Tensor:
+    """x above zero, else alpha (exp(x / alpha) - 1)."""
+    return elu(ctx, x, alpha, 1.0, 1 / alpha)
+
+
+@aten("selu.default")
+def selu(ctx: Context, x: Tensor) -> Tensor:
+    """Elu with the constants that keep mean and variance."""
+    return elu(ctx, x, SELU_ALPHA, SELU_SCALE, 1.0)
+
+
+@aten("leaky_relu.default")
+def leaky_relu(ctx: Context, x: Tensor, negative_slope: Number) -> Tensor:
+    """x above zero, else slope x."""
+    below = _apply(ctx, "mul", x, float(negative_slope))
+    return _choose(ctx, _apply(ctx, "gt", x, 0.0), x, below)
+
+
+@aten("prelu.default")
+def prelu(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
+    """x above zero, else weight x; one weight, or one for each of dimension 1."""
+    slope = reshape(ctx.g, weight, (weight.shape[0],) + (1,) * max(x.rank - 2, 0))
+    return _choose(ctx, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", x, slope))
+
+
+@aten("softplus.default")
+def softplus(ctx: Context, x: Tensor, beta: Number, threshold: Number) -> Tensor:
+    """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
+    scaled = emit.weighted(ctx.g, x, float(beta))
+    # max(x, 0) + log(1 + exp(-|x|)): no overflow on either side.
+    tail = _unary(ctx, "log1p", _unary(ctx, "exp", _unary(ctx, "neg", _unary(ctx, "abs", scaled))))
+    smooth = emit.weighted(
+        ctx.g, _apply(ctx, "add", _unary(ctx, "relu", scaled), tail), 1 / float(beta)
+    )
+    return _choose(ctx, _apply(ctx, "gt", scaled, float(threshold)), x, smooth)
+
+
+@aten("log_sigmoid.default")
+def log_sigmoid(ctx: Context, x: Tensor) -> Tensor:
+    """log(sigmoid(x)) = -softplus(-x)."""
+    return _unary(ctx, "neg", softplus(ctx, _unary(ctx, "neg", x), 1.0, math.inf))
+
+
+@aten("mish.default")
+def mish(ctx: Context, x: Tensor) -> Tensor:
+    """x tanh(softplus(x))."""
+    return _apply(ctx, "mul", x, _unary(ctx, "tanh", softplus(ctx, x, 1.0, math.inf)))
+
+
+@aten("softsign.default")
+def softsign(ctx: Context, x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return _apply(ctx, "div", x, _apply(ctx, "add", _unary(ctx, "abs", x), 1.0))
+
+
+@aten("threshold.default")
+def threshold(ctx: Context, x: Tensor, threshold: Number, value: Number) -> Tensor:
+    """x above the threshold, else the value."""
+    return _choose(ctx, _apply(ctx, "gt", x, float(threshold)), x, float(value))
+
+
+@aten("glu.default")
+def glu(ctx: Context, x: Tensor, dim: int) -> Tensor:
+    """First half times the sigmoid of the second half along a dimension."""
+    half = x.shape[dim] // 2
+    first = emit.slice_dim(ctx.g, x, dim, 0, half)
+    second = emit.slice_dim(ctx.g, x, dim, half, 2 * half)
+    return _apply(ctx, "mul", first, _unary(ctx, "sigmoid", second))
+
+
+@aten("dropout.default")
+def dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+    """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode.
+
+    The numbers come from the input `seed` and differ from PyTorch's; each dropout of a model draws
+    from a stream of its own.
+    """
+    if not train or p == 0:
+        return Tensor(x.value, x.layout, x.copies)
+    if p == 1:
+        return emit.arithmetic(ctx.g, "mul", x, 0.0)
+    seed = next((value for value in ctx.g.graph.inputs if value.name == SEED), None)
+    if seed is None:
+        seed = ctx.g.input(SEED, TensorType(I32, ()))
+    stream = sum(node.op == "dropout" for node in ctx.g.graph.nodes)
+    return Tensor(ctx.g.dropout(x.value, seed, p=float(p), stream=stream), x.layout)
+
+
+@aten("feature_dropout.default", "alpha_dropout.default", "feature_alpha_dropout.default")
+def other_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+    """Pass everything in evaluation mode or at rate 0."""
+    if train and p > 0:
+        raise Unsupported(
+            f"dropout of whole channels, or alpha dropout, at rate {p:g} in training mode; use "
+            "plain dropout, or export the module with this layer in eval()"
+        )
+    return Tensor(x.value, x.layout, x.copies)
+
+
+@aten("one_hot.default")
+def one_hot(ctx: Context, x: Tensor, num_classes: int) -> Tensor:
+    """Give each index a row that is one at its place."""
+    if num_classes < 1:
+        raise Unsupported("one_hot without a number of classes; pass num_classes")
+    places = plain(ctx.g.constant(_arange(num_classes, x)))
+    wide = reshape(ctx.g, x, (*x.shape, 1))
+    return emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", wide, places), x.dtype)
+
+
+def _arange(count: int, like: Tensor) -> np.ndarray:
+    return np.arange(count, dtype=like.dtype.numpy)

@@ -1,0 +1,179 @@
+"""ATen operators that reduce or scan along dimensions."""
+
+from collections.abc import Sequence
+
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit
+from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit import Number
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+
+@aten("mean.default", "mean.dim")
+def mean(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> Tensor:
+    """Average over all or some dimensions."""
+    return emit.reduce(ctx.g, "reduce_mean", emit.cast(ctx.g, x, F32), dim or (), keepdim)
+
+
+@aten("sum.default", "sum.dim_IntList")
+def sum_(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> Tensor:
+    """Sum over all or some dimensions."""
+    x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
+    return emit.reduce(ctx.g, "reduce_sum", x, dim or (), keepdim)
+
+
+@aten("amax.default")
+def amax(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+    """Take the maximum over all or some dimensions."""
+    return emit.reduce(ctx.g, "reduce_max", x, dim, keepdim)
+
+
+@aten("amin.default")
+def amin(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+    """Take the minimum over all or some dimensions."""
+    return emit.reduce(ctx.g, "reduce_min", x, dim, keepdim)
+
+
+@aten("max.default")
+def max_all(ctx: Context, x: Tensor) -> Tensor:
+    """Take the largest element."""
+    return emit.reduce(ctx.g, "reduce_max", x, (), keepdims=False)
+
+
+@aten("min.default")
+def min_all(ctx: Context, x: Tensor) -> Tensor:
+    """Take the smallest element."""
+    return emit.reduce(ctx.g, "reduce_min", x, (), keepdims=False)
+
+
+@aten("max.dim")
+def max_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+    """Take the maximum along a dimension, and where it is; one of equal elements counts."""
+    place = _argmax(ctx, x, dim)
+    best = _take_at(ctx, x, place, dim)
+    return [best, place] if keepdim else [emit.squeeze(ctx.g, y, [dim]) for y in (best, place)]
+
+
+@aten("min.dim")
+def min_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+    """Take the minimum along a dimension, and where it is; one of equal elements counts."""
+    place = _argmax(ctx, emit.unary("neg")(ctx.g, x), dim)
+    best = _take_at(ctx, x, place, dim)
+    return [best, place] if keepdim else [emit.squeeze(ctx.g, y, [dim]) for y in (best, place)]
+
+
+def _take_at(ctx: Context, x: Tensor, place: Tensor, dim: int) -> Tensor:
+    values = framework_order(ctx.g, x), framework_order(ctx.g, place)
+    return plain(ctx.g.take_along(*values, axis=dim % x.rank))
+
+
+@aten("argmin.default")
+def argmin(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Return the index of the smallest element along a dimension, or of all of them."""
+    return argmax(ctx, emit.unary("neg")(ctx.g, x), dim, keepdim)
+
+
+@aten("prod.default", "prod.dim_int")
+def prod(
+    ctx: Context, x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: object = None
+) -> Tensor:
+    """Multiply over all or one dimension."""
+    return emit.reduce(ctx.g, "reduce_prod", x, () if dim is None else (dim,), keepdim)
+
+
+@aten("std.correction", "std.default", "std.dim")
+def std(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+    unbiased: bool = True,
+) -> Tensor:
+    """Square root of the variance."""
+    return emit.unary("sqrt")(ctx.g, var(ctx, x, dim, correction, keepdim, unbiased))
+
+
+@aten("var.correction", "var.default", "var.dim")
+def var(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    correction: Number | None = None,
+    keepdim: bool = False,
+    unbiased: bool = True,
+) -> Tensor:
+    """Mean squared deviation, with n - correction in place of n (1 unless told otherwise)."""
+    if correction is None:
+        correction = 1 if unbiased else 0
+    dims = list(range(x.rank)) if not dim else list(dim)
+    count = 1
+    for each in dims:
+        count *= x.shape[each]
+    divisor = count - correction
+    if divisor <= 0:
+        raise Unsupported(f"variance of {count} elements with correction {correction}")
+    mean = emit.reduce(ctx.g, "reduce_mean", x, dims, keepdims=True)
+    squares = emit.unary("square")(ctx.g, emit.arithmetic(ctx.g, "sub", x, mean))
+    total = emit.reduce(ctx.g, "reduce_sum", squares, dims, keepdim)
+    return emit.weighted(ctx.g, total, 1 / divisor)
+
+
+@aten("logsumexp.default")
+def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+    """log(sum(exp(x))), computed from the maximum on."""
+    top = emit.reduce(ctx.g, "reduce_max", x, dim, keepdims=True)
+    powers = emit.unary("exp")(ctx.g, emit.arithmetic(ctx.g, "sub", x, top))
+    total = emit.reduce(ctx.g, "reduce_sum", powers, dim, keepdims=True)
+    y = emit.arithmetic(ctx.g, "add", emit.unary("log")(ctx.g, total), top)
+    return y if keepdim else emit.squeeze(ctx.g, y, dim)
+
+
+@aten("cumsum.default")
+def cumsum(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
+    """Sum up to each element along a dimension."""
+    x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
+    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(dim)), x.layout)
+
+
+@aten("argmax.default")
+def argmax(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    """Return the index of the largest element along a dimension, or of all of them."""
+    if dim is None:
+        x, dim = reshape(ctx.g, x, (x.value.type.size,)), 0
+    return reshape(ctx.g, _argmax(ctx, x, dim), ctx.shape)
+
+
+def _argmax(ctx: Context, x: Tensor, dim: int) -> Tensor:
+    """Return the index of the largest element along a dimension, which keeps size 1."""
+    kept = [other for other in range(x.rank) if other != dim % x.rank]
+    layout = tuple(kept.index(other) for other in x.layout if other in kept)
+    places = Tensor(ctx.g.argmax(x.value, axis=x.axis(dim)), layout)
+    shape = list(x.shape)
+    shape[dim] = 1
+    return reshape(ctx.g, places, tuple(shape))
+
+
+@aten("softmax.int", "_softmax.default")
+def softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+    """exp(x) over its sum along a dimension."""
+    return emit.along_last(ctx.g, "softmax", x, dim)
+
+
+@aten("log_softmax.int", "_log_softmax.default")
+def log_softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+    """Logarithm of the softmax along a dimension."""
+    return emit.along_last(ctx.g, "log_softmax", x, dim)

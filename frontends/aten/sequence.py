@@ -1,0 +1,227 @@
+"""ATen operators of language and audio nets: row norms, embeddings, attention, 1-D and transposed
+convolution, resizing."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit, emit_nn
+from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit_nn import Unsupported, Window
+from pockengine.frontends.layout import (
+    HWIO,
+    NHWC,
+    Tensor,
+    framework_order,
+    permute,
+    plain,
+    reshape,
+    stored,
+)
+
+
+@aten("layer_norm.default")
+def layer_norm(
+    ctx: Context,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    cudnn_enable: bool,
+) -> Tensor:
+    """Normalise the last dimensions to mean 0 and variance 1; scale and shift each element."""
+    y = _normalised_rows(ctx, "layer_norm", x, math.prod(normalized_shape), eps)
+    return _scaled(ctx, y, weight, bias)
+
+
+@aten("rms_norm.default")
+def rms_norm(
+    ctx: Context,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    eps: float | None,
+) -> Tensor:
+    """Normalise the last dimensions to a mean square of 1; scale each element."""
+    eps = float(np.finfo(np.float32).eps) if eps is None else eps
+    y = _normalised_rows(ctx, "rms_norm", x, math.prod(normalized_shape), eps)
+    return _scaled(ctx, y, weight, None)
+
+
+@aten("group_norm.default")
+def group_norm(
+    ctx: Context,
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
+    row = math.prod(x.shape[1:]) // num_groups
+    y = _normalised_rows(ctx, "layer_norm", x, row, eps)
+    shape = (x.shape[1],) + (1,) * (x.rank - 2)
+    factors = [None if part is None else reshape(ctx.g, part, shape) for part in (weight, bias)]
+    return _scaled(ctx, y, *factors)
+
+
+def _normalised_rows(ctx: Context, op: str, x: Tensor, row: int, eps: float) -> Tensor:
+    rows = framework_order(ctx.g, reshape(ctx.g, x, (x.value.type.size // row, row)))
+    return reshape(ctx.g, plain(ctx.g.emit(op, rows, eps=eps).results[0]), x.shape)
+
+
+def _scaled(ctx: Context, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        y = emit.arithmetic(ctx.g, "mul", y, weight)
+    return y if bias is None else emit.arithmetic(ctx.g, "add", y, bias)
+
+
+@aten("embedding.default")
+def embedding(
+    ctx: Context,
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Tensor:
+    """Read the rows of a table."""
+    if scale_grad_by_freq or (padding_idx >= 0 and emit.trains(ctx.g, weight)):
+        raise Unsupported(
+            "a trainable embedding with padding_idx or scale_grad_by_freq; drop the option, or "
+            "freeze the table"
+        )
+    return index_select(ctx, weight, 0, indices)
+
+
+@aten("index_select.default")
+def index_select(ctx: Context, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Read x at these places of a dimension."""
+    values = framework_order(ctx.g, x), framework_order(ctx.g, index)
+    return plain(ctx.g.take(*values, axis=dim % x.rank))
+
+
+@aten("gather.default")
+def gather(ctx: Context, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+    """Read x at places of a dimension that each element of index gives for itself."""
+    stop = list(index.shape)
+    stop[dim] = x.shape[dim]
+    cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
+    values = framework_order(ctx.g, cut), framework_order(ctx.g, index)
+    return plain(ctx.g.take_along(*values, axis=dim % x.rank))
+
+
+@aten("scaled_dot_product_attention.default")
+def attention(
+    ctx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
+    """softmax(query keyᵀ scale + mask) value, over batches and heads."""
+    if dropout_p:
+        raise Unsupported("dropout inside of attention; set its rate to 0")
+    g = ctx.g
+    if enable_gqa and query.shape[-3] != key.shape[-3]:
+        key, value = (_repeated_heads(ctx, part, query.shape[-3]) for part in (key, value))
+    dims = [*range(key.rank - 2), key.rank - 1, key.rank - 2]
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = emit.weighted(g, emit.matmul(g, query, permute(key, dims)), factor)
+    if is_causal:
+        attn_mask = plain(g.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_)))
+    if attn_mask is not None and attn_mask.dtype is F32:
+        scores = emit.arithmetic(g, "add", scores, attn_mask)
+    elif attn_mask is not None:
+        hidden = emit.scalar(g, -math.inf, F32)
+        scores = emit.elementwise(g, "where", attn_mask, scores, hidden)
+    return emit.matmul(g, emit.along_last(g, "softmax", scores, -1), value)
+
+
+def _repeated_heads(ctx: Context, x: Tensor, heads: int) -> Tensor:
+    """Let groups of query heads share one of (..., heads, length, size)."""
+    *lead, own, length, size = x.shape
+    wide = reshape(ctx.g, x, (*lead, own, 1, length, size))
+    repeated = emit.broadcast(ctx.g, wide, (*lead, own, heads // own, length, size))
+    return reshape(ctx.g, repeated, (*lead, heads, length, size))
+
+
+@aten("conv1d.default", "conv1d.padding", weight=(2, 1, 0))
+def conv1d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve (N, C, L): a picture of height 1."""
+    outputs, inputs, size = weight.shape
+    if padding == "same":
+        sides = emit_nn.same_padding((1, size), (1, dilation[0]))
+    else:
+        side = 0 if isinstance(padding, str) else padding[0]
+        sides = (0, 0, side, side)
+    window = Window((1, size), (1, stride[0]), sides, (1, dilation[0]))
+    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    kernel = reshape(ctx.g, weight, (outputs, inputs, 1, size))
+    y = emit_nn.conv2d(ctx.g, picture, kernel, bias, window, groups)
+    return reshape(ctx.g, y, ctx.shape)
+
+
+@aten("conv_transpose2d.input", weight=HWIO)
+def conv_transpose2d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """Undo the shape of a convolution: the input gradient of the one with this weight."""
+    if x.rank != 4:
+        raise Unsupported("transposed convolution without a batch dimension")
+    batch, channels, height, width = ctx.shape
+    y = ctx.g.conv2d_dx(
+        stored(ctx.g, x, NHWC),
+        stored(ctx.g, weight, HWIO),
+        input_shape=(batch, height, width, channels),
+        stride=tuple(stride),
+        # What output_padding adds lies below and right, beyond what the windows reach.
+        padding=(padding[0], padding[0], padding[1], padding[1]),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+    return Tensor(y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias)), NHWC)
+
+
+@aten("upsample_nearest2d.vec", "upsample_nearest2d.default")
+def upsample_nearest2d(ctx: Context, x: Tensor, **_: object) -> Tensor:
+    """Repeat every pixel of (N, C, H, W) a whole number of times each way."""
+    batch, channels, height, width = x.shape
+    rows, columns = ctx.shape[2] // height, ctx.shape[3] // width
+    if (height * rows, width * columns) != ctx.shape[2:]:
+        raise Unsupported(f"resizing {height}x{width} to {ctx.shape[2]}x{ctx.shape[3]}: not whole")
+    wide = reshape(ctx.g, x, (batch, channels, height, 1, width, 1))
+    shape = (batch, channels, height, rows, width, columns)
+    return reshape(ctx.g, emit.broadcast(ctx.g, wide, shape), ctx.shape)
+
+
+@aten("flip.default")
+def flip(ctx: Context, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Reverse dimensions."""
+    axes = tuple(sorted(x.axis(dim) for dim in dims))
+    return Tensor(ctx.g.reverse(x.value, axes=axes), x.layout) if axes else x
