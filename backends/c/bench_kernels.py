@@ -8,7 +8,6 @@ fit; in a step they are colder. Kernels of the same shape are timed once and cou
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from pockengine.backends.c.build import FLAGS, RUNTIME, find_toolchain
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.kernel import Kernel
 from pockengine.compiler.ir import Builder, Graph, Node, Value
@@ -26,9 +26,6 @@ from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ops import node_cost
 from pockengine.devices.schema import load_device
 from pockengine.errors import BuildError
-
-RUNTIME = Path(__file__).parent / "runtime"
-FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-march=native", "-pthread")
 
 
 @dataclass(frozen=True)
@@ -159,9 +156,20 @@ def time_kernels(kernels: list[tuple[Node, Kernel]], threads: int) -> list[tuple
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder) / "bench.c", Path(folder) / "bench"
         source.write_text(bench_program(kernels, threads))
-        compiler = [sys.executable, "-m", "ziglang", "cc", *FLAGS, f"-I{RUNTIME}"]
-        command = [*compiler, str(source), str(RUNTIME / "pe_pool.c"), "-o", str(program)]
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        toolchain = find_toolchain(load_device("host"))
+        files = [str(source), str(RUNTIME / "pe_pool.c")]
+        command = [
+            *toolchain.command,
+            *FLAGS,
+            f"-I{RUNTIME}",
+            *files,
+            "-pthread",
+            "-o",
+            str(program),
+        ]
+        built = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=toolchain.environment
+        )
         if built.returncode:
             raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
         ran = subprocess.run([program], capture_output=True, text=True, check=True)

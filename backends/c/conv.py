@@ -53,7 +53,7 @@ class ConvPlan:
 
 def conv_kernel(node: Node, device: Device) -> Kernel:
     """Emit a convolution or one of its gradients, or a fusion around one."""
-    opened = open_fusion(node)
+    opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
         return product_kernel(opened, _as_product(opened.anchor, window), device)
@@ -168,7 +168,7 @@ def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
         name=f"pe_f32_{opened.title}_{window}_{plan.tile}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv"),
         scratch_bytes=4 * (sums + packed + windows),
     )
@@ -228,7 +228,7 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device) -> Kernel
         name=f"pe_f32_{opened.title}_{window}_{plan.tile}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv_dw"),
         scratch_bytes=4 * (parts + windows),
     )

@@ -126,7 +126,7 @@ def depthwise_kernel(opened: Anchored, window: Window, device: Device) -> Kernel
         name=f"pe_f32_{opened.title}_depthwise_{window}_{slide.block}x{lanes}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {first}, {second}{scratch});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {first}, {second}{scratch});", *opened.end],
         prelude=describe(op, window) + template(macros, opened.store, name),
         scratch_bytes=4 * parts,
     )

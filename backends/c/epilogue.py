@@ -15,6 +15,7 @@ from pockengine.backends.c.expression import emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter, read, write
 from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Graph, Node, Value
 from pockengine.compiler.ops import lookup
+from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 SUFFIX: dict[DType, str] = {F32: "", I32: "_i", I64: "_l", BOOL: "_b"}
@@ -35,6 +36,7 @@ class Anchored:
     store: str
     plain: str | None
     title: str
+    streams: bool
 
     @property
     def io(self) -> str:
@@ -42,8 +44,13 @@ class Anchored:
         fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
         return f"const {SYMBOL}_io io = {{{fields}}};"
 
+    @property
+    def end(self) -> list[str]:
+        """The statement that ends the kernel's body, if one is needed."""
+        return ["pe_stream_end();"] if self.streams else []
 
-def open_fusion(node: Node) -> Anchored:
+
+def open_fusion(node: Node, device: Device) -> Anchored:
     """Split a bare anchor, or a fusion around one, into the anchor and its epilogue."""
     if node.op != "fusion":
         body = None
@@ -56,7 +63,8 @@ def open_fusion(node: Node) -> Anchored:
     names = _input_names(anchor, inputs)
     parameters = [read(names[value], value) for value in inputs]
     parameters += [write(f"y{index}", value) for index, value in enumerate(outputs)]
-    store = _store(anchor, nodes, names, outputs, body)
+    streamed = frozenset(value for value in outputs if _is_streamed(value, device))
+    store = _store(anchor, nodes, names, outputs, body, streamed)
     return Anchored(
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
@@ -64,7 +72,20 @@ def open_fusion(node: Node) -> Anchored:
         store=f"{_io_struct(parameters)}\n{store}",
         plain="y0" if not nodes and len(outputs) == 1 else None,
         title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in nodes)][:4]),
+        streams=bool(streamed),
     )
+
+
+def _is_streamed(value: Value, device: Device) -> bool:
+    """Whether a result goes past the caches.
+
+    It takes more than half of the last one, so that little of it is left when it is read; and its
+    vectors are whole cache lines, aligned.
+    """
+    cpu, lanes = device.cpu, device.cpu.vector_bytes // 4
+    last = (cpu.l3_bytes or cpu.l2_bytes) // 2
+    lines = cpu.vector_bytes == cpu.line_bytes and value.shape[-1] % lanes == 0
+    return value.dtype is F32 and value.type.nbytes > last and lines
 
 
 def _anchor_of(node: Node, body: Graph) -> Node:
@@ -100,6 +121,7 @@ def _store(
     names: dict[Value, str],
     outputs: Sequence[Value],
     body: Graph | None,
+    streamed: frozenset[Value],
 ) -> str:
     shape = anchor.result.shape
     variables: dict[Value, str] = {anchor.result: "acc"}
@@ -118,7 +140,8 @@ def _store(
         if value not in variables:  # a constant or an operand is handed on
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
         at = f"io->y{index} + row * {shape[-1]} + column"
-        lines.append(f"pe_store_part{SUFFIX[value.dtype]}({at}, {variables[value]}, lanes);")
+        kind = "pe_stream_part" if value in streamed else f"pe_store_part{SUFFIX[value.dtype]}"
+        lines.append(f"{kind}({at}, {variables[value]}, lanes);")
     text = "\n".join(f"    {line}" for line in lines)
     head = "const ptrdiff_t row, const int column, const int lanes"
     return (

@@ -62,7 +62,7 @@ class Plan:
 
 def matmul_kernel(node: Node, device: Device) -> Kernel:
     """Emit a matmul, or a fusion around one."""
-    opened = open_fusion(node)
+    opened = open_fusion(node, device)
     return product_kernel(opened, product_of(opened.anchor), device)
 
 
@@ -157,7 +157,7 @@ def _dot_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
         name=f"pe_f32_{opened.title}_{product.m}x{product.n}x{product.k}_dot",
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {', '.join(opened.names)});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {', '.join(opened.names)});", *opened.end],
         prelude=_comment(product) + template(macros, opened.store, "gemm_dot"),
     )
 
@@ -181,6 +181,7 @@ def _tiled_kernel(opened: Anchored, product: Product, plan: Plan, isa: str) -> K
             scratch,
             f"float *panels = {f'(float *)scratch + {shared}' if panel else 'NULL'};",
             f"{SYMBOL}_run(w, &io, {a}, {b}, sums, panels);",
+            *opened.end,
         ],
         prelude=_prelude(opened, product, plan, partial, panel),
         scratch_bytes=4 * (shared + align(panel, 16) * plan.threads if panel else shared),

@@ -37,7 +37,7 @@ class Pooling:
 
 def pool_kernel(node: Node, device: Device) -> Kernel:
     """Emit a pooling or its gradient, or a fusion around one."""
-    opened = open_fusion(node)
+    opened = open_fusion(node, device)
     anchor = opened.anchor
     pooling = _pooling_of(anchor)
     lanes = min(machine_of(device).widths, key=lambda width: (align(pooling.x[3], width), -width))
@@ -91,7 +91,7 @@ def _max_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kerne
         name=_name(opened, p, lanes),
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
         prelude=_comment(opened, p) + template(macros, opened.store, "max_pool"),
         scratch_bytes=4 * sums,
     )
@@ -111,7 +111,7 @@ def _avg_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kerne
         name=_name(opened, p, lanes),
         isa=device.cpu.isa,
         parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {opened.names[0]});"],
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {opened.names[0]});", *opened.end],
         prelude=_comment(opened, p) + template(macros, opened.store, "avg_pool"),
     )
 

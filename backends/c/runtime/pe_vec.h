@@ -53,6 +53,13 @@
 #include "pe_vec_lanes.inc.h"
 #undef PE_LANES
 
+/* Makes streamed stores visible to the threads that pass the next barrier. */
+PE_INLINE void pe_stream_end(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#endif
+}
+
 #define PE_OF_WIDTH(name) PE_JOIN(name, PE_VL)
 
 /* f32, i32 (also the mask type: -1 true, 0 false) and i64 vectors. */
@@ -64,6 +71,7 @@
 #define pe_store PE_OF_WIDTH(pe_store)
 #define pe_load_part PE_OF_WIDTH(pe_load_part)
 #define pe_store_part PE_OF_WIDTH(pe_store_part)
+#define pe_stream_part PE_OF_WIDTH(pe_stream_part)
 #define pe_load_i PE_OF_WIDTH(pe_load_i)
 #define pe_store_i PE_OF_WIDTH(pe_store_i)
 #define pe_load_part_i PE_OF_WIDTH(pe_load_part_i)

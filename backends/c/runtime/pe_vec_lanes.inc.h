@@ -71,6 +71,18 @@ PE_INLINE void PE_V(pe_store_part)(float *p, PE_V(pe_vf) v, int n) {
 #endif
 }
 
+/* A store past the caches, for results that are too large to stay there: it saves reading the
+ * memory first. `p` is aligned to the vector. End a kernel that uses it with pe_stream_end. */
+PE_INLINE void PE_V(pe_stream_part)(float *p, PE_V(pe_vf) v, int n) {
+#if defined(__clang__) && defined(__x86_64__) && PE_LANES == 16
+    if (n >= PE_LANES) {
+        __builtin_nontemporal_store(v, (PE_V(pe_vf) *)p);
+        return;
+    }
+#endif
+    PE_V(pe_store_part)(p, v, n);
+}
+
 PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_i)(const int32_t *p, int n) {
     PE_V(pe_vi) v = {0};
     memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);

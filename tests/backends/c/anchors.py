@@ -1,7 +1,6 @@
 """Random nodes of the anchor ops, bare and with an epilogue, for the tests of their kernels."""
 
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from pockengine.backends.c.build import find_toolchain
 from pockengine.backends.c.kernel import Kernel
 from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.types import f32
-from pockengine.devices.schema import Device
+from pockengine.devices.schema import Device, load_device
 from pockengine.tests.backends.c.harness import (
     OPTIMISED,
     SANITIZED,
@@ -114,11 +114,17 @@ def check(
                 assert error(found, expected) < TOLERANCE, f"{case.node}: {case.kernel.symbol}"
 
 
+def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any) -> None:
+    """Run the cases as the compiler of every device builds them."""
+    toolchain = find_toolchain(load_device(device))
+    # Stripped as the backend does it: zig builds its libc anew for programs with debug information.
+    compiler = (*toolchain.command, *OPTIMISED, *WARNINGS, "-s")
+    check(cases, folder, compiler, environment=toolchain.environment, **how)
+
+
 def check_on_arm(cases: Sequence[Case], folder: Path) -> None:
-    """Cross-compile for the Raspberry Pi 4's core and run under user-mode emulation."""
+    """Cross-compile for the Raspberry Pi 4 and run under user-mode emulation."""
     emulator = shutil.which("qemu-aarch64")
     if emulator is None:
         pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
-    target = ("-target", "aarch64-linux-musl", "-mcpu=cortex_a72")
-    compiler = (sys.executable, "-m", "ziglang", "cc", *target, *OPTIMISED, *WARNINGS)
-    check(cases, folder, compiler, threads=(1, 2), launcher=(emulator,))
+    check_with_zig(cases, folder, "rpi4", threads=(1, 2), launcher=(emulator,))

@@ -6,7 +6,7 @@ sanitizer sees any access outside of it. Results and scratch start as NaN.
 
 import math
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,13 +67,14 @@ def run_cases(
     compiler: Sequence[str],
     threads: Sequence[int] = (1, 2, 3),
     launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> list[list[tuple[np.ndarray, ...]]]:
     """Results of each case for each thread count."""
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
     units = [str(source), str(RUNTIME / "pe_pool.c")]
     command = [*compiler, *COMMON, f"-I{RUNTIME}", *units, "-o", str(program), "-lm"]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    built = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert built.returncode == 0, built.stderr[:4000]
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)
     (folder / "operands").write_bytes(operands)

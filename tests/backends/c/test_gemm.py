@@ -1,5 +1,6 @@
 """Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pockengine.tests.backends.c.anchors import (
     case_of,
     check,
     check_on_arm,
+    check_with_zig,
     epilogues,
     with_epilogue,
 )
@@ -76,6 +78,18 @@ LONG_SUMS = [
 def test_long_sums_are_finished_before_the_epilogue(compiler, tmp_path) -> None:
     cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(LONG_SUMS)]
     check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+
+
+def test_results_larger_than_the_caches_are_streamed(tmp_path) -> None:
+    device = device_of("avx512")
+    small = replace(device, cpu=replace(device.cpu, l3_bytes=4096))
+    cases = []
+    for seed, node in enumerate([matmul(33, 48, 20), with_epilogue(matmul(40, 80, 9), "residual")]):
+        case = case_of(node, lambda each, _: matmul_kernel(each, small), "avx512", seed)
+        assert "pe_stream_part" in case.kernel.source
+        assert "pe_stream_part" not in matmul_kernel(node, device).source
+        cases.append(case)
+    check_with_zig(cases, tmp_path, "host")
 
 
 def test_weight_gradients_share_the_inner_dimension() -> None:
