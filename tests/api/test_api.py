@@ -1,0 +1,92 @@
+"""`pockengine.compile`, the ten lines that a user writes first."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.backends.c.artifact import load_artifact
+from pockengine.errors import (
+    CompileError,
+    DeviceError,
+    ImportModelError,
+    RuntimeFailure,
+    SchemeError,
+)
+
+LOSS = "cross_entropy"
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
+    )
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    return torch.randn(8, 1, 6, 6), torch.randint(0, 3, (8,))
+
+
+def test_tuned_weights_go_back_into_the_module(tmp_path: Path) -> None:
+    net, (x, y) = model(), batch()
+    compiled = pockengine.compile(
+        net, (x,), loss=LOSS, optimizer=pockengine.Adam(), folder=tmp_path / "net"
+    )
+    twin = model()
+    optimizer = torch.optim.Adam(twin.parameters(), 0.01)
+    with compiled.session(threads=2) as session:
+        for _ in range(5):
+            ours = session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.01)["loss"]
+            optimizer.zero_grad()
+            theirs = nn.functional.cross_entropy(twin(x), y)
+            theirs.backward()
+            optimizer.step()
+            assert float(ours) == pytest.approx(theirs.item(), rel=1e-4)
+        net.load_state_dict(compiled.state_dict(session))
+        logits = session.predict({"input": x.numpy()})["output"]
+    np.testing.assert_allclose(net(x).detach().numpy(), logits, rtol=1e-4, atol=1e-5)
+    assert load_artifact(tmp_path / "net").name == compiled.artifact.name
+
+
+def test_frozen_parameters_come_back_unchanged() -> None:
+    net, (x, y) = model(), batch()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    compiled = pockengine.compile(net, (x,), loss=LOSS, scheme="head-only")
+    with compiled.session() as session:
+        session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.1)
+        net.load_state_dict(compiled.state_dict(session), strict=False)
+    changed = {n for n, value in net.state_dict().items() if not torch.equal(value, before[n])}
+    assert changed == {"3.weight", "3.bias"}
+
+
+def test_errors_speak_of_what_was_given() -> None:
+    net, (x, _) = model(), batch()
+    with pytest.raises(DeviceError, match="unknown device 'pi9'; known devices: apple-m1"):
+        pockengine.compile(net, (x,), loss=LOSS, device="pi9")
+    with pytest.raises(SchemeError, match="unknown scheme 'quick'"):
+        pockengine.compile(net, (x,), loss=LOSS, scheme="quick")
+    with pytest.raises(ImportModelError, match="unknown loss 'hinge'"):
+        pockengine.compile(net, (x,), loss="hinge")
+    with pytest.raises(CompileError, match="reaches a peak"):
+        pockengine.compile(net, (x,), loss=LOSS, memory_budget=64)
+
+
+def test_wrong_inputs_of_a_step_are_named() -> None:
+    net, (x, y) = model(), batch()
+    with pockengine.compile(net, (x,), loss=LOSS).session() as session:
+        with pytest.raises(RuntimeFailure, match="input"):
+            session.train_step({"input": x.numpy()[:4], "target": y.numpy()}, lr=0.1)
+        with pytest.raises(RuntimeFailure, match="target"):
+            session.train_step({"input": x.numpy()}, lr=0.1)
+        with pytest.raises(RuntimeFailure, match="label"):
+            session.train_step({"input": x.numpy(), "target": y.numpy(), "label": y.numpy()}, 0.1)
+
+
+def test_unknown_names_of_the_package_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'fit'"):
+        _ = pockengine.fit

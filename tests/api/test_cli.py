@@ -1,0 +1,64 @@
+"""The command line: what it prints, what it leaves, what it says when something is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pockengine.cli import cli, main
+from pockengine.compiler.ir.text import parse_graph
+
+
+def test_compile_writes_an_artifact_and_every_graph(tmp_path: Path) -> None:
+    folder, dump = tmp_path / "cnn", tmp_path / "ir"
+    arguments = ["compile", "cnn-8", "--out", str(folder), "--dump-ir", str(dump)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert "train:" in result.output
+    assert "arena" in result.output
+    graphs = sorted(dump.glob("*.ir"))
+    assert [path.name.split(".")[1] for path in graphs[:2]] == ["train", "train"]
+    assert any("predict" in path.name for path in graphs)
+    for path in graphs:
+        parse_graph(path.read_text())
+    shown = CliRunner().invoke(cli, ["show", str(folder)])
+    assert shown.exit_code == 0
+    assert "target i64[1]" in shown.output
+
+
+def test_devices_are_listed() -> None:
+    assert "rpi4" in CliRunner().invoke(cli, ["devices"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "alexnet-7"], "unknown model 'alexnet'"),
+        (["compile", "cnn-8", "--device", "toaster"], "unknown device 'toaster'"),
+        (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
+        (["compile", "no.such.place:make"], "package.module:function"),
+        (["show", "nowhere"], "nowhere is no artifact"),
+    ],
+)
+def test_known_errors_are_one_plain_line(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    text = str(ended.value.code)
+    assert text.startswith("pockengine: ")
+    assert message in text
+
+
+def test_the_module_runs_as_a_program() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pockengine.cli", "show", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("pockengine: ")
