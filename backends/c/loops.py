@@ -151,9 +151,9 @@ def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
 
 
 def io_struct(parameters: Sequence[Parameter]) -> str:
-    """The struct of all pointers, and how it is called in the kernel's body."""
+    """The struct of all pointers. PE_FN(name) gives a helper the kernel's own name for it."""
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
-    return f"typedef struct {SYMBOL}_io {{\n{fields}\n}} {SYMBOL}_io;"
+    return f"typedef struct PE_FN(io) {{\n{fields}\n}} PE_FN(io);"
 
 
 def io_value(parameters: Sequence[Parameter]) -> str:
@@ -203,7 +203,7 @@ def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
 
 def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[str]) -> str:
     lines = [
-        f"PE_INLINE void {SYMBOL}_{name}(const {SYMBOL}_io *io, const ptrdiff_t outer,",
+        f"PE_INLINE void PE_FN({name})(const PE_FN(io) *io, const ptrdiff_t outer,",
         "    const ptrdiff_t row, const ptrdiff_t column, const int lanes,",
         f"    const int rows{extra}) {{",
         "    (void)io, (void)outer, (void)row, (void)column, (void)lanes;",
