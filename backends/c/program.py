@@ -14,6 +14,7 @@ import numpy as np
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.barriers import Span, Touched, needs_barrier
+from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.types import DType
@@ -170,7 +171,7 @@ def place(value: Value, entry: Entry, offsets: Mapping[str, int]) -> str:
     if data is None or data.ndim:
         raise CompileError(f"{value!r} of entry {entry.name} has no place in memory")
     number = data.item()
-    text = f"{number:.9g}" if isinstance(number, float) else str(int(number))
+    text = scalar(number) if isinstance(number, float) else str(int(number))
     return f"(const {C_TYPES[value.dtype]}[]){{({C_TYPES[value.dtype]}){text}}}"
 
 

@@ -160,3 +160,11 @@ def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
     picture = _batched(ctx, x)
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
     return _as_given(ctx, x, y)
+
+
+@aten("adaptive_avg_pool1d.default")
+def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average (N, C, L) down to a given length."""
+    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, (1, ctx.shape[-1]))
+    return reshape(ctx.g, y, ctx.shape)

@@ -7,7 +7,7 @@ that have settled on real pictures.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 import torch
@@ -22,10 +22,12 @@ from pockengine.tests.frontends.checks import (
     relative_error,
     sgd_losses,
 )
+from pockengine.tests.frontends.nets import AudioClassifier, SmallUNet, TextClassifier
 
 CLASSES = 10
 
-Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
+Batch = tuple[torch.Tensor, torch.Tensor]
+Batches = Sequence[Batch]
 
 
 def build(name: str, batch: int) -> tuple[nn.Module, Batches]:
@@ -60,7 +62,8 @@ def check_steps(model: nn.Module, batches: Batches, lr: float, *, resume: bool) 
             if resume:
                 put_state(compiled, session, reference)
             before = weights_of(reference.state_dict(), model)
-            found = session.train_step({"x": x.numpy(), "target": y.numpy()}, lr=lr)["loss"]
+            inputs = {compiled.graph.inputs[0].name: x.numpy(), "target": y.numpy()}
+            found = session.train_step(inputs, lr=lr)["loss"]
             (expected,) = sgd_losses(reference, nn.functional.cross_entropy, [(x, y)], lr)
             assert float(found) == pytest.approx(expected, rel=1e-4)
             state = compiled.state_dict(session)
@@ -110,6 +113,40 @@ def test_steps_with_frozen_statistics_follow_pytorch(name: str, batch: int) -> N
     take_statistics(model, batches[0][0])
 
     check_steps(model, batches[:3], lr=1e-5, resume=True)
+
+
+def text_batch(generator: torch.Generator) -> Batch:
+    return (
+        torch.randint(50, (3, 12), generator=generator),
+        torch.randint(5, (3,), generator=generator),
+    )
+
+
+def audio_batch(generator: torch.Generator) -> Batch:
+    return (
+        torch.randn(4, 4, 40, generator=generator),
+        torch.randint(5, (4,), generator=generator),
+    )
+
+
+def picture_batch(generator: torch.Generator) -> Batch:
+    return (
+        torch.randn(2, 3, 16, 16, generator=generator),
+        torch.randint(5, (2, 16, 16), generator=generator),
+    )
+
+
+@pytest.mark.parametrize(
+    ("build_net", "batch"),
+    [(TextClassifier, text_batch), (AudioClassifier, audio_batch), (SmallUNet, picture_batch)],
+)
+def test_ten_free_steps_of_other_families_follow_pytorch(
+    build_net: Callable[[], nn.Module], batch: Callable[[torch.Generator], Batch]
+) -> None:
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+
+    check_steps(build_net(), [batch(generator) for _ in range(10)], lr=0.05, resume=False)
 
 
 def test_ten_free_steps_of_a_small_net_follow_pytorch() -> None:

@@ -254,6 +254,7 @@ LAYERS = {
     "one-dimensional same": lambda: nn.Sequential(
         nn.Flatten(2), nn.Conv1d(6, 6, 4, padding="same", dilation=2, groups=3, bias=False)
     ),
+    "one-dimensional average": lambda: nn.Sequential(nn.Flatten(2), nn.AdaptiveAvgPool1d(7)),
     "transposed": lambda: nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1),
     "transposed grouped": lambda: nn.ConvTranspose2d(6, 9, (2, 3), groups=3, dilation=2),
     "group norm": lambda: nn.GroupNorm(2, 6),
