@@ -1,9 +1,9 @@
 /* PockEngine's runtime: runs a program that the compiler planned.
  *
  * A program is constant data and functions, generated with its kernels (program.c). A session is a
- * program with its memory: the params (weights and states, which live on between runs) and the
- * arena (everything else, at offsets fixed at compile time). pe_init takes both from the caller;
- * nothing allocates afterwards.
+ * program with its memory: the params (weights, states and constant tensors: what a weights file
+ * holds and what lives on between runs) and the arena (everything else, at offsets fixed at compile
+ * time). pe_init takes both from the caller; nothing allocates afterwards.
  *
  *     static pe_session session;
  *     pe_init(&session, &pe_model, params, arena, threads);

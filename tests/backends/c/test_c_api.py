@@ -1,0 +1,122 @@
+"""The C API on memory of the caller: results, every kind of misuse, and no allocation anywhere."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from pockengine.tests.backends.c.programs import build_sanitized, point_graph
+
+CALLER = r"""
+#include <stdio.h>
+#include <string.h>
+#include "pe.h"
+
+#define CHECK(what) \
+    if (!(what)) { \
+        printf("line %d: %s (%s)\n", __LINE__, #what, session.message); \
+        return 1; \
+    }
+
+static pe_session session;
+static _Alignas(PE_ALIGN) unsigned char params[1 << 16], arena[1 << 20];
+
+static bool says(const char *words) { return strstr(session.message, words) != NULL; }
+
+static int misuse(void) {
+    float numbers[300] = {0};
+    CHECK(pe_init(&session, &pe_model, params + 1, arena, 1) == PE_ERROR_ARGUMENT);
+    CHECK(says("aligned"));
+    CHECK(pe_init(&session, &pe_model, NULL, arena, 1) == PE_ERROR_ARGUMENT && says("bytes of"));
+    CHECK(pe_init(&session, &pe_model, params, arena, 1) == PE_OK);
+    CHECK(pe_get_param(&session, "banana", numbers, 4) == PE_ERROR_NAME && says("banana"));
+    CHECK(pe_get_param(&session, "point", numbers, 4) == PE_ERROR_ARGUMENT && says("1200 bytes"));
+    CHECK(pe_set_param(&session, "point", numbers, 1201) == PE_ERROR_ARGUMENT && says("not 1201"));
+    CHECK(pe_run(&session, NULL, NULL, NULL) == PE_ERROR_ARGUMENT && says("no entry"));
+    CHECK(pe_find_entry(&pe_model, "banana") == NULL);
+    CHECK(pe_load_weights(&session, "/nonexistent") == PE_ERROR_SYSTEM && says("No such file"));
+    pe_close(&session);
+    return 0;
+}
+
+static int use(int threads, const char *weights) {
+    float x[300], point[300], distance[300], loss = 0;
+    for (int i = 0; i < 300; i++) {
+        x[i] = 2.0f;
+        point[i] = (float)i;
+    }
+    const void *inputs[] = {x, NULL};
+    void *outputs[] = {&loss, NULL}, *predicted[] = {distance};
+    const pe_entry *train = pe_find_entry(&pe_model, "train");
+    CHECK(pe_model.params_bytes <= sizeof params && pe_model.arena_bytes <= sizeof arena);
+    CHECK(pe_init(&session, &pe_model, params, arena, threads) == PE_OK);
+    CHECK(session.team.count == threads);
+    CHECK(pe_load_weights(&session, weights) == PE_OK);
+    CHECK(train && strcmp(train->inputs[0].name, "x") == 0);
+    CHECK(pe_is_control(&train->inputs[1]) && !pe_is_control(&train->inputs[0]));
+    CHECK(pe_set_param(&session, "point", point, sizeof point) == PE_OK);
+    CHECK(pe_predict(&session, inputs, predicted) == PE_OK);
+    CHECK(distance[0] == 2.0f && distance[2] == 0.0f && distance[299] == 297.0f);
+    const pe_controls controls = {.lr = 30.0f, .step = 1};
+    for (int i = 0; i < train->output_count; i++) {
+        outputs[i] = strcmp(train->outputs[i].name, "loss") == 0 ? &loss : NULL;
+    }
+    CHECK(pe_train_step(&session, inputs, &controls, outputs) == PE_OK);
+    CHECK(loss > 29000.0f && loss < 30000.0f); /* the mean of (i - 2)^2 */
+    CHECK(pe_get_param(&session, "point", point, sizeof point) == PE_OK);
+    CHECK(point[2] < 2.0f && point[299] < 299.0f && point[0] > 0.0f);
+    pe_close(&session);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    return count != 2 || misuse() || use(1, arguments[1]) || use(3, arguments[1]);
+}
+"""
+
+COUNTER = r"""
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int calls;
+
+/* The linker sends the program's own calls here. */
+void *__wrap_malloc(size_t size) { return calls++, (void)size, NULL; }
+void *__wrap_calloc(size_t count, size_t size) { return calls++, (void)count, (void)size, NULL; }
+void *__wrap_realloc(void *p, size_t size) { return calls++, (void)p, (void)size, NULL; }
+
+__attribute__((destructor)) static void report(void) {
+    if (calls) {
+        fprintf(stderr, "%d allocations\n", calls);
+        _Exit(9);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["sanitized", "counted"])
+def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> None:
+    _, program = build_sanitized(point_graph(), tmp_path)
+    params = {name: param.data for name, param in program.params.items()}
+    save_file({**params, **program.constants}, tmp_path / "weights")
+    runtime = tmp_path / "runtime"
+    (runtime / "pe_main.c").unlink()
+    (tmp_path / "caller.c").write_text(CALLER)
+    flags = ["-fsanitize=address,undefined"]
+    if kind == "counted":
+        (tmp_path / "counter.c").write_text(COUNTER)
+        flags = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")]
+    sources = [*tmp_path.glob("*.c"), *runtime.glob("*.c")]
+    command = ["gcc", "-std=gnu11", "-O1", "-march=x86-64-v3", "-Wno-psabi", "-pthread", *flags]
+    command += [f"-I{runtime}", *map(str, sources), "-o", str(tmp_path / "caller"), "-lm"]
+    subprocess.run(command, check=True)
+    done = subprocess.run(
+        [str(tmp_path / "caller"), str(tmp_path / "weights")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
