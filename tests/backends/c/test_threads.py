@@ -91,12 +91,20 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     return program
 
 
+def run_sanitized(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that must succeed; skip where the kernel's layout is too wild for tsan."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
+    assert done.returncode == 0, done.stdout + done.stderr[:4000]
+    return done
+
+
 @pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fsanitize=thread")], ids=["plain", "tsan"])
 @pytest.mark.parametrize("spins", [(), ("-DPE_SPINS=0",)], ids=["spinning", "sleeping"])
 def test_no_thread_passes_a_barrier_early(tmp_path: Path, flags, spins) -> None:
     program = build(tmp_path, STRESS, (*flags, *spins))
-    done = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = run_sanitized([str(program)])
     assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
 
 
@@ -122,5 +130,4 @@ def test_a_whole_step_touches_only_its_memory_and_never_races(tmp_path: Path, fl
     save_file({"x": x, "labels": rng.integers(0, 5, (2, 4))}, data)
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", "4", "--lr", "0.1", "--threads", "3"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr[:4000]
+    run_sanitized(command)
