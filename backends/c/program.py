@@ -90,7 +90,7 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
         files[f"kernels_{shard}.c"] += f"\n{kernels[symbol].source}"
     declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
     parts = [
-        f'/* Program "{program.name}". Generated: change the model, not this file. */',
+        f"/* Program {comment_text(program.name)}. Generated: change the model, not this file. */",
         f"#define PE_KERNELS {first}\n",
         _PROGRAM_HEADER,
         declarations,
@@ -184,7 +184,13 @@ def describe(node: Node) -> str:
     operands = ", ".join(f"{value.name} {value.type}" for value in node.operands)
     scope = f" in {node.scope}" if node.scope else ""
     text = f"{results + ' = ' if results else ''}{op}({operands}){scope}"
-    return text.replace("*/", "* /").replace("\n", " ")
+    return comment_text(text)
+
+
+def comment_text(text: str) -> str:
+    """Names as they can stand in a C comment: they neither end it nor begin another line."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")
 
 
 def entry_inputs(entry: Entry) -> list[tuple[str, Value]]:
