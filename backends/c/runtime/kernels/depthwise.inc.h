@@ -38,6 +38,9 @@ typedef struct PE_FN(row) {
 /* `pixels` result pixels from `column` on, for the vector of channels at `c`. */
 PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column, const int pixels,
                              const int first, const int last, const int lanes) {
+    /* A copy, because stores to memory of unknown type would reload the pointers every time. */
+    const PE_FN(io) io = *t->io;
+    const ptrdiff_t result = t->pixel + column;
     pe_vf sum[PE_BLOCK];
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
@@ -67,7 +70,7 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
     }
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
-        PE_FN(store)(t->io, sum[i], t->pixel + column + i, c, lanes);
+        PE_FN(store)(&io, sum[i], result + i, c, lanes);
     }
 }
 
