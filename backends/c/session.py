@@ -30,6 +30,7 @@ class Session:
     def __init__(self, artifact: Artifact | Path, threads: int = 1) -> None:
         self.artifact = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
         self.steps = 0
+        self.updates = 0
         self._library = _load_library(self.artifact.library)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._handle: int | None = self._library.pe_open(threads, message)
@@ -61,18 +62,22 @@ class Session:
         seed and the step's number alone.
         """
         self.steps += 1
-        return self.run("train", {**inputs, **self._controls(lr, seed)})
+        return self.run("train", {**inputs, **self._controls(lr, self.steps, seed)})
 
     def apply_updates(self, lr: float) -> None:
-        """Apply the gradients that micro-batches have collected: the entry `update`."""
-        self.run("update", self._controls(lr, 0))
+        """Apply the gradients that micro-batches have collected: the entry `update`.
 
-    def _controls(self, lr: float, seed: int) -> Arrays:
-        """Inputs of the current step that are no data."""
+        `updates` counts these, and is the step's number that optimisers see.
+        """
+        self.updates += 1
+        self.run("update", self._controls(lr, self.updates, 0))
+
+    def _controls(self, lr: float, step: int, seed: int) -> Arrays:
+        """Inputs of a step that are no data."""
         mixed = (seed * 0x9E3779B9 + self.steps) & 0xFFFFFFFF
         return {
             RATE: np.asarray(lr, np.float32),
-            STEP: np.asarray(self.steps, np.int32),
+            STEP: np.asarray(step, np.int32),
             SEED: np.asarray(mixed, np.uint32).astype(np.int32),
         }
 

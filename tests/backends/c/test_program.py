@@ -19,6 +19,7 @@ from pockengine.backends.c.session import Session
 from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Adam
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device, load_device
 from pockengine.errors import ArtifactError, BuildError, CompileError, RuntimeFailure
@@ -150,6 +151,24 @@ def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
         artifact = write_artifact(program, backend, tmp_path / "point")
         with Session(artifact) as session:
             assert session.get_param("point").shape == (size,)
+
+
+def test_micro_batches_collect_what_an_update_applies(tmp_path: Path) -> None:
+    training = Training(optimizer=Adam(), micro_batches=2)
+    program, backend = compile_for(point_graph(8), host(), training)
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    rng = np.random.default_rng(0)
+    with Session(write_artifact(program, backend, tmp_path / "point")) as session:
+        for step in range(1, 4):
+            for _ in range(2):
+                x = rng.standard_normal(8).astype(np.float32)
+                run(program.entries["train"].graph, {"x": x}, state)
+                session.train_step({"x": x}, lr=0.1)
+            controls = {"lr": np.asarray(0.1, np.float32), "step": np.asarray(step, np.int32)}
+            run(program.entries["update"].graph, controls, state)
+            session.apply_updates(lr=0.1)
+        for name, array in state.items():
+            np.testing.assert_allclose(session.get_param(name), array, 1e-5, 1e-6, err_msg=name)
 
 
 def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
