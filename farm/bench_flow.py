@@ -13,7 +13,7 @@ import numpy as np
 
 from pockengine import __version__
 from pockengine.backends.c.artifact import Artifact
-from pockengine.errors import PockEngineError
+from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench_case import DATASET, Case, make_case, to_torch_layout
 from pockengine.farm.bench_check import Check, compare
 from pockengine.farm.bench_peers import (
@@ -80,6 +80,9 @@ class Outcome:
 
 def run_bench(options: Options, folder: Path) -> Outcome:
     """Run every scheme on the board, then measure those that computed the right numbers."""
+    names = [Path(scheme).stem for scheme in options.schemes]
+    if len(set(names)) < len(names):
+        raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
     with step(f"{options.model}: photographs, starting weights, graph"):
         case = make_case(options.model, options.batch, options.steps)
     outcome = Outcome(_context(options, case))
@@ -91,7 +94,7 @@ def run_bench(options: Options, folder: Path) -> Outcome:
             name = Path(scheme).stem
             with outcome.failing(name):
                 place = folder / name
-                place.mkdir(parents=True)
+                place.mkdir()
                 trained.append(_train(options, case, scheme, transport, place))
     for one in trained:
         _add_run(outcome, one)
@@ -149,10 +152,13 @@ def _train(
 
 
 def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train the job in PyTorch, in this process."""
+    """Train the job in PyTorch, in this process; a busy machine makes its threads very slow."""
+    import torch
+
     from pockengine.farm.references.torch_reference import train
     from pockengine.models.registry import parse_model
 
+    torch.set_num_threads(1)
     return train(parse_model(data.job.model).build(data.job.classes), data)
 
 

@@ -1,0 +1,102 @@
+import io
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from pockengine.farm.bench_peers import what_is_missing
+from pockengine.farm.bench_records import Context, current_commit, finite_or_large
+from pockengine.farm.results import Record
+from pockengine.farm.table import bench_table
+
+BOARD = Context("abc", "rpi4", "rpi4-qemu", True, "net", "photos", 4, threads=2)
+
+
+def figures(scheme: str, engine: str, instructions: float, ok: bool = True) -> list[Record]:
+    return [
+        BOARD.record(engine, "1", scheme, "guest_instructions", instructions),
+        BOARD.record(engine, "1", scheme, "max_rel_error", 1e-6, ok=ok),
+    ]
+
+
+def lines(records: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
+    """Render the table and return its rows' cells by scheme and engine."""
+    console = Console(file=io.StringIO(), width=200)
+    console.print(bench_table(records))
+    assert isinstance(console.file, io.StringIO)
+    rows = {}
+    for line in console.file.getvalue().splitlines():
+        if line.startswith("│"):
+            cells = [cell.strip() for cell in line.strip("│").split("│")]
+            rows[cells[0], cells[1]] = cells[2:]
+    return rows
+
+
+def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
+    rows = lines(
+        [
+            *figures("full", "pockengine", 50e6),
+            *figures("full", "tf-eager", 200e6),
+            *figures("full", "tf-graph", 150e6),
+            *figures("sparse", "pockengine", 25e6),
+        ]
+    )
+
+    assert rows["full", "pockengine"][:2] == ["50.0 M", "3.00"]
+    assert rows["full", "tf-graph"][:2] == ["150.0 M", "1.00"]
+    assert rows["sparse", "pockengine"][:2] == ["25.0 M", "-"]
+
+
+def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:
+    records = [*figures("b", "pockengine", 1), *figures("a", "pockengine", 1)]
+    records += figures("b", "tf-graph", 1)
+
+    assert list(lines(records)) == [("b", "pockengine"), ("b", "tf-graph"), ("a", "pockengine")]
+
+
+def test_a_failed_check_shows_no_speed() -> None:
+    rows = lines([BOARD.record("pockengine", "1", "full", "max_rel_error", 0.5, ok=False)])
+
+    assert rows["full", "pockengine"][0] == "-"
+    assert rows["full", "pockengine"][-1] == "5.0e-01 FAILED"
+
+
+def test_sizes_are_in_binary_units() -> None:
+    records = [
+        BOARD.record("pockengine", "1", "full", "arena_bytes", 3 * 2**20),
+        BOARD.record("pockengine", "1", "full", "binary_bytes", 1536),
+    ]
+
+    cells = lines(records)["full", "pockengine"]
+    assert (cells[2], cells[4]) == ("3.00 MiB", "1.5 KiB")
+
+
+def test_instructions_are_of_one_thread_and_bytes_of_the_boards() -> None:
+    assert BOARD.record("e", "1", "s", "guest_instructions", 1).threads == 1
+    assert BOARD.record("e", "1", "s", "arena_bytes", 1).threads == 2
+
+
+def test_an_error_that_is_no_number_is_stored_as_a_huge_one() -> None:
+    assert finite_or_large(float("nan")) == finite_or_large(float("inf")) == 1e30
+    assert finite_or_large(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("emulated", "engines", "missing", "said"),
+    [
+        (True, {"pockengine"}, [], "--reference=tensorflow"),
+        (True, {"pockengine", "tf-graph"}, [], None),
+        (False, {"pockengine"}, ["tf-graph"], "tf-graph"),
+        (False, {"pockengine"}, [], None),
+    ],
+)
+def test_a_missing_reference_is_named_with_how_to_get_it(
+    emulated: bool, engines: set[str], missing: list[str], said: str | None
+) -> None:
+    note = what_is_missing(emulated, engines, missing)
+
+    assert note is None if said is None else note is not None and said in note
+
+
+def test_the_commit_is_never_empty() -> None:
+    assert current_commit()
