@@ -59,14 +59,17 @@ def trains_as_the_oracle(training: Training, folder: Path) -> None:
     save_file({"x": batches}, data)
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", "4", "--lr", "0.05", "--threads", "2", "--save", str(saved)]
+    command += ["--micro-batches", str(training.micro_batches)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[:3000]
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    for step, x in enumerate(batches):
-        controls = {"lr": np.float32(0.05), "step": np.int32(step + 1)}
-        inputs = {"x": x, **{name: np.asarray(value) for name, value in controls.items()}}
-        wanted = run(program.entries["train"].graph, inputs, state)["loss"]
-        assert told[step]["loss"] == pytest.approx(float(wanted), rel=2e-5)
+    for index, x in enumerate(batches):
+        step = np.asarray(1 + index // training.micro_batches, np.int32)
+        controls = {"lr": np.asarray(0.05, np.float32), "step": step}
+        wanted = run(program.entries["train"].graph, {"x": x, **controls}, state)["loss"]
+        assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)
+        if "update" in program.entries and (index + 1) % training.micro_batches == 0:
+            run(program.entries["update"].graph, controls, state)
     found = load_file(saved)
     for name, array in state.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=5e-6, err_msg=name)
@@ -86,3 +89,7 @@ def test_a_share_of_the_channels_is_updated_alone(name: str, tmp_path: Path) -> 
 
 def test_gradients_clipped_by_norm(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(clip=Clip(norm=0.5), optimizer=Sgd(0.9)), tmp_path)
+
+
+def test_gradients_of_micro_batches_are_applied_together(tmp_path: Path) -> None:
+    trains_as_the_oracle(Training(micro_batches=2, optimizer=AdamW()), tmp_path)
