@@ -19,15 +19,17 @@ from pockengine.farm.board import Board, Local, board_for, load_boards
 from pockengine.farm.results import Results, write_lines
 from pockengine.farm.table import bench_table
 
-SPARSE = Path(__file__).parent / "sparse.toml"
-SCHEMES = ("full", "bias-only", "last-2-blocks", str(SPARSE))
+SPARSE = "sparse"  # the scheme file that comes with the bench
+SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL = "mobilenet_v2-0.35-96"
 
 
 @click.command()
 @click.option("--device", default="host", show_default=True, help="A device, or a board's name.")
 @click.option("--model", default=MODEL, show_default=True)
-@click.option("--scheme", "schemes", multiple=True, help="A preset or a TOML file; repeatable.")
+@click.option(
+    "--scheme", "schemes", multiple=True, help="A preset, sparse, or a TOML file; repeatable."
+)
 @click.option("--steps", default=10, show_default=True, type=click.IntRange(min=1))
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(min=1))
 @click.option("--threads", type=click.IntRange(min=1), help="Default: all cores; emulated: 1.")
@@ -61,7 +63,7 @@ def main(
         options = Options(
             board=board,
             model=model,
-            schemes=tuple(_scheme(scheme) for scheme in schemes) or SCHEMES,
+            schemes=tuple(_scheme(scheme) for scheme in schemes or SCHEMES),
             steps=steps,
             batch=batch,
             threads=threads or _default_threads(board),
@@ -76,7 +78,9 @@ def main(
 
 
 def _scheme(text: str) -> str:
-    """Return a scheme as given; a file's path is meant from where the user is."""
+    """Return a preset's name as given, or a file's path, which is meant from where the user is."""
+    if text == SPARSE:
+        return str(Path(__file__).parent / f"{SPARSE}.toml")
     return str(_from_user(Path(text))) if text.endswith(".toml") else text
 
 

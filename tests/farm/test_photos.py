@@ -9,7 +9,8 @@ def test_batches_have_the_shape_and_types_of_a_job() -> None:
     photos = photo_batches(steps=3, batch=4, size=32)
 
     assert photos.images.shape == (3, 4, 3, 32, 32)
-    assert (photos.images.dtype, photos.labels.dtype) == (np.float32, np.int64)
+    assert photos.images.dtype == np.float32
+    assert photos.labels.dtype == np.int64
     assert photos.images.flags.c_contiguous
 
 
