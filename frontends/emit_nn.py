@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir import F32, Builder, Shape, Value
+from pockengine.compiler.ir import Builder, Shape, Value
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.layout import (
@@ -183,33 +183,3 @@ def adaptive_avg_pool2d(g: Builder, x: Tensor, output: tuple[int, int]) -> Tenso
         )
     kernel = (size[0] // output[0], size[1] // output[1])
     return avg_pool2d(g, x, Window(kernel, kernel, (0, 0, 0, 0)), count_padding=True)
-
-
-def cross_entropy(g: Builder, logits: Tensor, labels: Tensor) -> Tensor:
-    """Average cross entropy of (N, C, ...) logits and integer labels of (N, ...)."""
-    layout = _channels_last(logits) if logits.rank > 1 else (0,)
-    value = stored(g, logits, layout)
-    classes = value.shape[-1]
-    rows = value.type.size // classes
-    if value.shape != (rows, classes):
-        value = g.reshape(value, shape=(rows, classes))
-    targets = framework_order(g, labels)
-    if targets.shape != (rows,):
-        targets = g.reshape(targets, shape=(rows,))
-    return plain(g.cross_entropy(value, targets))
-
-
-def soft_cross_entropy(g: Builder, logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy of (N, C, ...) logits and class probabilities of the same shape."""
-    dim = 1 if logits.rank > 1 else 0
-    log_probabilities = emit.along_last(g, "log_softmax", logits, dim)
-    products = emit.elementwise(g, "mul", log_probabilities, emit.cast(g, targets, F32))
-    rows = logits.value.type.size // logits.shape[dim]
-    total = emit.reduce(g, "reduce_sum", products, (), keepdims=False)
-    return emit.weighted(g, total, -1 / rows)
-
-
-def mean_squared_error(g: Builder, x: Tensor, target: Tensor) -> Tensor:
-    """Average the squared differences over all elements."""
-    difference = emit.arithmetic(g, "sub", x, target)
-    return emit.reduce(g, "reduce_mean", emit.unary("square")(g, difference), (), keepdims=False)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.errors import GraphError, ImportModelError
-from pockengine.frontends import emit_nn
+from pockengine.frontends import emit_loss
 from pockengine.frontends.aten import Context, elementwise, rule_for
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
@@ -65,7 +65,7 @@ def _add_loss(g: Builder, output: Tensor, loss: str) -> None:
         )
     if loss == "mse":
         target = plain(g.input("target", TensorType(F32, output.shape)))
-        value = emit_nn.mean_squared_error(g, output, target)
+        value = emit_loss.mean_squared_error(g, output, target)
     else:
         if output.rank < 2:
             raise ImportModelError(
@@ -73,7 +73,7 @@ def _add_loss(g: Builder, output: Tensor, loss: str) -> None:
             )
         labels = (output.shape[0], *output.shape[2:])
         target = plain(g.input("target", TensorType(I64, labels)))
-        value = emit_nn.cross_entropy(g, output, target)
+        value = emit_loss.cross_entropy(g, output, target)
     g.output("loss", value.value)
 
 

@@ -30,6 +30,7 @@ def softmax_kernel(node: Node, device: Device) -> Kernel:
         "PE_COLUMNS": columns,
         "PE_KIND": KINDS[node.op],
         "PE_LABEL": C_TYPES[labels],
+        "PE_IGNORE": node.attrs.get("ignore_index", 0),
     }
     parameters = [read(name, value) for name, value in zip(names, node.operands, strict=True)]
     parameters.append(write("y", node.result))

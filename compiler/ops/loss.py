@@ -1,6 +1,9 @@
 """Cross entropy of integer labels, the one loss that is an op; others are built from primitives.
 
-logits (N, C) f32   labels (N,) i32 or i64   loss () = mean over N of -log softmax(logits)[label]
+    logits (N, C) f32   labels (N,) i32 or i64   loss () = mean of -log softmax(logits)[label]
+
+Rows whose label is `ignore_index` do not count. Any other label outside of the classes makes the
+loss NaN: loud, and without a look outside of the row.
 """
 
 from collections.abc import Mapping
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from pockengine.compiler.ir.build import Builder
 
 Attrs = Mapping[str, Any]
+LOSS = {"ignore_index": -100}
+"""PyTorch's default."""
 
 
 def _check(logits: TensorType, labels: TensorType) -> None:
@@ -40,24 +45,43 @@ def _infer_dx(types: Types, attrs: Attrs) -> Types:
     return (logits,)
 
 
+def _rows(logits: np.ndarray, labels: np.ndarray, attrs: Attrs) -> tuple[np.ndarray, ...]:
+    """Return which rows count, each row's label within the classes, and NaN for a wrong one."""
+    counted = labels != attrs["ignore_index"]
+    inside = (labels >= 0) & (labels < logits.shape[1])
+    return counted, np.where(inside, labels, 0), np.where(inside | ~counted, 0.0, np.nan)
+
+
 def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
     logits, labels = arrays
-    picked = log_softmax_rows(logits)[np.arange(len(labels)), labels]
-    return (np.asarray(-picked.mean(), dtype=np.float32),)
+    counted, index, wrong = _rows(logits, labels, attrs)
+    losses = wrong - log_softmax_rows(logits)[np.arange(len(labels)), index]
+    with np.errstate(invalid="ignore"):  # no row counts: 0 / 0, as in PyTorch
+        mean = np.divide(losses[counted].sum(), counted.sum())
+    return (np.asarray(mean, dtype=np.float32),)
 
 
 def _eval_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     logits, labels, dy = arrays
-    probabilities = np.exp(log_softmax_rows(logits))
-    probabilities[np.arange(len(labels)), labels] -= 1
-    return ((probabilities * (float(dy) / len(labels))).astype(np.float32),)
+    counted, index, wrong = _rows(logits, labels, attrs)
+    difference = np.exp(log_softmax_rows(logits)) + wrong[:, None]
+    difference[np.arange(len(labels)), index] -= 1
+    scale = float(dy) / max(int(counted.sum()), 1)
+    return (np.where(counted[:, None], difference * scale, 0).astype(np.float32),)
 
 
 def _dlogits(g: "Builder", node: Node, dy: Value) -> Value:
-    """dlogits = dy (softmax(logits) - onehot(labels)) / N."""
+    """dlogits = dy (softmax(logits) - onehot(labels)) / N, over the N rows that count."""
     logits, labels = node.operands
-    return g.cross_entropy_dx(logits, labels, dy)
+    return g.cross_entropy_dx(logits, labels, dy, **node.attrs)
 
 
-define("cross_entropy", "logits labels", infer=_infer, eval=_eval, vjp={"logits": _dlogits})
-define("cross_entropy_dx", "logits labels dy", infer=_infer_dx, eval=_eval_dx)
+define(
+    "cross_entropy",
+    "logits labels",
+    attrs=LOSS,
+    infer=_infer,
+    eval=_eval,
+    vjp={"logits": _dlogits},
+)
+define("cross_entropy_dx", "logits labels dy", attrs=LOSS, infer=_infer_dx, eval=_eval_dx)

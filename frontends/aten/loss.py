@@ -1,16 +1,14 @@
 """ATen operators of losses."""
 
 from pockengine.compiler.ir import Builder
-from pockengine.frontends import emit, emit_nn
+from pockengine.frontends import emit, emit_loss
 from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit_loss import Classification, Reduction
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
-NONE, MEAN, SUM = 0, 1, 2
-"""ATen's codes of a loss's reduction."""
-
-IGNORE_INDEX = -100
-"""PyTorch's default for the label that does not count."""
+REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
+"""By ATen's codes of a loss's reduction."""
 
 
 @aten("cross_entropy_loss.default")
@@ -23,20 +21,15 @@ def cross_entropy_loss(
     ignore_index: int,
     label_smoothing: float,
 ) -> Tensor:
-    """Cross entropy of logits and labels or class probabilities, as a mean or a sum."""
-    _reject_options(weight, ignore_index)
-    g, rows = ctx.g, x.value.type.size // x.shape[1 if x.rank > 1 else 0]
-    if target.dtype.is_float:
-        if label_smoothing:
-            raise Unsupported("label smoothing of class probabilities; smooth them beforehand")
-        return _reduced(g, emit_nn.soft_cross_entropy(g, x, target), reduction, rows)
-    loss = emit_nn.cross_entropy(g, x, target)
-    if label_smoothing:
-        log_probabilities = emit.along_last(g, "log_softmax", x, 1 if x.rank > 1 else 0)
-        average = emit.reduce(g, "reduce_mean", log_probabilities, (), keepdims=False)
-        uniform = emit.weighted(g, average, -label_smoothing)
-        loss = emit.arithmetic(g, "add", emit.weighted(g, loss, 1 - label_smoothing), uniform)
-    return _reduced(g, loss, reduction, rows)
+    """Cross entropy of logits and labels or class probabilities."""
+    how = Classification(weight, ignore_index, label_smoothing, REDUCTIONS[reduction])
+    if not target.dtype.is_float:
+        return emit_loss.cross_entropy(ctx.g, x, target, how)
+    if how.smoothing or how.weight is not None or how.reduction is Reduction.NONE:
+        raise Unsupported("class probabilities with weights, smoothing or a loss per row")
+    rows = x.value.type.size // x.shape[1 if x.rank > 1 else 0]
+    mean = emit_loss.soft_cross_entropy(ctx.g, x, target)
+    return emit.weighted(ctx.g, mean, float(rows)) if how.reduction is Reduction.SUM else mean
 
 
 @aten("nll_loss.default", "nll_loss_nd.default", "nll_loss2d.default")
@@ -48,15 +41,9 @@ def nll_loss(
     reduction: int,
     ignore_index: int,
 ) -> Tensor:
-    """Negative log likelihood of a log softmax, which together are a cross entropy."""
-    _reject_options(weight, ignore_index)
-    node = x.value.node
-    dim = 1 if x.rank > 1 else 0
-    if node is None or node.op != "log_softmax" or x.layout[-1] != dim:
-        raise Unsupported("negative log likelihood of anything but log_softmax over the classes")
-    logits = Tensor(node.operands[0], x.layout)
-    rows = x.value.type.size // x.shape[dim]
-    return _reduced(ctx.g, emit_nn.cross_entropy(ctx.g, logits, target), reduction, rows)
+    """Negative log likelihood of labels."""
+    how = Classification(weight, ignore_index, 0.0, REDUCTIONS[reduction])
+    return emit_loss.negative_log_likelihood(ctx.g, x, target, how)
 
 
 @aten("mse_loss.default")
@@ -120,21 +107,8 @@ def bce_with_logits(
 
 
 def _reduce_elements(g: Builder, x: Tensor, reduction: int) -> Tensor:
-    if reduction == NONE:
+    how = REDUCTIONS[reduction]
+    if how is Reduction.NONE:
         return x
-    op = "reduce_mean" if reduction == MEAN else "reduce_sum"
+    op = "reduce_mean" if how is Reduction.MEAN else "reduce_sum"
     return emit.reduce(g, op, x, (), keepdims=False)
-
-
-def _reduced(g: Builder, mean: Tensor, reduction: int, rows: int) -> Tensor:
-    """Turn a mean over the rows into what was asked for."""
-    if reduction == NONE:
-        raise Unsupported("a classification loss per row; use reduction='mean' or 'sum'")
-    return emit.weighted(g, mean, float(rows)) if reduction == SUM else mean
-
-
-def _reject_options(weight: Tensor | None, ignore_index: int) -> None:
-    if weight is not None:
-        raise Unsupported("class weights in a classification loss")
-    if ignore_index != IGNORE_INDEX:
-        raise Unsupported(f"ignore_index={ignore_index} in a classification loss")

@@ -113,10 +113,26 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cross entropy smoothed": lambda x: functional.cross_entropy(
         x.mean((2, 3)), LABELS, label_smoothing=0.1
     ),
+    "cross entropy of each": lambda x: functional.cross_entropy(
+        x.mean((2, 3)), LABELS, reduction="none"
+    ),
+    "cross entropy without a label": lambda x: functional.cross_entropy(
+        x.mean((2, 3)), LABELS, ignore_index=1
+    ),
+    "cross entropy of weighted classes": lambda x: functional.cross_entropy(
+        x,
+        torch.arange(70).reshape(2, 5, 7) % 6,
+        weight=torch.linspace(0.5, 1.5, 6),
+        ignore_index=2,
+        label_smoothing=0.2,
+    ),
     "cross entropy of pixels": lambda x: functional.cross_entropy(
         x, torch.arange(70).reshape(2, 5, 7) % 6
     ),
     "cross entropy of shares": lambda x: functional.cross_entropy(x, x.softmax(1)),
+    "log likelihood of anything": lambda x: functional.nll_loss(
+        x, torch.arange(70).reshape(2, 5, 7) % 6, reduction="sum"
+    ),
     "log likelihood": lambda x: functional.nll_loss(
         functional.log_softmax(x[:, :, 0, 0], 1), LABELS
     ),

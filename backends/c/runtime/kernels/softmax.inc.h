@@ -1,9 +1,11 @@
 /* Rows of probabilities: softmax, log-softmax, and cross entropy with its gradient.
  *
  * Each row is read three times, out of the cache: maximum, sum of exp, result. PE_KIND picks the
- * last step. A label outside of the classes gives NaN, never an access outside of the row.
+ * last step. Rows of the label PE_IGNORE do not count; any other label outside of the classes gives
+ * NaN, never an access outside of the row.
  *
- * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels).
+ * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels),
+ * PE_IGNORE.
  */
 #define PE_SOFTMAX 1
 #define PE_LOG_SOFTMAX 2
@@ -72,6 +74,20 @@ PE_INLINE void PE_FN(row)(const float *x, float *y, const float scale) {
     }
 }
 
+#if PE_KIND == PE_CROSS_ENTROPY || PE_KIND == PE_CROSS_ENTROPY_DX
+
+PE_INLINE int PE_FN(inside)(const PE_LABEL label) { return label >= 0 && label < PE_COLUMNS; }
+
+PE_INLINE ptrdiff_t PE_FN(counted)(const PE_LABEL *labels) {
+    ptrdiff_t count = 0;
+    for (ptrdiff_t row = 0; row < PE_ROWS; row++) {
+        count += labels[row] != PE_IGNORE;
+    }
+    return count;
+}
+
+#endif
+
 #if PE_KIND == PE_CROSS_ENTROPY
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const float *logits, const PE_LABEL *labels, float *loss,
@@ -81,16 +97,16 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const float *logits, const PE_LABEL *lab
         const float *x = logits + row * PE_COLUMNS;
         const float largest = PE_FN(maximum)(x);
         const float log_total = PE_FN(log)(PE_FN(total)(x, largest));
-        const int valid = labels[row] >= 0 && labels[row] < PE_COLUMNS;
-        row_loss[row] = valid ? log_total + largest - x[labels[row]] : __builtin_nanf("");
+        row_loss[row] =
+            PE_FN(inside)(labels[row]) ? log_total + largest - x[labels[row]] : __builtin_nanf("");
     }
     pe_barrier(w);
     if (w->index == 0) {
         double sum = 0;
         for (ptrdiff_t row = 0; row < PE_ROWS; row++) {
-            sum += (double)row_loss[row];
+            sum += labels[row] != PE_IGNORE ? (double)row_loss[row] : 0.0;
         }
-        loss[0] = (float)(sum / PE_ROWS);
+        loss[0] = (float)(sum / (double)PE_FN(counted)(labels));
     }
 }
 
@@ -99,13 +115,18 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const float *logits, const PE_LABEL *lab
 PE_INLINE void PE_FN(run)(const pe_worker *w, const float *logits, const PE_LABEL *labels,
                           const float *dy, float *dx) {
     const pe_range share = pe_split(w, PE_ROWS, 1);
-    const float scale = dy[0] / PE_ROWS;
+    const ptrdiff_t count = PE_FN(counted)(labels);
+    const float scale = dy[0] / (float)(count > 0 ? count : 1);
     for (ptrdiff_t row = share.begin; row < share.end; row++) {
-        const int valid = labels[row] >= 0 && labels[row] < PE_COLUMNS;
-        PE_FN(row)(logits + row * PE_COLUMNS, dx + row * PE_COLUMNS,
-                   valid ? scale : __builtin_nanf(""));
-        if (valid) {
-            dx[row * PE_COLUMNS + labels[row]] -= scale;
+        float *const out = dx + row * PE_COLUMNS;
+        if (labels[row] == PE_IGNORE) {
+            memset(out, 0, sizeof(float) * PE_COLUMNS);
+            continue;
+        }
+        const int inside = PE_FN(inside)(labels[row]);
+        PE_FN(row)(logits + row * PE_COLUMNS, out, inside ? scale : __builtin_nanf(""));
+        if (inside) {
+            out[labels[row]] -= scale;
         }
     }
 }
@@ -122,6 +143,7 @@ PE_INLINE void PE_FN(run)(const pe_worker *w, const float *x, float *y) {
 #endif
 
 #undef PE_COLUMNS
+#undef PE_IGNORE
 #undef PE_KIND
 #undef PE_LABEL
 #undef PE_ROWS
