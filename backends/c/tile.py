@@ -81,7 +81,7 @@ def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> Ite
 
 def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
     """Cycles of one step of a tile."""
-    width = lanes / machine.lanes
+    width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes a cycle, or one of 64
     sums = rows * vectors
     if machine.by_lane:  # two vector instructions a cycle, one load
         loads = vectors + -(-rows // 4)
