@@ -84,7 +84,7 @@ def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
     width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes a cycle, or one of 64
     sums = rows * vectors
     if machine.by_lane:  # two vector instructions a cycle, one load
-        loads = vectors + -(-rows // 4)
+        loads = vectors + rows / 4
         return max((sums + loads) / 2, loads, LATENCY)
     multiply = sums * width
     loads_ = vectors * width + rows * 0.5
