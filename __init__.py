@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.optim import RMSprop as RMSprop
     from pockengine.compiler.optim import Sgd as Sgd
     from pockengine.compiler.passes.differentiate import Clip as Clip
+    from pockengine.compiler.sizes import Range as Range
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ _PLACES = {
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",
+    "Range": "pockengine.compiler.sizes",
     **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
 }
 

@@ -4,7 +4,7 @@ Everything here is a few lines over the stages; use them directly for what this 
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,11 @@ from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.pipeline import Observer
 from pockengine.compiler.program import Program
+from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
+from pockengine.errors import CompileError
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +65,7 @@ def compile(
     clip: Clip | None = None,
     micro_batches: int = 1,
     memory_budget: int | None = None,
+    sizes: Range | None = None,
     folder: Path | str | None = None,
     progress: Progress | None = None,
     observe: Observer | None = None,
@@ -70,20 +74,41 @@ def compile(
 
     `example_inputs` give the shapes and types; `loss` is "cross_entropy", "mse" or None where the
     model returns its loss. `scheme` says what trains: a preset's name, a TOML file or a Scheme.
-    `memory_budget` (bytes) bounds the largest live set by recomputing activations. The artifact
+    `memory_budget` (bytes) bounds the largest live set by recomputing activations. `sizes` lets the
+    batch or sequence length vary in a range, by variants that inputs are padded to. The artifact
     goes to `folder`, or to a temporary one that lives as long as the result.
     Raises errors below PockEngineError that name what is wrong with model, scheme or device.
     """
     backend = CBackend(load_device(device))
     graph = model if isinstance(model, Graph) else _import(model, example_inputs, loss)
     training = Training(scheme, optimizer or Sgd(), clip or Clip(), micro_batches, memory_budget)
-    program = compile_program(graph, training, target=backend.target(), observe=observe)
+    if sizes is None:
+        program = compile_program(graph, training, target=backend.target(), observe=observe)
+    else:
+        check_names(sizes, {value.name: value for value in graph.inputs})
+        build = _resizing(model, example_inputs, loss, sizes)
+        program = compile_variants(build, sizes, training, target=backend.target())
     keep = None
     if folder is None:
         keep = tempfile.TemporaryDirectory(prefix="pockengine-")
         folder = Path(keep.name) / "artifact"
     artifact = write_artifact(program, backend, Path(folder), progress=progress)
     return Compiled(graph, program, artifact, keep)
+
+
+def _resizing(
+    model: Any, example_inputs: Sequence[Any] | Mapping[str, Any], loss: str | None, sizes: Range
+) -> Callable[[int], Graph]:
+    """Return a function that imports the model for one size of the range."""
+    if isinstance(model, Graph):
+        raise CompileError("a Graph has one size; give the framework's model to compile a range")
+
+    def build(size: int) -> Graph:
+        return _import(model, resize_examples(model, example_inputs, sizes.axes, size), loss)
+
+    from pockengine.frontends.torch_export import resize_examples
+
+    return build
 
 
 def _import(

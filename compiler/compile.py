@@ -101,8 +101,9 @@ def compile_program(
         run(passes, graph, check=check, observe=watch)
         entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
     described = {name: _describe(channels) for name, channels in trained.items()}
-    shared = _shared_params(entries), _shared_constants(entries)
-    return Program(forward.name, entries, *shared, described, next(iter(decisions), None))
+    return Program(
+        forward.name, entries, *share_tensors(entries), described, next(iter(decisions), None)
+    )
 
 
 def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:
@@ -136,6 +137,13 @@ def _with_trained(forward: Graph, trained: Mapping[str, Channels]) -> Graph:
     for name, param in graph.params.items():
         param.trainable = name in trained
     return graph
+
+
+def share_tensors(
+    entries: Mapping[str, Entry],
+) -> tuple[dict[str, Param], dict[str, np.ndarray]]:
+    """Collect the params of all entries, and their constants under names common to all."""
+    return _shared_params(entries), _shared_constants(entries)
 
 
 def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.sizes import Range
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Entry:
 class Program:
     """Entries over shared params and constants.
 
+    With `sizes` every entry has a variant for each bucket, named by `Range.entry`.
     `params` are the weights and states by name, as the first entry that has them declares them;
     `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
     carry these names). Scalars are written into the kernels.
@@ -69,6 +71,7 @@ class Program:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     scheme: dict[str, str] = field(default_factory=dict)
     recomputation: Recomputation | None = None
+    sizes: Range | None = None
 
     @property
     def arena_bytes(self) -> int:

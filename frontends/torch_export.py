@@ -4,6 +4,7 @@
 forward `Graph`; `to_state_dict` takes tuned weights back. torch is imported when they are called.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,24 @@ def _torch(caller: str) -> Any:
             "`pip install torch` (2.6 or newer)"
         ) from error
     return torch
+
+
+def resize_examples(
+    module: "nn.Module", example_inputs: Inputs, axes: Mapping[str, int], size: int
+) -> "dict[str, torch.Tensor]":
+    """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
+
+    What is there is repeated or dropped. Raises ImportModelError as `from_torch` does.
+    """
+    torch = _torch("resize_examples")
+    args, kwargs = _checked_inputs(torch, module, example_inputs)
+    names = list(inspect.signature(module.forward).parameters)
+    resized = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name, axis in axes.items():
+        if name in resized:
+            index = torch.arange(size) % resized[name].shape[axis]
+            resized[name] = resized[name].index_select(axis, index)
+    return resized
 
 
 def _checked_inputs(

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from pockengine.backends.c.program import (
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sizes import Range
+from pockengine.compiler.variants import output_axes
 from pockengine.errors import ArtifactError
 
 SCHEMA = 1
@@ -65,6 +67,14 @@ class ParamSpec:
 
 
 @dataclass(frozen=True)
+class SizesSpec:
+    """A size that varies: its range, and the dimension of each entry's outputs that has it."""
+
+    range: Range
+    outputs: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
 class Artifact:
     """A folder whose manifest has been checked."""
 
@@ -78,6 +88,7 @@ class Artifact:
     params_bytes: int
     threads: int
     kernels: int
+    sizes: SizesSpec | None = None
 
     @property
     def weights(self) -> Path:
@@ -191,6 +202,7 @@ def _artifact(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
         params_bytes=int(manifest["params_bytes"]),
         threads=int(manifest["threads"]),
         kernels=int(manifest["kernels"]),
+        sizes=_read_sizes(manifest.get("sizes")),
     )
 
 
@@ -223,8 +235,23 @@ def _manifest(program: Program, backend: CBackend) -> dict[str, Any]:
         "arena_bytes": program.arena_bytes,
         "scheme": dict(program.scheme),
         "entries": {name: _entry(entry) for name, entry in program.entries.items()},
+        "sizes": None if program.sizes is None else _write_sizes(program, program.sizes),
         "params": rows,
     }
+
+
+def _write_sizes(program: Program, sizes: Range) -> dict[str, Any]:
+    bases = dict.fromkeys(name.rpartition("@")[0] for name in program.entries)
+    outputs = {name: output_axes(program, sizes, name) for name in bases}
+    return {**asdict(sizes), "outputs": outputs}
+
+
+def _read_sizes(row: Mapping[str, Any] | None) -> SizesSpec | None:
+    if row is None:
+        return None
+    values = dict(row)
+    outputs = values.pop("outputs")
+    return SizesSpec(Range(**{**values, "buckets": tuple(values["buckets"])}), outputs)
 
 
 def _is_weight(program: Program, name: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from pockengine.backends.c.artifact import Artifact, load_artifact
 from pockengine.compiler.ir.types import TensorType
+from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
 
 RATE, STEP, SEED = "lr", "step", "seed"
@@ -90,7 +91,21 @@ class Session:
         return self.run("evaluate", inputs)
 
     def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Run any entry; RuntimeFailure names an input that is missing or of the wrong type."""
+        """Run any entry; RuntimeFailure names an input that is missing or of the wrong type.
+
+        Where a size varies, inputs are padded to the next variant and outputs cut back.
+        """
+        sizes = self.artifact.sizes
+        if sizes is None or entry == "update":
+            return self._run(entry, inputs)
+        size = sizes.range.size_of(inputs)
+        bucket = sizes.range.bucket(size)
+        padded = {name: sizes.range.padded(name, a, bucket) for name, a in inputs.items()}
+        outputs = self._run(sizes.range.entry(entry, bucket), padded)
+        axes = sizes.outputs.get(entry, {})
+        return {name: cut(array, axes.get(name), size) for name, array in outputs.items()}
+
+    def _run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         spec = self.artifact.entries.get(entry)
         if spec is None:
             known = ", ".join(self.artifact.entries)

@@ -1,0 +1,77 @@
+"""Sizes that vary at run time: which variant of a program serves one, and how inputs are padded.
+
+A program with a range holds each entry once for each bucket, named `train@8`; they share params and
+arena. At run time the smallest bucket that fits is taken, inputs are padded to it, and outputs cut
+back. Padding must not matter: `compile_variants` proves it on the model before anything is built.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pockengine.errors import CompileError, RuntimeFailure
+
+
+@dataclass(frozen=True)
+class Range:
+    """A size between `low` and `high` that the inputs in `axes` (name -> dimension) share.
+
+    `buckets` are the sizes that get a variant, `high` the largest; `pad` says what fills an input's
+    added part (0 where it does not): labels want the value that does not count, -100.
+    """
+
+    name: str
+    low: int
+    high: int
+    axes: Mapping[str, int]
+    buckets: tuple[int, ...]
+    pad: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ordered = list(self.buckets) == sorted(set(self.buckets)) and bool(self.buckets)
+        if not 1 <= self.low <= self.high or not ordered or self.buckets[-1] != self.high:
+            raise CompileError(
+                f"{self.name} from {self.low} to {self.high} with buckets {self.buckets}: buckets "
+                "must rise and end at the largest size"
+            )
+        if not self.axes:
+            raise CompileError(f"{self.name} is the size of no input; name one in axes")
+
+    def entry(self, name: str, size: int) -> str:
+        """Name of the variant of an entry for one bucket."""
+        return f"{name}@{size}"
+
+    def bucket(self, size: int) -> int:
+        """Return the smallest bucket that holds `size`; RuntimeFailure names the range."""
+        if not self.low <= size <= self.high:
+            raise RuntimeFailure(f"{self.name} is {size}; it ranges from {self.low} to {self.high}")
+        return next(bucket for bucket in self.buckets if bucket >= size)
+
+    def size_of(self, inputs: Mapping[str, np.ndarray]) -> int:
+        """Return the size that the inputs share; RuntimeFailure names those that disagree."""
+        found = {
+            name: array.shape[self.axes[name]]
+            for name, array in inputs.items()
+            if name in self.axes and np.ndim(array) > self.axes[name]
+        }
+        if len(set(found.values())) != 1:
+            shown = ", ".join(f"{name} {size}" for name, size in found.items())
+            raise RuntimeFailure(f"inputs must share one {self.name}: {shown or 'none has it'}")
+        return int(next(iter(found.values())))
+
+    def padded(self, name: str, array: np.ndarray, size: int) -> np.ndarray:
+        """Fill an input up to a bucket."""
+        axis = self.axes.get(name)
+        if axis is None or array.shape[axis] == size:
+            return array
+        width = [(0, 0)] * array.ndim
+        width[axis] = (0, size - array.shape[axis])
+        return np.pad(array, width, constant_values=self.pad.get(name, 0))
+
+
+def cut(array: np.ndarray, axis: int | None, size: int) -> np.ndarray:
+    """Cut an output's padded part off."""
+    if axis is None or array.shape[axis] == size:
+        return array
+    return np.ascontiguousarray(array[(slice(None),) * axis + (slice(size),)])

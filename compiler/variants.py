@@ -1,0 +1,105 @@
+"""Programs for a range of sizes: a variant of every entry for each bucket."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from pockengine.compiler.compile import Target, Training, compile_program, share_tensors
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sizes import Range
+from pockengine.errors import CompileError
+
+TOLERANCE = 1e-4
+"""Relative difference that padding may make: sums of other lengths round otherwise."""
+
+
+def compile_variants(
+    build: Callable[[int], Graph],
+    sizes: Range,
+    training: Training | None = None,
+    *,
+    target: Target | None = None,
+    check: bool = False,
+) -> Program:
+    """Compile `build(size)` for every bucket into one program.
+
+    CompileError when the variants differ in more than the size, or when padding changes the loss or
+    a trained parameter (batch norm over the batch, a mean over padding): tried in NumPy on random
+    data of the size below the largest bucket.
+    """
+    programs = {
+        size: compile_program(build(size), training, target=target, check=check)
+        for size in sizes.buckets
+    }
+    largest = programs[sizes.high]
+    for program in programs.values():
+        if {n: p.value.type for n, p in program.params.items()} != {
+            n: p.value.type for n, p in largest.params.items()
+        }:
+            raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
+    if sizes.high > sizes.low:
+        exact = compile_program(build(sizes.high - 1), training)
+        _check_padding(exact, largest, sizes)
+    entries = {
+        sizes.entry(name, size): Entry(sizes.entry(name, size), entry.graph, entry.plan)
+        for size, program in programs.items()
+        for name, entry in program.entries.items()
+    }
+    params, constants = share_tensors(entries)
+    return Program(
+        largest.name, entries, params, constants, largest.scheme, largest.recomputation, sizes
+    )
+
+
+def output_axes(program: Program, sizes: Range, entry: str) -> dict[str, int]:
+    """Dimension of each output that has the varying size, found by comparing two variants."""
+    if len(sizes.buckets) < 2:
+        return {}
+    shapes = [
+        program.entries[sizes.entry(entry, size)].graph.outputs for size in sizes.buckets[-2:]
+    ]
+    axes = {}
+    for name, value in shapes[1].items():
+        other = shapes[0][name].shape
+        differing = [i for i, size in enumerate(value.shape) if size != other[i]]
+        if differing:
+            axes[name] = differing[0]
+    return axes
+
+
+def _check_padding(exact: Program, largest: Program, sizes: Range) -> None:
+    """Train one step on the same data, unpadded and padded; both must end the same."""
+    graphs = [program.entries["train"].graph for program in (exact, largest)]
+    data = {value.name: _random(value) for value in graphs[0].inputs}
+    padded = {name: sizes.padded(name, array, sizes.high) for name, array in data.items()}
+    ends = []
+    for program, graph, inputs in zip((exact, largest), graphs, (data, padded), strict=True):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        outputs = run(graph, inputs, params)
+        ends.append({"the loss": outputs["loss"], **params})
+    for name, value in ends[0].items():
+        limit = TOLERANCE * max(1e-3, float(np.abs(value).max(initial=0)))
+        if not np.allclose(value, ends[1][name], rtol=0, atol=limit):
+            raise CompileError(
+                f"padding {sizes.name} from {sizes.high - 1} to {sizes.high} changes {name}: the "
+                "model mixes padding with data. Put batch norm into eval() mode, mask what is "
+                "padded, or give labels the padding that does not count (-100)"
+            )
+
+
+def _random(value: Value) -> np.ndarray:
+    """Numbers for an input: normal ones, small integers, a rate, a step number."""
+    rng = np.random.default_rng(len(value.name))
+    if value.dtype.is_float:
+        normal = rng.standard_normal(value.shape) if value.shape else 0.1
+        return np.asarray(normal, np.float32)
+    return np.asarray(rng.integers(1, 2, value.shape), value.dtype.numpy)
+
+
+def check_names(sizes: Range, inputs: Mapping[str, object]) -> None:
+    """Raise CompileError for a range over an input that there is not."""
+    unknown = sorted(set(sizes.axes) - set(inputs))
+    if unknown:
+        raise CompileError(f"{sizes.name}: no input {unknown}; the inputs are {sorted(inputs)}")

@@ -1,0 +1,130 @@
+"""Sizes that vary: padded steps equal PyTorch's on the data alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.errors import CompileError, RuntimeFailure
+
+BATCH = pockengine.Range(
+    "batch", 1, 8, axes={"input": 0, "target": 0}, buckets=(2, 8), pad={"target": -100}
+)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
+    )
+
+
+def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(size)
+    return torch.randn(size, 1, 6, 6), torch.randint(0, 3, (size,))
+
+
+def test_batches_of_any_size_train_as_in_torch(tmp_path: Path) -> None:
+    net = model()
+    compiled = pockengine.compile(
+        net,
+        (batch(4)[0],),
+        loss="cross_entropy",
+        optimizer=pockengine.Sgd(momentum=0.9),
+        sizes=BATCH,
+        folder=tmp_path / "net",
+    )
+    assert {"train@2", "train@8", "predict@2"} <= set(compiled.artifact.entries)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    with compiled.session() as session:
+        for size in (1, 2, 3, 8, 5):
+            x, y = batch(size)
+            outputs = session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.1)
+            optimizer.zero_grad()
+            theirs = nn.functional.cross_entropy(net(x), y)
+            theirs.backward()
+            optimizer.step()
+            assert float(outputs["loss"]) == pytest.approx(theirs.item(), rel=1e-4)
+            assert outputs["output"].shape == (size, 3)
+        logits = session.predict({"input": batch(5)[0].numpy()})["output"]
+        np.testing.assert_allclose(logits, net(batch(5)[0]).detach().numpy(), rtol=1e-4, atol=1e-5)
+        with pytest.raises(RuntimeFailure, match="batch is 9; it ranges from 1 to 8"):
+            session.predict({"input": batch(9)[0].numpy()})
+        uneven = {"input": batch(2)[0].numpy(), "target": batch(3)[1].numpy()}
+        with pytest.raises(RuntimeFailure, match="must share one batch: input 2, target 3"):
+            session.train_step(uneven, lr=0.1)
+
+
+def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
+    net = nn.Sequential(model()[0], nn.BatchNorm2d(4), *list(model())[1:])
+    with pytest.raises(CompileError, match=r"padding batch from 7 to 8 changes .*eval\(\)"):
+        pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH)
+    net.eval()  # with frozen statistics the rows are apart
+    with pockengine.compile(
+        net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH
+    ).session() as session:
+        x, y = batch(3)
+        loss = session.evaluate({"input": x.numpy(), "target": y.numpy()})["loss"]
+        assert float(loss) == pytest.approx(nn.functional.cross_entropy(net(x), y).item(), rel=1e-4)
+
+
+class Decoder(nn.Module):
+    """One causal attention layer over token embeddings: what comes later cannot matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.qkv = nn.Linear(8, 24)
+        self.out = nn.Linear(8, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.embed(tokens)).chunk(3, -1)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y).transpose(1, 2)
+
+
+def test_sequences_of_any_length_train_as_in_torch() -> None:
+    torch.manual_seed(0)
+    net = Decoder()
+    length = pockengine.Range(
+        "length", 2, 12, axes={"tokens": 1, "target": 1}, buckets=(6, 12), pad={"target": -100}
+    )
+    example = torch.zeros(2, 4, dtype=torch.int64)
+    compiled = pockengine.compile(net, (example,), loss="cross_entropy", sizes=length)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with compiled.session() as session:
+        for size in (5, 6, 9):
+            tokens, target = torch.randint(0, 11, (2, 2, size)).unbind()
+            inputs = {"tokens": tokens.numpy(), "target": target.numpy()}
+            ours = session.train_step(inputs, lr=0.1)
+            optimizer.zero_grad()
+            theirs = nn.functional.cross_entropy(net(tokens), target)
+            theirs.backward()
+            optimizer.step()
+            assert float(ours["loss"]) == pytest.approx(theirs.item(), rel=1e-4)
+            assert ours["output"].shape == (2, 11, size)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"buckets": (2, 4)},
+        {"buckets": (8, 2)},
+        {"low": 0},
+        {"low": 9},
+        {"axes": {}},
+    ],
+)
+def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
+    given = {"name": "n", "low": 1, "high": 8, "axes": {"x": 0}, "buckets": (8,), **fields}
+    with pytest.raises(CompileError):
+        pockengine.Range(**given)
+
+
+def test_a_range_over_an_unknown_input_is_an_error() -> None:
+    sizes = pockengine.Range("batch", 1, 4, axes={"image": 0}, buckets=(4,))
+    with pytest.raises(CompileError, match=r"no input \['image'\]; the inputs are"):
+        pockengine.compile(model(), (batch(4)[0],), loss="cross_entropy", sizes=sizes)
