@@ -32,6 +32,7 @@ from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results import Record
+from pockengine.farm.table import TENSORFLOW
 from pockengine.farm.transport import Transport
 
 
@@ -68,6 +69,11 @@ class Outcome:
     records: list[Record] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str | None) -> None:
+        """Keep a line to print below the table."""
+        if text:
+            self.notes.append(text)
 
     @contextlib.contextmanager
     def failing(self, scheme: str) -> Iterator[None]:
@@ -189,7 +195,8 @@ def _count(options: Options, outcome: Outcome, right: list[Trained], folder: Pat
             _add_measured(outcome, one.name, ours)
             for peer in count_tensorflow(one.data, one.losses, options.measure_tensorflow):
                 _add_measured(outcome, one.name, peer)
-    _note_missing(outcome, [])
+    beside = {record.scheme for record in outcome.records if record.engine in TENSORFLOW}
+    outcome.note(what_is_missing([one.name for one in right if one.name not in beside], []))
 
 
 def _time(options: Options, outcome: Outcome, right: list[Trained], folder: Path) -> None:
@@ -203,14 +210,7 @@ def _time(options: Options, outcome: Outcome, right: list[Trained], folder: Path
                 job = folder / one.name / "job"
                 for measured in peers.measure(one.artifact, one.data, one.losses, job):
                     _add_measured(outcome, one.name, measured)
-        _note_missing(outcome, peers.missing)
-
-
-def _note_missing(outcome: Outcome, missing: list[str]) -> None:
-    engines = {record.engine for record in outcome.records}
-    note = what_is_missing(outcome.context.emulated, engines, missing)
-    if note:
-        outcome.notes.append(note)
+        outcome.note(what_is_missing([], peers.missing))
 
 
 def _add_measured(outcome: Outcome, scheme: str, measured: Measured) -> None:

@@ -126,14 +126,17 @@ def count_tensorflow(data: JobData, losses: Sequence[float], measure: bool) -> l
     ]
 
 
-def what_is_missing(emulated: bool, engines: set[str], missing: Sequence[str]) -> str | None:
-    """Say which reference the table lacks and how to get it; None when it lacks none."""
-    if emulated and not engines & {"tf-graph", "tf-eager"}:
-        return f"No aarch64 TensorFlow beside ours: {HOW_TO_GET} (minutes, once)."
-    if not emulated and missing:
-        return (
-            f"Not installed, so not compared: {', '.join(missing)}; pip install their frameworks."
-        )
+def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:
+    """Say what the table lacks and how to get it; None when it lacks nothing.
+
+    `without` are the schemes that have no aarch64 TensorFlow beside them, `missing` the engines
+    that are not installed on this machine.
+    """
+    if without:
+        schemes = ", ".join(without)
+        return f"No aarch64 TensorFlow beside {schemes}: {HOW_TO_GET} (minutes, once)."
+    if missing:
+        return f"Not installed, so not compared: {', '.join(missing)}; pip install their packages."
     return None
 
 
