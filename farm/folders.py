@@ -4,8 +4,11 @@ The cache may be deleted at any time and is rebuilt; the data folder holds what 
 """
 
 import os
+import stat
 import tempfile
 from pathlib import Path
+
+from pockengine.errors import FarmError
 
 NAME = "pockengine"
 
@@ -26,9 +29,19 @@ def config_folder() -> Path:
 
 
 def _folder(variable: str, under_home: str) -> Path:
-    """Return the XDG folder; without a home (a test sandbox) it lies in the temporary folder."""
+    """Return the XDG folder; without a home (a test sandbox) it lies in one of this user's own."""
     value = os.environ.get(variable, "")
     if os.path.isabs(value):  # the XDG specification says to ignore relative ones
         return Path(value) / NAME
-    home = os.environ.get("HOME") or tempfile.gettempdir()
-    return Path(home) / under_home / NAME
+    home = os.environ.get("HOME")
+    return (Path(home) if home else _home_in_temporary_folder()) / under_home / NAME
+
+
+def _home_in_temporary_folder() -> Path:
+    """Make a folder that nobody else can have put there: keys of emulated boards go into it."""
+    home = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    found = home.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise FarmError(f"{home} is not this user's alone; set HOME or XDG_CACHE_HOME")
+    return home
