@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pockengine.api import Compiled as Compiled
     from pockengine.api import compile as compile
+    from pockengine.backends.c.schedule import Schedule as Schedule
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
     from pockengine.compiler.optim import Adam as Adam
@@ -25,6 +26,7 @@ _PLACES = {
     "compile": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",
     "Range": "pockengine.compiler.sizes",
+    "Schedule": "pockengine.backends.c.schedule",
     **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
 }
 

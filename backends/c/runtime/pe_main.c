@@ -2,13 +2,15 @@
  *
  *     train --weights W --data D --steps N --lr X [--threads T] [--save OUT] [--repeat K]
  *           [--first-step S] [--seed S] [--micro-batches M]
- *         {"step": 1, "loss": 2.30258509, "ns": 1234567}         for each of N steps
+ *           [--schedule constant|linear|cosine] [--warmup W] [--total T]
+ *         {"step": 1, "loss": 2.30258509, "lr": 0.1, "ns": 1234567}  for each of N steps
  *         {"saved": true}                                        once OUT is safely on the disk
  *         {"repeat": 1, "ns": 1234567}                           for each of K further, timed steps
  *         {"kernel": 0, "calls": 9, "least_ns": 123, "total_ns": 1234}  if the program is profiled
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
  *     With the entry "update", training only collects gradients, and every M steps apply them.
- *     Random numbers depend on the seed and the step's number alone.
+ *     Random numbers depend on the seed and the step's number alone. X is the highest rate of
+ *     the schedule, which ends with step T: the last of this call unless told.
  *     predict --weights W --data D --output O [--threads T]
  *         {"batch": 1, "ns": 1234567}                            for each batch of D
  *         ... and the same last line
@@ -26,6 +28,7 @@
 
 #include "pe_data.h"
 #include "pe_host.h"
+#include "pe_schedule.h"
 
 #if defined(__aarch64__)
 #define PE_MARK_BEGIN() __asm__ volatile("hint #100" ::: "memory")
@@ -38,12 +41,14 @@
 static const char usage[] =
     "usage: %s train --weights W --data D --steps N --lr X [--threads T] [--save OUT]\n"
     "          [--repeat K] [--first-step S] [--seed S] [--micro-batches M]\n"
+    "          [--schedule constant|linear|cosine] [--warmup W] [--total T]\n"
     "       %s predict --weights W --data D --output O [--threads T]\n";
 
 typedef struct options {
     const char *weights, *data, *save, *output;
     long steps, threads, repeat, first, seed, micro_batches;
     double rate;
+    pe_schedule schedule;
 } options;
 
 static long long now_ns(void) {
@@ -66,6 +71,17 @@ static bool parse_rate(const char *text, double *value) {
 }
 
 /* Takes one option and its value; false when either is unknown or malformed. */
+static bool parse_schedule(const char *text, pe_schedule_kind *kind) {
+    static const char *const names[] = {"constant", "linear", "cosine"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *kind = (pe_schedule_kind)i;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool parse_option(options *o, const char *name, const char *value) {
     if (strcmp(name, "--steps") == 0) {
         return parse_count(value, &o->steps);
@@ -76,7 +92,12 @@ static bool parse_option(options *o, const char *name, const char *value) {
     if (strcmp(name, "--micro-batches") == 0) {
         return parse_count(value, &o->micro_batches) && o->micro_batches > 0;
     }
+    if (strcmp(name, "--schedule") == 0) {
+        return parse_schedule(value, &o->schedule.kind);
+    }
     long *count = strcmp(name, "--repeat") == 0       ? &o->repeat
+                  : strcmp(name, "--warmup") == 0     ? &o->schedule.warmup
+                  : strcmp(name, "--total") == 0      ? &o->schedule.total
                   : strcmp(name, "--first-step") == 0 ? &o->first
                   : strcmp(name, "--seed") == 0       ? &o->seed
                                                       : NULL;
@@ -122,11 +143,17 @@ static void print_summary(const pe_session *session, long long init_ns) {
         pe_peak_rss_bytes(), init_ns);
 }
 
-/* Runs step `index` of this call on a batch that is in place; returns its time. */
-static long long timed_step(pe_session *session, const options *o, long index) {
+/* What a step of this call is told: the first has index 0. */
+static pe_controls controls_of(const options *o, long index) {
     const int32_t step = (int32_t)(o->first + index / o->micro_batches);
     const uint32_t seed = (uint32_t)o->seed * 0x9E3779B9U + (uint32_t)(o->first + index);
-    const pe_controls controls = {.lr = (float)o->rate, .step = step, .seed = (int32_t)seed};
+    const float rate = (float)(o->rate * pe_schedule_factor(&o->schedule, step));
+    return (pe_controls){.lr = rate, .step = step, .seed = (int32_t)seed};
+}
+
+/* Runs step `index` of this call on a batch that is in place; returns its time. */
+static long long timed_step(pe_session *session, const options *o, long index) {
+    const pe_controls controls = controls_of(o, index);
     const pe_entry *update = pe_find_entry(session->program, "update");
     const bool apply = update && (index + 1) % o->micro_batches == 0;
     const long long begin = now_ns();
@@ -150,15 +177,18 @@ static const pe_tensor *find_loss(const pe_entry *entry) {
     return NULL;
 }
 
-static void print_step(const pe_session *session, const pe_tensor *loss, long step, long long ns) {
+static void print_step(const pe_session *session, const pe_tensor *loss, long step, float rate,
+                       long long ns) {
     float value = NAN;
     if (loss) {
         memcpy(&value, pe_tensor_data(session, loss), sizeof value);
     }
     if (isfinite(value)) {
-        printf("{\"step\": %ld, \"loss\": %.9g, \"ns\": %lld}\n", step, (double)value, ns);
+        printf("{\"step\": %ld, \"loss\": %.9g, \"lr\": %.9g, \"ns\": %lld}\n", step, (double)value,
+               (double)rate, ns);
     } else {
-        printf("{\"step\": %ld, \"loss\": null, \"ns\": %lld}\n", step, ns);
+        printf("{\"step\": %ld, \"loss\": null, \"lr\": %.9g, \"ns\": %lld}\n", step, (double)rate,
+               ns);
     }
     fflush(stdout);
 }
@@ -185,7 +215,7 @@ static pe_status train_on(pe_session *session, const pe_data *data, const option
         }
         const long long ns = timed_step(session, o, step);
         if (step < o->steps) {
-            print_step(session, loss, step + 1, ns);
+            print_step(session, loss, step + 1, controls_of(o, step).lr, ns);
         } else {
             printf("{\"repeat\": %ld, \"ns\": %lld}\n", step - o->steps + 1, ns);
         }
@@ -262,6 +292,9 @@ int main(int count, char **arguments) {
     const bool train = strcmp(command, "train") == 0;
     bool sound = (train || strcmp(command, "predict") == 0) &&
                  parse_options(&o, count - 2, arguments + 2) && o.weights && o.data;
+    if (o.schedule.total == 0) {
+        o.schedule.total = o.first - 1 + (o.steps + o.micro_batches - 1) / o.micro_batches;
+    }
     sound = sound && (train ? o.steps >= 0 && isfinite(o.rate) && !o.output : o.output != NULL);
     if (!sound) {
         fprintf(stderr, usage, arguments[0], arguments[0]);

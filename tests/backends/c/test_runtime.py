@@ -7,7 +7,6 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,34 +14,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.program import Program
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
-
-Arrays = dict[str, np.ndarray]
-RATE = 0.1
-
-
-@dataclass(frozen=True)
-class Runner:
-    """The built runner with sound weights and data to start from."""
-
-    path: Path
-    program: Program
-    weights: Path
-    data: Path
-
-    def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [str(self.path), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-    def train(self, steps: int, *more: object, **files: Path) -> subprocess.CompletedProcess[str]:
-        weights, data = files.get("weights", self.weights), files.get("data", self.data)
-        fixed = ("--weights", weights, "--data", data, "--steps", steps, "--lr", RATE)
-        return self.call("train", *fixed, *more)
-
-
-def initial(program: Program) -> Arrays:
-    return {name: param.data.copy() for name, param in program.params.items()}
+from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +27,6 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
     save_file({"x": batches}, data)
     return Runner(path, program, weights, data)
-
-
-def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:

@@ -1,0 +1,41 @@
+"""The built runner as tests call it: from files, with its JSON lines read back."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.compiler.program import Program
+
+Arrays = dict[str, np.ndarray]
+RATE = 0.1
+
+
+@dataclass(frozen=True)
+class Runner:
+    """The built runner with sound weights and data to start from."""
+
+    path: Path
+    program: Program
+    weights: Path
+    data: Path
+
+    def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [str(self.path), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    def train(self, steps: int, *more: object, **files: Path) -> subprocess.CompletedProcess[str]:
+        weights, data = files.get("weights", self.weights), files.get("data", self.data)
+        fixed = ("--weights", weights, "--data", data, "--steps", steps, "--lr", RATE)
+        return self.call("train", *fixed, *more)
+
+
+def initial(program: Program) -> Arrays:
+    return {name: param.data.copy() for name, param in program.params.items()}
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
