@@ -111,8 +111,8 @@ def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
 
 
 def _io_struct(parameters: Sequence[Parameter]) -> str:
-    fields = " ".join(f"{parameter};" for parameter in parameters)
-    return f"typedef struct {{ {fields} }} PE_FN(io);"
+    fields = "\n".join(f"    {parameter};" for parameter in parameters)
+    return f"typedef struct {{\n{fields}\n}} PE_FN(io);\n"
 
 
 def _store(
@@ -143,11 +143,9 @@ def _store(
         kind = "pe_stream_part" if value in streamed else f"pe_store_part{SUFFIX[value.dtype]}"
         lines.append(f"{kind}({at}, {variables[value]}, lanes);")
     text = "\n".join(f"    {line}" for line in lines)
-    head = "const ptrdiff_t row, const int column, const int lanes"
-    return (
-        f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const pe_vf acc, {head}) {{\n"
-        f"    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}"
-    )
+    head = "PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const pe_vf acc, const ptrdiff_t row,"
+    rest = "                            const int column, const int lanes) {"
+    return f"{head}\n{rest}\n    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}\n"
 
 
 def _load(value: Value, name: str, shape: Sequence[int]) -> str:
