@@ -14,5 +14,6 @@ lock() {
 lock pypi --allow-unsafe
 lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
+lock onnx --allow-unsafe
 lock lint --allow-unsafe
 lock zig
