@@ -12,12 +12,11 @@ import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.losses import LOSSES
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-LOSSES = ("cross_entropy", "mse")
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 

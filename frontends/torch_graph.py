@@ -12,12 +12,12 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
-from pockengine.frontends import emit_loss
 from pockengine.frontends.aten import Context, elementwise, rule_for
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import NO_RULE, Problems
 from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
 from pockengine.frontends.torch_storage import Storages
@@ -50,31 +50,10 @@ def import_program(program: "ExportedProgram", module: "nn.Module", loss: str | 
     if not outputs:
         raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
     if loss is not None:
-        _add_loss(importer.g, next(iter(outputs.values())), loss)
+        add_loss(importer.g, next(iter(outputs.values())), loss)
     for key, tensor in outputs.items():
         importer.g.output(key, framework_order(importer.g, tensor))
     return importer.g.graph
-
-
-def _add_loss(g: Builder, output: Tensor, loss: str) -> None:
-    """Add an input `target` for the module's output, and the loss between the two."""
-    if any(value.name == "target" for value in g.graph.inputs):
-        raise ImportModelError(
-            f"{g.graph.name} has an input named 'target' already, which loss={loss!r} would add; "
-            "rename forward's parameter, or return the loss from the module"
-        )
-    if loss == "mse":
-        target = plain(g.input("target", TensorType(F32, output.shape)))
-        value = emit_loss.mean_squared_error(g, output, target)
-    else:
-        if output.rank < 2:
-            raise ImportModelError(
-                f"cross entropy needs logits of shape (batch, classes), not {output.shape}"
-            )
-        labels = (output.shape[0], *output.shape[2:])
-        target = plain(g.input("target", TensorType(I64, labels)))
-        value = emit_loss.cross_entropy(g, output, target)
-    g.output("loss", value.value)
 
 
 class _Importer:

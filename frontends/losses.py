@@ -1,0 +1,30 @@
+"""Losses that a frontend adds to a model that returns predictions only."""
+
+from pockengine.compiler.ir import F32, I64, Builder, TensorType
+from pockengine.errors import ImportModelError
+from pockengine.frontends import emit_loss
+from pockengine.frontends.layout import Tensor, plain
+
+LOSSES = ("cross_entropy", "mse")
+TARGET = "target"
+
+
+def add_loss(g: Builder, output: Tensor, loss: str) -> None:
+    """Add an input `target` for the model's output, and the loss between the two as an output."""
+    if any(value.name == TARGET for value in g.graph.inputs):
+        raise ImportModelError(
+            f"{g.graph.name} has an input named {TARGET!r} already, which loss={loss!r} would add; "
+            "rename it, or return the loss from the model"
+        )
+    if loss == "mse":
+        target = plain(g.input(TARGET, TensorType(F32, output.shape)))
+        value = emit_loss.mean_squared_error(g, output, target)
+    else:
+        if output.rank < 2:
+            raise ImportModelError(
+                f"cross entropy needs logits of shape (batch, classes), not {output.shape}"
+            )
+        labels = (output.shape[0], *output.shape[2:])
+        target = plain(g.input(TARGET, TensorType(I64, labels)))
+        value = emit_loss.cross_entropy(g, output, target)
+    g.output("loss", value.value)
