@@ -1,0 +1,24 @@
+"""The ONNX frontend's table of operators; importing this package fills it."""
+
+from pockengine.frontends.onnx_ops import elementwise, loss, nn, reduction, shape, training
+from pockengine.frontends.onnx_ops.registry import (
+    RULES,
+    Context,
+    OnnxRule,
+    Result,
+    find_rule,
+)
+
+__all__ = [
+    "RULES",
+    "Context",
+    "OnnxRule",
+    "Result",
+    "elementwise",
+    "find_rule",
+    "loss",
+    "nn",
+    "reduction",
+    "shape",
+    "training",
+]
