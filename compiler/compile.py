@@ -19,6 +19,7 @@ from pockengine.compiler.passes.pipeline import (
     Observer,
     Options,
     Pass,
+    forward_pipeline,
     inference_pipeline,
     run,
     training_pipeline,
@@ -104,6 +105,26 @@ def compile_program(
     return Program(
         forward.name, entries, *share_tensors(entries), described, next(iter(decisions), None)
     )
+
+
+def compile_entries(
+    name: str, graphs: Mapping[str, Graph], *, target: Target | None = None, check: bool = False
+) -> Program:
+    """Compile each graph, as it stands and with whatever outputs, into the entry of its key.
+
+    Nothing is differentiated; a graph's own updates of states stay. Params of one name are shared,
+    and take their data from the first graph that has them. `check` verifies after every pass.
+    """
+    target = target or Target()
+    written = frozenset[str]().union(*(_written(graph, {}) for graph in graphs.values()))
+    options = Options({}, Sgd(), written, target.fusion)
+    entries: dict[str, Entry] = {}
+    for key, forward in graphs.items():
+        verify(forward)
+        graph = clone(forward)
+        run(forward_pipeline(options), graph, check=check)
+        entries[key] = Entry(key, graph, plan_memory(graph, target.scratch_bytes))
+    return Program(name, entries, *share_tensors(entries))
 
 
 def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:

@@ -20,6 +20,7 @@ from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.recompute import recompute
 from pockengine.compiler.passes.save_masks import save_masks
 from pockengine.compiler.passes.schedule import schedule
@@ -93,6 +94,16 @@ def inference_pipeline(options: Options, *, loss: bool) -> list[tuple[str, Pass]
         ("infer_only", partial(infer_only, loss=loss)),
         *_fold_frozen(options),
         *_lower(options),
+    ]
+
+
+def forward_pipeline(options: Options) -> list[tuple[str, Pass]]:
+    """Passes that schedule a graph as it stands: training-mode norms and dropout stay."""
+    return [
+        *_fold_frozen(options),
+        *_lower_norms(options),
+        ("own_outputs", own_outputs),  # nothing simplifies the copies away from here on
+        *_fuse(options),
     ]
 
 
