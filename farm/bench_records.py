@@ -15,6 +15,10 @@ UNITS = {
     "peak_rss_bytes": "bytes",
     "binary_bytes": "bytes",
     "max_rel_error": "1",
+    "ops_passed": "ops",
+    "ops_failed": "ops",
+    "ops_unsupported": "ops",
+    "samples_passed": "samples",
 }
 
 

@@ -1,0 +1,119 @@
+"""ONNX's own conformance cases: models of one operator with inputs and expected outputs.
+
+`training_cases` are those that concern training: optimisers, losses, dropout and batch norm in
+training mode, gradients. Most are made by the package onnx in memory, the gradients lie in files.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, numpy_helper
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+
+from pockengine.frontends.onnx_ops import find_rule
+
+# Start of a case's name -> the operator that it is about
+TRAINING = {
+    "test_adagrad": "Adagrad",
+    "test_adam": "Adam",
+    "test_batchnorm_epsilon_training_mode": "BatchNormalization",
+    "test_batchnorm_example_training_mode": "BatchNormalization",
+    "test_gradient_of_": "Gradient",
+    "test_momentum": "Momentum",
+    "test_nesterov_momentum": "Momentum",
+    "test_nllloss": "NegativeLogLikelihoodLoss",
+    "test_sce": "SoftmaxCrossEntropyLoss",
+    "test_training_dropout": "Dropout",
+}
+
+# The files of the gradients are too old to carry tolerances; these are what onnx sets for others.
+RTOL, ATOL = 1e-3, 1e-7
+
+RANDOM_MASK = "its expected values hold the random mask of NumPy's generator"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case. `incomparable` says why its expected values cannot be ours, if that is so."""
+
+    name: str
+    op: str
+    model: ModelProto
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    rtol: float
+    atol: float
+    incomparable: str | None
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Inputs that must be known at compile time: shapes, axes, a dropout's ratio."""
+        needed = {
+            name
+            for node in self.model.graph.node
+            if (rule := find_rule(node.domain, node.op_type)) is not None
+            for index, name in enumerate(node.input)
+            if index in rule.static
+        }
+        return {name: array for name, array in self.inputs.items() if name in needed}
+
+
+def training_cases() -> list[Case]:
+    """All cases that concern training, by name."""
+    cases = []
+    for case in (*load_model_tests(kind="node"), *load_model_tests(kind="simple")):
+        op = next((op for start, op in TRAINING.items() if case.name.startswith(start)), None)
+        if op is not None:
+            cases.append(_case(case, op))
+    return sorted(cases, key=lambda case: case.name)
+
+
+def node_cases() -> list[Case]:
+    """All cases of single operators whose inputs and outputs are tensors, by name."""
+    cases = []
+    for case in load_model_tests(kind="node"):
+        tensors = [*case.data_sets[0][0], *case.data_sets[0][1]] if case.data_sets else [None]
+        if case.model is not None and all(isinstance(t, np.ndarray | np.generic) for t in tensors):
+            ops = [node.op_type for node in case.model.graph.node if node.op_type != "Constant"]
+            cases.append(_case(case, ops[0] if ops else "Constant"))
+    return sorted(cases, key=lambda case: case.name)
+
+
+def _case(case: TestCase, op: str) -> Case:
+    if case.model is None:
+        model, inputs, outputs = _from_files(Path(case.model_dir))
+    else:
+        model, (inputs, outputs) = case.model, case.data_sets[0]
+    if case.name.endswith("_expanded"):
+        op += " (as a function)"
+    random = re.fullmatch(r"test_training_dropout(_default)?(_mask)?", case.name)
+    names = [value.name for value in model.graph.input]
+    results = [value.name for value in model.graph.output]
+    return Case(
+        case.name,
+        op,
+        model,
+        dict(zip(names, map(np.asarray, inputs), strict=False)),
+        dict(zip(results, map(np.asarray, outputs), strict=True)),
+        RTOL if case.rtol is None else case.rtol,
+        ATOL if case.atol is None else case.atol,
+        RANDOM_MASK if random else None,
+    )
+
+
+def _from_files(folder: Path) -> tuple[ModelProto, list[np.ndarray], list[np.ndarray]]:
+    data = folder / "test_data_set_0"
+    inputs, outputs = list(_tensors(data, "input")), list(_tensors(data, "output"))
+    return onnx.load(folder / "model.onnx"), inputs, outputs
+
+
+def _tensors(folder: Path, kind: str) -> Iterator[np.ndarray]:
+    for index in range(len(list(folder.glob(f"{kind}_*.pb")))):
+        tensor = TensorProto()
+        tensor.ParseFromString((folder / f"{kind}_{index}.pb").read_bytes())
+        yield numpy_helper.to_array(tensor)

@@ -1,0 +1,166 @@
+"""Run ONNX's conformance cases through the importer, the compiler and the generated C.
+
+All cases become entries of one program, which is built once. A case passes when every output has
+the expected type and shape and is within the case's own tolerance; it is unsupported when the
+importer or the compiler says so, or when its expected values cannot be anybody else's.
+
+    bazel run //tests/conformance:onnx -- --json records.jsonl
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.program import generate
+from pockengine.backends.c.session import Session
+from pockengine.compiler.compile import compile_entries
+from pockengine.compiler.ir import Graph
+from pockengine.devices.schema import load_device
+from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.farm.bench_records import Context, current_commit
+from pockengine.farm.results import Record, write_lines
+from pockengine.frontends.onnx_model import from_onnx
+from pockengine.tests.conformance.onnx_cases import Case, node_cases, training_cases
+
+PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
+STATUSES = (PASSED, FAILED, UNSUPPORTED)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case, and why where it did not pass."""
+
+    case: Case
+    status: str
+    reason: str = ""
+
+
+def run_cases(cases: Sequence[Case], folder: Path, threads: int = 1) -> list[Outcome]:
+    """Import, compile, build and run the cases in generated C for this machine."""
+    backend = CBackend(load_device("host"))
+    graphs: dict[str, Graph] = {}
+    outcomes: list[Outcome] = []
+    for case in cases:
+        if case.incomparable is not None:
+            outcomes.append(Outcome(case, UNSUPPORTED, case.incomparable))
+            continue
+        try:
+            graphs[case.name] = _compiled_alone(case, backend)
+        except (ImportModelError, GraphError, CompileError) as error:
+            outcomes.append(Outcome(case, UNSUPPORTED, str(error).splitlines()[-1].strip()))
+    if graphs:
+        program = compile_entries("onnx_cases", graphs, target=backend.target())
+        artifact = write_artifact(program, backend, folder / "artifact")
+        with Session(artifact, threads) as session:
+            outcomes += [_outcome(case, session) for case in cases if case.name in graphs]
+    return sorted(outcomes, key=lambda outcome: outcome.case.name)
+
+
+def _compiled_alone(case: Case, backend: CBackend) -> Graph:
+    """Import a case and see that it compiles, so that it cannot spoil the program of all."""
+    graph = from_onnx(case.model, constants=case.constants)
+    program = compile_entries(case.name, {case.name: graph}, target=backend.target(), check=True)
+    generate(program, backend)
+    return graph
+
+
+def _outcome(case: Case, session: Session) -> Outcome:
+    known = session.artifact.entries[case.name].inputs
+    inputs = {name: array for name, array in case.inputs.items() if name in known}
+    found = session.run(case.name, inputs)
+    for name, expected in case.outputs.items():
+        got = found[name]
+        if got.dtype != expected.dtype or got.shape != expected.shape:
+            said = f"{got.dtype}{list(got.shape)}, not {expected.dtype}{list(expected.shape)}"
+            return Outcome(case, FAILED, f"output {name} is {said}")
+        if not np.allclose(got, expected, case.rtol, case.atol, equal_nan=True):
+            wrong = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
+            return Outcome(case, FAILED, f"output {name} is off by {wrong:g}")
+    return Outcome(case, PASSED)
+
+
+def count(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
+    """Count the cases of each operator by what became of them."""
+    counts: dict[str, dict[str, int]] = {}
+    for outcome in outcomes:
+        row = counts.setdefault(outcome.case.op, dict.fromkeys(STATUSES, 0))
+        row[outcome.status] += 1
+    return dict(sorted(counts.items()))
+
+
+def status_of(row: dict[str, int]) -> str:
+    """Judge an operator: failed by one failing case, supported by one that passes."""
+    return FAILED if row[FAILED] else PASSED if row[PASSED] else UNSUPPORTED
+
+
+def table_of(outcomes: Sequence[Outcome]) -> Table:
+    """Lay the counts out, an operator a row."""
+    table = Table(title=f"ONNX {onnx.__version__} cases in generated C")
+    table.add_column("operator")
+    for status in STATUSES:
+        table.add_column(status, justify="right")
+    for op, row in count(outcomes).items():
+        table.add_row(op, *(str(row[status]) for status in STATUSES))
+    table.add_section()
+    totals = [sum(outcome.status == status for outcome in outcomes) for status in STATUSES]
+    table.add_row("all", *map(str, totals))
+    return table
+
+
+def records_of(outcomes: Sequence[Outcome], threads: int) -> list[Record]:
+    """Turn the counts into records."""
+    context = Context(
+        commit=current_commit(),
+        device="host",
+        board="local",
+        emulated=False,
+        model="onnx-node-cases",
+        dataset=f"onnx-{onnx.__version__}",
+        batch=1,
+        threads=threads,
+    )
+    statuses = [status_of(row) for row in count(outcomes).values()]
+    figures = {f"ops_{status}": statuses.count(status) for status in STATUSES}
+    figures["samples_passed"] = sum(outcome.status == PASSED for outcome in outcomes)
+    ok = FAILED not in statuses
+    return [
+        context.record("pockengine", current_commit(), "none", metric, value, ok=ok)
+        for metric, value in figures.items()
+    ]
+
+
+@click.command()
+@click.option("--all", "every", is_flag=True, help="All cases of single operators.")
+@click.option("--match", default="", help="Only the cases with this in their names.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def main(every: bool, match: str, threads: int, json_file: Path | None) -> None:
+    """Run ONNX's training-related cases in generated C; the exit status says whether one failed."""
+    cases = [case for case in (node_cases() if every else training_cases()) if match in case.name]
+    with tempfile.TemporaryDirectory(prefix="pockengine-onnx-") as folder:
+        outcomes = run_cases(cases, Path(folder), threads)
+    console = Console()
+    for outcome in outcomes:
+        if outcome.reason and (outcome.status == FAILED or not every):
+            console.print(f"{outcome.status}: {outcome.case.name}: {outcome.reason}", markup=False)
+    console.print(table_of(outcomes))
+    if json_file is not None:
+        # Bazel runs programs in a folder of its own.
+        origin = Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute()
+        write_lines(records_of(outcomes, threads), origin / json_file)
+    sys.exit(any(outcome.status == FAILED for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()
