@@ -112,6 +112,11 @@ def elementwise(
     )
 
 
+def zero_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Steps are flat almost everywhere: dx = 0, as PyTorch has it."""
+    return g.broadcast_to(g.scalar(0.0), shape=dy.shape)
+
+
 def _keep_where(g: "Builder", condition: Value, dy: Value) -> Value:
     return g.where(condition, dy, g.scalar(0.0))
 
@@ -174,7 +179,7 @@ def _second(node: Node) -> Value:
 UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
     "neg": (np.negative, lambda g, n, dy: g.neg(dy)),
     "abs": (np.abs, lambda g, n, dy: g.mul(dy, g.sign(_first(n)))),
-    "sign": (np.sign, None),
+    "sign": (np.sign, zero_dx),
     "exp": (np.exp, lambda g, n, dy: g.mul(dy, n.result)),
     "log": (np.log, lambda g, n, dy: g.div(dy, _first(n))),
     "sqrt": (np.sqrt, lambda g, n, dy: g.div(g.mul(dy, g.scalar(0.5)), n.result)),

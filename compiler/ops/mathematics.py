@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ops.elementwise import elementwise
+from pockengine.compiler.ops.elementwise import elementwise, zero_dx
 from pockengine.compiler.ops.registry import Vjp
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "cosh": (np.cosh, lambda g, n, dy: g.mul(dy, g.sinh(_x(n)))),
     "expm1": (np.expm1, lambda g, n, dy: g.mul(dy, g.add(n.result, g.scalar(1.0)))),
     "log1p": (np.log1p, lambda g, n, dy: g.div(dy, g.add(_x(n), g.scalar(1.0)))),
-    "floor": (np.floor, None),
-    "ceil": (np.ceil, None),
-    "round": (np.round, None),  # to the even neighbour, as PyTorch and C's rintf do
-    "trunc": (np.trunc, None),
+    "floor": (np.floor, zero_dx),
+    "ceil": (np.ceil, zero_dx),
+    "round": (np.round, zero_dx),  # to the even neighbour, as PyTorch and C's rintf do
+    "trunc": (np.trunc, zero_dx),
 }
 
 BINARY: Mapping[str, tuple[Meaning, Mapping[str, Vjp]]] = {

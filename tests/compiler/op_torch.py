@@ -191,4 +191,4 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "pad": _torch_pad,
     "slice": _torch_slice,
 }
-DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS) - set(STEPS))
+DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS))

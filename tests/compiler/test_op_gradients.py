@@ -13,9 +13,9 @@ from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import all_ops
 from pockengine.compiler.ops.registry import lookup
 from pockengine.tests.compiler.op_cases import OpCase, draw_case
-from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, TORCH
+from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, STEPS, TORCH
 
-KINKED = {"reduce_max", "reduce_min", "max_pool2d"}
+KINKED = {"reduce_max", "reduce_min", "max_pool2d", *STEPS}
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
 HELPERS = {
     "cast",
