@@ -285,7 +285,9 @@ def _read_type(row: Mapping[str, Any]) -> TensorType:
 
 
 def _ordered_weights(program: Program) -> dict[str, np.ndarray]:
-    return {slot.name: np.ascontiguousarray(slot.data) for slot in param_slots(program)[0]}
+    slots, _ = param_slots(program)
+    # ascontiguousarray alone makes an array of one dimension from a scalar.
+    return {s.name: np.ascontiguousarray(s.data).reshape(s.type.shape) for s in slots}
 
 
 def _files(folder: Path) -> list[str]:

@@ -1,0 +1,149 @@
+"""What is said of OpInfo results: a table by op, a summary in plain words, and records."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from rich.table import Table
+
+from pockengine import __version__
+from pockengine.farm.bench_records import current_commit
+from pockengine.farm.results import Record, now
+from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED, Result
+
+REASONS = 15
+"""Reasons that the summary lists, the most frequent first."""
+
+_OPERATION = re.compile(r"^\s*\d+ x (\S+) in [^:]*: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Samples of one op by what became of them."""
+
+    op: str
+    results: Sequence[Result]
+
+    def count(self, status: str) -> int:
+        """How many samples ended so."""
+        return sum(result.status == status for result in self.results)
+
+    @property
+    def status(self) -> str:
+        """An op passes when a sample passes and none fails; it fails with any of them."""
+        if self.count(FAILED):
+            return FAILED
+        return PASSED if self.count(PASSED) else UNSUPPORTED
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why samples did not pass, and how many each."""
+        return Counter(reason(result) for result in self.results if result.status != PASSED)
+
+
+def reason(result: Result) -> str:
+    """A result's reason on one line, alike for samples that differ in names and numbers alone."""
+    found = _OPERATION.search(result.reason)
+    text = f"{found[1]}: {found[2]}" if found else result.reason.strip().splitlines()[0]
+    if result.status == FAILED:
+        return text
+    text = re.sub(r"%?s\d+_[pw]\d+", "a tensor", text)
+    return re.sub(r"[(\[]\d[\d, ]*[)\]]", "[...]", text)
+
+
+def tallies(results: Sequence[Result]) -> list[Tally]:
+    """Group results by op, in order of name."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(result.op, []).append(result)
+    return [Tally(op, groups[op]) for op in sorted(groups)]
+
+
+def op_table(ops: Sequence[Tally]) -> Table:
+    """Lay out a row for each op: counts, and the most frequent reason where not all passed."""
+    table = Table(title="PyTorch OpInfo samples, loss and gradients by generated C")
+    table.add_column("op", no_wrap=True)
+    for heading in (PASSED, FAILED, UNSUPPORTED):
+        table.add_column(heading, justify="right")
+    table.add_column("the op")
+    table.add_column("most frequent reason", max_width=70)
+    colours = {PASSED: "green", FAILED: "red", UNSUPPORTED: "yellow"}
+    for op in ops:
+        common = op.reasons.most_common(1)
+        counts = (str(op.count(status) or "") for status in (PASSED, FAILED, UNSUPPORTED))
+        status = f"[{colours[op.status]}]{op.status}[/]"
+        table.add_row(op.op, *counts, status, common[0][0][:140] if common else "")
+    return table
+
+
+def reason_table(ops: Sequence[Tally]) -> Table:
+    """Sum up why samples did not pass, over all ops."""
+    total: Counter[str] = Counter()
+    where: dict[str, set[str]] = {}
+    for op in ops:
+        for text, count in op.reasons.items():
+            total[text] += count
+            where.setdefault(text, set()).add(op.op)
+    table = Table(title=f"Reasons ({min(REASONS, len(total))} of {len(total)})")
+    table.add_column("samples", justify="right")
+    table.add_column("ops", justify="right")
+    table.add_column("reason")
+    for text, count in total.most_common(REASONS):
+        table.add_row(str(count), str(len(where[text])), text[:200])
+    return table
+
+
+def summary(ops: Sequence[Tally]) -> str:
+    """Say the counts in one paragraph."""
+    figures = metrics(ops)
+    samples = sum(len(op.results) for op in ops)
+    failed = sum(op.count(FAILED) for op in ops)
+    return (
+        f"{len(ops)} ops: {figures['ops_passed']} passed, {figures['ops_failed']} failed, "
+        f"{figures['ops_unsupported']} unsupported. {samples} samples: "
+        f"{figures['samples_passed']} passed, {failed} failed, "
+        f"{samples - failed - figures['samples_passed']} unsupported."
+    )
+
+
+def metrics(ops: Sequence[Tally]) -> dict[str, int]:
+    """Return the figures of a run by the names that they have in records."""
+    counts = Counter(op.status for op in ops)
+    return {
+        "ops_passed": counts[PASSED],
+        "ops_failed": counts[FAILED],
+        "ops_unsupported": counts[UNSUPPORTED],
+        "samples_passed": sum(op.count(PASSED) for op in ops),
+    }
+
+
+def records(ops: Sequence[Tally], what: str) -> list[Record]:
+    """Make a record of each figure; `what` says which ops and samples were run."""
+    figures: Mapping[str, int] = metrics(ops)
+    return [
+        Record(
+            time=now(),
+            commit=current_commit(),
+            device="host",
+            board="local",
+            emulated=False,
+            model="opinfo",
+            batch=1,
+            dtype="f32",
+            scheme="full",
+            threads=1,
+            engine="pockengine",
+            engine_version=__version__,
+            metric=name,
+            unit=name.partition("_")[0],
+            value=float(value),
+            min=float(value),
+            max=float(value),
+            n=1,
+            ok=figures["ops_failed"] == 0,
+            note=f"{what}; PyTorch {torch.__version__}",
+        )
+        for name, value in figures.items()
+    ]

@@ -1,0 +1,164 @@
+"""PyTorch's OpInfo samples as modules that return a loss, and what eager PyTorch makes of them."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+CORE = (
+    "add",
+    "addmm",
+    "log_softmax",
+    "matmul",
+    "mean",
+    "mul",
+    "nn.functional.adaptive_avg_pool2d",
+    "nn.functional.avg_pool2d",
+    "nn.functional.batch_norm",
+    "nn.functional.conv1d",
+    "nn.functional.conv2d",
+    "nn.functional.conv_transpose2d",
+    "nn.functional.cross_entropy",
+    "nn.functional.embedding",
+    "nn.functional.gelu",
+    "nn.functional.group_norm",
+    "nn.functional.hardswish",
+    "nn.functional.interpolate.bilinear",
+    "nn.functional.layer_norm",
+    "nn.functional.linear",
+    "nn.functional.max_pool2d",
+    "nn.functional.mse_loss",
+    "nn.functional.relu",
+    "nn.functional.rms_norm",
+    "nn.functional.scaled_dot_product_attention",
+    "nn.functional.silu",
+    "sigmoid",
+    "softmax",
+    "sum",
+    "tanh",
+)
+"""What a network that is fine-tuned on a device is most likely made of: 1,769 samples."""
+
+SEED = 0
+
+
+class NotRunnable(Exception):
+    """A sample without a real loss in eager PyTorch; says why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Eager PyTorch's loss, the sum of its terms' magnitudes, and each parameter's gradient.
+
+    A gradient is None where PyTorch gives none.
+    """
+
+    loss: float
+    magnitude: float
+    gradients: Mapping[str, np.ndarray | None]
+
+
+class SampleModule(nn.Module):
+    """An op on one sample: what can be differentiated is a parameter, other tensors are inputs.
+
+    What the op writes to (running statistics) is a buffer. The loss is the sum of all elements of
+    the results that can be differentiated, each times a random weight. `prefix` starts all names.
+    """
+
+    def __init__(self, op: Any, sample: Any, prefix: str) -> None:
+        super().__init__()
+        self._op, self._process = op.op, sample.output_process_fn_grad
+        leaves, self._spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+        tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
+        self._leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
+        copies = {i: leaf.detach().clone() for i, leaf in tensors.items()}
+        for index, leaf in tensors.items():
+            copies[index].requires_grad_(leaf.requires_grad)
+        results = self._results(copies)
+        self._kept = [i for i, y in enumerate(results) if _is_differentiable(y)]
+        if not self._kept:
+            raise NotRunnable("no result of eager PyTorch is differentiable and float32")
+        self._held: dict[int, str] = {}
+        self._given: list[int] = []
+        self.inputs: list[torch.Tensor] = []
+        for index, leaf in tensors.items():
+            written = not torch.equal(copies[index], leaf)
+            self._declare(index, leaf, f"{prefix}p{index}", written=written)
+        self._weights = [f"{prefix}w{index}" for index in self._kept]
+        generator = torch.Generator().manual_seed(SEED)
+        for name, index in zip(self._weights, self._kept, strict=True):
+            weight = torch.randn(results[index].shape, generator=generator)
+            self.register_buffer(name, weight, persistent=False)
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        sums = [part.sum() for part in self.terms(inputs)]
+        return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
+
+    def terms(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what the loss is the sum of: the differentiable results, weighted."""
+        held = {index: getattr(self, name) for index, name in self._held.items()}
+        results = self._results(held | dict(zip(self._given, inputs, strict=True)))
+        pairs = zip(self._kept, self._weights, strict=True)
+        return [results[index] * getattr(self, name) for index, name in pairs]
+
+    def _results(self, tensors: Mapping[int, torch.Tensor]) -> list[Any]:
+        leaves = [tensors.get(index, leaf) for index, leaf in enumerate(self._leaves)]
+        x, args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        results: list[Any] = pytree.tree_leaves(self._process(self._op(x, *args, **kwargs)))
+        return results
+
+    def _declare(self, index: int, leaf: torch.Tensor, name: str, *, written: bool) -> None:
+        data = leaf.detach().clone()
+        if leaf.requires_grad:
+            self.register_parameter(name, nn.Parameter(data))
+        elif written:
+            self.register_buffer(name, data)
+        else:
+            self._given.append(index)
+            self.inputs.append(data)
+            return
+        self._held[index] = name
+
+
+def _is_differentiable(y: object) -> bool:
+    return isinstance(y, torch.Tensor) and y.requires_grad and y.dtype is torch.float32
+
+
+def differentiable_ops() -> dict[str, Any]:
+    """Return PyTorch's ops with gradients in float32 by full name (with the variant), in order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return {
+        op.full_name: op
+        for op in op_db
+        if op.supports_autograd and torch.float32 in op.supported_backward_dtypes("cpu")
+    }
+
+
+def samples_of(op: Any, limit: int | None) -> Iterator[tuple[int, Any]]:
+    """Yield numbered sample inputs, the same in each run; at most `limit`, spread over all."""
+    torch.manual_seed(SEED)
+    np.random.seed(SEED)  # some samples are drawn by NumPy
+    samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=True))
+    stride = 1 if limit is None else max(1, -(-len(samples) // limit))
+    yield from list(enumerate(samples))[::stride]
+
+
+def eager(module: SampleModule) -> Expected:
+    """Run forward and backward in PyTorch; the module's buffers are left as they were."""
+    kept = {name: data.clone() for name, data in module.named_buffers()}
+    terms = module.terms([x.clone() for x in module.inputs])
+    magnitude = float(sum(part.detach().double().abs().sum() for part in terms))
+    loss = sum((part.sum() for part in terms[1:]), terms[0].sum())
+    parameters = dict(module.named_parameters())
+    gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    for name, data in kept.items():
+        module.get_buffer(name).data.copy_(data)
+    arrays = [None if g is None else g.to_dense().numpy().copy() for g in gradients]
+    return Expected(float(loss), magnitude, dict(zip(parameters, arrays, strict=True)))
