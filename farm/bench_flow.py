@@ -5,6 +5,7 @@ not timed: a wrong engine has no speed.
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ from pockengine.farm.references.timing import Timing
 from pockengine.farm.results import Record
 from pockengine.farm.table import TENSORFLOW
 from pockengine.farm.transport import Transport
+
+BUSY = 1.0  # processes a core over the last quarter of an hour, longer than a bench takes
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,9 @@ def _count(options: Options, outcome: Outcome, right: list[Trained], folder: Pat
 
 def _time(options: Options, outcome: Outcome, right: list[Trained], folder: Path) -> None:
     """Time ours beside PyTorch and TensorFlow on this machine."""
+    load, cores = os.getloadavg()[2], os.cpu_count() or 1
+    if load > BUSY * cores:
+        outcome.note(f"This machine is busy (load {load:.1f}, {cores} cores): do not trust times.")
     with contextlib.closing(HostPeers(options.threads)) as peers:
         for one in right:
             with (

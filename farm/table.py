@@ -22,7 +22,15 @@ def bench_table(records: Sequence[Record]) -> Table:
     speed = "instructions/step" if first.emulated else "step"
     table.add_column("scheme")
     table.add_column("engine")
-    for heading in (speed, "x TensorFlow", "arena", "peak memory", "binary", "max rel. error"):
+    for heading in (
+        speed,
+        "min to max",
+        "x TensorFlow",
+        "arena",
+        "peak memory",
+        "binary",
+        "max rel. error",
+    ):
         table.add_column(heading, justify="right")
     last = ""
     for (scheme, engine), figures in _rows(records).items():
@@ -32,7 +40,7 @@ def bench_table(records: Sequence[Record]) -> Table:
         table.add_row(
             scheme,
             engine,
-            _speed(figures),
+            *_speed(figures),
             _ratio(records, scheme, figures),
             *(_size(figures, f"{name}_bytes") for name in ("arena", "peak_rss", "binary")),
             _error(figures),
@@ -45,7 +53,7 @@ def _caption(first: Record) -> str:
     if first.emulated:
         lines.append("Instructions of one thread under emulation; they are not cycles.")
     else:
-        lines.append(f"Medians (min to max) of interleaved steps, {first.threads} threads.")
+        lines.append(f"Medians of interleaved steps, {first.threads} threads.")
     return "\n".join(lines)
 
 
@@ -62,13 +70,16 @@ def _find_speed(figures: dict[str, Record]) -> Record | None:
     return next((figures[name] for name in SPEED if name in figures), None)
 
 
-def _speed(figures: dict[str, Record]) -> str:
+def _speed(figures: dict[str, Record]) -> tuple[str, str]:
+    """Return the median and the spread of a step."""
     record = _find_speed(figures)
     if record is None:
-        return NOTHING
+        return NOTHING, NOTHING
     if record.metric == "guest_instructions":
-        return f"{record.value / 1e6:,.1f} M"
-    return f"{record.value:.2f} ms ({record.min:.2f} to {record.max:.2f})"
+        million = 1e6
+        spread = f"{record.min / million:,.1f} to {record.max / million:,.1f}"
+        return f"{record.value / million:,.1f} M", spread
+    return f"{record.value:.2f} ms", f"{record.min:.2f} to {record.max:.2f}"
 
 
 def _ratio(records: Sequence[Record], scheme: str, figures: dict[str, Record]) -> str:
