@@ -73,7 +73,7 @@ def arithmetic(g: Builder, op: str, *operands: Operand) -> Tensor:
 
 def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) -> Tensor:
     """Reduce over the framework's dimensions; none given means all."""
-    gone = sorted({dim % x.rank for dim in dims}) if dims else list(range(x.rank))
+    gone = sorted({dim % x.rank for dim in dims}) if dims and x.rank else list(range(x.rank))
     axes = tuple(sorted(x.axis(dim) for dim in gone))
     value = g.emit(op, x.value, axes=axes, keepdims=keepdims).result if axes else x.value
     if keepdims:
@@ -84,6 +84,9 @@ def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) 
 
 def along_last(g: Builder, op: str, x: Tensor, dim: int) -> Tensor:
     """Apply an op that works along our last axis, such as softmax, to dimension `dim`."""
+    if not x.rank:
+        line = plain(g.reshape(x.value, shape=(1,)))
+        return squeeze(g, along_last(g, op, line, 0), [0])
     dim %= x.rank
     layout = (*(other for other in x.layout if other != dim), dim)
     return Tensor(g.emit(op, stored(g, x, layout)).result, layout)

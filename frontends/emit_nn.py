@@ -117,7 +117,9 @@ def batch_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float
     value = stored(g, x, layout)
     gamma, beta = norm.affine(g, value.shape[-1])
     y, mean, var = g.emit("batch_norm", value, gamma, beta, eps=norm.eps).results
-    if norm.mean is not None and norm.var is not None:
+    if norm.mean is not None and norm.var is not None and momentum:
+        if any(g.graph.param_of(state.value) is None for state in (norm.mean, norm.var)):
+            raise Unsupported("running statistics that are no buffers of the module")
         count = value.type.size // value.shape[-1]
         g.emit("ema_update", norm.mean.value, mean, momentum=momentum)
         g.emit("ema_update", norm.var.value, var, momentum=momentum, scale=count / (count - 1))
@@ -170,16 +172,33 @@ def avg_pool2d(g: Builder, x: Tensor, window: Window, count_padding: bool) -> Te
 
 
 def adaptive_avg_pool2d(g: Builder, x: Tensor, output: tuple[int, int]) -> Tensor:
-    """Average (N, C, H, W) down to this height and width, which divide the input's."""
+    """Average (N, C, H, W) down (or up) to this height and width, by bins that may overlap."""
     size = (x.shape[2], x.shape[3])
     if output == size:
         return x
     if output == (1, 1):
         return emit.reduce(g, "reduce_mean", x, (2, 3), keepdims=True)
     if size[0] % output[0] or size[1] % output[1]:
-        raise Unsupported(
-            f"adaptive average pooling from {size[0]}x{size[1]} to {output[0]}x{output[1]}: the "
-            "output must divide the input"
-        )
+        return _average_bins(g, _average_bins(g, x, 2, output[0]), 3, output[1])
     kernel = (size[0] // output[0], size[1] // output[1])
     return avg_pool2d(g, x, Window(kernel, kernel, (0, 0, 0, 0)), count_padding=True)
+
+
+def _average_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
+    """Average dimension `dim` in `count` bins [floor(i n / count), ceil((i + 1) n / count))."""
+    size = x.shape[dim]
+    weights = np.zeros((size, count), np.float32)
+    for i in range(count):
+        first, end = i * size // count, -(-(i + 1) * size // count)
+        weights[first:end, i] = 1 / (end - first)
+    return along_dim(g, x, dim, weights)
+
+
+def along_dim(g: Builder, x: Tensor, dim: int, weights: np.ndarray) -> Tensor:
+    """Multiply a constant matrix (old size, new size) along one dimension."""
+    layout = (*(other for other in x.layout if other != dim), dim)
+    value = stored(g, x, layout)
+    *lead, size = value.shape
+    rows = g.reshape(value, shape=(value.type.size // size, size))
+    product = g.matmul(rows, g.constant(weights))
+    return Tensor(g.reshape(product, shape=(*lead, weights.shape[1])), layout)

@@ -6,6 +6,8 @@ from pockengine.errors import ImportModelError
 
 NO_RULE = "there is no rule for it; express it by other operators or leave it out of the module"
 
+EMPTY = "a tensor without elements; leave out what computes with it"
+
 
 class Problems:
     """Collects what cannot be imported, with the places in the user's model."""

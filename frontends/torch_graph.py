@@ -15,10 +15,11 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.aten import Context, elementwise, rule_for
+from pockengine.frontends.aten.registry import Missing
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import add_loss
-from pockengine.frontends.problems import NO_RULE, Problems
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
 from pockengine.frontends.torch_storage import Storages
 
@@ -149,6 +150,8 @@ class _Importer:
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
         shape, dtype = _result_type(node)
+        if 0 in shape:
+            raise Unsupported(EMPTY)
         return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
 
     def _value(self, argument: Any) -> Known:
@@ -157,6 +160,8 @@ class _Importer:
             if self.storages.is_stale(argument):
                 raise Unsupported(STALE)
             known = self.known[argument]
+            if isinstance(known, Missing):
+                raise Unsupported(known.reason)
             if isinstance(known, torch.Tensor):
                 return self._constant_tensor(argument, known)
             return known
@@ -179,6 +184,8 @@ class _Importer:
 
     def _constant_tensor(self, node: Node, data: torch.Tensor) -> Tensor:
         """Put a constant that an operator reads into the graph, once."""
+        if data.numel() == 0:
+            raise Unsupported(EMPTY)
         if data.dtype not in DTYPES:
             raise Unsupported(f"a constant of {data.dtype}; use float32, int32, int64 or bool")
         if node not in self.constants:

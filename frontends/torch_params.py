@@ -14,7 +14,7 @@ from torch.fx import Node
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, TensorType
 from pockengine.frontends.aten.registry import WEIGHT_LAYOUTS
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
-from pockengine.frontends.problems import Problems
+from pockengine.frontends.problems import EMPTY, Problems
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,6 +84,9 @@ def _parameter(
     if parameter.dtype not in DTYPES:
         problems.add(f"{parameter.dtype}", "convert the module by .float()", name)
         return None
+    if parameter.numel() == 0:
+        problems.add(f"shape {list(parameter.shape)}", EMPTY, name)
+        return None
     layout = _favourite(nodes, parameter.dim())
     value = g.param(
         name,
@@ -134,7 +137,7 @@ def _declare_other(
         problems.add(f"{held.dtype}", "use float32, int32, int64 or bool", spec.target)
         declared[node] = None
         return
-    if spec.kind is InputKind.BUFFER and spec.persistent:
+    if spec.kind is InputKind.BUFFER and spec.persistent and held.numel() > 0:
         data = _array(held, identity(held.dim()))
         declared[node] = plain(g.param(spec.target, data, trainable=False))
     else:

@@ -6,6 +6,7 @@ from pockengine.frontends.aten import (
     loss,
     nn,
     reduction,
+    resize,
     sequence,
     shape,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "loss",
     "nn",
     "reduction",
+    "resize",
     "rule_for",
     "sequence",
     "shape",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pockengine.frontends import emit, emit_nn
-from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.aten.registry import Context, Missing, aten
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, reshape
@@ -121,6 +121,21 @@ def max_pool2d(
     if ceil_mode:
         window = window.ceiled((picture.shape[2], picture.shape[3]))
     return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, window))
+
+
+@aten("max_pool2d_with_indices.default")
+def max_pool2d_with_indices(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> list[Tensor | Missing]:
+    """Take each window's maximum; where it was may not be read."""
+    y = max_pool2d(ctx, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return [y, Missing("the indices of max pooling; use the maxima alone")]
 
 
 @aten("avg_pool2d.default")

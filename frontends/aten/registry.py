@@ -25,6 +25,13 @@ class Context:
     """Shape and type of the operator's first result; None where our IR has no such type."""
 
 
+@dataclass(frozen=True)
+class Missing:
+    """A result that a rule leaves out; whatever reads it cannot be imported, for this reason."""
+
+    reason: str
+
+
 RULES: dict[str, Rule] = {}
 
 WEIGHT_LAYOUTS: dict[str, Layout] = {}

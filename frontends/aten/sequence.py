@@ -191,21 +191,27 @@ def conv_transpose2d(
     groups: int,
     dilation: Sequence[int],
 ) -> Tensor:
-    """Undo the shape of a convolution: the input gradient of the one with this weight."""
-    if x.rank != 4:
-        raise Unsupported("transposed convolution without a batch dimension")
-    batch, channels, height, width = ctx.shape
+    """Undo the shape of a convolution: the input gradient of the one with this weight.
+
+    Output padding of a stride or more, which dilation permits, adds zeros (and the bias) only.
+    """
+    picture = x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
+    channels, height, width = ctx.shape[-3:]
+    rest = [max(more - step + 1, 0) for more, step in zip(output_padding, stride, strict=True)]
     y = ctx.g.conv2d_dx(
-        stored(ctx.g, x, NHWC),
+        stored(ctx.g, picture, NHWC),
         stored(ctx.g, weight, HWIO),
-        input_shape=(batch, height, width, channels),
+        input_shape=(picture.shape[0], height - rest[0], width - rest[1], channels),
         stride=tuple(stride),
         # What output_padding adds lies below and right, beyond what the windows reach.
         padding=(padding[0], padding[0], padding[1], padding[1]),
         dilation=tuple(dilation),
         groups=groups,
     )
-    return Tensor(y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias)), NHWC)
+    if any(rest):
+        y = ctx.g.pad(y, low=(0, 0, 0, 0), high=(0, *rest, 0), value=0.0)
+    y = y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias))
+    return reshape(ctx.g, Tensor(y, NHWC), ctx.shape)
 
 
 @aten("upsample_nearest2d.vec", "upsample_nearest2d.default")

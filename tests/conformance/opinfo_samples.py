@@ -76,10 +76,15 @@ class SampleModule(nn.Module):
         leaves, self._spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         self._leaves = [None if i in tensors else leaf for i, leaf in enumerate(leaves)]
+        if any(leaf.layout is not torch.strided for leaf in tensors.values()):
+            raise NotRunnable("a sparse tensor")
         copies = {i: leaf.detach().clone() for i, leaf in tensors.items()}
         for index, leaf in tensors.items():
             copies[index].requires_grad_(leaf.requires_grad)
-        results = self._results(copies)
+        try:
+            results = self._results(copies)
+        except RuntimeError as error:
+            raise NotRunnable(f"eager PyTorch: {error}") from error
         self._kept = [i for i, y in enumerate(results) if _is_differentiable(y)]
         if not self._kept:
             raise NotRunnable("no result of eager PyTorch is differentiable and float32")

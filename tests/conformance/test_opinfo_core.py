@@ -13,8 +13,12 @@ from pockengine.tests.conformance.opinfo_samples import CORE, differentiable_ops
 SAMPLES = 6
 """Of each op, spread over all."""
 
-EMPTY = ("must hold positive integers only", "has the empty shape")
-"""The only reason not to support a sample of a core op: a tensor without elements."""
+UNSUPPORTED_USES = (
+    "a tensor without elements",
+    "has the empty shape",
+    "dropout inside of attention",  # whose random numbers are not PyTorch's
+)
+"""The only reasons not to support a sample of a core op."""
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +37,12 @@ def test_every_core_op_passes(results: list[Result]) -> None:
     assert {tally.op for tally in report.tallies(results) if tally.status == PASSED} == set(CORE)
 
 
-def test_only_empty_tensors_are_unsupported(results: list[Result]) -> None:
+def test_only_empty_and_random_samples_are_unsupported(results: list[Result]) -> None:
     others = [
         f"{result.op} {result.index}: {result.reason}"
         for result in results
-        if result.status == UNSUPPORTED and not any(text in result.reason for text in EMPTY)
+        if result.status == UNSUPPORTED
+        and not any(text in result.reason for text in UNSUPPORTED_USES)
     ]
     assert not others, "\n".join(others)
 

@@ -70,6 +70,22 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "adaptive average pool to one": lambda x: functional.adaptive_avg_pool2d(x, 1),
     "adaptive average pool one way": lambda x: functional.adaptive_avg_pool2d(x, (5, 1)),
     "adaptive average pool unchanged": lambda x: functional.adaptive_avg_pool2d(x, (None, 7)),
+    "adaptive average pool uneven": lambda x: functional.adaptive_avg_pool2d(x, (4, 9)),
+    "max pool with indices": lambda x: functional.max_pool2d(x, 2, return_indices=True)[0],
+    "bilinear": lambda x: functional.interpolate(x, (8, 3), mode="bilinear"),
+    "bilinear by scale": lambda x: functional.interpolate(
+        x, scale_factor=(1.7, 0.6), mode="bilinear", recompute_scale_factor=False
+    ),
+    "bilinear with corners": lambda x: functional.interpolate(
+        x, (8, 11), mode="bilinear", align_corners=True
+    ),
+    "transposed convolution of one picture": lambda x: functional.conv_transpose2d(
+        x[0], x[:1, :, :2, :2].transpose(0, 1), stride=2, output_padding=1
+    ),
+    "transposed convolution padded far": lambda x: functional.conv_transpose2d(
+        x, x[:1, :, :2, :2].transpose(0, 1), stride=(1, 2), output_padding=(2, 1), dilation=3
+    ),
+    "softmax of a scalar": lambda x: x.mean().softmax(0) * x,
     "mean": lambda x: x.mean(),
     "mean of channels": lambda x: x.mean(1),
     "mean kept": lambda x: x.mean((-1, -2), keepdim=True),
