@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto, checker, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, checker, numpy_helper
 
 from pockengine.errors import ImportModelError
 
@@ -42,10 +42,9 @@ def _check(model: ModelProto) -> None:
     """Let the standard's own checker look at all but the tensors' data, which `array_of` does."""
     if not model.HasField("graph") or not model.graph.node:
         raise ImportModelError("the ONNX model has no operators, or is cut short; export it again")
-    bare = ModelProto()
-    bare.CopyFrom(_without_data(model))
+    _check_names(model.graph)
     try:
-        checker.check_model(bare)
+        checker.check_model(_without_data(model))
     except checker.ValidationError as error:
         raise ImportModelError(
             f"the ONNX model {model.graph.name!r} breaks the standard: {str(error).strip()}"
@@ -54,6 +53,17 @@ def _check(model: ModelProto) -> None:
         raise ImportModelError(
             f"the ONNX model {model.graph.name!r} cannot be checked: {str(error).strip()}"
         ) from error
+
+
+def _check_names(graph: GraphProto) -> None:
+    """Refuse names that are no text: a damaged file has them as bytes."""
+    named = (*graph.initializer, *graph.input, *graph.output, *graph.node)
+    parts = [graph.name, *(entry.name for entry in named)]
+    for node in graph.node:
+        parts += [node.op_type, node.domain, *node.input, *node.output]
+    wrong = next((part for part in parts if not isinstance(part, str)), None)
+    if wrong is not None:
+        raise ImportModelError(f"the ONNX model has the name {wrong!r}, which is no UTF-8 text")
 
 
 def _without_data(model: ModelProto) -> ModelProto:

@@ -98,6 +98,9 @@ class _Importer:
         except (Unsupported, GraphError) as error:
             self.failed.add(name)
             self.problems.add("a tensor", str(error), name)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            self.failed.add(name)
+            self.problems.add("a tensor", f"what the file says of it is damaged: {error}", name)
 
     def _input(self, value: Any) -> None:
         type_ = self._input_type(value)
@@ -210,6 +213,7 @@ class _Importer:
             None if not name else self._static(name) if i in rule.static else self._tensor(name)
             for i, name in enumerate(node.input)
         ]
+        _check_axis(node, attributes, inputs)
         domain = "" if node.domain == "ai.onnx" else node.domain
         context = Context(
             self.g,
@@ -288,6 +292,15 @@ def _use(node: NodeProto, rule: OnnxRule | None, index: int, rank: int) -> _Use:
     if wish is not None and len(wish) != rank:
         wish = None
     return _Use(index not in rule.static, index in rule.states, wish)
+
+
+def _check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+    """Refuse an axis that the first input does not have; Flatten may stop behind the last."""
+    axis, first = attributes.get("axis"), inputs[0] if inputs else None
+    if isinstance(first, Tensor) and isinstance(axis, int):
+        end = first.rank + (node.op_type == "Flatten")
+        if not -first.rank <= axis < end:
+            raise Unsupported(f"axis {axis} of a tensor of {first.rank} dimensions")
 
 
 def _attribute(attribute: AttributeProto) -> Any:

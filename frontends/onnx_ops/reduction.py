@@ -9,7 +9,7 @@ from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
-from pockengine.frontends.onnx_ops.registry import Context, integers, onnx_op
+from pockengine.frontends.onnx_ops.registry import Context, dims_of, onnx_op
 
 Step = Callable[[Builder, Tensor], Tensor]
 
@@ -43,7 +43,7 @@ def _define(name: str, before: Step, op: str, after: Step) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Tensor:
-        dims = (integers(given) if given is not None else axes) or []
+        dims = dims_of(x.rank, given, axes) or []
         x = before(ctx.g, x)
         if dims or not noop_with_empty_axes:
             x = emit.reduce(ctx.g, op, x, dims, bool(keepdims))
@@ -65,7 +65,7 @@ def reduce_log_sum_exp(
     noop_with_empty_axes: int = 0,
 ) -> Tensor:
     """log(sum(exp(x))), computed from the maximum on."""
-    g, dims = ctx.g, (integers(given) if given is not None else axes) or []
+    g, dims = ctx.g, dims_of(x.rank, given, axes) or []
     if noop_with_empty_axes and not dims:
         return x
     top = emit.reduce(g, "reduce_max", x, dims, keepdims=True)

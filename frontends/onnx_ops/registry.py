@@ -16,6 +16,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Builder
 from pockengine.frontends.aten import Context as AtenContext
+from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor
 
 TRAINING_DOMAIN = "ai.onnx.preview.training"
@@ -113,3 +114,13 @@ def find_rule(domain: str, name: str) -> OnnxRule | None:
 def integers(array: np.ndarray | None) -> list[int] | None:
     """Read a static input, such as a shape or axes, as plain integers."""
     return None if array is None else [int(number) for number in np.ravel(array)]
+
+
+def dims_of(rank: int, given: np.ndarray | None, axes: Sequence[int] | None) -> list[int] | None:
+    """Read axes, which newer opsets have as an input and older ones as an attribute."""
+    dims = integers(given) if given is not None else axes
+    if dims is None:
+        return None
+    if any(not -rank <= dim < rank for dim in dims):
+        raise Unsupported(f"axes {list(dims)} of a tensor of {rank} dimensions")
+    return [dim % rank for dim in dims]

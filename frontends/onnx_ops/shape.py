@@ -8,7 +8,7 @@ from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.onnx_ops.registry import Context, integers, onnx_op
+from pockengine.frontends.onnx_ops.registry import Context, dims_of, integers, onnx_op
 
 
 @onnx_op("Shape")
@@ -47,7 +47,10 @@ def flatten(ctx: Context, x: Tensor, *, axis: int = 1) -> Tensor:
 @onnx_op("Transpose")
 def transpose(ctx: Context, x: Tensor, *, perm: list[int] | None = None) -> Tensor:
     """Permute the dimensions; reverse them unless told otherwise."""
-    return permute(x, list(range(x.rank))[::-1] if perm is None else perm)
+    dims = list(range(x.rank))
+    if perm is not None and sorted(perm) != dims:
+        raise Unsupported(f"{perm} is no order of the dimensions of {list(x.shape)}")
+    return permute(x, dims[::-1] if perm is None else perm)
 
 
 @onnx_op("Squeeze", static=(1,))
@@ -55,7 +58,7 @@ def squeeze(
     ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Drop dimensions of size 1; all of them unless told which."""
-    dims = integers(given) if given is not None else axes
+    dims = dims_of(x.rank, given, axes)
     if dims is None:
         dims = [dim for dim, size in enumerate(x.shape) if size == 1]
     if any(x.shape[dim] != 1 for dim in dims):
@@ -68,9 +71,9 @@ def unsqueeze(
     ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Add dimensions of size 1."""
-    dims = (integers(given) if given is not None else axes) or []
-    rank = x.rank + len(dims)
-    added = {dim % rank for dim in dims}
+    count = len(axes or []) if given is None else given.size
+    rank = x.rank + count
+    added = set(dims_of(rank, given, axes) or [])
     rest = iter(x.shape)
     return reshape(ctx.g, x, tuple(1 if dim in added else next(rest) for dim in range(rank)))
 
@@ -95,7 +98,9 @@ def split(
     length = x.shape[axis]
     parts = integers(sizes) if sizes is not None else split
     if parts is None:
-        count = num_outputs or len(ctx.wanted)
+        count = len(ctx.wanted)
+        if num_outputs not in (None, count):
+            raise Unsupported(f"{num_outputs} parts for {count} outputs")
         chunk = -(-length // count)
         parts = [min(chunk, length - index * chunk) for index in range(count)]
     stops = np.cumsum(parts).tolist()
@@ -116,10 +121,9 @@ def slice_(
 ) -> Tensor:
     """Take start:end:step of some dimensions, as Python means it."""
     first, last = integers(starts) or [], integers(ends) or []
-    dims = integers(axes) or list(range(len(first)))
+    dims = dims_of(x.rank, axes, None) or list(range(len(first)))
     strides = integers(steps) or [1] * len(first)
     for dim, start, end, step in zip(dims, first, last, strides, strict=True):
-        dim %= x.rank
         places = range(x.shape[dim])[start:end:step]
         if not places:
             raise Unsupported(f"{start}:{end}:{step} of dimension {dim} of {list(x.shape)}: empty")
@@ -170,10 +174,10 @@ def pad(
     if mode != "constant":
         raise Unsupported(f"padding in mode {mode!r}; use a constant")
     sizes = integers(pads) or []
-    dims = integers(axes) if axes is not None else list(range(x.rank))
+    dims = dims_of(x.rank, axes, None) or list(range(x.rank))
     low, high = [0] * x.rank, [0] * x.rank
     half = len(sizes) // 2
-    for dim, before, after in zip(dims or [], sizes[:half], sizes[half:], strict=True):
+    for dim, before, after in zip(dims, sizes[:half], sizes[half:], strict=True):
         low[dim], high[dim] = before, after
     filling = 0.0 if value is None else float(value)
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
