@@ -112,10 +112,11 @@ def compile_entries(
 ) -> Program:
     """Compile each graph, as it stands and with whatever outputs, into the entry of its key.
 
-    Nothing is differentiated; a graph's own updates of states stay. Params of one name are shared,
-    and take their data from the first graph that has them. `check` verifies after every pass.
+    Nothing is differentiated; a graph's own updates of states stay. Params of one name are shared;
+    CompileError when graphs disagree about their data. `check` verifies after every pass.
     """
     target = target or Target()
+    _check_agreement(graphs)
     written = frozenset[str]().union(*(_written(graph, {}) for graph in graphs.values()))
     options = Options({}, Sgd(), written, target.fusion)
     entries: dict[str, Entry] = {}
@@ -125,6 +126,16 @@ def compile_entries(
         run(forward_pipeline(options), graph, check=check)
         entries[key] = Entry(key, graph, plan_memory(graph, target.scratch_bytes))
     return Program(name, entries, *share_tensors(entries))
+
+
+def _check_agreement(graphs: Mapping[str, Graph]) -> None:
+    known: dict[str, np.ndarray] = {}
+    for key, graph in graphs.items():
+        for name, param in graph.params.items():
+            if not np.array_equal(known.setdefault(name, param.data), param.data):
+                raise CompileError(
+                    f"graph {key} has a param {name} that differs from another graph's; rename it"
+                )
 
 
 def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:
