@@ -44,7 +44,7 @@ def _check(model: ModelProto) -> None:
         raise ImportModelError("the ONNX model has no operators, or is cut short; export it again")
     _check_names(model.graph)
     try:
-        checker.check_model(_without_data(model))
+        checker.check_model(without_data(model))
     except checker.ValidationError as error:
         raise ImportModelError(
             f"the ONNX model {model.graph.name!r} breaks the standard: {str(error).strip()}"
@@ -66,7 +66,7 @@ def _check_names(graph: GraphProto) -> None:
         raise ImportModelError(f"the ONNX model has the name {wrong!r}, which is no UTF-8 text")
 
 
-def _without_data(model: ModelProto) -> ModelProto:
+def without_data(model: ModelProto) -> ModelProto:
     """Copy a model with its initializers turned into inputs of unknown type."""
     bare = ModelProto()
     for field, value in model.ListFields():

@@ -18,6 +18,7 @@ from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
 from pockengine.frontends.onnx_file import array_of
 from pockengine.frontends.onnx_fold import can_fold, fold
+from pockengine.frontends.onnx_inline import flat_nodes
 from pockengine.frontends.onnx_ops import Context, OnnxRule, Result, find_rule
 from pockengine.frontends.problems import Problems
 
@@ -42,7 +43,7 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
     name = model.graph.name or "model"
     importer = _Importer(model, folder, choices)
     importer.declare()
-    for node in model.graph.node:
+    for node in importer.nodes:
         importer.build(node)
     outputs = importer.outputs()
     importer.problems.check(name)
@@ -58,6 +59,7 @@ class _Importer:
 
     def __init__(self, model: ModelProto, folder: Path | None, choices: Choices) -> None:
         self.graph: GraphProto = model.graph
+        self.nodes = flat_nodes(model)
         self.folder = folder
         self.choices = choices
         self.opsets = {
@@ -86,7 +88,7 @@ class _Importer:
                 self.arrays[value.name] = np.asarray(self.choices.constants[value.name])
             elif value.name not in initialized:
                 self._attempt(value.name, lambda value=value: self._input(value))
-        uses = _uses(self.graph)
+        uses = _uses(self.graph, self.nodes)
         for tensor in self.graph.initializer:
             name = tensor.name
             self._attempt(name, lambda t=tensor: self._initializer(t, uses.get(t.name, [])))
@@ -269,11 +271,11 @@ class _Use:
     wish: Layout | None
 
 
-def _uses(graph: GraphProto) -> dict[str, list[_Use]]:
+def _uses(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, list[_Use]]:
     """Return who reads each name, and how."""
     ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
     uses: dict[str, list[_Use]] = {}
-    for node in graph.node:
+    for node in nodes:
         rule = find_rule(node.domain, node.op_type)
         for index, name in enumerate(node.input):
             if name in ranks:

@@ -17,7 +17,8 @@ from pockengine.frontends.losses import LOSSES, add_loss
 if TYPE_CHECKING:
     import onnx
 
-OLDEST_OPSET = 11
+OLDEST_OPSET = 7
+"""The first with today's broadcasting. What changed since is told by attributes and inputs."""
 
 
 def from_onnx(

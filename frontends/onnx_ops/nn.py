@@ -223,11 +223,19 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Tensor:
-    """Normalise the dimensions from `axis` on to mean 0 and variance 1; scale and shift."""
-    if any(ctx.wanted[1:]):
-        raise Unsupported("the mean or deviation that a layer norm has found")
-    return sequence.layer_norm(ctx.aten, x, x.shape[axis:], scale, bias, epsilon, False)
+) -> list[Tensor]:
+    """Normalise the dimensions from `axis` on to mean 0 and variance 1; scale and shift.
+
+    Where asked, also give the mean and the inverse of the deviation.
+    """
+    y = sequence.layer_norm(ctx.aten, x, x.shape[axis:], scale, bias, epsilon, False)
+    if not any(ctx.wanted[1:]):
+        return [y]
+    g, dims = ctx.g, range(axis % x.rank, x.rank)
+    mean = emit.reduce(g, "reduce_mean", x, dims, keepdims=True)
+    squares = emit.unary("square")(g, emit.arithmetic(g, "sub", x, mean))
+    var = emit.reduce(g, "reduce_mean", squares, dims, keepdims=True)
+    return [y, mean, emit.unary("rsqrt")(g, emit.arithmetic(g, "add", var, epsilon))]
 
 
 @onnx_op("RMSNormalization")

@@ -80,10 +80,13 @@ def _define_place(name: str, before: Step) -> None:
     def rule(
         ctx: Context, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Tensor:
-        if select_last_index:
-            raise Unsupported("the last of several equal elements; drop select_last_index")
+        dim = axis % x.rank
         values = framework_order(ctx.g, before(ctx.g, x))
-        places = plain(ctx.g.argmax(values, axis=axis % x.rank))
+        if select_last_index:  # the first one from behind
+            values = ctx.g.reverse(values, axes=(dim,))
+        places = plain(ctx.g.argmax(values, axis=dim))
+        if select_last_index:
+            places = emit.arithmetic(ctx.g, "sub", x.shape[axis] - 1, places)
         kept = list(x.shape)
         kept[axis] = 1
         return reshape(ctx.g, places, tuple(kept)) if keepdims else places

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from pockengine.compiler.ir import Shape
+from pockengine.compiler.ir import DType, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
@@ -210,3 +210,30 @@ def gather_elements(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) ->
     places = _wrapped(ctx, index, x.shape[axis])
     values = framework_order(ctx.g, cut), framework_order(ctx.g, places)
     return plain(ctx.g.take_along(*values, axis=axis % x.rank))
+
+
+@onnx_op("Trilu", static=(1,))
+def trilu(ctx: Context, x: Tensor, k: np.ndarray | None = None, *, upper: int = 1) -> Tensor:
+    """Keep the upper or lower triangle of each matrix, from its k-th diagonal on."""
+    offset = 0 if k is None else int(k)
+    rows, columns = x.shape[-2:]
+    lower = np.tri(rows, columns, offset - 1 if upper else offset, dtype=np.bool_)
+    kept = plain(ctx.g.constant(~lower if upper else lower))
+    return emit.elementwise(ctx.g, "where", kept, x, emit.scalar(ctx.g, 0, x.dtype))
+
+
+@onnx_op("OneHot", static=(1, 2))
+def one_hot(
+    ctx: Context, index: Tensor, depth: np.ndarray, values: np.ndarray, *, axis: int = -1
+) -> Tensor:
+    """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
+    count = int(np.ravel(depth)[0])
+    dim = axis % (index.rank + 1)
+    if not 1 <= count <= 2**20:
+        raise Unsupported(f"{count} classes")
+    line = np.arange(count, dtype=index.dtype.numpy)
+    line = line.reshape([count if other == dim else 1 for other in range(index.rank + 1)])
+    wide = reshape(ctx.g, _wrapped(ctx, index, count), (*index.shape[:dim], 1, *index.shape[dim:]))
+    here = emit.elementwise(ctx.g, "eq", wide, plain(ctx.g.constant(line)))
+    off, on = (plain(ctx.g.scalar(value.item(), DType.of(values))) for value in values)
+    return emit.elementwise(ctx.g, "where", here, on, off)

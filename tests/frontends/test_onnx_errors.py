@@ -124,8 +124,8 @@ def test_axes_that_are_not_there_are_refused(op: str, attrs: dict[str, int], ops
 
 
 def test_old_opsets_are_refused() -> None:
-    with pytest.raises(ImportModelError, match=r"of opset 9; 11 is the oldest"):
-        from_onnx(one("Relu", {"x": (2,)}, (2,), opset=9))
+    with pytest.raises(ImportModelError, match=r"of opset 6; 7 is the oldest"):
+        from_onnx(one("Relu", {"x": (2,)}, (2,), opset=6))
 
 
 def test_reserved_names_are_refused() -> None:
@@ -286,3 +286,31 @@ def test_declared_outputs_must_be_true() -> None:
         ImportModelError, match=r"an output in y: the file declares the shape \[3\]"
     ):
         from_onnx(one("Relu", {"x": (2,)}, (3,)))
+
+
+def with_functions(calls: dict[str, list[str]]) -> ModelProto:
+    """A model that calls F0; each function calls others in a row, or is a Relu."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    model = make([helper.make_node("F0", ["x"], ["y"], domain="mine")], {"x": (2,)}, {"y": (2,)})
+    model.opset_import.append(opsets[1])
+    for name, called in calls.items():
+        nodes = [
+            helper.make_node(other, [f"v{i}"], [f"v{i + 1}"], domain="mine")
+            for i, other in enumerate(called)
+        ] or [helper.make_node("Relu", ["v0"], ["v1"])]
+        result = f"v{len(nodes)}"
+        model.functions.append(helper.make_function("mine", name, ["v0"], [result], nodes, opsets))
+    return model
+
+
+def test_functions_that_call_themselves_are_refused() -> None:
+    with pytest.raises(ImportModelError, match="Cycle detected"):
+        from_onnx(with_functions({"F0": ["F1"], "F1": ["F0"]}))
+
+
+def test_functions_that_double_are_refused() -> None:
+    """Forty functions of two calls each would be a trillion operators."""
+    calls = {f"F{i}": [f"F{i + 1}"] * 2 for i in range(40)}
+
+    with pytest.raises(ImportModelError, match="expand to 1099511627776 operators; 1000000 is"):
+        from_onnx(with_functions({**calls, "F40": []}))

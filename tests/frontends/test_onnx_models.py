@@ -1,6 +1,7 @@
 """Small models from ONNX: names, layouts, numbers beside the standard's evaluator, training."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,16 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_onnx, to_initializers
-from pockengine.tests.frontends.onnx_models import check, cnn, make, mlp, one, outputs_of, random
+from pockengine.tests.frontends.onnx_models import (
+    OPSET,
+    check,
+    cnn,
+    make,
+    mlp,
+    one,
+    outputs_of,
+    random,
+)
 
 
 def train(
@@ -190,3 +200,40 @@ def test_shapes_from_values_may_be_given_as_constants() -> None:
     graph = from_onnx(model, constants={"shape": np.asarray([3, -1])})
 
     assert graph.outputs["y"].shape == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("Attention", {"is_causal": 1, "scale": 0.3}),
+        ("MeanVarianceNormalization", {}),
+        ("MeanVarianceNormalization", {"axes": [1, 3]}),
+    ],
+)
+def test_operators_that_the_standard_defines_by_others(op: str, attrs: dict[str, Any]) -> None:
+    """Also with attributes that are left out, which their bodies refer to."""
+    names = ["q", "k", "v"] if op == "Attention" else ["x"]
+    shapes = dict.fromkeys(names, (2, 3, 5, 4))
+    inputs = {name: random(2, 3, 5, 4, seed=seed) for seed, name in enumerate(names)}
+
+    check(one(op, shapes, (2, 3, 5, 4), 25, **attrs), inputs, rtol=1e-3)
+
+
+def test_functions_of_the_model_are_expanded() -> None:
+    body = [
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Add", ["r", "w"], ["b"]),
+    ]
+    opsets = [helper.make_opsetid("", OPSET)]
+    shifted = helper.make_function("mine", "Shifted", ["a", "w"], ["b"], body, opsets)
+    nodes = [
+        helper.make_node("Shifted", ["x", "weight"], ["h"], domain="mine"),
+        helper.make_node("Shifted", ["h", "weight"], ["y"], domain="mine"),
+    ]
+    model = make(nodes, {"x": (2, 3)}, {"y": (2, 3)}, {"weight": random(3)})
+    model.functions.append(shifted)
+    model.opset_import.append(helper.make_opsetid("mine", 1))
+
+    graph = check(model, {"x": random(2, 3)})
+
+    assert list(graph.params) == ["weight"]
