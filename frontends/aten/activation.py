@@ -4,17 +4,13 @@ import math
 
 import numpy as np
 
-from pockengine.compiler.ir import I32, TensorType
-from pockengine.frontends import emit
+from pockengine.frontends import emit, emit_activation
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, plain, reshape
 
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-
-SEED = "seed"
-"""Name of the input that random numbers depend on."""
 
 
 def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
@@ -25,41 +21,28 @@ def _unary(ctx: Context, op: str, x: Tensor) -> Tensor:
     return emit.unary(op)(ctx.g, x)
 
 
-def _choose(ctx: Context, condition: Tensor, a: Operand, b: Operand) -> Tensor:
-    return emit.elementwise(ctx.g, "where", condition, *emit.same_dtype(ctx.g, (a, b)))
-
-
 @aten("silu.default")
 def silu(ctx: Context, x: Tensor) -> Tensor:
     """x sigmoid(x)."""
-    return _apply(ctx, "mul", x, _unary(ctx, "sigmoid", x))
+    return emit_activation.silu(ctx.g, x)
 
 
 @aten("gelu.default")
 def gelu(ctx: Context, x: Tensor, approximate: str) -> Tensor:
     """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
-    if approximate == "tanh":
-        cubic = _apply(ctx, "mul", _apply(ctx, "mul", _unary(ctx, "square", x), x), 0.044715)
-        inner = _apply(ctx, "mul", _apply(ctx, "add", x, cubic), math.sqrt(2 / math.pi))
-        share = _unary(ctx, "tanh", inner)
-    else:
-        share = _unary(ctx, "erf", _apply(ctx, "mul", x, math.sqrt(0.5)))
-    return _apply(ctx, "mul", _apply(ctx, "mul", x, 0.5), _apply(ctx, "add", share, 1.0))
+    return emit_activation.gelu(ctx.g, x, approximate)
 
 
 @aten("elu.default")
 def elu(ctx: Context, x: Tensor, alpha: Number, scale: Number, input_scale: Number) -> Tensor:
     """Scale times x above zero, else alpha (exp(input_scale x) - 1)."""
-    # min(x, 0) keeps exp from overflowing where its result is not used.
-    below = _unary(ctx, "expm1", _apply(ctx, "mul", _apply(ctx, "minimum", x, 0.0), input_scale))
-    y = _choose(ctx, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", below, float(alpha)))
-    return emit.weighted(ctx.g, y, float(scale))
+    return emit_activation.elu(ctx.g, x, alpha, scale, input_scale)
 
 
 @aten("celu.default")
 def celu(ctx: Context, x: Tensor, alpha: Number) -> Tensor:
     """x above zero, else alpha (exp(x / alpha) - 1)."""
-    return elu(ctx, x, alpha, 1.0, 1 / alpha)
+    return emit_activation.celu(ctx.g, x, alpha)
 
 
 @aten("selu.default")
@@ -71,27 +54,20 @@ def selu(ctx: Context, x: Tensor) -> Tensor:
 @aten("leaky_relu.default")
 def leaky_relu(ctx: Context, x: Tensor, negative_slope: Number) -> Tensor:
     """x above zero, else slope x."""
-    below = _apply(ctx, "mul", x, float(negative_slope))
-    return _choose(ctx, _apply(ctx, "gt", x, 0.0), x, below)
+    return emit_activation.leaky_relu(ctx.g, x, negative_slope)
 
 
 @aten("prelu.default")
 def prelu(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
     """x above zero, else weight x; one weight, or one for each of dimension 1."""
     slope = reshape(ctx.g, weight, (weight.shape[0],) + (1,) * max(x.rank - 2, 0))
-    return _choose(ctx, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", x, slope))
+    return emit_activation.choose(ctx.g, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", x, slope))
 
 
 @aten("softplus.default")
 def softplus(ctx: Context, x: Tensor, beta: Number, threshold: Number) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
-    scaled = emit.weighted(ctx.g, x, float(beta))
-    # max(x, 0) + log(1 + exp(-|x|)): no overflow on either side.
-    tail = _unary(ctx, "log1p", _unary(ctx, "exp", _unary(ctx, "neg", _unary(ctx, "abs", scaled))))
-    smooth = emit.weighted(
-        ctx.g, _apply(ctx, "add", _unary(ctx, "relu", scaled), tail), 1 / float(beta)
-    )
-    return _choose(ctx, _apply(ctx, "gt", scaled, float(threshold)), x, smooth)
+    return emit_activation.softplus(ctx.g, x, beta, threshold)
 
 
 @aten("log_sigmoid.default")
@@ -103,19 +79,19 @@ def log_sigmoid(ctx: Context, x: Tensor) -> Tensor:
 @aten("mish.default")
 def mish(ctx: Context, x: Tensor) -> Tensor:
     """x tanh(softplus(x))."""
-    return _apply(ctx, "mul", x, _unary(ctx, "tanh", softplus(ctx, x, 1.0, math.inf)))
+    return emit_activation.mish(ctx.g, x)
 
 
 @aten("softsign.default")
 def softsign(ctx: Context, x: Tensor) -> Tensor:
     """x / (1 + |x|)."""
-    return _apply(ctx, "div", x, _apply(ctx, "add", _unary(ctx, "abs", x), 1.0))
+    return emit_activation.softsign(ctx.g, x)
 
 
 @aten("threshold.default")
 def threshold(ctx: Context, x: Tensor, threshold: Number, value: Number) -> Tensor:
     """x above the threshold, else the value."""
-    return _choose(ctx, _apply(ctx, "gt", x, float(threshold)), x, float(value))
+    return emit_activation.threshold(ctx.g, x, threshold, value)
 
 
 @aten("glu.default")
@@ -129,20 +105,8 @@ def glu(ctx: Context, x: Tensor, dim: int) -> Tensor:
 
 @aten("dropout.default")
 def dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
-    """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode.
-
-    The numbers come from the input `seed` and differ from PyTorch's; each dropout of a model draws
-    from a stream of its own.
-    """
-    if not train or p == 0:
-        return Tensor(x.value, x.layout, x.copies)
-    if p == 1:
-        return emit.arithmetic(ctx.g, "mul", x, 0.0)
-    seed = next((value for value in ctx.g.graph.inputs if value.name == SEED), None)
-    if seed is None:
-        seed = ctx.g.input(SEED, TensorType(I32, ()))
-    stream = sum(node.op == "dropout" for node in ctx.g.graph.nodes)
-    return Tensor(ctx.g.dropout(x.value, seed, p=float(p), stream=stream), x.layout)
+    """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode."""
+    return emit_activation.dropout(ctx.g, x, p, train)
 
 
 @aten("feature_dropout.default", "alpha_dropout.default", "feature_alpha_dropout.default")

@@ -4,12 +4,13 @@ import numpy as np
 
 from pockengine.compiler.ir import BOOL, F32, DType
 from pockengine.errors import GraphError
-from pockengine.frontends import emit
-from pockengine.frontends.aten import activation
+from pockengine.frontends import emit, emit_activation
 from pockengine.frontends.emit import Operand
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx_ops.registry import Context, onnx_op
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 # ONNX operator -> our op
 UNARY = {
@@ -175,19 +176,19 @@ def clip(
 @onnx_op("Gelu")
 def gelu(ctx: Context, x: Tensor, *, approximate: str = "none") -> Tensor:
     """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
-    return activation.gelu(ctx.aten, x, approximate)
+    return emit_activation.gelu(ctx.g, x, approximate)
 
 
 @onnx_op("Elu")
 def elu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x above zero, else alpha (exp(x) - 1)."""
-    return activation.elu(ctx.aten, x, alpha, 1.0, 1.0)
+    return emit_activation.elu(ctx.g, x, alpha, 1.0, 1.0)
 
 
 @onnx_op("Celu")
 def celu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x above zero, else alpha (exp(x / alpha) - 1)."""
-    return activation.celu(ctx.aten, x, alpha)
+    return emit_activation.celu(ctx.g, x, alpha)
 
 
 @onnx_op("Selu")
@@ -195,17 +196,17 @@ def selu(
     ctx: Context,
     x: Tensor,
     *,
-    alpha: float = activation.SELU_ALPHA,
-    gamma: float = activation.SELU_SCALE,
+    alpha: float = SELU_ALPHA,
+    gamma: float = SELU_SCALE,
 ) -> Tensor:
     """Gamma times elu."""
-    return activation.elu(ctx.aten, x, alpha, gamma, 1.0)
+    return emit_activation.elu(ctx.g, x, alpha, gamma, 1.0)
 
 
 @onnx_op("LeakyRelu")
 def leaky_relu(ctx: Context, x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """x above zero, else alpha x."""
-    return activation.leaky_relu(ctx.aten, x, alpha)
+    return emit_activation.leaky_relu(ctx.g, x, alpha)
 
 
 @onnx_op("PRelu")
@@ -218,19 +219,19 @@ def prelu(ctx: Context, x: Tensor, slope: Tensor) -> Tensor:
 @onnx_op("Softplus")
 def softplus(ctx: Context, x: Tensor) -> Tensor:
     """log(1 + exp(x))."""
-    return activation.softplus(ctx.aten, x, 1.0, float("inf"))
+    return emit_activation.softplus(ctx.g, x, 1.0, float("inf"))
 
 
 @onnx_op("Softsign")
 def softsign(ctx: Context, x: Tensor) -> Tensor:
     """x / (1 + |x|)."""
-    return activation.softsign(ctx.aten, x)
+    return emit_activation.softsign(ctx.g, x)
 
 
 @onnx_op("Mish")
 def mish(ctx: Context, x: Tensor) -> Tensor:
     """x tanh(softplus(x))."""
-    return activation.mish(ctx.aten, x)
+    return emit_activation.mish(ctx.g, x)
 
 
 @onnx_op("Swish")
@@ -243,7 +244,7 @@ def swish(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
 @onnx_op("ThresholdedRelu")
 def thresholded_relu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """x above alpha, else zero."""
-    return activation.threshold(ctx.aten, x, alpha, 0.0)
+    return emit_activation.threshold(ctx.g, x, alpha, 0.0)
 
 
 @onnx_op("HardSigmoid")
@@ -269,7 +270,7 @@ def dropout(
     """
     share = float(ratio if amount is None else amount)
     active = share > 0 and (ctx.training or (mode is not None and bool(mode)))
-    y = activation.dropout(ctx.aten, x, share, active)
+    y = emit_activation.dropout(ctx.g, x, share, active)
     return [y, _mask(ctx, x, y, share, active)] if ctx.wants(1) else [y]
 
 
@@ -277,7 +278,7 @@ def _mask(ctx: Context, x: Tensor, y: Tensor, share: float, active: bool) -> Ten
     """Return which elements of x are kept in y, from the same random numbers."""
     if active and share < 1:
         node = y.value.node
-        assert node is not None  # activation.dropout has just made it
+        assert node is not None  # emit_activation.dropout has just made it
         ones = ctx.g.broadcast_to(ctx.g.scalar(1.0), shape=x.value.shape)
         kept = ctx.g.dropout(ones, node.operands[1], **node.attrs)
         return _apply(ctx, "gt", Tensor(kept, x.layout), 0.0)

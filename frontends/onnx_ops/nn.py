@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pockengine.frontends import emit, emit_nn
-from pockengine.frontends.aten import sequence
+from pockengine.frontends import emit, emit_nn, emit_norm
 from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import (
     HWIO,
@@ -228,7 +227,7 @@ def layer_normalization(
 
     Where asked, also give the mean and the inverse of the deviation.
     """
-    y = sequence.layer_norm(ctx.aten, x, x.shape[axis:], scale, bias, epsilon, False)
+    y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale, bias, epsilon)
     if not any(ctx.wanted[1:]):
         return [y]
     g, dims = ctx.g, range(axis % x.rank, x.rank)
@@ -249,7 +248,7 @@ def rms_normalization(
     stash_type: int = 1,
 ) -> Tensor:
     """Normalise the dimensions from `axis` on to a mean square of 1; scale."""
-    return sequence.rms_norm(ctx.aten, x, x.shape[axis:], scale, epsilon)
+    return emit_norm.rms_norm(ctx.g, x, x.rank - axis % x.rank, scale, epsilon)
 
 
 @onnx_op("InstanceNormalization")
@@ -257,7 +256,7 @@ def instance_normalization(
     ctx: Context, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalise each channel of each sample; scale and shift each channel."""
-    return sequence.group_norm(ctx.aten, x, x.shape[1], scale, bias, epsilon, False)
+    return emit_norm.group_norm(ctx.g, x, x.shape[1], scale, bias, epsilon)
 
 
 @onnx_op("GroupNormalization")
@@ -282,4 +281,4 @@ def group_normalization(
             )
             for part in (scale, bias)
         )
-    return sequence.group_norm(ctx.aten, x, num_groups, scale, bias, epsilon, False)
+    return emit_norm.group_norm(ctx.g, x, num_groups, scale, bias, epsilon)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import Builder
-from pockengine.frontends.aten import Context as AtenContext
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor
 
@@ -40,11 +39,6 @@ class Context:
     wanted: tuple[bool, ...]
     training: bool
     find: Callable[[str], Tensor]
-
-    @property
-    def aten(self) -> AtenContext:
-        """The context for rules that the PyTorch frontend has too."""
-        return AtenContext(self.g, (), None)
 
     def wants(self, output: int) -> bool:
         """Return whether somebody may read this output."""

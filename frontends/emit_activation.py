@@ -1,0 +1,100 @@
+"""Activations that our IR composes from elementwise ops, and dropout."""
+
+import math
+
+from pockengine.compiler.ir import I32, Builder, TensorType
+from pockengine.frontends import emit
+from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.layout import Tensor
+
+SEED = "seed"
+"""Name of the input that random numbers depend on."""
+
+
+def _apply(g: Builder, op: str, *operands: Operand) -> Tensor:
+    return emit.arithmetic(g, op, *operands)
+
+
+def _unary(g: Builder, op: str, x: Tensor) -> Tensor:
+    return emit.unary(op)(g, x)
+
+
+def choose(g: Builder, condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    """Take a where the condition holds, else b, at their common type."""
+    return emit.elementwise(g, "where", condition, *emit.same_dtype(g, (a, b)))
+
+
+def silu(g: Builder, x: Tensor) -> Tensor:
+    """x sigmoid(x)."""
+    return _apply(g, "mul", x, _unary(g, "sigmoid", x))
+
+
+def gelu(g: Builder, x: Tensor, approximate: str) -> Tensor:
+    """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
+    if approximate == "tanh":
+        cubic = _apply(g, "mul", _apply(g, "mul", _unary(g, "square", x), x), 0.044715)
+        inner = _apply(g, "mul", _apply(g, "add", x, cubic), math.sqrt(2 / math.pi))
+        share = _unary(g, "tanh", inner)
+    else:
+        share = _unary(g, "erf", _apply(g, "mul", x, math.sqrt(0.5)))
+    return _apply(g, "mul", _apply(g, "mul", x, 0.5), _apply(g, "add", share, 1.0))
+
+
+def elu(g: Builder, x: Tensor, alpha: Number, scale: Number, input_scale: Number) -> Tensor:
+    """Scale times x above zero, else alpha (exp(input_scale x) - 1)."""
+    # min(x, 0) keeps exp from overflowing where its result is not used.
+    below = _unary(g, "expm1", _apply(g, "mul", _apply(g, "minimum", x, 0.0), input_scale))
+    y = choose(g, _apply(g, "gt", x, 0.0), x, _apply(g, "mul", below, float(alpha)))
+    return emit.weighted(g, y, float(scale))
+
+
+def celu(g: Builder, x: Tensor, alpha: Number) -> Tensor:
+    """x above zero, else alpha (exp(x / alpha) - 1)."""
+    return elu(g, x, alpha, 1.0, 1 / alpha)
+
+
+def leaky_relu(g: Builder, x: Tensor, negative_slope: Number) -> Tensor:
+    """x above zero, else slope x."""
+    below = _apply(g, "mul", x, float(negative_slope))
+    return choose(g, _apply(g, "gt", x, 0.0), x, below)
+
+
+def softplus(g: Builder, x: Tensor, beta: Number, threshold: Number) -> Tensor:
+    """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
+    scaled = emit.weighted(g, x, float(beta))
+    # max(x, 0) + log(1 + exp(-|x|)): no overflow on either side.
+    tail = _unary(g, "log1p", _unary(g, "exp", _unary(g, "neg", _unary(g, "abs", scaled))))
+    smooth = emit.weighted(g, _apply(g, "add", _unary(g, "relu", scaled), tail), 1 / float(beta))
+    return choose(g, _apply(g, "gt", scaled, float(threshold)), x, smooth)
+
+
+def softsign(g: Builder, x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return _apply(g, "div", x, _apply(g, "add", _unary(g, "abs", x), 1.0))
+
+
+def mish(g: Builder, x: Tensor) -> Tensor:
+    """x tanh(softplus(x))."""
+    return _apply(g, "mul", x, _unary(g, "tanh", softplus(g, x, 1.0, math.inf)))
+
+
+def threshold(g: Builder, x: Tensor, threshold: Number, value: Number) -> Tensor:
+    """x above the threshold, else the value."""
+    return choose(g, _apply(g, "gt", x, float(threshold)), x, float(value))
+
+
+def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+    """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode.
+
+    The numbers come from the input `seed` and differ from the framework's; each dropout of a model
+    draws from a stream of its own.
+    """
+    if not train or p == 0:
+        return Tensor(x.value, x.layout, x.copies)
+    if p == 1:
+        return emit.arithmetic(g, "mul", x, 0.0)
+    seed = next((value for value in g.graph.inputs if value.name == SEED), None)
+    if seed is None:
+        seed = g.input(SEED, TensorType(I32, ()))
+    stream = sum(node.op == "dropout" for node in g.graph.nodes)
+    return Tensor(g.dropout(x.value, seed, p=float(p), stream=stream), x.layout)
