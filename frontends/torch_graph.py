@@ -20,6 +20,7 @@ from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.torch_decompose import decompose, missing_rule
 from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
 from pockengine.frontends.torch_storage import Storages
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 Known = Any
 """What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
 with a subgraph, or None for what could not be imported."""
+
+PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
+"""Arguments of prims whose names differ from ATen's for the same thing."""
 
 STALE = (
     "it reads a tensor that an in-place operator has changed through another view; use the "
@@ -145,7 +149,7 @@ class _Importer:
             return self._constant(node)
         rule = rule_for(overload)
         if rule is None:
-            raise Unsupported(NO_RULE)
+            return self._expand(node)
         arguments = {name: self._value(arg) for name, arg in _bound(node).items()}
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
@@ -153,6 +157,23 @@ class _Importer:
         if 0 in shape:
             raise Unsupported(EMPTY)
         return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
+
+    def _expand(self, node: Node) -> Known:
+        """Build an operator without a rule by PyTorch's definition of it."""
+        body = decompose(node)
+        if body is None:
+            raise Unsupported(NO_RULE)
+        missing = missing_rule(body)
+        if missing is not None:
+            raise Unsupported(f"{NO_RULE} (PyTorch defines it by {missing}, which has none either)")
+        placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
+        for inner, source in zip(placeholders, node.all_input_nodes, strict=True):
+            if self.known[source] is None:
+                return None
+            self.known[inner] = self.known[source]
+        self.walk(body, body.graph.nodes)
+        (output,) = (inner for inner in body.graph.nodes if inner.op == "output")
+        return self._value(output.args[0])
 
     def _value(self, argument: Any) -> Known:
         """Replace traced names by what they stand for, inside of lists too."""
@@ -222,6 +243,8 @@ def _bound(node: Node) -> dict[str, Any]:
         else:
             value = node.kwargs.get(argument.name, argument.default_value)
         bound["x" if argument.name in ("self", "input") else argument.name] = value
+    if str(node.target).startswith("prims."):  # which name tensors alike, but not as ATen does
+        return {PRIM_NAMES.get(name, name): value for name, value in bound.items()}
     return bound
 
 

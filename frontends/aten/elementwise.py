@@ -89,13 +89,13 @@ for _name in COMPARISONS:
 
 
 @aten("add.Tensor", "add.Scalar")
-def add(ctx: Context, x: Tensor, other: Operand, alpha: Number) -> Tensor:
+def add(ctx: Context, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha other."""
     return emit.arithmetic(ctx.g, "add", x, _times(ctx, other, alpha))
 
 
 @aten("sub.Tensor", "sub.Scalar")
-def sub(ctx: Context, x: Tensor, other: Operand, alpha: Number) -> Tensor:
+def sub(ctx: Context, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha other."""
     return emit.arithmetic(ctx.g, "sub", x, _times(ctx, other, alpha))
 

@@ -54,6 +54,10 @@ def aten(*overloads: str, weight: Layout | None = None) -> Callable[[Rule], Rule
 
 
 def rule_for(overload: str) -> Rule | None:
-    """Find the rule of an overload; `relu_.default` falls back on `relu.default`."""
+    """Find an overload's rule; `relu_.default` and `prims.relu.default` have `relu.default`'s."""
+    if overload.startswith("prims."):  # most are named as ATen names them
+        name = overload.split(".")[1]
+        found = (RULES.get(each) for each in (overload, f"{name}.default", f"{name}.Tensor"))
+        return next((rule for rule in found if rule is not None), None)
     name, _, variant = overload.partition(".")
     return RULES.get(overload) or RULES.get(f"{name.removesuffix('_')}.{variant}")

@@ -3,10 +3,49 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from pockengine.frontends import emit
+from pockengine.frontends.aten.places import take
 from pockengine.frontends.aten.registry import Context, aten
-from pockengine.frontends.layout import Tensor, plain, stored
+from pockengine.frontends.layout import Tensor, plain, reshape
+
+
+def _define_nearest(kind: str, rank: int) -> None:
+    line = getattr(torch.ops.aten, f"{kind}1d").vec
+
+    @aten(f"{kind}{rank}d.vec", f"{kind}{rank}d.default")
+    def rule(
+        ctx: Context,
+        x: Tensor,
+        output_size: Sequence[int] | None,
+        scale_factors: Sequence[float] | None = None,
+        **scales: float | None,
+    ) -> Tensor:
+        given: list[float | None] = [*(scale_factors or scales.values() or [None] * rank)]
+        for dim, scale in enumerate(given, start=2):
+            numbers = torch.arange(x.shape[dim], dtype=torch.float32).reshape(1, 1, -1)
+            # PyTorch takes either the size or the scale; the scale, where given, decides places.
+            size = None if scale else [ctx.shape[dim]]
+            places = line(numbers, size, [scale] if scale else None).flatten().numpy()
+            x = _nearest(ctx, x, dim, places[: ctx.shape[dim]].astype(np.int64))
+        return x
+
+
+def _nearest(ctx: Context, x: Tensor, dim: int, places: np.ndarray) -> Tensor:
+    """Pick elements of one dimension; where each is repeated alike, no index is read."""
+    old, times = x.shape[dim], len(places) // x.shape[dim]
+    if len(places) != old * times or (places != np.arange(old).repeat(times)).any():
+        return take(ctx, x, dim, places)
+    wide = reshape(ctx.g, x, (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :]))
+    repeated = (*x.shape[: dim + 1], times, *x.shape[dim + 1 :])
+    wide = emit.broadcast(ctx.g, wide, repeated)
+    return reshape(ctx.g, wide, (*x.shape[:dim], old * times, *x.shape[dim + 1 :]))
+
+
+for _kind in ("upsample_nearest", "_upsample_nearest_exact"):
+    for _rank in (1, 2, 3):
+        _define_nearest(_kind, _rank)
 
 
 @aten("upsample_bilinear2d.vec", "upsample_bilinear2d.default")
@@ -53,7 +92,7 @@ def _linear(
     shape = [1] * x.rank
     shape[dim] = size
     share = ctx.g.constant((places - low).astype(np.float32).reshape(shape))
-    first, second = (_take(ctx, x, dim, index) for index in (low, high))
+    first, second = (take(ctx, x, dim, index) for index in (low, high))
     change = emit.arithmetic(ctx.g, "sub", second, first)
     return emit.arithmetic(ctx.g, "add", first, emit.arithmetic(ctx.g, "mul", change, plain(share)))
 
@@ -65,9 +104,3 @@ def source_places(old: int, new: int, align_corners: bool, scale: float | None) 
         return index * ((old - 1) / (new - 1) if new > 1 else 0.0)
     step = 1 / scale if scale else old / new
     return np.maximum((index + 0.5) * step - 0.5, 0.0)
-
-
-def _take(ctx: Context, x: Tensor, dim: int, index: np.ndarray) -> Tensor:
-    """Pick slices of one dimension."""
-    value = ctx.g.take(stored(ctx.g, x, x.layout), ctx.g.constant(index), axis=x.axis(dim))
-    return Tensor(value, x.layout)

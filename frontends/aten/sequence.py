@@ -193,18 +193,18 @@ def conv_transpose2d(
 ) -> Tensor:
     """Undo the shape of a convolution: the input gradient of the one with this weight.
 
-    Output padding of a stride or more, which dilation permits, adds zeros (and the bias) only.
+    Output padding takes back what padding cuts off below and right, then adds zeros.
     """
     picture = x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
     channels, height, width = ctx.shape[-3:]
-    rest = [max(more - step + 1, 0) for more, step in zip(output_padding, stride, strict=True)]
+    cut = [max(size - more, 0) for size, more in zip(padding, output_padding, strict=True)]
+    rest = [max(more - size, 0) for size, more in zip(padding, output_padding, strict=True)]
     y = ctx.g.conv2d_dx(
         stored(ctx.g, picture, NHWC),
         stored(ctx.g, weight, HWIO),
         input_shape=(picture.shape[0], height - rest[0], width - rest[1], channels),
         stride=tuple(stride),
-        # What output_padding adds lies below and right, beyond what the windows reach.
-        padding=(padding[0], padding[0], padding[1], padding[1]),
+        padding=(padding[0], cut[0], padding[1], cut[1]),
         dilation=tuple(dilation),
         groups=groups,
     )
@@ -212,18 +212,6 @@ def conv_transpose2d(
         y = ctx.g.pad(y, low=(0, 0, 0, 0), high=(0, *rest, 0), value=0.0)
     y = y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias))
     return reshape(ctx.g, Tensor(y, NHWC), ctx.shape)
-
-
-@aten("upsample_nearest2d.vec", "upsample_nearest2d.default")
-def upsample_nearest2d(ctx: Context, x: Tensor, **_: object) -> Tensor:
-    """Repeat every pixel of (N, C, H, W) a whole number of times each way."""
-    batch, channels, height, width = x.shape
-    rows, columns = ctx.shape[2] // height, ctx.shape[3] // width
-    if (height * rows, width * columns) != ctx.shape[2:]:
-        raise Unsupported(f"resizing {height}x{width} to {ctx.shape[2]}x{ctx.shape[3]}: not whole")
-    wide = reshape(ctx.g, x, (batch, channels, height, 1, width, 1))
-    shape = (batch, channels, height, rows, width, columns)
-    return reshape(ctx.g, emit.broadcast(ctx.g, wide, shape), ctx.shape)
 
 
 @aten("flip.default")

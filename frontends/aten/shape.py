@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.frontends import emit
+from pockengine.frontends.aten.places import pad_by_copies
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit_nn import Unsupported
@@ -76,9 +77,9 @@ def pad(
     value: Number | None,
     mode: str = "constant",
 ) -> Tensor:
-    """Pad by a constant; sizes come in pairs from the last dimension on."""
+    """Pad by a constant or by copies; sizes come in pairs from the last dimension on."""
     if mode != "constant":
-        raise Unsupported(f"padding of mode {mode!r}; use constant padding")
+        return pad_by_copies(ctx, x, pad, mode)
     low, high = [0] * x.rank, [0] * x.rank
     for index in range(len(pad) // 2):
         low[-1 - index], high[-1 - index] = pad[2 * index : 2 * index + 2]

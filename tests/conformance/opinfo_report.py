@@ -16,7 +16,7 @@ from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED,
 REASONS = 15
 """Reasons that the summary lists, the most frequent first."""
 
-_OPERATION = re.compile(r"^\s*\d+ x (\S+) in [^:]*: (.*)$", re.MULTILINE)
+_OPERATION = re.compile(r"^\s*\d+ x (.+?) in [^:]*: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

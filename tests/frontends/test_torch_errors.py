@@ -27,12 +27,17 @@ class Inner(nn.Module):
         return torch.lgamma(torch.erfinv(torch.tanh(x)))
 
 
+class Bessel(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.i0(x)
+
+
 class Outer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(4, 4, 1), Inner())
         self.second = Inner()
-        self.third = nn.Sequential(nn.ReLU(), nn.Hardshrink())
+        self.third = nn.Sequential(nn.ReLU(), Bessel())
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.digamma(self.third(self.second(self.first(x))))
@@ -44,7 +49,7 @@ def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None
     assert message.startswith("Outer cannot be imported: 6 unsupported operations")
     assert "2 x aten.lgamma.default in first.1, second: there is no rule" in message
     assert "2 x aten.erfinv.default in first.1, second: there is no rule" in message
-    assert "1 x aten.hardshrink.default in third.1: there is no rule" in message
+    assert "1 x aten.i0.default in third.1: there is no rule" in message
     assert "1 x aten.digamma.default in the top level: " in message
     assert "leave it out of the module" in message
 
@@ -53,11 +58,9 @@ def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None
     ("function", "words"),
     [
         (lambda x: functional.dropout2d(x, 0.25), ["dropout", "rate 0.25", "eval()"]),
-        (lambda x: functional.pad(x, (1, 1, 1, 1), "reflect"), ["pad", "'reflect'", "constant"]),
         (lambda x: sum(functional.max_pool2d(x, 2, return_indices=True)), ["indices", "maxima"]),
         (lambda x: x[:0].sum() + x, ["aten.slice", "without elements"]),
         (lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True), ["ceil_mode", "padding"]),
-        (lambda x: functional.interpolate(x, (9, 9)), ["upsample", "6x6 to 9x9"]),
         (lambda x: x.double() * 2, ["aten.to.dtype", "float32"]),
         (lambda x: x + torch.rand(6), ["aten.rand.default", "random", "input"]),
         (

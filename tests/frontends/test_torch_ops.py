@@ -85,6 +85,19 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed convolution padded far": lambda x: functional.conv_transpose2d(
         x, x[:1, :, :2, :2].transpose(0, 1), stride=(1, 2), output_padding=(2, 1), dilation=3
     ),
+    "nearest": lambda x: functional.interpolate(x, (9, 3)),
+    "nearest by scale": lambda x: functional.interpolate(x, scale_factor=1.7),
+    "pad by reflection": lambda x: functional.pad(x, (2, 1, 0, 3), "reflect"),
+    "pad by the border": lambda x: functional.pad(x, (2, 1, 0, 3), "replicate"),
+    "pad around": lambda x: functional.pad(x, (2, 1, 0, 3), "circular"),
+    "unfold": lambda x: functional.unfold(x, 3, padding=1),
+    "diagonal": lambda x: x.diagonal(1, 2, 3),
+    "remainder": lambda x: torch.remainder(x, 0.7),
+    "inverse hyperbolic sine": lambda x: torch.asinh(x * 100),
+    "by PyTorch's definition": lambda x: torch.addcmul(x, x, x, value=0.5).frac().logaddexp(x),
+    "transposed convolution uncropped": lambda x: functional.conv_transpose2d(
+        x, x[:1, :, :2, :2].transpose(0, 1), stride=2, padding=2, output_padding=3, dilation=4
+    ),
     "softmax of a scalar": lambda x: x.mean().softmax(0) * x,
     "mean": lambda x: x.mean(),
     "mean of channels": lambda x: x.mean(1),
