@@ -1,6 +1,14 @@
 """The ONNX frontend's table of operators; importing this package fills it."""
 
-from pockengine.frontends.onnx_ops import elementwise, loss, nn, reduction, shape, training
+from pockengine.frontends.onnx_ops import (
+    elementwise,
+    loss,
+    nn,
+    reduction,
+    resize,
+    shape,
+    training,
+)
 from pockengine.frontends.onnx_ops.registry import (
     RULES,
     Context,
@@ -19,6 +27,7 @@ __all__ = [
     "loss",
     "nn",
     "reduction",
+    "resize",
     "shape",
     "training",
 ]

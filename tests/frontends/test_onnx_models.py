@@ -237,3 +237,41 @@ def test_functions_of_the_model_are_expanded() -> None:
     graph = check(model, {"x": random(2, 3)})
 
     assert list(graph.params) == ["weight"]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("places", ["align_corners", "asymmetric", "half_pixel"])
+def test_pictures_are_resized(mode: str, places: str) -> None:
+    node = helper.make_node(
+        "Resize",
+        ["x", "", "", "sizes"],
+        ["y"],
+        mode=mode,
+        coordinate_transformation_mode=places,
+    )
+    weights = {"sizes": np.asarray([2, 3, 7, 4], np.int64)}
+
+    check(
+        make([node], {"x": (2, 3, 5, 6)}, {"y": (2, 3, 7, 4)}, weights),
+        {"x": random(2, 3, 5, 6)},
+        rtol=1e-3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attrs", "size"),
+    [
+        ({"strides": [2, 2]}, (9, 11)),
+        ({"strides": [2, 3], "pads": [1, 0, 2, 1], "output_padding": [1, 0]}, (7, 14)),
+        ({"strides": [2, 2], "auto_pad": "SAME_UPPER"}, (8, 10)),
+        ({"dilations": [2, 1], "pads": [0, 1, 0, 1]}, (8, 5)),
+    ],
+)
+def test_transposed_convolutions(attrs: dict[str, Any], size: tuple[int, int]) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "weight", "bias"], ["y"], **attrs)
+    weights = {"weight": random(6, 4, 3, 3), "bias": random(4)}
+    model = make([node], {"x": (2, 6, 4, 5)}, {"y": (2, 4, *size)}, weights)
+
+    graph = check(model, {"x": random(2, 6, 4, 5)})
+
+    assert graph.params["weight"].permutation == (2, 3, 1, 0)
