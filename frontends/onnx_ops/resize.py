@@ -184,25 +184,31 @@ def conv_transpose(
     steps, gaps, more = strides or [1, 1], dilations or [1, 1], output_padding or [0, 0]
     if any(extra >= step for extra, step in zip(more, steps, strict=True)):
         raise Unsupported(f"output_padding {more} of strides {steps} or more")
-    before, after = (pads or [0] * 4)[:2], (pads or [0] * 4)[2:]
-    size = list(output_shape or [0, 0])[-2:]
-    for i in range(2):
-        full = steps[i] * (x.shape[2 + i] - 1) + more[i] + gaps[i] * (weight.shape[2 + i] - 1) + 1
-        if output_shape is None and not auto_pad.startswith("SAME"):
-            size[i] = full - before[i] - after[i]
-            continue
-        size[i] = size[i] if output_shape is not None else x.shape[2 + i] * steps[i]
-        whole = max(full - size[i], 0)
-        small, large = whole // 2, whole - whole // 2
-        before[i], after[i] = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+    reach = [gap * (length - 1) + 1 for gap, length in zip(gaps, weight.shape[2:], strict=True)]
+    full = [steps[i] * (x.shape[2 + i] - 1) + more[i] + reach[i] for i in range(2)]
+    size, sides = output_shape, pads or [0] * 4
+    if size is None and auto_pad.startswith("SAME"):
+        size = [x.shape[2 + i] * steps[i] for i in range(2)]
+    if size is None:
+        size = [full[i] - sides[i] - sides[2 + i] for i in range(2)]
+    else:
+        size = size[-2:]
+        sides = _cut(full, size, auto_pad)
     y = ctx.g.conv2d_dx(
         stored(ctx.g, x, NHWC),
         stored(ctx.g, weight, HWIO),
         input_shape=(x.shape[0], *size, weight.shape[1] * group),
         stride=tuple(steps),
         # What output_padding adds lies below and right, where fewer pixels are cut off.
-        padding=(before[0], after[0], before[1], after[1]),
+        padding=(sides[0], sides[2], sides[1], sides[3]),
         dilation=tuple(gaps),
         groups=group,
     )
     return Tensor(y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias)), NHWC)
+
+
+def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
+    """Share what a picture is too large by between its two sides; return pads as ONNX has them."""
+    whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
+    less, rest = [n // 2 for n in whole], [n - n // 2 for n in whole]
+    return [*less, *rest] if auto_pad == "SAME_UPPER" else [*rest, *less]
