@@ -186,14 +186,12 @@ def conv_transpose(
         raise Unsupported(f"output_padding {more} of strides {steps} or more")
     reach = [gap * (length - 1) + 1 for gap, length in zip(gaps, weight.shape[2:], strict=True)]
     full = [steps[i] * (x.shape[2 + i] - 1) + more[i] + reach[i] for i in range(2)]
-    size, sides = output_shape, pads or [0] * 4
-    if size is None and auto_pad.startswith("SAME"):
-        size = [x.shape[2 + i] * steps[i] for i in range(2)]
-    if size is None:
-        size = [full[i] - sides[i] - sides[2 + i] for i in range(2)]
-    else:
-        size = size[-2:]
+    same = [x.shape[2 + i] * steps[i] for i in range(2)] if "SAME" in auto_pad else None
+    size, sides = (output_shape or same or [])[-2:], pads or [0] * 4
+    if size:
         sides = _cut(full, size, auto_pad)
+    else:
+        size = [full[i] - sides[i] - sides[2 + i] for i in range(2)]
     y = ctx.g.conv2d_dx(
         stored(ctx.g, x, NHWC),
         stored(ctx.g, weight, HWIO),
