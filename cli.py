@@ -6,6 +6,7 @@ as any program that one runs.
 """
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,7 @@ def _call_factory(name: str) -> tuple[Any, tuple[Any, ...]]:
 
 def main() -> None:
     """Run the command line; a known error is one plain line and exit status 1."""
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel runs programs elsewhere
     try:
         cli()
     except PockEngineError as error:

@@ -62,3 +62,15 @@ def test_the_module_runs_as_a_program() -> None:
     )
     assert ran.returncode == 1
     assert ran.stderr.startswith("pockengine: ")
+
+
+def test_paths_are_meant_from_where_the_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # undone after the test, which main() must not outlive
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["pockengine", "compile", "cnn-8", "--out", "made/here"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert (tmp_path / "made" / "here" / "manifest.json").is_file()
