@@ -1,5 +1,6 @@
 """PyTorch's own definitions of operators by simpler ones, for operators without a rule here."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,24 +18,38 @@ def decompose(node: Node) -> GraphModule | None:
     The graph's placeholders stand for `node.all_input_nodes`, in order. Only operators that write
     to nothing are looked up.
     """
-    target: Any = node.target
-    function = _definition(target)
     sources = node.all_input_nodes
-    if function is None or not all(_is_tensor(source) for source in sources):
+    if not all(_is_tensor(source) for source in sources):
         return None
-
-    def call(*values: torch.Tensor) -> Any:
-        known = dict(zip(sources, values, strict=True))
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
-        return function(*args, **kwargs)
-
     examples = [source.meta["val"] for source in sources]
     mode = detect_fake_mode(examples)
     if mode is None:
         return None
-    with mode, torch.no_grad():
-        traced: GraphModule = make_fx(call)(*examples)
-    return traced
+    for definition in _definitions(node.target):
+        try:
+            with mode, torch.no_grad():
+                traced: GraphModule = make_fx(_call(node, definition))(*examples)
+            return traced
+        except Exception:  # a definition that cannot take these arguments is none for them
+            continue
+    return None
+
+
+def _call(node: Node, definition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the node's tensors alone that applies a definition."""
+
+    def call(*values: torch.Tensor) -> Any:
+        known = dict(zip(node.all_input_nodes, values, strict=True))
+
+        def plain(argument: Any) -> Any:
+            if isinstance(argument, (list, tuple)):
+                return [plain(item) for item in argument]
+            return known[argument] if isinstance(argument, Node) else argument
+
+        kwargs = {name: plain(argument) for name, argument in node.kwargs.items()}
+        return definition(*(plain(argument) for argument in node.args), **kwargs)
+
+    return call
 
 
 def missing_rule(graph: GraphModule) -> str | None:
@@ -42,19 +57,23 @@ def missing_rule(graph: GraphModule) -> str | None:
     for node in graph.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             name = str(node.target).removeprefix("aten.")
-            if rule_for(name) is None and _definition(node.target) is None and node.all_input_nodes:
+            known = rule_for(name) is not None or _definitions(node.target)
+            if not known and node.all_input_nodes:
                 return str(node.target)
     return None
 
 
-def _definition(target: Any) -> Any:
+def _definitions(target: Any) -> list[Callable[..., Any]]:
+    """Return what PyTorch has for an operator: its kernel made of others, then a formula."""
     if target._schema.is_mutable:
-        return None
-    if target in decomposition_table:
-        return decomposition_table[target]
+        return []
     key = "CompositeImplicitAutograd"
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key)
-    return target.decompose if composite else None
+    found = []
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key):
+        found.append(target.decompose)
+    if target in decomposition_table:
+        found.append(decomposition_table[target])
+    return found
 
 
 def _is_tensor(node: Node) -> bool:

@@ -139,7 +139,7 @@ class _Importer:
         if str(node.target) == "wrap_with_set_grad_enabled":
             return self._inline(node)
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise Unsupported(NO_RULE)
+            return self._tuple(node)
         overload = str(node.target).removeprefix("aten.")
         if overload.startswith("_assert"):
             return None
@@ -157,6 +157,13 @@ class _Importer:
         if 0 in shape:
             raise Unsupported(EMPTY)
         return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
+
+    def _tuple(self, node: Node) -> Known:
+        """Gather results in a named tuple, of which only definitions of operators make use."""
+        if not (isinstance(node.target, type) and issubclass(node.target, tuple)):
+            raise Unsupported(NO_RULE)
+        parts = node.args if isinstance(node.args[0], Node) else node.args[0]
+        return self._value(list(parts))
 
     def _expand(self, node: Node) -> Known:
         """Build an operator without a rule by PyTorch's definition of it."""

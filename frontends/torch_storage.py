@@ -8,6 +8,7 @@ since values of our IR never change.
 from typing import Any
 
 from torch import Tensor as TorchTensor
+from torch import strided
 from torch.fx import Node
 
 
@@ -47,7 +48,7 @@ class Storages:
 
 def _view(name: Node) -> tuple[Any, ...] | None:
     value = name.meta.get("val")
-    if not isinstance(value, TorchTensor):
+    if not isinstance(value, TorchTensor) or value.layout is not strided:
         return None
     storage = value.untyped_storage()._cdata
     return (storage, value.dtype, tuple(value.shape), value.stride(), value.storage_offset())

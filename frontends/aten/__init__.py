@@ -9,6 +9,7 @@ from pockengine.frontends.aten import (
     prims,
     reduction,
     resize,
+    scatter,
     sequence,
     shape,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "reduction",
     "resize",
     "rule_for",
+    "scatter",
     "sequence",
     "shape",
 ]

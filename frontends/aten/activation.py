@@ -60,7 +60,7 @@ def leaky_relu(ctx: Context, x: Tensor, negative_slope: Number) -> Tensor:
 @aten("prelu.default")
 def prelu(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
     """x above zero, else weight x; one weight, or one for each of dimension 1."""
-    slope = reshape(ctx.g, weight, (weight.shape[0],) + (1,) * max(x.rank - 2, 0))
+    slope = reshape(ctx.g, weight, (weight.size,) + (1,) * max(x.rank - 2, 0) if x.rank else ())
     return emit_activation.choose(ctx.g, _apply(ctx, "gt", x, 0.0), x, _apply(ctx, "mul", x, slope))
 
 

@@ -156,7 +156,7 @@ def pow_tensor(ctx: Context, x: Operand, exponent: Tensor) -> Tensor:
     return emit.arithmetic(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))
 
 
-@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar", "prims.where.default")
 def where(ctx: Context, condition: Tensor, x: Operand, other: Operand) -> Tensor:
     """x where the condition holds, else other."""
     return emit.elementwise(ctx.g, "where", condition, *emit.same_dtype(ctx.g, (x, other)))

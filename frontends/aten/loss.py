@@ -5,7 +5,7 @@ from pockengine.frontends import emit, emit_loss
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_loss import Classification, Reduction
 from pockengine.frontends.emit_nn import Unsupported
-from pockengine.frontends.layout import Tensor
+from pockengine.frontends.layout import Tensor, reshape
 
 REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
 """By ATen's codes of a loss's reduction."""
@@ -26,10 +26,29 @@ def cross_entropy_loss(
     if not target.dtype.is_float:
         return emit_loss.cross_entropy(ctx.g, x, target, how)
     if how.smoothing or how.weight is not None or how.reduction is Reduction.NONE:
-        raise Unsupported("class probabilities with weights, smoothing or a loss per row")
+        return _soft_cross_entropy(ctx, x, target, how)
     rows = x.value.type.size // x.shape[1 if x.rank > 1 else 0]
     mean = emit_loss.soft_cross_entropy(ctx.g, x, target)
     return emit.weighted(ctx.g, mean, float(rows)) if how.reduction is Reduction.SUM else mean
+
+
+def _soft_cross_entropy(ctx: Context, x: Tensor, target: Tensor, how: Classification) -> Tensor:
+    """Sum -weight target log(softmax(x)) over the classes, the target smoothed before."""
+    dim = 1 if x.rank > 1 else 0
+    classes = x.shape[dim]
+    if how.smoothing:
+        kept = emit.weighted(ctx.g, target, 1 - how.smoothing)
+        target = emit.arithmetic(ctx.g, "add", kept, how.smoothing / classes)
+    terms = emit.arithmetic(ctx.g, "mul", target, emit.along_last(ctx.g, "log_softmax", x, dim))
+    if how.weight is not None:
+        shape = tuple(classes if other == dim else 1 for other in range(x.rank))
+        terms = emit.arithmetic(ctx.g, "mul", terms, reshape(ctx.g, how.weight, shape))
+    rows = emit.unary("neg")(ctx.g, emit.reduce(ctx.g, "reduce_sum", terms, (dim,), keepdims=False))
+    if how.reduction is Reduction.NONE:
+        return rows
+    total = emit.reduce(ctx.g, "reduce_sum", rows, (), keepdims=False)
+    mean = how.reduction is Reduction.MEAN  # over rows, whatever the weights are
+    return emit.weighted(ctx.g, total, 1 / rows.size) if mean else total
 
 
 @aten("nll_loss.default", "nll_loss_nd.default", "nll_loss2d.default")

@@ -10,7 +10,7 @@ from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit
 from pockengine.frontends.aten.reduction import var
 from pockengine.frontends.aten.registry import Context, aten
-from pockengine.frontends.emit import Operand
+from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 
@@ -74,14 +74,9 @@ def asinh(ctx: Context, x: Tensor) -> Tensor:
     return emit.elementwise(ctx.g, "where", _apply(ctx, "lt", x, 0.0), left, right(x))
 
 
-def signbit(ctx: Context, x: Tensor) -> Tensor:
-    """Whether x is below zero; -0 counts as 0."""
-    return _apply(ctx, "lt", x, 0.0)
-
-
 for _name in SCALED:
     _define_unary(_name, _scaled(_name))
-for _name, _formula in {"acosh": acosh, "asinh": asinh, "atanh": atanh, "signbit": signbit}.items():
+for _name, _formula in {"acosh": acosh, "asinh": asinh, "atanh": atanh}.items():
     _define_unary(_name, _formula)
 
 
@@ -160,6 +155,27 @@ for _name in ("sum", "prod"):
     _define_reduction(_name, f"reduce_{_name}")
 for _name in ("max", "min"):
     _define_reduction(f"a{_name}", f"reduce_{_name}")
+
+
+@aten("copysign.Tensor", "copysign.Scalar")
+def copysign(ctx: Context, x: Tensor, other: Operand) -> Tensor:
+    """|x| with the other's sign; -0 counts as positive."""
+    size = _unary(ctx, "abs", emit.cast(ctx.g, x, F32))
+    below = _apply(ctx, "mul", _apply(ctx, "lt", other, 0.0), -2.0)
+    return _apply(ctx, "mul", size, _apply(ctx, "add", below, 1.0))
+
+
+@aten("var_mean.correction")
+def var_mean(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None,
+    correction: Number | None,
+    keepdim: bool,
+) -> list[Tensor]:
+    """Variance and mean over some dimensions."""
+    mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
+    return [var(ctx, x, dim, correction, keepdim), mean]
 
 
 @aten("prims.var.default")

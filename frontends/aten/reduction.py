@@ -1,5 +1,6 @@
 """ATen operators that reduce or scan along dimensions."""
 
+import math
 from collections.abc import Sequence
 
 from pockengine.compiler.ir import F32
@@ -62,17 +63,22 @@ def min_all(ctx: Context, x: Tensor) -> Tensor:
 @aten("max.dim")
 def max_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the maximum along a dimension, and where it is; one of equal elements counts."""
-    place = _argmax(ctx, x, dim)
-    best = _take_at(ctx, x, place, dim)
-    return [best, place] if keepdim else [emit.squeeze(ctx.g, y, [dim]) for y in (best, place)]
+    return _best(ctx, x, x, dim)
 
 
 @aten("min.dim")
 def min_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the minimum along a dimension, and where it is; one of equal elements counts."""
-    place = _argmax(ctx, emit.unary("neg")(ctx.g, x), dim)
+    return _best(ctx, x, emit.unary("neg")(ctx.g, x), dim)
+
+
+def _best(ctx: Context, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
+    """Take the element of x where the key is largest, and its place, in the result's shape."""
+    if not x.rank:
+        x, key, dim = reshape(ctx.g, x, (1,)), reshape(ctx.g, key, (1,)), 0
+    place = _argmax(ctx, key, dim)
     best = _take_at(ctx, x, place, dim)
-    return [best, place] if keepdim else [emit.squeeze(ctx.g, y, [dim]) for y in (best, place)]
+    return [reshape(ctx.g, y, ctx.shape) for y in (best, place)]
 
 
 def _take_at(ctx: Context, x: Tensor, place: Tensor, dim: int) -> Tensor:
@@ -142,10 +148,45 @@ def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Ten
     return y if keepdim else emit.squeeze(ctx.g, y, dim)
 
 
+@aten("linalg_vector_norm.default")
+def vector_norm(
+    ctx: Context,
+    x: Tensor,
+    ord: Number,
+    dim: Sequence[int] | None,
+    keepdim: bool,
+    dtype: object = None,
+) -> Tensor:
+    """(sum |x|^ord)^(1/ord); the gradient of a norm that is zero is zero, as in PyTorch."""
+    size, dims = emit.unary("abs")(ctx.g, x), dim or ()
+    if math.isinf(ord):
+        return emit.reduce(ctx.g, "reduce_max" if ord > 0 else "reduce_min", size, dims, keepdim)
+    if ord == 0:
+        present = emit.cast(ctx.g, emit.arithmetic(ctx.g, "ne", x, 0.0), x.dtype)
+        return emit.reduce(ctx.g, "reduce_sum", present, dims, keepdim)
+    if ord == 1:
+        return emit.reduce(ctx.g, "reduce_sum", size, dims, keepdim)
+    if ord == 2:
+        powers = emit.unary("square")(ctx.g, x)
+    else:
+        powers = emit.arithmetic(ctx.g, "pow", size, float(ord))
+    total = emit.reduce(ctx.g, "reduce_sum", powers, dims, keepdim)
+    zero = emit.arithmetic(ctx.g, "eq", total, 0.0)
+    one, nothing = (emit.scalar(ctx.g, number, x.dtype) for number in (1.0, 0.0))
+    safe = emit.elementwise(ctx.g, "where", zero, one, total)
+    if ord == 2:
+        root = emit.unary("sqrt")(ctx.g, safe)
+    else:
+        root = emit.arithmetic(ctx.g, "pow", safe, 1 / ord)
+    return emit.elementwise(ctx.g, "where", zero, nothing, root)
+
+
 @aten("cumsum.default")
 def cumsum(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
     """Sum up to each element along a dimension."""
     x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
+    if not x.rank:
+        return x
     return Tensor(ctx.g.cumsum(x.value, axis=x.axis(dim)), x.layout)
 
 

@@ -101,6 +101,9 @@ def embedding(
 @aten("index_select.default")
 def index_select(ctx: Context, x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Read x at these places of a dimension."""
+    if not x.rank:
+        x = reshape(ctx.g, x, (1,))
+        return reshape(ctx.g, index_select(ctx, x, 0, reshape(ctx.g, index, (1,))), ())
     values = framework_order(ctx.g, x), framework_order(ctx.g, index)
     return plain(ctx.g.take(*values, axis=dim % x.rank))
 
@@ -108,6 +111,10 @@ def index_select(ctx: Context, x: Tensor, dim: int, index: Tensor) -> Tensor:
 @aten("gather.default")
 def gather(ctx: Context, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
     """Read x at places of a dimension that each element of index gives for itself."""
+    if not x.rank:
+        index = reshape(ctx.g, index, (1,) * max(index.rank, 1))
+        line = gather(ctx, reshape(ctx.g, x, (1,)), 0, index, sparse_grad)
+        return reshape(ctx.g, line, ctx.shape)
     stop = list(index.shape)
     stop[dim] = x.shape[dim]
     cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
@@ -212,6 +219,37 @@ def conv_transpose2d(
         y = ctx.g.pad(y, low=(0, 0, 0, 0), high=(0, *rest, 0), value=0.0)
     y = y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias))
     return reshape(ctx.g, Tensor(y, NHWC), ctx.shape)
+
+
+@aten("conv_transpose1d.default")
+def conv_transpose1d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """Undo the shape of a convolution of (N, C, L), or (C, L): a picture of height 1."""
+    inputs, outputs, size = weight.shape
+    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    kernel = reshape(ctx.g, weight, (inputs, outputs, 1, size))
+    result = (picture.shape[0], ctx.shape[-2], 1, ctx.shape[-1])
+    y = conv_transpose2d(
+        Context(ctx.g, result, ctx.dtype),
+        picture,
+        kernel,
+        bias,
+        (1, stride[0]),
+        (0, padding[0]),
+        (0, output_padding[0]),
+        groups,
+        (1, dilation[0]),
+    )
+    return reshape(ctx.g, y, ctx.shape)
 
 
 @aten("flip.default")

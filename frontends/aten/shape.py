@@ -37,6 +37,8 @@ def permute_dims(ctx: Context, x: Tensor, dims: Sequence[int]) -> Tensor:
 @aten("transpose.int")
 def transpose(ctx: Context, x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions."""
+    if not x.rank:
+        return x
     dims = list(range(x.rank))
     dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
     return permute(x, dims)

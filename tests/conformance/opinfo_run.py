@@ -12,7 +12,12 @@ from pockengine.backends.c.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
 from pockengine.backends.c.session import Session
-from pockengine.compiler.compile import Training, compile_program, share_tensors
+from pockengine.compiler.compile import (
+    Training,
+    compile_entries,
+    compile_program,
+    share_tensors,
+)
 from pockengine.compiler.program import Entry, Program
 from pockengine.devices import load_device
 from pockengine.errors import BuildError, CompileError, ImportModelError
@@ -126,7 +131,10 @@ class Runner:
         if list(graph.outputs) != ["loss"]:
             raise NotRunnable(f"its loss is {next(iter(graph.outputs.values()))}")
         training = Training(micro_batches=MICRO_BATCHES)
-        program = compile_program(graph, training, target=self._backend.target())
+        if any(param.trainable for param in graph.params.values()):
+            program = compile_program(graph, training, target=self._backend.target())
+        else:
+            program = compile_entries("opinfo", {"train": graph}, target=self._backend.target())
         train = program.entries["train"]
         entry = Entry(f"sample.{self._count}", train.graph, train.plan)
         generate(_merge([entry]), self._backend)  # what the backend lacks shows now

@@ -131,7 +131,9 @@ class SampleModule(nn.Module):
 
 
 def _is_differentiable(y: object) -> bool:
-    return isinstance(y, torch.Tensor) and y.requires_grad and y.dtype is torch.float32
+    if not isinstance(y, torch.Tensor) or y.layout is not torch.strided:
+        return False
+    return y.requires_grad and y.dtype is torch.float32
 
 
 def differentiable_ops() -> dict[str, Any]:

@@ -63,10 +63,6 @@ def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None
         (lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True), ["ceil_mode", "padding"]),
         (lambda x: x.double() * 2, ["aten.to.dtype", "float32"]),
         (lambda x: x + torch.rand(6), ["aten.rand.default", "random", "input"]),
-        (
-            lambda x: functional.cross_entropy(x, x.softmax(1), label_smoothing=0.1),
-            ["class probabilities", "smoothing"],
-        ),
     ],
 )
 def test_unsupported_use_of_an_operator_says_what_to_do(

@@ -98,6 +98,24 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed convolution uncropped": lambda x: functional.conv_transpose2d(
         x, x[:1, :, :2, :2].transpose(0, 1), stride=2, padding=2, output_padding=3, dilation=4
     ),
+    "smoothed cross entropy of probabilities": lambda x: functional.cross_entropy(
+        x, x.flip(1).softmax(1), torch.arange(6.0), label_smoothing=0.1
+    ),
+    "cross entropy of probabilities per row": lambda x: functional.cross_entropy(
+        x, x.flip(1).softmax(1), reduction="none"
+    ),
+    "maximum of a scalar": lambda x: x.mean().max(0)[0] * x.sum().cumsum(0),
+    "scatter add": lambda x: x.scatter_add(
+        1, torch.tensor([[[[0]], [[0]], [[5]]]]), x[:1, :3, :1, :1]
+    ),
+    "norm of zeros": lambda x: torch.linalg.vector_norm(functional.relu(x - 1), dim=3),
+    "norm of another order": lambda x: torch.linalg.vector_norm(x, 3, dim=1),
+    "index by a tensor": lambda x: x[:, torch.tensor([[1, -1], [0, 1]])],
+    "copysign": lambda x: torch.copysign(x.square(), x),
+    "scalar with dimensions": lambda x: x.mean().transpose(0, 0).index_select(0, torch.tensor(0)),
+    "transposed convolution of a line": lambda x: functional.conv_transpose1d(
+        x[:, :, 0], x[:1, :, :2, 0].transpose(0, 1), stride=2, padding=1, output_padding=1
+    ),
     "softmax of a scalar": lambda x: x.mean().softmax(0) * x,
     "mean": lambda x: x.mean(),
     "mean of channels": lambda x: x.mean(1),
