@@ -66,7 +66,8 @@ def profile_step(
         runner = build(folder, backend.device, folder / "bin", progress).executable
         weights, data = folder / "weights", folder / "data"
         slots = param_slots(program)[0]
-        save_file({slot.name: np.ascontiguousarray(slot.data) for slot in slots}, weights)
+        arrays = {s.name: np.ascontiguousarray(s.data).reshape(s.type.shape) for s in slots}
+        save_file(arrays, weights)
         save_file({name: np.stack([array]) for name, array in inputs.items()}, data)
         command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
         command += ["--steps", str(steps), "--lr", str(RATE), "--threads", str(threads)]
