@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pockengine.compiler.ir import F32
-from pockengine.frontends import emit, emit_nn
+from pockengine.frontends import emit, emit_nn, emit_norm
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_nn import Unsupported, Window
 from pockengine.frontends.layout import (
@@ -33,8 +33,7 @@ def layer_norm(
     cudnn_enable: bool,
 ) -> Tensor:
     """Normalise the last dimensions to mean 0 and variance 1; scale and shift each element."""
-    y = _normalised_rows(ctx, "layer_norm", x, math.prod(normalized_shape), eps)
-    return _scaled(ctx, y, weight, bias)
+    return emit_norm.layer_norm(ctx.g, x, len(normalized_shape), weight, bias, eps)
 
 
 @aten("rms_norm.default")
@@ -47,8 +46,7 @@ def rms_norm(
 ) -> Tensor:
     """Normalise the last dimensions to a mean square of 1; scale each element."""
     eps = float(np.finfo(np.float32).eps) if eps is None else eps
-    y = _normalised_rows(ctx, "rms_norm", x, math.prod(normalized_shape), eps)
-    return _scaled(ctx, y, weight, None)
+    return emit_norm.rms_norm(ctx.g, x, len(normalized_shape), weight, eps)
 
 
 @aten("group_norm.default")
@@ -62,22 +60,7 @@ def group_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
-    row = math.prod(x.shape[1:]) // num_groups
-    y = _normalised_rows(ctx, "layer_norm", x, row, eps)
-    shape = (x.shape[1],) + (1,) * (x.rank - 2)
-    factors = [None if part is None else reshape(ctx.g, part, shape) for part in (weight, bias)]
-    return _scaled(ctx, y, *factors)
-
-
-def _normalised_rows(ctx: Context, op: str, x: Tensor, row: int, eps: float) -> Tensor:
-    rows = framework_order(ctx.g, reshape(ctx.g, x, (x.value.type.size // row, row)))
-    return reshape(ctx.g, plain(ctx.g.emit(op, rows, eps=eps).results[0]), x.shape)
-
-
-def _scaled(ctx: Context, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None:
-        y = emit.arithmetic(ctx.g, "mul", y, weight)
-    return y if bias is None else emit.arithmetic(ctx.g, "add", y, bias)
+    return emit_norm.group_norm(ctx.g, x, num_groups, weight, bias, eps)
 
 
 @aten("embedding.default")
