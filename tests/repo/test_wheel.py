@@ -60,8 +60,12 @@ def imported_from(environment: Path) -> Path:
 
 @pytest.fixture(name="source")
 def copy_of_the_source(tmp_path: Path) -> Path:
-    """Return a writable copy: setuptools builds in the source tree."""
-    return Path(shutil.copytree(ROOT, tmp_path / "source"))
+    """Return a writable copy: setuptools builds in the source tree.
+
+    Bazel's output links (gigabytes behind each) and git's store are no sources.
+    """
+    ignored = shutil.ignore_patterns("bazel-*", ".git", "__pycache__")
+    return Path(shutil.copytree(ROOT, tmp_path / "source", ignore=ignored))
 
 
 def test_wheel_holds_all_files_and_imports(source: Path, tmp_path: Path) -> None:
