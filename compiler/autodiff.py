@@ -1,8 +1,8 @@
 """Reverse-mode differentiation of a graph, at compile time, for just the values that train.
 
 The forward part is marked first: only values that depend on something in `wrt` get a cotangent, so
-what lies below the lowest trained weight is never differentiated. Cotangents that meet at a value
-used several times are summed.
+what lies below the lowest trained weight is never differentiated, nor what `stop_gradient` hides.
+Cotangents that meet at a value used several times are summed.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import CompileError
 
@@ -43,7 +44,7 @@ def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Val
 def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
     needed = set(wrt)
     for node in nodes:
-        if any(operand in needed for operand in node.operands):
+        if node.op != STOP and any(operand in needed for operand in node.operands):
             needed.update(result for result in node.results if result.dtype.is_float)
     return needed
 

@@ -237,7 +237,9 @@ class _Importer:
         results = self._value(output.args[0])
         if not enabled:
             context = Context(self.g, (), None)
-            results = [None if x is None else elementwise.detach(context, x) for x in results]
+            results = [
+                elementwise.detach(context, x) if isinstance(x, Tensor) else x for x in results
+            ]
         return results
 
 

@@ -1,7 +1,8 @@
-"""Benchmark models by name: `family[-width]-resolution`, for example `mobilenet_v2-0.35-96`.
+"""Benchmark models by name: `family[-width]-size`, as `mobilenet_v2-0.35-96` or `llama-15m-256`.
 
-Parsing and listing need no torch; `ModelName.build` imports it. Models are built without dropout,
-so that a training step is the same step in every engine that is compared.
+The size is the resolution of square pictures, or the number of tokens. Parsing and listing need no
+torch; `ModelName.build` imports it. Models are built without dropout, so that a training step is
+the same step in every engine that is compared.
 """
 
 import re
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from pockengine.errors import ImportModelError
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
@@ -21,83 +23,153 @@ class ModelName:
 
     family: str
     width: float | None
-    resolution: int
+    size: int
 
     def __str__(self) -> str:
         """Return the canonical name."""
         width = "" if self.width is None else f"-{self.width:g}"
-        return f"{self.family}{width}-{self.resolution}"
+        return f"{self.family}{width}-{self.size}"
 
     @property
-    def input_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one picture."""
-        return (FAMILIES[self.family].channels, self.resolution, self.resolution)
+    def known(self) -> "Family":
+        """What the registry knows of the family: its kind of input and its loss among it."""
+        return FAMILIES[self.family]
+
+    @property
+    def resolution(self) -> int:
+        """Height and width of the pictures; ImportModelError for a model that takes tokens."""
+        if self.known.vocabulary:
+            raise ImportModelError(f"{self} takes tokens; it has no resolution")
+        return self.size
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One picture's channels, height and width, or the number of tokens."""
+        if self.known.vocabulary:
+            return (self.size,)
+        return (self.known.channels, self.size, self.size)
+
+    @property
+    def input_name(self) -> str:
+        """What `forward` calls its only input."""
+        return "input_ids" if self.known.vocabulary else "x"
+
+    @property
+    def loss(self) -> str | None:
+        """The loss to add to the logits; None where the model returns its own."""
+        return None if self.known.own_loss else "cross_entropy"
 
     @property
     def classes(self) -> int:
         """How many classes the family has unless `build` is told otherwise."""
-        return FAMILIES[self.family].classes
+        return self.known.classes
 
     def build(self, classes: int | None = None) -> "nn.Module":
-        """Build the module with PyTorch's current random state; [N, C, H, W] to logits."""
-        classes = self.classes if classes is None else classes
-        return FAMILIES[self.family].build(self.width, classes)
+        """Build the module with PyTorch's current random state.
+
+        It maps pictures [N, C, H, W] f32 or tokens [N, L] i64 to logits [N, classes]; one with a
+        loss of its own to {"loss", "logits"}, and `classes` says nothing to it.
+        """
+        return self.known.build(self, self.classes if classes is None else classes)
+
+    def example_inputs(self, batch: int) -> "dict[str, torch.Tensor]":
+        """Return inputs that say the shapes and types: random pictures or tokens, from seed 0."""
+        import torch
+
+        generator = torch.Generator().manual_seed(0)
+        shape = (batch, *self.input_shape)
+        if self.known.vocabulary:
+            drawn = torch.randint(self.known.vocabulary, shape, generator=generator)
+        else:
+            drawn = torch.randn(shape, generator=generator)
+        return {self.input_name: drawn}
 
 
 @dataclass(frozen=True)
 class Family:
-    """How one family of names is built and which sizes it takes."""
+    """How one family of names is built and what it takes: sizes, and pictures or tokens.
 
-    build: Callable[[float | None, int], "nn.Module"]
+    `vocabulary` is how many tokens there are, 0 for a family that takes pictures. A size must be a
+    multiple of `step`.
+    """
+
+    build: Callable[[ModelName, int], "nn.Module"]
     has_width: bool = False
     channels: int = 3
     classes: int = 1000
     smallest: int = 32
+    largest: int = 99999
+    step: int = 1
+    vocabulary: int = 0
+    own_loss: bool = False
 
 
-def _mobilenet_v2(width: float | None, classes: int) -> "nn.Module":
+def _mobilenet_v2(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.mobilenet_v2 import MobileNetV2
 
-    return MobileNetV2(1.0 if width is None else width, classes)
+    return MobileNetV2(1.0 if name.width is None else name.width, classes)
 
 
-def _mcunet(width: float | None, classes: int) -> "nn.Module":
+def _mcunet(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
 
     return MCUNet(MCUNET_5FPS, classes)
 
 
-def _resnet18(width: float | None, classes: int) -> "nn.Module":
+def _resnet18(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.resnet import resnet18
 
     return resnet18(classes)
 
 
-def _resnet50(width: float | None, classes: int) -> "nn.Module":
+def _resnet50(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.resnet import resnet50
 
     return resnet50(classes)
 
 
-def _resnet20(width: float | None, classes: int) -> "nn.Module":
+def _resnet20(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.resnet import CifarResNet
 
     return CifarResNet(20, classes)
 
 
-def _cnn(width: float | None, classes: int) -> "nn.Module":
+def _cnn(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.cnn import SmallCNN
 
     return SmallCNN(classes=classes)
 
 
+def _vit_tiny(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.vit import VisionTransformer
+
+    return VisionTransformer(name.size, classes)
+
+
+def _distilbert(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.language import DistilBert
+
+    return DistilBert(classes)
+
+
+def _llama_15m(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.language import Llama
+
+    return Llama()
+
+
 FAMILIES = {
     "cnn": Family(_cnn, channels=1, classes=10, smallest=4),
+    "distilbert": Family(_distilbert, classes=2, smallest=2, largest=512, vocabulary=30522),
+    "llama-15m": Family(
+        _llama_15m, classes=32000, smallest=2, largest=256, vocabulary=32000, own_loss=True
+    ),
     "mcunet": Family(_mcunet),
     "mobilenet_v2": Family(_mobilenet_v2, has_width=True),
     "resnet18": Family(_resnet18),
     "resnet20": Family(_resnet20, classes=10, smallest=4),
     "resnet50": Family(_resnet50),
+    "vit_tiny": Family(_vit_tiny, smallest=16, step=16),
 }
 
 
@@ -106,25 +178,33 @@ def parse_model(name: str) -> ModelName:
 
     Raises ImportModelError naming the part that is wrong and what would be right.
     """
-    family, *sizes = name.split("-")
-    known = FAMILIES.get(family)
-    if known is None:
+    family = next((family for family in FAMILIES if f"{name}-".startswith(f"{family}-")), None)
+    if family is None:
         raise ImportModelError(
-            f"unknown model {family!r} in {name!r}; known: {', '.join(FAMILIES)}"
+            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}"
         )
-    form = f"{family}-width-resolution" if known.has_width else f"{family}-resolution"
+    known, sizes = FAMILIES[family], name.removeprefix(family).split("-")[1:]
+    kind = "length" if known.vocabulary else "resolution"
     if len(sizes) != 1 + known.has_width:
-        example = f"{family}-0.35-96" if known.has_width else f"{family}-64"
-        raise ImportModelError(f"model {name!r} must read {form}, for example {example}")
+        middle, example = ("-width", "-0.35-96") if known.has_width else ("", "-64")
+        raise ImportModelError(
+            f"model {name!r} must read {family}{middle}-{kind}, for example {family}{example}"
+        )
     width = _width(name, sizes[0]) if known.has_width else None
     if not re.fullmatch(r"[1-9][0-9]{0,4}", sizes[-1]):
-        raise ImportModelError(
-            f"resolution {sizes[-1]!r} in {name!r} is not a positive whole number"
-        )
-    resolution = int(sizes[-1])
-    if resolution < known.smallest:
-        raise ImportModelError(f"{name!r}: the smallest resolution of {family} is {known.smallest}")
-    return ModelName(family, width, resolution)
+        raise ImportModelError(f"{kind} {sizes[-1]!r} in {name!r} is not a positive whole number")
+    return ModelName(family, width, _checked_size(name, family, kind, int(sizes[-1])))
+
+
+def _checked_size(name: str, family: str, kind: str, size: int) -> int:
+    known = FAMILIES[family]
+    if size < known.smallest:
+        raise ImportModelError(f"{name!r}: the smallest {kind} of {family} is {known.smallest}")
+    if size > known.largest:
+        raise ImportModelError(f"{name!r}: the largest {kind} of {family} is {known.largest}")
+    if size % known.step:
+        raise ImportModelError(f"{name!r}: a {kind} of {family} is a multiple of {known.step}")
+    return size
 
 
 def _width(name: str, text: str) -> float:

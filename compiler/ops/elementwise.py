@@ -218,9 +218,14 @@ UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
 """Ops of one operand without attrs: the NumPy meaning, and dx (none: no gradient flows)."""
 
 
+STOP = "stop_gradient"
+"""x itself, through which no cotangent flows; `compiler/autodiff.py` knows it."""
+
+
 def _define_unary() -> None:
     for name, (meaning, rule) in UNARY.items():
         elementwise(name, "x", meaning, vjp={"x": rule} if rule else {})
+    elementwise(STOP, "x", lambda x: x, infer=_same_dtype)
     elementwise("logical_not", "x", np.logical_not, infer=_logical)
     elementwise(
         "clamp",

@@ -8,7 +8,9 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
+from pockengine.compiler.passes.lower import lower
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 
@@ -71,6 +73,14 @@ def apply_gradients(
     _append_updates(g, updates, optimizer, clip)
     for update in updates:
         g.emit("assign", update.grad, g.scalar(0.0))
+
+
+def drop_stops(graph: Graph) -> None:
+    """Replace `stop_gradient` by its operand. Requires: the graph is differentiated, or never is.
+
+    Leaves: no such op in the graph.
+    """
+    lower(graph, {STOP: lambda g, node: (node.operands[0],)})
 
 
 def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:

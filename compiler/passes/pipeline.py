@@ -15,7 +15,13 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.decompose_norms import decompose_norms
-from pockengine.compiler.passes.differentiate import LOSS, Clip, apply_gradients, differentiate
+from pockengine.compiler.passes.differentiate import (
+    LOSS,
+    Clip,
+    apply_gradients,
+    differentiate,
+    drop_stops,
+)
 from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
@@ -122,6 +128,7 @@ def _lower(options: Options) -> list[tuple[str, Pass]]:
 
 def _lower_norms(options: Options) -> list[tuple[str, Pass]]:
     return [
+        ("drop_stops", drop_stops),
         ("decompose_norms", decompose_norms),
         ("simplify_backward", simplify),
         ("common_subexpressions", common_subexpressions),

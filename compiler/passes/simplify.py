@@ -112,6 +112,12 @@ def _scalar_broadcast(g: Builder, node: Node) -> Value | None:
     return g.emit(node.op, *operands, **node.attrs).result if shapes == node.result.shape else None
 
 
+def _same_choice(_: Builder, node: Node) -> Value | None:
+    """where(c, x, x) => x."""
+    a, b = node.operands[1:]
+    return a if a is b and a.type == node.result.type else None
+
+
 def _unbroadcast(value: Value) -> Value:
     node = value.node
     return node.operands[0] if node is not None and node.op == "broadcast_to" else value
@@ -122,7 +128,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (_neutral(0.0, (1,)), _scalar_broadcast),
     "mul": (_neutral(1.0, (0, 1)), _scalar_broadcast),
     "div": (_neutral(1.0, (1,)), _scalar_broadcast),
-    "where": (_scalar_broadcast,),
+    "where": (_same_choice, _scalar_broadcast),
     "neg": (_double_neg,),
     "reshape": (_same_type, _merge_reshapes),
     "broadcast_to": (_same_type,),

@@ -234,10 +234,7 @@ def same(ctx: Context, x: Tensor, **_: Any) -> Tensor:
 
 @aten("detach.default")
 def detach(ctx: Context, x: Tensor) -> Tensor:
-    """Return the same numbers, where no gradient would have flowed anyway."""
-    if emit.trains(ctx.g, x):
-        raise Unsupported(
-            "stopping the gradient (detach, no_grad) of something that depends on a trainable "
-            "parameter; compute it outside of the model or let the gradient flow"
-        )
-    return Tensor(x.value, x.layout, x.copies)
+    """Return the same numbers, through which no gradient flows."""
+    if not emit.trains(ctx.g, x):
+        return Tensor(x.value, x.layout, x.copies)
+    return emit.unary("stop_gradient")(ctx.g, x)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit, emit_nn, emit_norm
+from pockengine.frontends.aten import elementwise
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_nn import Unsupported, Window
 from pockengine.frontends.layout import (
@@ -72,13 +73,20 @@ def embedding(
     scale_grad_by_freq: bool,
     sparse: bool,
 ) -> Tensor:
-    """Read the rows of a table."""
-    if scale_grad_by_freq or (padding_idx >= 0 and emit.trains(ctx.g, weight)):
+    """Read the rows of a table; the row `padding_idx` gets no gradient."""
+    rows = index_select(ctx, weight, 0, indices)
+    if not emit.trains(ctx.g, weight):
+        return rows
+    if scale_grad_by_freq:
         raise Unsupported(
-            "a trainable embedding with padding_idx or scale_grad_by_freq; drop the option, or "
-            "freeze the table"
+            "a trainable embedding with scale_grad_by_freq; drop the option, or freeze the table"
         )
-    return index_select(ctx, weight, 0, indices)
+    if padding_idx < 0:
+        return rows
+    padding = emit.arithmetic(
+        ctx.g, "eq", reshape(ctx.g, indices, (*indices.shape, 1)), padding_idx
+    )
+    return emit.elementwise(ctx.g, "where", padding, elementwise.detach(ctx, rows), rows)
 
 
 @aten("index_select.default")

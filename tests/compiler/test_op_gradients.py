@@ -28,6 +28,7 @@ HELPERS = {
     "logical_not",
     "logical_or",
     "fusion",
+    "stop_gradient",
 }
 GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.checks import Function, check_forward
+from pockengine.tests.frontends.checks import Function
 
 X = torch.randn(2, 4, 6, 6)
 
@@ -160,27 +160,6 @@ def test_buffer_that_forward_writes_is_named() -> None:
 
     assert "aten.add_.Tensor" in message
     assert "running statistics" in message
-
-
-def test_gradient_that_stops_below_a_parameter_is_named() -> None:
-    class Detached(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(6, 6)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            y = self.layer(x)
-            return y * y.detach()
-
-    class NoGrad(Detached):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.no_grad():
-                y = self.layer(x)
-            return x * y
-
-    for model in (Detached(), NoGrad()):
-        assert "stopping the gradient" in rejection(model)
-        check_forward(model.requires_grad_(False), X)
 
 
 def test_write_through_an_overlapping_view_is_named() -> None:

@@ -98,6 +98,42 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     check_training(model, batches_of((6, 3, 8, 8), 5))
 
 
+class Stopped(nn.Module):
+    """A gate whose gradient stops, by detach and by no_grad."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.first(x))
+        with torch.no_grad():
+            scale = 1 / (1 + self.second(y).square().mean(1, keepdim=True))
+        return self.second(y * y.detach()) * scale
+
+
+class Padded(nn.Module):
+    """The mean of a sentence's words, of which word 2 is padding: it is read but never trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 6, padding_idx=2)
+        self.head = nn.Linear(6, 3)
+        nn.init.normal_(self.words.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(x).mean(1))
+
+
+@pytest.mark.parametrize("kind", [Stopped, Padded])
+def test_stopped_gradients_follow_pytorch(kind: type[nn.Module]) -> None:
+    torch.manual_seed(1)
+    x = [torch.randn(4, 6) if kind is Stopped else torch.randint(7, (4, 5)) for _ in range(10)]
+
+    check_training(kind(), [(each, torch.randint(3, (4,))) for each in x])
+
+
 def test_gradients_that_meet_at_a_skip_are_summed() -> None:
     class Skip(nn.Module):
         def __init__(self) -> None:

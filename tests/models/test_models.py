@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import ImportModelError
+from pockengine.models.language import Llama
 from pockengine.models.layers import round_channels
 from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
 from pockengine.models.mobilenet_v2 import MobileNetV2
@@ -26,12 +27,35 @@ from pockengine.models.resnet import CifarResNet, resnet18, resnet50
         ("resnet50-224", 25_557_032),
         # the paper's table 6 for n = 3, with batch norms and the linear layer's bias
         ("resnet20-32", 269_722),
+        # transformers' count for DistilBERT with two labels; DeiT-Ti's 5.7 M; llama2.c's 15 M
+        ("distilbert-128", 66_955_010),
+        ("vit_tiny-224", 5_717_416),
+        ("llama-15m-256", 15_191_712),
     ],
 )
 def test_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
     model = parse_model(name).build()
 
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_example_inputs_fit_the_model() -> None:
+    for name, shape in {"vit_tiny-32": (2, 1000), "distilbert-9": (2, 2)}.items():
+        model = parse_model(name)
+        assert model.build().eval()(**model.example_inputs(2)).shape == shape
+
+
+def test_causal_model_returns_the_loss_of_the_next_token() -> None:
+    torch.manual_seed(0)
+    model = Llama(vocab_size=11, num_hidden_layers=1)
+    tokens = torch.randint(11, (2, 5))
+
+    outputs = model(tokens)
+
+    expected = nn.functional.cross_entropy(
+        outputs["logits"][:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    )
+    torch.testing.assert_close(outputs["loss"], expected)
 
 
 def test_mobilenet_has_torchvisions_names() -> None:

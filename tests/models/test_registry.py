@@ -18,9 +18,12 @@ from pockengine.models.registry import FAMILIES, parse_model
         ("resnet20-32", (3, 32, 32)),
         ("mcunet-128", (3, 128, 128)),
         ("cnn-8", (1, 8, 8)),
+        ("vit_tiny-224", (3, 224, 224)),
+        ("distilbert-128", (128,)),
+        ("llama-15m-256", (256,)),
     ],
 )
-def test_name_gives_the_picture_and_reads_back(name: str, shape: tuple[int, int, int]) -> None:
+def test_name_gives_the_input_and_reads_back(name: str, shape: tuple[int, ...]) -> None:
     model = parse_model(name)
 
     assert model.input_shape == shape
@@ -29,6 +32,17 @@ def test_name_gives_the_picture_and_reads_back(name: str, shape: tuple[int, int,
 
 def test_equal_models_have_one_canonical_name() -> None:
     assert str(parse_model("mobilenet_v2-1.0-96")) == "mobilenet_v2-1-96"
+
+
+def test_text_models_take_tokens() -> None:
+    assert parse_model("distilbert-128").input_name == "input_ids"
+    with pytest.raises(ImportModelError, match="llama-15m-256 takes tokens"):
+        _ = parse_model("llama-15m-256").resolution
+
+
+def test_loss_is_added_unless_the_model_returns_its_own() -> None:
+    assert parse_model("vit_tiny-224").loss == "cross_entropy"
+    assert parse_model("llama-15m-256").loss is None
 
 
 def test_every_family_is_reachable_by_name() -> None:
@@ -54,6 +68,10 @@ def test_every_family_is_reachable_by_name() -> None:
         ("resnet18-032", "resolution '032'"),
         ("resnet18--32", "must read resnet18-resolution"),
         ("resnet18-8", "the smallest resolution of resnet18 is 32"),
+        ("vit_tiny-40", "a resolution of vit_tiny is a multiple of 16"),
+        ("llama-15m-512", "the largest length of llama-15m is 256"),
+        ("llama-15m", "must read llama-15m-length, for example llama-15m-64"),
+        ("llama-7b-64", "unknown model 'llama'"),
     ],
 )
 def test_wrong_name_is_refused_with_the_right_form(name: str, message: str) -> None:

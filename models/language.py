@@ -1,0 +1,68 @@
+"""Language models at the sizes that the bench knows, from `transformers`, with random weights.
+
+They carry the parameter names that transformers gives them, so a published state_dict of the same
+shape loads as it is. Dropout is off: a training step is the same step in every engine.
+"""
+
+import torch
+from torch.nn import functional
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+IGNORED = -100
+"""A label that does not count: the last token has no next one."""
+
+
+class DistilBert(DistilBertForSequenceClassification):
+    """DistilBERT (66 M parameters: 6 layers of 768) with a classification head."""
+
+    def __init__(self, classes: int = 2, **sizes: int) -> None:
+        """Take DistilBERT's own sizes unless `sizes` says otherwise, by transformers' names."""
+        config = DistilBertConfig(
+            num_labels=classes,
+            dropout=0.0,
+            attention_dropout=0.0,
+            seq_classif_dropout=0.0,
+            attn_implementation="sdpa",
+            **sizes,
+        )
+        super().__init__(config)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Map token ids [N, L] to logits [N, classes]."""
+        return super().forward(input_ids=input_ids).logits
+
+
+class Llama(LlamaForCausalLM):
+    """LLaMA as llama2.c's stories15M has it: 6 layers of 288, tied embeddings, 32000 tokens."""
+
+    def __init__(self, **sizes: int) -> None:
+        """Take stories15M's sizes unless `sizes` says otherwise, by transformers' names."""
+        shape = {
+            "vocab_size": 32000,
+            "hidden_size": 288,
+            "intermediate_size": 768,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 6,
+            "max_position_embeddings": 256,
+        }
+        config = LlamaConfig(
+            **{**shape, **sizes},
+            rms_norm_eps=1e-5,
+            tie_word_embeddings=True,
+            attn_implementation="sdpa",
+        )
+        super().__init__(config)
+
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Map token ids [N, L] to logits [N, L, vocabulary] and the mean loss of the next token."""
+        logits = super().forward(input_ids=input_ids, use_cache=False).logits
+        following = functional.pad(input_ids[:, 1:], (0, 1), value=IGNORED)
+        loss = functional.cross_entropy(
+            logits.flatten(0, 1), following.flatten(), ignore_index=IGNORED
+        )
+        return {"loss": loss, "logits": logits}
