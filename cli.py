@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pockengine.backends.c.artifact import load_artifact
+from pockengine.cli_profile import profile
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
@@ -35,7 +36,7 @@ def cli() -> None:
 @click.option("--device", default="host", show_default=True, help="A file of devices/.")
 @click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--loss", default="cross_entropy", show_default=True)
+@click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
@@ -44,7 +45,7 @@ def compile_command(
     device: str,
     scheme: str,
     batch: int,
-    loss: str,
+    loss: str | None,
     memory_budget: int | None,
     folder: Path | None,
     dump_ir: Path | None,
@@ -52,11 +53,11 @@ def compile_command(
     """Compile MODEL to an artifact: a folder with C, a binary, weights and a manifest."""
     from pockengine.api import compile
 
-    module, example_inputs = find_model(model, batch)
+    module, example_inputs, own_loss = find_model(model, batch)
     compiled = compile(
         module,
         example_inputs,
-        loss=loss,
+        loss=loss or own_loss,
         scheme=scheme,
         device=device,
         memory_budget=memory_budget,
@@ -104,6 +105,9 @@ def devices() -> None:
         CONSOLE.print(f"{name:12} {load_device(name).description}")
 
 
+cli.add_command(profile)
+
+
 class Dump:
     """Writes the graph after each pass to `folder/NN.entry.pass.ir`."""
 
@@ -119,17 +123,17 @@ class Dump:
         self._count += 1
 
 
-def find_model(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
-    """Return the module in training mode, and example inputs."""
+def find_model(name: str, batch: int) -> tuple[Any, Any, str | None]:
+    """Return the module in training mode, its example inputs, and the loss that it is to get."""
     if ":" in name:
-        return _call_factory(name)
+        return (*_call_factory(name), "cross_entropy")
     import torch
 
     from pockengine.models.registry import parse_model
 
     model = parse_model(name)
     torch.manual_seed(0)
-    return model.build().train(), (torch.zeros(batch, *model.input_shape),)
+    return model.build().train(), model.example_inputs(batch), model.loss
 
 
 def _call_factory(name: str) -> tuple[Any, tuple[Any, ...]]:

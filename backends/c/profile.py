@@ -27,24 +27,21 @@ RATE = 1e-3
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel call of a step: its best time of all steps, and the work that it must do."""
+    """One kernel call of a step: its times over all steps but the first, and the work it must do.
+
+    `nbytes` is the traffic, were every operand read and every result written once.
+    """
 
     op: str
     symbol: str
     what: str
+    node: Node
+    samples: int
     least_ns: int
+    median_ns: int
+    most_ns: int
     multiply_adds: int
     nbytes: int
-
-    @property
-    def gflops(self) -> float:
-        """Arithmetic rate of multiply-adds, 0 for kernels that have none."""
-        return 2 * self.multiply_adds / self.least_ns if self.least_ns else 0.0
-
-    @property
-    def gigabytes_per_second(self) -> float:
-        """Rate of memory, were every operand read and every result written once."""
-        return self.nbytes / self.least_ns if self.least_ns else 0.0
 
 
 def profile_step(
@@ -70,7 +67,7 @@ def profile_step(
         save_file(arrays, weights)
         save_file({name: np.stack([array]) for name, array in inputs.items()}, data)
         command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
-        command += ["--steps", str(steps), "--lr", str(RATE), "--threads", str(threads)]
+        command += ["--steps", str(steps + 1), "--lr", str(RATE), "--threads", str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeFailure(f"profiling {program.name}: {done.stderr.strip()}")
@@ -89,7 +86,11 @@ def _times(
                 op=anchor_op(node) or "elementwise",
                 symbol=backend.kernel(node).symbol,
                 what=describe(node),
+                node=node,
+                samples=line["samples"],
                 least_ns=line["least_ns"],
+                median_ns=line["median_ns"],
+                most_ns=line["most_ns"],
                 multiply_adds=node_cost(node),
                 nbytes=_nbytes(node),
             )

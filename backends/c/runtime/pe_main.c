@@ -6,7 +6,8 @@
  *         {"step": 1, "loss": 2.30258509, "lr": 0.1, "ns": 1234567}  for each of N steps
  *         {"saved": true}                                        once OUT is safely on the disk
  *         {"repeat": 1, "ns": 1234567}                           for each of K further, timed steps
- *         {"kernel": 0, "calls": 9, "least_ns": 123, "total_ns": 1234}  if the program is profiled
+ *         {"kernel": 0, "samples": 9, "least_ns": 123, "median_ns": 124, "most_ns": 130}  if the
+ *             program is profiled, once for each kernel
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
  *     With the entry "update", training only collects gradients, and every M steps apply them.
  *     Random numbers depend on the seed and the step's number alone. X is the highest rate of

@@ -7,12 +7,16 @@
 #define PE_PROFILE_H
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "pe.h"
 
+/* Of the first call nothing is kept, where there are more: it finds cold pages and caches. */
+#define PE_PROFILE_SAMPLES 64
+
 static struct {
-    long long least, total;
+    long long ns[PE_PROFILE_SAMPLES];
     long calls;
 } pe_profile[PE_KERNELS];
 
@@ -36,19 +40,29 @@ static void pe_profile_end(pe_worker *w, int kernel) {
     if (w->index == 0) {
         const long long ns = pe_profile_now() - pe_profile_start;
         const long calls = pe_profile[kernel].calls++;
-        pe_profile[kernel].total += ns;
-        if (calls == 0 || ns < pe_profile[kernel].least) {
-            pe_profile[kernel].least = ns;
+        const long sample = calls ? calls - 1 : 0;
+        if (sample < PE_PROFILE_SAMPLES) {
+            pe_profile[kernel].ns[sample] = ns;
         }
     }
+}
+
+static int pe_profile_compare(const void *a, const void *b) {
+    const long long x = *(const long long *)a, y = *(const long long *)b;
+    return (x > y) - (x < y);
 }
 
 /* One JSON line for each kernel that has run. */
 static void pe_profile_report(void) {
     for (int i = 0; i < PE_KERNELS; i++) {
-        if (pe_profile[i].calls) {
-            printf("{\"kernel\": %d, \"calls\": %ld, \"least_ns\": %lld, \"total_ns\": %lld}\n", i,
-                   pe_profile[i].calls, pe_profile[i].least, pe_profile[i].total);
+        const long calls = pe_profile[i].calls, kept = calls > 1 ? calls - 1 : calls;
+        const long samples = kept < PE_PROFILE_SAMPLES ? kept : PE_PROFILE_SAMPLES;
+        long long *ns = pe_profile[i].ns;
+        if (samples) {
+            qsort(ns, (size_t)samples, sizeof *ns, pe_profile_compare);
+            printf("{\"kernel\": %d, \"samples\": %ld, \"least_ns\": %lld, \"median_ns\": %lld, "
+                   "\"most_ns\": %lld}\n",
+                   i, samples, ns[0], ns[samples / 2], ns[samples - 1]);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Timing of single kernels, for bench_kernels.py: the median of samples of at least
+/* Timing of single kernels, for alone.py and peaks.py: the median of samples of at least
  * PE_SAMPLE_SECONDS, a barrier after each call as in a step. */
 #ifndef PE_BENCH_H
 #define PE_BENCH_H
@@ -15,12 +15,14 @@
 
 #define PE_SAMPLES 15
 #define PE_SAMPLE_SECONDS 4e-4
-#define PE_MOST_BUFFERS 16
+#define PE_MOST_BUFFERS 32
 
+/* One call and its buffers: of `kinds`, 'f' is filled with floats and '0' with zeros, so that
+ * integers are indices that exist. */
 typedef struct bench {
     void (*call)(pe_worker *w, void **p);
+    const char *kinds;
     size_t bytes[PE_MOST_BUFFERS];
-    int buffers;
 } bench;
 
 typedef struct bench_run {
@@ -62,24 +64,34 @@ static inline double bench_median(pe_team *team, bench_run *run) {
     return run->samples[PE_SAMPLES / 2];
 }
 
+static inline void *bench_buffer(char kind, size_t bytes) {
+    const size_t size = (bytes / PE_ALIGN + 1) * PE_ALIGN;
+    float *data = aligned_alloc(PE_ALIGN, size);
+    if (!data) {
+        fprintf(stderr, "no memory for a buffer of %zu bytes\n", size);
+        exit(1);
+    }
+    memset(data, 0, size);
+    for (size_t k = 0; kind == 'f' && k < bytes / sizeof(float); k++) {
+        data[k] = (float)(k * 7 % 31) / 16.0f - 1.0f;
+    }
+    return data;
+}
+
 static inline int run_benches(const bench *benches, int count, int threads) {
     static pe_team team;
     pe_team_start(&team, threads);
     for (int i = 0; i < count; i++) {
         bench_run run = {.what = &benches[i], .repeats = 1};
-        for (int j = 0; j < benches[i].buffers; j++) {
-            const size_t floats = benches[i].bytes[j] / sizeof(float);
-            float *data = aligned_alloc(PE_ALIGN, (floats + 16) / 16 * 16 * sizeof(float));
-            for (size_t k = 0; data && k < floats; k++) {
-                data[k] = (float)(k * 7 % 31) / 16.0f - 1.0f;
-            }
-            run.p[j] = data;
+        const int buffers = (int)strlen(benches[i].kinds);
+        for (int j = 0; j < buffers; j++) {
+            run.p[j] = bench_buffer(benches[i].kinds[j], benches[i].bytes[j]);
         }
         const double once = bench_median(&team, &run);
         run.repeats = 1 + (int)(PE_SAMPLE_SECONDS / once);
         const double median = bench_median(&team, &run);
         printf("%.4e %.4e\n", median, run.samples[0]);
-        for (int j = 0; j < benches[i].buffers; j++) {
+        for (int j = 0; j < buffers; j++) {
             free(run.p[j]);
         }
     }

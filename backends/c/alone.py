@@ -1,0 +1,99 @@
+"""Times kernels one by one, outside of their step: operands in the cache, as far as they fit.
+
+What a kernel loses against this in a step is cold operands; what it loses against the roofline here
+is its own code.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.build import FLAGS, RUNTIME, find_toolchain
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.types import F32
+from pockengine.devices.schema import load_device
+from pockengine.errors import BuildError, RuntimeFailure
+
+BENCH = Path(__file__).parent / "bench"
+MOST_BUFFERS = 32
+"""As in bench.h: operands, results and scratch of one kernel."""
+
+
+def time_alone(
+    nodes: Sequence[Node], backend: CBackend, threads: int
+) -> dict[str, tuple[float, float]]:
+    """Return median and best nanoseconds by symbol; kernels of too many operands are left out.
+
+    BuildError where the program does not compile, RuntimeFailure where it fails.
+    """
+    kernels = {backend.kernel(node).symbol: node for node in nodes}
+    small = {
+        symbol: node
+        for symbol, node in kernels.items()
+        if len(node.operands) + len(node.results) < MOST_BUFFERS
+    }
+    if not small:
+        return {}
+    times = run_bench_program(_program(small, backend), threads)
+    return {
+        symbol: (1e9 * median, 1e9 * best)
+        for symbol, (median, best) in zip(small, times, strict=True)
+    }
+
+
+def _program(kernels: dict[str, Node], backend: CBackend) -> str:
+    """Return a C program that runs each kernel on buffers of its own."""
+    calls, rows = [], []
+    for index, (symbol, node) in enumerate(kernels.items()):
+        kernel = backend.kernel(node)
+        values = (*node.operands, *node.results)
+        arguments = ", ".join(f"p[{i}]" for i in range(len(values) + 1))
+        calls.append(
+            f"{kernel.source}\nstatic void call_{index}(pe_worker *w, void **p) {{\n"
+            f"    {symbol}(w, {arguments});\n}}"
+        )
+        sizes = ", ".join(str(value.type.nbytes) for value in values)
+        kinds = "".join("f" if value.dtype is F32 else "0" for value in values)
+        rows.append(f'    {{call_{index}, "{kinds}f", {{{sizes}, {kernel.scratch_bytes}}}}},')
+    return "\n\n".join(
+        [
+            '#include "bench.h"',
+            *calls,
+            "static const bench benches[] = {\n" + "\n".join(rows) + "\n};",
+            "int main(int argc, char **argv) {\n"
+            f"    return argc == 2 ? run_benches(benches, {len(rows)}, atoi(argv[1])) : 2;\n}}\n",
+        ]
+    )
+
+
+def run_bench_program(
+    source: str, threads: int, flags: Sequence[str] = ()
+) -> list[tuple[float, float]]:
+    """Compile a program over bench.h for this machine; return its seconds, median and best."""
+    with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
+        text, program = Path(folder) / "bench.c", Path(folder) / "bench"
+        text.write_text(source, encoding="utf-8")
+        toolchain = find_toolchain(load_device("host"))
+        built = subprocess.run(
+            [
+                *(*toolchain.command, *FLAGS, *flags, f"-I{RUNTIME}", f"-I{BENCH}"),
+                *(str(text), str(RUNTIME / "pe_pool.c"), "-lm", "-pthread", "-o", str(program)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=toolchain.environment,
+        )
+        if built.returncode:
+            raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
+        ran = subprocess.run(
+            [str(program), str(threads)], capture_output=True, text=True, check=False
+        )
+    if ran.returncode:
+        raise RuntimeFailure(
+            f"the benchmark ended with status {ran.returncode}: {ran.stderr.strip()[-500:]}"
+        )
+    lines = (line.split() for line in ran.stdout.splitlines())
+    return [(float(median), float(best)) for median, best in lines]

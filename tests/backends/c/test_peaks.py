@@ -1,0 +1,43 @@
+"""The measured roof is one that kernels stay below, and single kernels can be timed by themselves."""
+
+import pytest
+
+from pockengine.backends.c.alone import run_bench_program, time_alone
+from pockengine.backends.c.peaks import Peaks, describe_peaks, measure_peaks
+from pockengine.backends.c.program import kernel_nodes
+from pockengine.devices.schema import load_device
+from pockengine.errors import BuildError, RuntimeFailure
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+
+ROOF = Peaks(2, gflops=100.0, bandwidths={1000: 200.0, 10_000: 50.0})
+
+
+def test_peaks_are_of_a_real_machine() -> None:
+    peaks = measure_peaks(threads=1)
+    assert 0.1 < peaks.gflops < 1000
+    rates = list(peaks.bandwidths.values())
+    assert rates == sorted(rates, reverse=True)
+    assert 0.1 < peaks.gbytes == rates[-1]
+    assert f"{peaks.gflops:.0f} GFLOP/s" in describe_peaks(peaks)
+
+
+def test_the_roofline_is_the_slower_of_arithmetic_and_memory() -> None:
+    assert ROOF.least_ns(multiply_adds=5000, nbytes=100) == 100.0
+    assert ROOF.least_ns(multiply_adds=1, nbytes=1000) == 5.0
+    assert ROOF.least_ns(multiply_adds=1, nbytes=1001) == pytest.approx(1001 / 50)
+    assert ROOF.least_ns(multiply_adds=1, nbytes=10_001) == pytest.approx(10_001 / 50)
+
+
+def test_each_kernel_is_timed_alone_once() -> None:
+    program, backend = compile_for(convolutional_graph(), load_device("host"))
+    nodes = kernel_nodes(program.entries["train"])
+    times = time_alone(nodes, backend, threads=1)
+    assert set(times) == {backend.kernel(node).symbol for node in nodes}
+    assert all(0 < best <= median for median, best in times.values())
+
+
+def test_a_program_that_does_not_compile_or_run_says_so() -> None:
+    with pytest.raises(BuildError, match="does not compile"):
+        run_bench_program("int main(void) { return nothing; }", 1)
+    with pytest.raises(RuntimeFailure, match="status 3"):
+        run_bench_program("int main(void) { return 3; }", 1)
