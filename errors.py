@@ -45,7 +45,11 @@ class FarmError(PockEngineError):
 
 
 class BoardUnreachable(FarmError):
-    """A board that does not answer, or whose host key is not the pinned one."""
+    """A board that does not answer, or answers as it should not."""
+
+
+class BoardRefused(BoardUnreachable):
+    """A board whose host key is not the pinned one, or that refuses our key: waiting is no help."""
 
 
 class JobFailed(FarmError):

@@ -17,7 +17,8 @@ _T = TypeVar("_T")
 
 FOLDER = Path(__file__).parent
 
-VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
+# Of f32 vectors. Hexagon's are integer ones: its compiler makes scalar code of four lanes.
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "hexagon": 16, "scalar": 4}
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,23 @@ class Toolchain:
 
 @dataclass(frozen=True)
 class Emulator:
-    """How QEMU stands in for the board: machine and CPU names, memory in bytes."""
+    """How QEMU stands in for the board: its program, CPU and machine, memory in bytes.
 
-    machine: str
+    Without a machine the program is one of QEMU's user mode: a processor without a system.
+    """
+
     cpu: str
     memory_bytes: int
+    machine: str = ""
+    program: str = "qemu-system-aarch64"
 
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of machine. `runs` is false where programs can only be built and inspected."""
+    """A kind of machine. `runs` is false where programs can only be built and inspected.
+
+    `recognise` are words by which a board that says one of them of itself is known to be one.
+    """
 
     name: str
     description: str
@@ -68,6 +76,7 @@ class Device:
     toolchain: Toolchain
     emulator: Emulator | None = None
     runs: bool = True
+    recognise: tuple[str, ...] = ()
 
 
 def known_devices() -> tuple[str, ...]:
@@ -94,6 +103,7 @@ def read_device(path: Path) -> Device:
     toolchain = _table(table, "toolchain", path)
     toolchain["flags"] = tuple(toolchain.get("flags", ()))
     emulator = table.pop("emulator", None)
+    table["recognise"] = tuple(table.get("recognise", ()))
     device = _make(
         Device,
         {

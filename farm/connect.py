@@ -1,15 +1,19 @@
 """Open a board, whatever its kind: the one place that knows which transport serves which place."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from pockengine.devices import load_device
+from pockengine.devices import Device, load_device
 from pockengine.errors import FarmError
-from pockengine.farm.board import Board, Emulated, Local
+from pockengine.farm.board import Board, Emulated, Local, Remote, UserEmulated
 from pockengine.farm.emulated import Guest, boot
 from pockengine.farm.local import LocalTransport
-from pockengine.farm.ssh import SshAddress, connect_ssh
+from pockengine.farm.loopback import Loopback
+from pockengine.farm.powered import PoweredTransport
+from pockengine.farm.ssh import SshAddress
+from pockengine.farm.supply import Shelf
 from pockengine.farm.transport import Transport
 
 
@@ -20,35 +24,71 @@ def connect(board: Board) -> Iterator[Transport]:
     if isinstance(place, Emulated):
         with boot(board.name, guest_of(board, place)) as emulated:
             yield emulated
+    elif isinstance(place, UserEmulated):
+        with closing(Loopback(board.name)) as host:
+            host.power("on")
+            with closing(PoweredTransport(host, launcher_of(board))) as processor:
+                yield processor
     elif isinstance(place, Local):
         with closing(LocalTransport(board.name)) as local:
             yield local
     else:
-        address = SshAddress(
-            board=board.name,
-            host=place.host,
-            port=place.port,
-            user=place.user,
-            key_file=Path(place.key_file).expanduser(),
-            host_key=place.host_key,
-            workdir=place.workdir,
-        )
-        with closing(connect_ssh(address)) as remote:
+        with (
+            closing(shelf_of(board.name, place)) as shelf,
+            closing(PoweredTransport(shelf, place.launcher)) as remote,
+        ):
             yield remote
+
+
+def shelf_of(name: str, place: Remote) -> Shelf:
+    """Return power, console and address of a machine on a shelf."""
+    address = SshAddress(
+        board=name,
+        host=place.host,
+        port=place.port,
+        user=place.user,
+        key_file=Path(place.key_file).expanduser(),
+        host_key=place.host_key,
+        workdir=place.workdir,
+    )
+    return Shelf(address, place.power, place.console)
+
+
+def launcher_of(board: Board) -> tuple[str, ...]:
+    """Return the command that plays a processor of the device; FarmError when it is missing."""
+    device = _emulated_device(board)
+    emulator = device.emulator
+    assert emulator is not None
+    if shutil.which(emulator.program) is None:
+        raise FarmError(
+            f"{emulator.program} is missing; install it with: apt-get install qemu-user"
+        )
+    return (emulator.program, "-cpu", emulator.cpu)
 
 
 def guest_of(board: Board, place: Emulated) -> Guest:
     """Return the machine that QEMU is to play, from the device's file."""
+    device = _emulated_device(board)
+    emulator = device.emulator
+    assert emulator is not None
+    return Guest(
+        machine=emulator.machine,
+        cpu=emulator.cpu,
+        cores=min(device.cpu.cores, MOST_CORES),
+        memory_mb=emulator.memory_bytes >> 20,
+        disk_mb=place.disk_mb,
+    )
+
+
+# More emulated cores than this only wait for each other on the machines that emulate them.
+MOST_CORES = 8
+
+
+def _emulated_device(board: Board) -> Device:
     device = load_device(board.device)
     if device.emulator is None:
         raise FarmError(
             f"board {board.name}: device {device.name} has no [emulator]; "
             f"add one to devices/{device.name}.toml or use another kind of board"
         )
-    return Guest(
-        machine=device.emulator.machine,
-        cpu=device.emulator.cpu,
-        cores=device.cpu.cores,
-        memory_mb=device.emulator.memory_bytes >> 20,
-        disk_mb=place.disk_mb,
-    )
+    return device

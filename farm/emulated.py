@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -18,11 +18,12 @@ from secrets import token_hex
 from pockengine.errors import BoardUnreachable, FarmError
 from pockengine.farm.folders import cache_folder
 from pockengine.farm.image import Image, ensure_image
-from pockengine.farm.ssh import SshAddress, SshTransport, connect_ssh
+from pockengine.farm.powered import PoweredTransport
+from pockengine.farm.ssh import SshAddress
+from pockengine.farm.transport import PowerAction
 
 QEMU = "qemu-system-aarch64"
 BOOT_TIMEOUT_S = 120.0  # 2 to 4 s on an idle machine
-LOGIN_TIMEOUT_S = 30.0
 CONSOLES_KEPT = 20
 TAIL_LINES = 30  # a kernel's panic takes about 20
 KERNEL_ARGUMENTS = "console=ttyAMA0 quiet loglevel=3 panic=-1 random.trust_cpu=on"
@@ -57,31 +58,69 @@ class Machine:
         )
 
 
+class Emulation:
+    """The supply of an emulated board: switching it on starts QEMU, switching it off ends it."""
+
+    def __init__(self, board: str, guest: Guest, image: Image, boot_timeout_s: float) -> None:
+        self._board = board
+        self._guest = guest
+        self._image = image
+        self._boot_timeout_s = boot_timeout_s
+        self._running = ExitStack()
+        self._consoles: list[Path] = []
+        self.machine: Machine | None = None
+
+    @property
+    def address(self) -> SshAddress:
+        """Where this boot's SSH server is: every boot has a port of its own."""
+        if self.machine is None:
+            raise BoardUnreachable(f"{self._board} is switched off; switch it on first")
+        return SshAddress(
+            board=self._board,
+            host="127.0.0.1",
+            port=self.machine.port,
+            user="root",
+            key_file=self._image.keys.client,
+            host_key=self._image.keys.host_public,
+            workdir="/jobs",
+        )
+
+    def power(self, action: PowerAction) -> None:
+        """Start or end QEMU; wait for the guest's SSH server."""
+        if action in ("off", "cycle"):
+            self.close()
+        if action in ("on", "cycle") and self.machine is None:
+            started = running(self._board, self._guest, self._image)
+            self.machine = self._running.enter_context(started)
+            self._consoles.append(self.machine.console)
+            wait_for_ssh(self.machine, self._boot_timeout_s)
+
+    def console(self) -> str:
+        """Return what all boots so far have said."""
+        texts = (path.read_text(errors="replace") for path in self._consoles if path.exists())
+        return "".join(texts)
+
+    def close(self) -> None:
+        """End QEMU."""
+        self.machine = None
+        self._running.close()
+
+
 @contextmanager
 def boot(
-    board: str, guest: Guest, boot_timeout_s: float = BOOT_TIMEOUT_S
-) -> Iterator[SshTransport]:
+    board: str,
+    guest: Guest,
+    boot_timeout_s: float = BOOT_TIMEOUT_S,
+    image: Image | None = None,
+) -> Iterator[PoweredTransport]:
     """Boot a board and log in; power it off at the end, whatever happened.
 
     Raise BoardUnreachable with the end of the console when it does not answer in time.
     """
-    image = ensure_image()
-    with running(board, guest, image) as machine:
-        wait_for_ssh(machine, boot_timeout_s)
-        address = SshAddress(
-            board=board,
-            host="127.0.0.1",
-            port=machine.port,
-            user="root",
-            key_file=image.keys.client,
-            host_key=image.keys.host_public,
-            workdir="/jobs",
-        )
-        transport = connect_ssh(address, LOGIN_TIMEOUT_S)
-        try:
+    with closing(Emulation(board, guest, image or ensure_image(), boot_timeout_s)) as supply:
+        supply.power("on")
+        with closing(PoweredTransport(supply)) as transport:
             yield transport
-        finally:
-            transport.close()
 
 
 @contextmanager

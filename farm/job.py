@@ -6,15 +6,25 @@ they have arrived and before anything runs.
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.digest import sha256_of
+from pockengine.farm.limits import Limits
 from pockengine.farm.transport import Progress, RunResult, Transport
 
 PROGRAM = "program"
+JOB_LIMITS = Limits(output_bytes=16 << 20, within_free=True)
+
+# Whatever still runs in the job's folder is killed, also what left its process group, then the
+# folder goes. A system without /proc shows no folders of processes; the time limit ends those.
+CLEAN = r"""
+ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -F -e "-> $1" |
+  sed -n 's|.*/proc/\([0-9]*\)/cwd -> .*|\1|p' | while read -r pid; do kill -9 "$pid"; done
+rm -rf -- "$1"
+"""
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Job:
     inputs: Mapping[str, Path] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     time_limit_s: float = 600.0
+    limits: Limits = JOB_LIMITS
 
 
 @dataclass(frozen=True)
@@ -52,11 +63,19 @@ def run_job(
             transport.put(source, f"{folder}/{name}", progress)
         _verify(transport, folder, files)
         run = transport.run(
-            [f"{folder}/{PROGRAM}", *job.args], cwd=folder, timeout_s=job.time_limit_s
+            [*transport.launcher, f"{folder}/{PROGRAM}", *job.args],
+            cwd=folder,
+            timeout_s=job.time_limit_s,
+            limits=_limits(transport, job),
         )
         if not run.ok:
             raise JobFailed(f"{transport.board}: {job.program.name} failed: {run.describe()}")
         return JobResult(run, _fetch(transport, job, folder, into))
+
+
+def _limits(transport: Transport, job: Job) -> Limits:
+    """Return the job's limits; an emulator in between takes address space of its own, gigabytes."""
+    return replace(job.limits, memory_bytes=1 << 40) if transport.launcher else job.limits
 
 
 def _check_name(name: str) -> None:
@@ -76,7 +95,7 @@ def _folder(transport: Transport) -> Iterator[str]:
     finally:
         # A board that is gone has no folder to remove, and the first error is the one to tell.
         with contextlib.suppress(BoardUnreachable):
-            transport.run(["rm", "-rf", folder])
+            transport.run(["sh", "-c", CLEAN, "clean", folder])
 
 
 def _verify(transport: Transport, folder: str, files: Mapping[str, Path]) -> None:

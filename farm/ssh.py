@@ -17,8 +17,9 @@ from secrets import token_hex
 
 import paramiko
 
-from pockengine.errors import BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.digest import sha256_of
+from pockengine.farm.limits import NO_LIMITS, Limits
 from pockengine.farm.ssh_ending import EndingTransport
 from pockengine.farm.transport import Progress, RunResult
 
@@ -68,7 +69,7 @@ def connect_ssh(address: SshAddress, timeout_s: float = 10.0) -> "SshTransport":
         return SshTransport(address, client)
     except (paramiko.SSHException, OSError, EOFError) as error:
         client.close()
-        raise BoardUnreachable(_why(address, error)) from None
+        raise _refusal(address, error) from None
     except BaseException:
         client.close()
         raise
@@ -92,17 +93,24 @@ class SshTransport:
         channel.settimeout(30.0)
 
     def run(
-        self, argv: Sequence[str], *, cwd: str | None = None, timeout_s: float = 60.0
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout_s: float = 60.0,
+        limits: Limits = NO_LIMITS,
     ) -> RunResult:
         """Run a command under the board's own `timeout`, which outlives a lost connection."""
         limit = str(max(1, math.ceil(timeout_s)))
         folder = shlex.quote(cwd or "/")
-        line = f"cd {folder} && exec {shlex.join(['timeout', '-s', 'KILL', limit, *argv])}"
+        command = shlex.join(["timeout", "-s", "KILL", limit, *argv])
+        line = f"cd {folder} && {{ {limits.shell()}exec {command}; }}"
         start = time.monotonic()
         try:
             with self._transport.open_session(timeout=GRACE_S) as channel:
                 channel.exec_command(line)
-                stdout, stderr = _collect(channel, start + timeout_s + GRACE_S)
+                output = _Output(f"{self.board}: {argv[0]!r}", limits.output_bytes)
+                _collect(channel, start + timeout_s + GRACE_S, output)
                 status = channel.recv_exit_status() if channel.exit_status_ready() else -1
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._lost(argv, str(error)) from None
@@ -115,7 +123,9 @@ class SshTransport:
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
         code = None if signal else status
-        return RunResult(tuple(argv), code, signal, bytes(stdout), bytes(stderr), took)
+        return RunResult(
+            tuple(argv), code, signal, bytes(output.stdout), bytes(output.stderr), took
+        )
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the board's store has it, then link it to where it is wanted."""
@@ -201,17 +211,34 @@ class SshTransport:
         return result
 
 
-def _collect(channel: paramiko.Channel, deadline: float) -> tuple[bytearray, bytearray]:
+class _Output:
+    """What a command printed so far; JobFailed when a stream grows beyond the limit."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        self._what = what
+        self._limit = limit
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+
+    def take(self, channel: paramiko.Channel) -> None:
+        while channel.recv_ready():
+            self._add(self.stdout, channel.recv(1 << 16))
+        while channel.recv_stderr_ready():
+            self._add(self.stderr, channel.recv_stderr(1 << 16))
+
+    def _add(self, stream: bytearray, data: bytes) -> None:
+        stream += data
+        if len(stream) > self._limit:
+            raise JobFailed(f"{self._what} printed more than {self._limit} bytes and was stopped")
+
+
+def _collect(channel: paramiko.Channel, deadline: float, output: _Output) -> None:
     """Read both streams until the command has ended and everything has arrived."""
-    stdout, stderr = bytearray(), bytearray()
     while True:
         done = channel.closed or (channel.eof_received and channel.exit_status_ready())
-        while channel.recv_ready():
-            stdout += channel.recv(1 << 16)
-        while channel.recv_stderr_ready():
-            stderr += channel.recv_stderr(1 << 16)
+        output.take(channel)
         if done:
-            return stdout, stderr
+            return
         if time.monotonic() > deadline:
             raise paramiko.SSHException("the board stopped answering")
         time.sleep(POLL_S)
@@ -240,17 +267,17 @@ def _client_key(address: SshAddress) -> paramiko.PKey:
         ) from None
 
 
-def _why(address: SshAddress, error: Exception) -> str:
+def _refusal(address: SshAddress, error: Exception) -> BoardUnreachable:
     """Say what went wrong in the terms of the board's description."""
     place = f"{address.board} at {address.host}:{address.port}"
     if isinstance(error, paramiko.BadHostKeyException):
-        return (
+        return BoardRefused(
             f"{place} has the host key {error.key.fingerprint}, not the pinned "
             f"{error.expected_key.fingerprint}; another machine answers there, or the board was "
             f"set up again: then change host_key in its description"
         )
     if isinstance(error, paramiko.AuthenticationException):
-        return f"{place} refuses {address.user}'s key {address.key_file}: {error}"
+        return BoardRefused(f"{place} refuses {address.user}'s key {address.key_file}: {error}")
     if isinstance(error, TimeoutError | socket.timeout):
-        return f"{place} does not answer: timed out"
-    return f"{place} does not answer: {error or type(error).__name__}"
+        return BoardUnreachable(f"{place} does not answer: timed out")
+    return BoardUnreachable(f"{place} does not answer: {error or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""How the farm speaks to a board: run a command, put a file, get a file, close.
+"""How the farm speaks to a board: run, put, get, console, power, close.
 
 Every kind of board answers the same protocol, so that a job does not know where it runs. Commands
 are argument lists, never shell text: what a name contains cannot change what is run.
@@ -7,12 +7,13 @@ are argument lists, never shell text: what a name contains cannot change what is
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
+
+from pockengine.farm.limits import NO_LIMITS, Limits
 
 # Called during a transfer with the bytes moved so far and the bytes in all.
 Progress = Callable[[int, int], None]
-
-OUTPUT_LIMIT = 64 << 20  # bytes of each output stream that are kept; more is a runaway program
+PowerAction = Literal["on", "off", "cycle"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class RunResult:
     def describe(self) -> str:
         """Say in one line how it ended, with the last line it printed to stderr."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
-        tail = f": {lines[-1]}" if lines else ""
+        tail = f": {lines[-1][:200]}" if lines else ""
         if self.signal:
             return f"killed by signal {self.signal}{tail}"
         return f"exit status {self.status}{tail}"
@@ -45,11 +46,17 @@ class Transport(Protocol):
 
     board: str
     workdir: str  # absolute path of the folder on the board in which jobs may write
+    launcher: tuple[str, ...]  # what a program of the device is started by; mostly nothing
 
     def run(
-        self, argv: Sequence[str], *, cwd: str | None = None, timeout_s: float = 60.0
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout_s: float = 60.0,
+        limits: Limits = NO_LIMITS,
     ) -> RunResult:
-        """Run a command; JobFailed when it is still there after `timeout_s` (it is killed)."""
+        """Run a command; JobFailed when it takes longer or prints more (it is killed)."""
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Make `target` (absolute, executable) the same bytes as `source`.
@@ -59,6 +66,15 @@ class Transport(Protocol):
 
     def get(self, source: str, target: Path) -> None:
         """Copy a file of the board to this machine, whole or not at all."""
+
+    def console(self) -> str:
+        """Return what the board's serial console has said so far; nothing where it has none."""
+
+    def power(self, action: PowerAction) -> None:
+        """Switch the board; after "on" and "cycle" it has booted and the connection is new.
+
+        FarmError where nothing can switch it, BoardUnreachable when it does not come back.
+        """
 
     def close(self) -> None:
         """End the connection; a second call does nothing."""

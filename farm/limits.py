@@ -1,0 +1,44 @@
+"""What a command on a board may take: output, memory, the size of a file.
+
+Time is the caller's `timeout_s`. Memory and file size are the shell's own limits, set on the board
+before the command starts, so that they hold when the connection is gone.
+"""
+
+from dataclasses import dataclass
+
+OUTPUT_BYTES = 64 << 20  # of each stream; more is a runaway program
+
+# Nine tenths of what is free where the command runs: the system keeps the rest, so that it can
+# still answer when a job takes all it may. A system that does not say (no /proc) sets no limit.
+_FREE_MEMORY = "$(awk '/^MemAvailable/ { print int($2 * 0.9) }' /proc/meminfo 2>/dev/null)"
+_FREE_DISK = "$(df -P -k . 2>/dev/null | awk 'NR == 2 { print int($4 * 1.8) }')"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one command; None is no limit, or with `within_free` what is free."""
+
+    output_bytes: int = OUTPUT_BYTES
+    memory_bytes: int | None = None  # of address space, each process
+    file_bytes: int | None = None  # of each file that it writes
+    within_free: bool = False
+
+    def shell(self) -> str:
+        """Return shell text that sets the limits for what the same shell then starts.
+
+        It holds numbers and constants only, nothing that a user named.
+        """
+        memory = _value(self.memory_bytes, 1024, _FREE_MEMORY if self.within_free else "")
+        file = _value(self.file_bytes, 512, _FREE_DISK if self.within_free else "")
+        return "".join(
+            f'limit={value}; [ -z "$limit" ] || ulimit {option} "$limit" 2>/dev/null; '
+            for option, value in (("-v", memory), ("-f", file))
+            if value
+        )
+
+
+def _value(size: int | None, unit: int, free: str) -> str:
+    return free if size is None else str(max(1, size // unit))
+
+
+NO_LIMITS = Limits()
