@@ -12,10 +12,16 @@ LARGEST_GROWTH = 4096
 
 
 def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
-    """Constants, and params that neither train nor appear in `written`, with their contents."""
+    """Constants, and params that neither train nor are written, here or as `written` says."""
     fixed = dict(graph.constants)
+    states = {
+        node.operands[index]
+        for node in graph.nodes
+        for index in lookup(node.op).writes
+        if index < len(node.operands)
+    }
     for name, param in graph.params.items():
-        if not param.trainable and name not in written:
+        if not param.trainable and name not in written and param.value not in states:
             fixed[param.value] = param.data
     return fixed
 
@@ -23,7 +29,7 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
 def fold_constants(graph: Graph, written: Set[str]) -> None:
     """Replace nodes whose operands are all fixed by constants holding their results.
 
-    `written` names the params that some entry of the program updates. Leaves: fixed params that
+    `written` names the params that other entries of the program update. Leaves: fixed params that
     were only folded are unused, for dead code to drop.
     """
     fixed = fixed_values(graph, written)

@@ -19,6 +19,7 @@ from pockengine.compiler.optim import (
     Optimizer,
     RMSprop,
     Sgd,
+    Update,
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import CompileError
@@ -133,6 +134,21 @@ def test_lion_follows_its_paper() -> None:
         m, mb = 0.99 * m + 0.01 * gw, 0.99 * mb + 0.01 * gb
     np.testing.assert_allclose(params["w"], w, rtol=1e-5)
     np.testing.assert_allclose(params["b"], b, rtol=1e-5)
+
+
+def test_state_that_is_scaled_by_a_number_is_no_constant() -> None:
+    class Decayed:
+        """v = v / 2 + g;  p -= lr v, with the halving as a node of its own."""
+
+        def update(self, update: Update) -> None:
+            g, state = update.g, update.state("velocity")
+            moved = g.add(g.mul(state, g.scalar(0.5)), update.grad)
+            g.emit("assign", state, moved)
+            update.emit("sgd_update", moved, update.lr)
+
+    expected = ours(Training(optimizer=Sgd(momentum=0.5)))
+    found = ours(Training(optimizer=Decayed()))
+    assert_same(found, {name: expected[name] for name in ("w", "b")})
 
 
 def test_groups_choose_by_name() -> None:

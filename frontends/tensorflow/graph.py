@@ -1,0 +1,284 @@
+"""Walk a traced TensorFlow function and build our graph from it, operator by operator.
+
+What cannot be imported is collected while walking, so that one error names all of it: an operator
+that reads the result of a failed one is checked for a rule and otherwise passed over.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pockengine.compiler.ir import F32, Builder, Graph
+from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.tensorflow.control import CONTROL, Library, run_control
+from pockengine.frontends.tensorflow.fold import BOUNDS, fold
+from pockengine.frontends.tensorflow.ops import RULES, Context, Known, Opaque
+from pockengine.frontends.tensorflow.variables import Variable, dtype_of
+
+VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "VariableShape")
+ASSIGNMENTS = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
+SKIPPED = ("NoOp", "Assert", "Print", "PrintV2", "VarIsInitializedOp")
+VALUE_SHAPES = {
+    "Where",
+    "Unique",
+    "UniqueV2",
+    "UniqueWithCounts",
+    "DynamicPartition",
+    "BooleanMask",
+}
+REASONS = {
+    **dict.fromkeys(
+        sorted(VALUE_SHAPES),
+        "the shape of its result depends on the values in a tensor; keep a fixed shape, for "
+        "example by tf.where(condition, a, b)",
+    ),
+    **dict.fromkeys(
+        ("PyFunc", "EagerPyFunc", "PyFuncStateless"),
+        "it calls back into Python, which a compiled model does not hold; express it by TensorFlow",
+    ),
+}
+TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
+
+
+class Importer:
+    """One import: what each traced name stands for by now."""
+
+    def __init__(self, name: str, library: Library, layers: Iterable[str]) -> None:
+        """Start a graph; `layers` are the names of the model's layers, for places in errors."""
+        self.g = Builder(Graph(name))
+        self.problems = Problems()
+        self.library = library
+        self.layers = frozenset(layers)
+        self.written: dict[Variable, str] = {}
+        """Variables that the model writes, with the place of the last write."""
+
+    def run(self, graph: Any, arguments: Sequence[Known], place: str) -> list[Known]:
+        """Build a function's body; return what its results stand for."""
+        known: dict[str, Known] = dict(
+            zip((source.name for source in graph.inputs), arguments, strict=True)
+        )
+        for op in _needed(graph):
+            path = f"{place}/{op.name}" if place else op.name
+            results = self._build(op, [known[source.name] for source in op.inputs], path)
+            for output, result in zip(op.outputs, results, strict=False):
+                known.setdefault(output.name, result)
+        return [known[output.name] for output in graph.outputs]
+
+    def _build(self, op: Any, values: Sequence[Known], path: str) -> Sequence[Known]:
+        """Build one operator, or note why not; one result for each output."""
+        place = self.place(path)
+        failed = [Opaque()] * len(op.outputs)
+        try:
+            with self.g.scope(place):
+                results = self._evaluate(op, values, path)
+            _check(op, results)
+            return results
+        except (CompileError, GraphError, ImportModelError) as error:
+            self.problems.add(op.type, str(error), place)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            self.problems.add(op.type, f"its inputs or attributes do not fit: {error}", place)
+        return failed
+
+    def _evaluate(self, op: Any, values: Sequence[Known], path: str) -> Sequence[Known]:
+        if op.type in SKIPPED:
+            return []
+        if op.type == "Const":
+            return [tf.make_ndarray(op.get_attr("value"))]
+        if op.type in ASSIGNMENTS:
+            return self._assign(op, values[0], values[1], self.place(path))
+        if op.type in CONTROL:
+            return run_control(op, values, self.library, self.run)
+        rule = RULES.get(op.type)
+        if rule is None and op.type not in VARIABLE_OPS and op.type not in BOUNDS:
+            raise Unsupported(REASONS.get(op.type, _no_rule(op)))
+        unknown = [
+            value
+            for index, value in enumerate(values)
+            if isinstance(value, Opaque) and not (rule and index in rule.ignored)
+        ]
+        if unknown:
+            return [unknown[0]] * len(op.outputs)
+        if op.type in VARIABLE_OPS:
+            return [self._read(op, *values)]
+        if op.type in BOUNDS and all(isinstance(value, np.ndarray) for value in values):
+            return fold(op, values)
+        if rule is None:
+            raise Unsupported(_no_rule(op))
+        return self._apply(op, values)
+
+    def _apply(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
+        rule = RULES[op.type]
+        static = {index % len(values) for index in rule.static if values}
+        inputs = [
+            None
+            if index in rule.ignored
+            else _static(value)
+            if index in static
+            else self.tensor(value)
+            for index, value in enumerate(values)
+        ]
+        shapes = tuple(_static_shape(output) for output in op.outputs)
+        attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
+        found = rule.apply(Context(self.g, shapes), *inputs, **attributes)
+        return found if isinstance(found, (list, tuple)) else [found]
+
+    def _read(self, op: Any, variable: Known, *rest: Known) -> Known:
+        """Read a variable, or its rows."""
+        if not isinstance(variable, Variable):
+            raise Unsupported("it reads a resource that is no variable of the model")
+        value = variable.read(self.g)
+        if op.type == "VariableShape":
+            return np.array(variable.data.shape, np.int32)
+        if op.type == "ResourceGather" and not isinstance(value, Opaque):
+            table, rows = framework_order(self.g, self.tensor(value)), self.tensor(rest[0])
+            return plain(self.g.take(table, framework_order(self.g, rows), axis=0))
+        return value
+
+    def _assign(self, op: Any, variable: Known, value: Known, place: str) -> list[Known]:
+        """Note a write; reads that follow give the new value."""
+        if not isinstance(variable, Variable):
+            raise Unsupported("it writes a resource that is no variable of the model")
+        if variable.data.dtype != F32.numpy:
+            return []  # a counter: what reads it is refused where it is read
+        if variable.trainable:
+            raise Unsupported(TRAINED_WRITE)
+        if isinstance(value, Opaque):
+            if value.reason:
+                raise Unsupported(value.reason)
+            return []
+        new = self.tensor(value)
+        sign = ASSIGNMENTS[op.type]
+        if sign:
+            new = emit.elementwise(self.g, sign, self.tensor(variable.read(self.g)), new)
+        variable.read(self.g)  # declares the param
+        variable.current = new
+        self.written[variable] = place
+        return []
+
+    def write_states(self) -> None:
+        """Append the writes of states; whoever reads the old value stands before."""
+        for variable, place in self.written.items():
+            state = self.g.graph.params[variable.name].value
+            with self.g.scope(place):
+                value = framework_order(self.g, variable.current)
+                if value is not state:
+                    self.g.emit("assign", state, value)
+
+    def tensor(self, value: Known) -> Known:
+        """Put what is known at compile time into the graph; pass everything else."""
+        if isinstance(value, Opaque):
+            raise Unsupported(value.reason)
+        if not isinstance(value, np.ndarray):
+            return value
+        dtype = dtype_of(value)
+        if not value.size:
+            raise Unsupported(EMPTY)
+        if not value.ndim:
+            return plain(self.g.scalar(value.item(), dtype))
+        return plain(self.g.constant(value))
+
+    def place(self, path: str) -> str:
+        """Return the layers that an operator stands in, by the names that the user knows.
+
+        Keras numbers the scopes of one trace on (`dense_1` of the layer `dense`).
+        """
+        parts = []
+        for part in path.split("/")[:-1]:
+            stem, _, number = part.rpartition("_")
+            known = part not in self.layers and number.isdigit() and stem in self.layers
+            parts.append(stem if known else part)
+        return "/".join(parts)
+
+    def output(self, name: str, value: Known) -> Tensor | None:
+        """Return one of the function's results as a tensor, or note why it is none."""
+        try:
+            if isinstance(value, Opaque) and not value.reason:
+                return None
+            tensor = self.tensor(value)
+            if not isinstance(tensor, Tensor):
+                raise Unsupported("it is no tensor")
+            return tensor
+        except (Unsupported, GraphError) as error:
+            self.problems.add(f"output {name}", str(error), "")
+            return None
+
+
+def _needed(graph: Any) -> list[Any]:
+    """Return the operators that results or writes depend on, in order."""
+    waiting = [output.op for output in graph.outputs]
+    waiting += [op for op in graph.get_operations() if _has_effect(op)]
+    found = set()
+    while waiting:
+        op = waiting.pop()
+        if op.name not in found:
+            found.add(op.name)
+            waiting.extend(source.op for source in op.inputs)
+    inputs = {source.op.name for source in graph.inputs}
+    return [op for op in graph.get_operations() if op.name in found and op.name not in inputs]
+
+
+def _has_effect(op: Any) -> bool:
+    return op.type in ASSIGNMENTS or (op.type in CONTROL and not op.type.startswith("Stateless"))
+
+
+def _no_rule(op: Any) -> str:
+    return f"it is a custom operator; {NO_RULE}" if _is_custom(op) else NO_RULE
+
+
+def _is_custom(op: Any) -> bool:
+    return not hasattr(tf.raw_ops, op.type)
+
+
+def _static(value: Known) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        raise Unsupported(
+            "a shape, axis or place that is computed from values in a tensor; shapes must be known "
+            "at compile time"
+        )
+    return value
+
+
+def _has(op: Any, name: str) -> bool:
+    return any(attribute.name == name for attribute in op.op_def.attr)
+
+
+def _attribute(op: Any, name: str) -> Any:
+    """Return an attribute as a Python value; types as NumPy's."""
+    value = op.get_attr(name)
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.as_numpy_dtype if isinstance(value, tf.DType) else value
+
+
+def _static_shape(output: Any) -> tuple[int, ...] | None:
+    shape = output.shape
+    return tuple(shape.as_list()) if shape.is_fully_defined() else None
+
+
+def _check(op: Any, results: Sequence[Known]) -> None:
+    """Compare what a rule built with TensorFlow's own shapes and types, as far as it knows them."""
+    for output, result in zip(op.outputs, results, strict=False):
+        if not isinstance(result, Tensor):
+            continue
+        shape = _static_shape(output)
+        named = output.dtype.name
+        if (shape is not None and shape != result.shape) or (
+            named != np.dtype(result.dtype.numpy).name
+        ):
+            raise Unsupported(
+                f"its result is {named}{list(shape or ())} in TensorFlow, "
+                f"{result.dtype.value}{list(result.shape)} here"
+            )
+
+
+def library_of(graph: Any) -> Library:
+    """Return the functions that a traced graph calls."""
+    definitions = graph.as_graph_def().library.function
+    known: Mapping[str, Any] = {d.signature.name: d for d in definitions}
+    return Library(known)

@@ -1,0 +1,172 @@
+"""From what was given to the finished graph: trace, walk, name the results, add the loss."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.losses import LOSSES, TARGET, add_loss
+from pockengine.frontends.tensorflow.graph import Importer, library_of
+from pockengine.frontends.tensorflow.idioms import recognise_idioms
+from pockengine.frontends.tensorflow.losses import loss_of, target_spec
+from pockengine.frontends.tensorflow.ops import Known, Opaque
+from pockengine.frontends.tensorflow.trace import (
+    Arguments,
+    Subject,
+    Traced,
+    arguments_of,
+    subject_of,
+    trace,
+)
+from pockengine.frontends.tensorflow.variables import (
+    RESERVED,
+    dtype_of,
+    import_variable,
+    named_variables,
+    uses_of,
+)
+
+LOSS, PENALTY = "loss", "penalty"
+
+
+def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -> Graph:
+    """Build the graph; ImportModelError lists whatever has no equivalent."""
+    subject = subject_of(given, training)
+    arguments = arguments_of(subject, example_inputs)
+    _build_weights(subject, arguments)
+    shared = loss if loss in LOSSES else None
+    function = None if loss is None or shared else loss_of(loss)
+    target = target_spec(loss) if function else None
+    traced = trace(subject, arguments, function, target)
+    importer = Importer(subject.name, library_of(traced.concrete.graph), _layers(subject))
+    results = importer.run(
+        traced.concrete.graph, _sources(importer, subject, arguments, traced), ""
+    )
+    outputs = {
+        name: tensor
+        for name, value in zip(traced.outputs, results, strict=True)
+        if (tensor := importer.output(name, value)) is not None
+    }
+    importer.problems.check(subject.name)
+    return _finish(importer, outputs, shared)
+
+
+def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) -> Graph:
+    """Name the outputs, add the loss, and tidy up."""
+    g = importer.g
+    penalty = outputs.pop(PENALTY, None)
+    if not outputs:
+        raise ImportModelError(f"{g.graph.name} returns no tensor; return what is to be computed")
+    if list(outputs) == ["output"] and _is_loss(outputs["output"]) and shared is None:
+        outputs = {LOSS: outputs["output"]}
+    importer.write_states()
+    if shared is not None:
+        _refuse_probabilities(g, next(iter(outputs.values())), shared)
+        add_loss(g, next(iter(outputs.values())), shared)
+    for name, tensor in outputs.items():
+        g.output(name, framework_order(g, tensor))
+    if penalty is not None and LOSS in g.graph.outputs:
+        total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
+        g.graph.outputs[LOSS] = total
+    recognise_idioms(g.graph)
+    dead_code(g.graph)
+    return g.graph
+
+
+def _is_loss(tensor: Tensor) -> bool:
+    return tensor.rank == 0 and tensor.dtype is F32
+
+
+def _refuse_probabilities(g: Builder, output: Tensor, loss: str) -> None:
+    """Cross entropy of logits would take the softmax of a softmax, and learn badly in silence."""
+    node = output.value.node
+    if loss == "cross_entropy" and node is not None and node.op == "softmax":
+        raise ImportModelError(
+            f"{g.graph.name} ends in a softmax, but loss='cross_entropy' takes logits; say "
+            "loss='sparse_categorical_crossentropy', which Keras means for probabilities"
+        )
+
+
+def _build_weights(subject: Subject, arguments: Arguments) -> None:
+    """Run a Keras model that has no weights yet once, so that it makes them."""
+    model = subject.model
+    if model is not None and not model.built:
+        try:
+            arguments.passed(subject, [tf.constant(array) for array in arguments.arrays])
+        except Exception as error:  # whatever the model's own code raises
+            raise ImportModelError(
+                f"{subject.name} does not run on the example inputs: {error}"
+            ) from error
+
+
+def _layers(subject: Subject) -> set[str]:
+    if subject.model is None:
+        return set()
+    return {str(layer.name) for layer in subject.model._flatten_layers()}
+
+
+def _sources(
+    importer: Importer, subject: Subject, arguments: Arguments, traced: Traced
+) -> list[Known]:
+    """Declare inputs and variables; say what each input of the traced function stands for."""
+    graph = traced.concrete.graph
+    names = list(arguments.names)
+    captures = dict((inner.name, outer) for outer, inner in graph.captures)
+    variables = _by_handle(subject, traced.concrete)
+    may_write = importer.library.has_writes()
+    sources: list[Known] = []
+    for source in graph.inputs:
+        outer = captures.get(source.name)
+        if outer is None:
+            name = names.pop(0) if names else TARGET
+            sources.append(_input(importer, name, source))
+        elif outer.dtype == tf.resource:
+            found = variables.get(id(outer))
+            sources.append(
+                Opaque("it reads a resource that is no variable, such as a table or an iterator")
+                if found is None
+                else import_variable(*found, uses_of(source, may_write))
+            )
+        else:
+            sources.append(outer.numpy())
+    return sources
+
+
+def _by_handle(subject: Subject, concrete: Any) -> dict[int, tuple[str, Any]]:
+    """Return name and variable by the identity of the variable's handle."""
+    named = named_variables([*subject.variables, *_others(subject, concrete)])
+    found = {}
+    for name, variable in named.items():
+        inner = getattr(variable, "value", variable)
+        holder = inner if hasattr(inner, "handle") else variable
+        found[id(holder.handle)] = (name, variable)
+    return found
+
+
+def _others(subject: Subject, concrete: Any) -> list[Any]:
+    """Return the variables that the function captures beside the subject's own."""
+    known = {id(_handle(variable)) for variable in subject.variables}
+    captured = {id(outer): index for index, (outer, _) in enumerate(concrete.graph.captures)}
+    others = [v for v in concrete.variables if id(_handle(v)) not in known]
+    return sorted(others, key=lambda v: captured.get(id(_handle(v)), len(captured)))
+
+
+def _handle(variable: Any) -> Any:
+    inner = getattr(variable, "value", variable)
+    return inner.handle if hasattr(inner, "handle") else variable.handle
+
+
+def _input(importer: Importer, name: str, source: Any) -> Known:
+    try:
+        if name in RESERVED - {TARGET}:
+            raise Unsupported("the training step has an input of this name; rename the model's")
+        dtype = dtype_of(np.empty(0, source.dtype.as_numpy_dtype))
+        return plain(importer.g.input(name, TensorType(dtype, tuple(source.shape.as_list()))))
+    except (Unsupported, GraphError) as error:
+        importer.problems.add(f"input {name}", str(error), "")
+        return Opaque()

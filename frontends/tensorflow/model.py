@@ -1,0 +1,74 @@
+"""The public face of the TensorFlow frontend.
+
+`from_tensorflow` takes a Keras model, a function or the path of a saved one and gives a forward
+`Graph`. TensorFlow is imported when it is called.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+
+if TYPE_CHECKING:
+    import keras
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def from_tensorflow(
+    model_or_function: Any,
+    example_inputs: Inputs,
+    *,
+    loss: "str | keras.losses.Loss | Callable[[Any, Any], Any] | None" = None,
+    training: bool = True,
+) -> Graph:
+    """Import a Keras model, a function of tensors, or the path of a saved one.
+
+    `model_or_function` is a Keras model or layer, a `tf.function`, a plain function, a callable
+    `tf.Module`, a signature of a loaded SavedModel, or a path: of a `.keras` or `.h5` file, or of
+    a SavedModel (its signature `serving_default`).
+
+    `example_inputs` are the positional (sequence) or named (mapping) arguments; their shapes and
+    types become the graph's. The graph's inputs carry the names of the model's inputs or of the
+    function's parameters, and its params the variables' names (`conv1/kernel`); what is not
+    trainable stays frozen.
+
+    `training` is what a Keras model is called with: batch norm normalises by the batch and updates
+    its running statistics, dropout drops; layers that are not trainable stay as they are.
+
+    `loss` "cross_entropy" (logits; labels: int64) or "mse" adds an input `target` for the first
+    output and an output `loss`, as in every frontend. Losses of Keras, by name or as objects, and
+    functions `loss(target, output)` are traced with the model; the penalties of Keras's
+    regularizers are added. A function that returns one scalar is taken to return its loss.
+
+    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    """
+    need_tensorflow("from_tensorflow")
+    from pockengine.frontends.tensorflow.importer import import_subject
+    from pockengine.frontends.tensorflow.saved import load
+
+    given = model_or_function
+    if isinstance(given, (str, Path)):
+        given = load(Path(given))
+    return import_subject(given, example_inputs, loss, training)
+
+
+def need_tensorflow(caller: str) -> None:
+    """Raise ImportModelError, saying what to install, if TensorFlow is missing."""
+    try:
+        import keras
+        import tensorflow  # noqa: F401
+    except ImportError as error:
+        raise ImportModelError(
+            f"{caller} needs TensorFlow, which is not installed; install it with "
+            "`pip install tensorflow-cpu keras` (2.18 or newer, and Keras 3)"
+        ) from error
+    if not hasattr(keras, "ops"):
+        raise ImportModelError(f"{caller} needs Keras 3, not {keras.__version__}; update it")
+    if keras.backend.backend() != "tensorflow":
+        raise ImportModelError(
+            f"{caller} needs Keras on TensorFlow, not on {keras.backend.backend()}; set the "
+            "environment variable KERAS_BACKEND=tensorflow before Keras is imported"
+        )

@@ -1,0 +1,329 @@
+"""TensorFlow operators of neural nets: products, convolution, pooling, batch norm.
+
+Pictures are NHWC and weights HWIO, as ours are. The shared meanings in `emit_nn` speak channels
+first; looking at a tensor in that order (`permute`) moves nothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pockengine.compiler.ir import Shape
+from pockengine.frontends import emit, emit_nn
+from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
+
+NCHW_OF_NHWC, NHWC_OF_NCHW = (0, 3, 1, 2), (0, 2, 3, 1)
+OIHW_OF_HWIO = (3, 2, 0, 1)
+
+
+@tf_op("MatMul")
+def matmul(
+    ctx: Context, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False
+) -> Tensor:
+    """Multiply two matrices."""
+    left = permute(a, (1, 0)) if transpose_a else a
+    return emit.matmul(ctx.g, left, permute(b, (1, 0)) if transpose_b else b)
+
+
+@tf_op("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
+def batch_matmul(
+    ctx: Context, a: Tensor, b: Tensor, *, adj_x: bool = False, adj_y: bool = False
+) -> Tensor:
+    """Multiply batches of matrices."""
+    return emit.matmul(ctx.g, _swapped(a) if adj_x else a, _swapped(b) if adj_y else b)
+
+
+def _swapped(x: Tensor) -> Tensor:
+    return permute(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
+
+
+@tf_op("Einsum")
+def einsum(ctx: Context, *operands: Tensor, equation: str) -> Tensor:
+    """Sum products over the letters that the result lacks, as one batch of matrix products."""
+    if "..." in equation or len(operands) != 2:
+        raise Unsupported(f"the einsum {equation!r}; write out its dimensions, for two operands")
+    terms, result = equation.replace(" ", "").split("->")
+    left, right = terms.split(",")
+    batch = [letter for letter in left if letter in right and letter in result]
+    inner = [letter for letter in left if letter in right and letter not in result]
+    rows = [letter for letter in left if letter not in right]
+    columns = [letter for letter in right if letter not in left]
+    known = set(rows + columns) <= set(result)
+    if not known or len({*left}) != len(left) or len({*right}) != len(right):
+        raise Unsupported(f"the einsum {equation!r}: it sums within one operand; reduce that first")
+    a, b = operands
+    sizes = {**dict(zip(left, a.shape, strict=True)), **dict(zip(right, b.shape, strict=True))}
+
+    def grouped(x: Tensor, letters: str, *groups: list[str]) -> Tensor:
+        order = [letters.index(letter) for group in groups for letter in group]
+        shape = tuple(int(np.prod([sizes[letter] for letter in group])) for group in groups[1:])
+        lead = tuple(sizes[letter] for letter in groups[0])
+        return reshape(ctx.g, permute(x, order), (*lead, *shape))
+
+    product = emit.matmul(
+        ctx.g, grouped(a, left, batch, rows, inner), grouped(b, right, batch, inner, columns)
+    )
+    letters = batch + rows + columns
+    y = reshape(ctx.g, product, tuple(sizes[letter] for letter in letters))
+    return permute(y, [letters.index(letter) for letter in result])
+
+
+def _channels_first(x: Tensor, data_format: str) -> Tensor:
+    return permute(x, NCHW_OF_NHWC) if data_format == "NHWC" else x
+
+
+def _as_given(y: Tensor, data_format: str) -> Tensor:
+    return permute(y, NHWC_OF_NCHW) if data_format == "NHWC" else y
+
+
+def _spatial(sizes: Sequence[int], data_format: str) -> tuple[int, int]:
+    at = 1 if data_format == "NHWC" else 2
+    return (sizes[at], sizes[at + 1])
+
+
+def window_of(
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    padding: str,
+    explicit: Sequence[int] = (),
+    data_format: str = "NHWC",
+) -> Window:
+    """Say how a kernel slides over a picture of this size; SAME pads more below and right."""
+    if padding == "EXPLICIT":
+        at = 2 if data_format == "NHWC" else 4
+        top, bottom, left, right = explicit[at : at + 4]
+        return Window(kernel, stride, (top, bottom, left, right), dilation)
+    sides = []
+    for extent, k, step, gap in zip(size, kernel, stride, dilation, strict=True):
+        reach = (k - 1) * gap + 1
+        whole = max((-(-extent // step) - 1) * step + reach - extent, 0)
+        sides += [whole // 2, whole - whole // 2] if padding == "SAME" else [0, 0]
+    return Window(kernel, stride, (sides[0], sides[1], sides[2], sides[3]), dilation)
+
+
+@tf_op("Conv2D")
+def conv2d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    strides: list[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Tensor:
+    """Convolve by (KH, KW, I, O); fewer input channels in the weight than in x are groups."""
+    picture, kernel = _channels_first(x, data_format), permute(weight, OIHW_OF_HWIO)
+    steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
+    window = window_of(
+        _hw(picture), _hw(kernel), steps, gaps, padding, explicit_paddings, data_format
+    )
+    groups = picture.shape[1] // kernel.shape[1]
+    return _as_given(emit_nn.conv2d(ctx.g, picture, kernel, None, window, groups), data_format)
+
+
+def _hw(x: Tensor) -> tuple[int, int]:
+    return (x.shape[2], x.shape[3])
+
+
+@tf_op("DepthwiseConv2dNative")
+def depthwise_conv2d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    strides: list[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Tensor:
+    """Convolve each channel by M filters of its own, given as (KH, KW, C, M)."""
+    height, width, channels, multiplier = weight.shape
+    if multiplier == 1:
+        kernel = permute(weight, (2, 3, 0, 1))
+    else:
+        whole = reshape(ctx.g, weight, (height, width, 1, channels * multiplier))
+        kernel = permute(whole, OIHW_OF_HWIO)
+    picture = _channels_first(x, data_format)
+    steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
+    window = window_of(
+        _hw(picture), (height, width), steps, gaps, padding, explicit_paddings, data_format
+    )
+    return _as_given(emit_nn.conv2d(ctx.g, picture, kernel, None, window, channels), data_format)
+
+
+@tf_op("Conv2DBackpropInput", static=(0,))
+def conv2d_transpose(
+    ctx: Context,
+    sizes: np.ndarray,
+    weight: Tensor,
+    x: Tensor,
+    *,
+    strides: list[int],
+    padding: str,
+    explicit_paddings: Sequence[int] = (),
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+) -> Tensor:
+    """Transposed convolution: the gradient of the convolution that gives x, by its input."""
+    if data_format != "NHWC":
+        raise Unsupported("a transposed convolution of NCHW; use channels_last")
+    shape = tuple(integers(sizes))
+    kernel = framework_order(ctx.g, weight)
+    window = window_of(
+        _spatial(shape, "NHWC"),
+        (kernel.shape[0], kernel.shape[1]),
+        _spatial(strides, "NHWC"),
+        _spatial(dilations, "NHWC"),
+        padding,
+        explicit_paddings,
+    )
+    y = ctx.g.conv2d_dx(
+        framework_order(ctx.g, x),
+        kernel,
+        input_shape=shape,
+        stride=window.stride,
+        padding=window.padding,
+        dilation=window.dilation,
+    )
+    return plain(y)
+
+
+def _pool_window(
+    x: Tensor, ksize: list[int], strides: list[int], padding: str, data_format: str
+) -> Window:
+    around = [*ksize, *strides]
+    if any(around[i] != 1 for i in (0, 4)) or x.rank != 4:
+        raise Unsupported(f"pooling by windows {ksize} and strides {strides}; use 2-D pooling")
+    kernel, steps = _spatial(ksize, data_format), _spatial(strides, data_format)
+    return window_of(_hw(_channels_first(x, data_format)), kernel, steps, (1, 1), padding)
+
+
+@tf_op("MaxPool")
+def max_pool(
+    ctx: Context,
+    x: Tensor,
+    *,
+    ksize: list[int],
+    strides: list[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> Tensor:
+    """Take each window's maximum."""
+    window = _pool_window(x, ksize, strides, padding, data_format)
+    picture = _channels_first(x, data_format)
+    return _as_given(emit_nn.max_pool2d(ctx.g, picture, window), data_format)
+
+
+@tf_op("AvgPool")
+def avg_pool(
+    ctx: Context,
+    x: Tensor,
+    *,
+    ksize: list[int],
+    strides: list[int],
+    padding: str,
+    data_format: str = "NHWC",
+) -> Tensor:
+    """Average each window, without what is padded."""
+    window = _pool_window(x, ksize, strides, padding, data_format)
+    picture = _channels_first(x, data_format)
+    return _as_given(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
+
+
+@tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+def fused_batch_norm(
+    ctx: Context,
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> list[Tensor | Opaque]:
+    """Normalise by the batch's statistics, which are given too, or by these.
+
+    The variance that is given is the unbiased one, meant for running statistics.
+    """
+    picture = _channels_first(x, data_format)
+    hidden = [Opaque("what TensorFlow keeps for the gradient; ours is derived")] * 3
+    if not is_training:
+        norm = NormParams(gamma, beta, mean, var, epsilon)
+        y = emit_nn.batch_norm_frozen(ctx.g, picture, norm)
+        return [_as_given(y, data_format), mean, var, *hidden]
+    norm = NormParams(gamma, beta, None, None, epsilon)
+    y = emit_nn.batch_norm_training(ctx.g, picture, norm, 0.0)
+    node = y.value.node
+    assert node is not None  # it has just been made
+    count = x.size // gamma.size
+    unbiased = emit.weighted(ctx.g, plain(node.results[2]), count / max(count - 1, 1))
+    return [_as_given(y, data_format), plain(node.results[1]), unbiased, *hidden]
+
+
+@tf_op("DepthToSpace")
+def depth_to_space(
+    ctx: Context, x: Tensor, *, block_size: int, data_format: str = "NHWC"
+) -> Tensor:
+    """Spread channels over blocks of pixels."""
+    if data_format != "NHWC":
+        raise Unsupported("DepthToSpace of NCHW; use channels_last")
+    n, height, width, channels = x.shape
+    depth = channels // block_size**2
+    blocks: Shape = (n, height, width, block_size, block_size, depth)
+    spread = permute(reshape(ctx.g, x, blocks), (0, 1, 3, 2, 4, 5))
+    return reshape(ctx.g, spread, (n, height * block_size, width * block_size, depth))
+
+
+def _define_resize(name: str, linear: bool) -> None:
+    @tf_op(name, static=(1,))
+    def rule(
+        ctx: Context,
+        x: Tensor,
+        sizes: np.ndarray,
+        *,
+        align_corners: bool = False,
+        half_pixel_centers: bool = False,
+    ) -> Tensor:
+        """Resize the rows and columns of NHWC pictures, each by a constant matrix."""
+        for dim, new in zip((1, 2), integers(sizes), strict=True):
+            if new != x.shape[dim]:
+                places = _source(x.shape[dim], new, align_corners, half_pixel_centers)
+                weights = (_linear if linear else _nearest)(
+                    places, x.shape[dim], half_pixel_centers, align_corners
+                )
+                x = emit_nn.along_dim(ctx.g, x, dim, weights)
+        return x
+
+
+def _source(old: int, new: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """Return where each new pixel lies among the old ones."""
+    index = np.arange(new, dtype=np.float64)
+    if align_corners and new > 1:
+        return index * (old - 1) / (new - 1)
+    return (index + 0.5) * old / new - 0.5 if half_pixel_centers else index * old / new
+
+
+def _nearest(places: np.ndarray, old: int, half: bool, align: bool) -> np.ndarray:
+    # The nearest pixel's centre lies half a pixel further.
+    shifted = np.floor(places + 0.5) if half or align else np.floor(places)
+    index = np.clip(shifted.astype(np.int64), 0, old - 1)
+    return np.eye(old, dtype=np.float32)[:, index]
+
+
+def _linear(places: np.ndarray, old: int, half: bool, align: bool) -> np.ndarray:
+    inside = np.clip(places, 0, old - 1)
+    distance = np.abs(np.arange(old)[:, None] - inside[None, :])
+    return np.maximum(1 - distance, 0).astype(np.float32)
+
+
+_define_resize("ResizeBilinear", linear=True)
+_define_resize("ResizeNearestNeighbor", linear=False)

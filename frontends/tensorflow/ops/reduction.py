@@ -1,0 +1,103 @@
+"""TensorFlow operators that reduce or scan along dimensions, softmax, and losses."""
+
+import numpy as np
+
+from pockengine.compiler.ir import DType
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
+
+REDUCTIONS = {
+    "Max": "reduce_max",
+    "Mean": "reduce_mean",
+    "Min": "reduce_min",
+    "Prod": "reduce_prod",
+    "Sum": "reduce_sum",
+}
+NO_GRADIENT = Opaque("the gradient that TensorFlow's own loss operator gives; ours is derived")
+
+
+def _reduce(ctx: Context, op: str, x: Tensor, axes: np.ndarray, keep_dims: bool) -> Tensor:
+    """Reduce; unlike elsewhere, no axes means nothing to reduce."""
+    dims = integers(axes)
+    return emit.reduce(ctx.g, op, x, dims, keep_dims) if dims and x.rank else x
+
+
+def _define(name: str, op: str) -> None:
+    @tf_op(name, static=(1,))
+    def rule(ctx: Context, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
+        return _reduce(ctx, op, x, axes, keep_dims)
+
+
+for _name, _op in REDUCTIONS.items():
+    _define(_name, _op)
+
+
+def _define_logical(name: str, op: str) -> None:
+    @tf_op(name, static=(1,))
+    def rule(ctx: Context, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
+        numbers = emit.cast(ctx.g, x, DType.F32)
+        y = _reduce(ctx, op, numbers, axes, keep_dims)
+        return emit.arithmetic(ctx.g, "ne", y, 0.0)
+
+
+_define_logical("All", "reduce_min")
+_define_logical("Any", "reduce_max")
+
+
+@tf_op("L2Loss")
+def l2_loss(ctx: Context, x: Tensor) -> Tensor:
+    """sum(x^2) / 2."""
+    total = emit.reduce(ctx.g, "reduce_sum", emit.unary("square")(ctx.g, x), (), keepdims=False)
+    return emit.weighted(ctx.g, total, 0.5)
+
+
+def _define_place(name: str, negate: bool) -> None:
+    @tf_op(name, static=(1,))
+    def rule(ctx: Context, x: Tensor, axis: np.ndarray, *, output_type: np.dtype) -> Tensor:
+        values = emit.unary("neg")(ctx.g, x) if negate else x
+        places = ctx.g.argmax(framework_order(ctx.g, values), axis=integers(axis)[0] % x.rank)
+        return emit.cast(ctx.g, plain(places), DType.of(np.empty(0, output_type)))
+
+
+_define_place("ArgMax", negate=False)
+_define_place("ArgMin", negate=True)
+
+
+@tf_op("Cumsum", static=(1,))
+def cumsum(
+    ctx: Context, x: Tensor, axis: np.ndarray, *, exclusive: bool = False, reverse: bool = False
+) -> Tensor:
+    """Sum up to each element along a dimension."""
+    if exclusive or reverse:
+        raise Unsupported("a cumulative sum that is exclusive or from the end")
+    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(integers(axis)[0])), x.layout)
+
+
+def _define_softmax(name: str, op: str) -> None:
+    @tf_op(name)
+    def rule(ctx: Context, x: Tensor) -> Tensor:
+        return emit.along_last(ctx.g, op, x, -1)
+
+
+_define_softmax("Softmax", "softmax")
+_define_softmax("LogSoftmax", "log_softmax")
+
+
+@tf_op("SparseSoftmaxCrossEntropyWithLogits")
+def sparse_cross_entropy(ctx: Context, logits: Tensor, labels: Tensor) -> list[Tensor | Opaque]:
+    """Return each row's cross entropy; `idioms` turns their mean into one op."""
+    log_probabilities = emit.along_last(ctx.g, "log_softmax", logits, -1)
+    index = ctx.g.reshape(framework_order(ctx.g, labels), shape=(*labels.shape, 1))
+    picked = ctx.g.take_along(framework_order(ctx.g, log_probabilities), index, axis=1)
+    return [plain(ctx.g.neg(ctx.g.reshape(picked, shape=labels.shape))), NO_GRADIENT]
+
+
+@tf_op("SoftmaxCrossEntropyWithLogits")
+def cross_entropy(ctx: Context, logits: Tensor, targets: Tensor) -> list[Tensor | Opaque]:
+    """Return each row's cross entropy of logits and class probabilities."""
+    log_probabilities = emit.along_last(ctx.g, "log_softmax", logits, -1)
+    products = emit.elementwise(ctx.g, "mul", log_probabilities, targets)
+    sums = emit.reduce(ctx.g, "reduce_sum", products, (-1,), keepdims=False)
+    return [emit.unary("neg")(ctx.g, sums), NO_GRADIENT]

@@ -1,0 +1,89 @@
+"""Rules of the TensorFlow frontend: one small function for each operator of a GraphDef.
+
+A rule is called with a context, the operator's inputs in order and the attributes that its
+keyword-only parameters name (others do not change the meaning). Inputs are `Tensor`s, but for the
+positions in `static`, which arrive as NumPy arrays because shapes depend on them, and those in
+`ignored`, which arrive as None. A rule returns one result or a sequence of them; a NumPy array is a
+result known at compile time.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Builder, Shape
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """What stands for a value that our IR cannot hold; an empty reason has been reported before."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TensorList:
+    """A TensorList, as loops use them: its items by now (None: not written), of one shape."""
+
+    items: "tuple[Known | None, ...]"
+    shape: Shape | None = None
+
+
+Known = Any
+"""What a tensor of TensorFlow's graph stands for: a `Tensor`, a NumPy array known at compile time,
+a `TensorList`, a variable (for its handle), or `Opaque`."""
+
+Rule = Callable[..., Known | Sequence[Known]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule gets besides its inputs and attributes.
+
+    `shapes` are the results' shapes as far as TensorFlow has inferred them, None where unknown.
+    """
+
+    g: Builder
+    shapes: tuple[Shape | None, ...]
+
+
+@dataclass(frozen=True)
+class TfRule:
+    """A rule with what the importer must know before it calls it."""
+
+    apply: Rule
+    static: tuple[int, ...]
+    ignored: tuple[int, ...]
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Names of the attributes that the rule reads."""
+        parameters = inspect.signature(self.apply).parameters.values()
+        return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
+RULES: dict[str, TfRule] = {}
+
+
+def tf_op(
+    *names: str, static: Sequence[int] = (), ignored: Sequence[int] = ()
+) -> Callable[[Rule], Rule]:
+    """Register a rule for these operators; negative positions count from the last input."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"{name} has two rules")
+            RULES[name] = TfRule(rule, tuple(static), tuple(ignored))
+        return rule
+
+    return register
+
+
+def integers(array: np.ndarray) -> list[int]:
+    """Read a static input, such as a shape or axes, as plain integers."""
+    return [int(number) for number in np.ravel(array)]

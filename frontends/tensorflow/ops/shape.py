@@ -1,0 +1,287 @@
+"""TensorFlow operators that move elements: shapes, slices, joins, look-ups."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Shape
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.tensorflow.ops.registry import Context, integers, tf_op
+
+
+@tf_op("Shape")
+def shape(ctx: Context, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
+    """Return the shape, which is known."""
+    return np.array(x.shape, out_type)
+
+
+@tf_op("ShapeN")
+def shapes(ctx: Context, *inputs: Tensor, out_type: np.dtype) -> list[np.ndarray]:
+    """Return each shape."""
+    return [np.array(x.shape, out_type) for x in inputs]
+
+
+@tf_op("Size")
+def size(ctx: Context, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
+    """Return the number of elements."""
+    return np.array(x.size, out_type)
+
+
+@tf_op("Rank")
+def rank(ctx: Context, x: Tensor) -> np.ndarray:
+    """Return the number of dimensions."""
+    return np.array(x.rank, np.int32)
+
+
+@tf_op("Reshape", static=(1,))
+def reshape_(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+    """Reshape; one size may be -1."""
+    sizes = integers(target)
+    if sizes.count(-1) == 1:
+        known = int(np.prod([size for size in sizes if size != -1]))
+        sizes[sizes.index(-1)] = x.size // max(known, 1)
+    if int(np.prod(sizes)) != x.size:
+        raise Unsupported(f"reshaping {list(x.shape)} to {integers(target)}")
+    return reshape(ctx.g, x, tuple(sizes))
+
+
+@tf_op("ExpandDims", static=(1,))
+def expand_dims(ctx: Context, x: Tensor, axis: np.ndarray) -> Tensor:
+    """Insert a dimension of size 1."""
+    dim = integers(axis)[0] % (x.rank + 1)
+    return reshape(ctx.g, x, (*x.shape[:dim], 1, *x.shape[dim:]))
+
+
+@tf_op("Squeeze")
+def squeeze(ctx: Context, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> Tensor:
+    """Drop dimensions of size 1, all of them when none is named."""
+    ones = [dim for dim in range(x.rank) if x.shape[dim] == 1]
+    return emit.squeeze(ctx.g, x, list(squeeze_dims) or ones)
+
+
+@tf_op("Transpose", static=(1,))
+def transpose(ctx: Context, x: Tensor, perm: np.ndarray) -> Tensor:
+    """Permute the dimensions."""
+    return permute(x, integers(perm))
+
+
+@tf_op("BroadcastTo", static=(1,))
+def broadcast_to(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+    """Repeat dimensions of size 1."""
+    return emit.broadcast(ctx.g, x, tuple(integers(target)))
+
+
+@tf_op("Tile", static=(1,))
+def tile(ctx: Context, x: Tensor, multiples: np.ndarray) -> Tensor:
+    """Repeat the whole tensor a number of times along each dimension."""
+    counts = integers(multiples)
+    wide = tuple(part for size in x.shape for part in (1, size))
+    full = tuple(part for pair in zip(counts, x.shape, strict=True) for part in pair)
+    target = tuple(count * size for count, size in zip(counts, x.shape, strict=True))
+    return reshape(ctx.g, emit.broadcast(ctx.g, reshape(ctx.g, x, wide), full), target)
+
+
+@tf_op("ConcatV2", static=(-1,))
+def concat(ctx: Context, *inputs: Any) -> Tensor:
+    """Concatenate; the last input is the axis."""
+    *parts, axis = inputs
+    return emit.concat(ctx.g, parts, integers(axis)[0] % parts[0].rank)
+
+
+@tf_op("Pack")
+def pack(ctx: Context, *parts: Tensor, axis: int = 0) -> Tensor:
+    """Stack along a new dimension."""
+    dim = axis % (parts[0].rank + 1)
+    wide = [reshape(ctx.g, x, (*x.shape[:dim], 1, *x.shape[dim:])) for x in parts]
+    return emit.concat(ctx.g, wide, dim)
+
+
+@tf_op("Unpack")
+def unpack(ctx: Context, x: Tensor, *, num: int, axis: int = 0) -> list[Tensor]:
+    """Split into slices of one dimension, which is dropped."""
+    parts = [emit.slice_dim(ctx.g, x, axis, i, i + 1) for i in range(num)]
+    return [emit.squeeze(ctx.g, part, [axis]) for part in parts]
+
+
+@tf_op("Split", static=(0,))
+def split(ctx: Context, axis: np.ndarray, x: Tensor, *, num_split: int) -> list[Tensor]:
+    """Split into equal parts."""
+    dim = integers(axis)[0] % x.rank
+    return _cut(ctx, x, dim, [x.shape[dim] // num_split] * num_split)
+
+
+@tf_op("SplitV", static=(1, 2))
+def split_v(ctx: Context, x: Tensor, sizes: np.ndarray, axis: np.ndarray) -> list[Tensor]:
+    """Split into parts of these sizes, one of which may be -1."""
+    dim, parts = integers(axis)[0] % x.rank, integers(sizes)
+    rest = x.shape[dim] - sum(part for part in parts if part != -1)
+    return _cut(ctx, x, dim, [rest if part == -1 else part for part in parts])
+
+
+def _cut(ctx: Context, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
+    ends = [int(end) for end in np.cumsum(sizes)]
+    pairs = zip(ends, sizes, strict=True)
+    return [emit.slice_dim(ctx.g, x, dim, end - size, end) for end, size in pairs]
+
+
+@tf_op("Slice", static=(1, 2))
+def slice_(ctx: Context, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Tensor:
+    """Take a number of elements of each dimension from a place on; -1 is all the rest."""
+    starts = integers(begin)
+    stops = [
+        whole if size == -1 else start + size
+        for start, size, whole in zip(starts, integers(sizes), x.shape, strict=True)
+    ]
+    return emit.slice_(ctx.g, x, tuple(starts), tuple(stops), (1,) * x.rank)
+
+
+@tf_op("StridedSlice", static=(1, 2, 3))
+def strided_slice(
+    ctx: Context,
+    x: Tensor,
+    begin: np.ndarray,
+    end: np.ndarray,
+    strides: np.ndarray,
+    *,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Tensor:
+    """x[...] with slices, numbers, new axes and an ellipsis, which the bits of the masks tell."""
+    index: list[Any] = []
+    for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
+        if ellipsis_mask >> i & 1:
+            index.append(Ellipsis)
+        elif new_axis_mask >> i & 1:
+            index.append(None)
+        elif shrink_axis_mask >> i & 1:
+            index.append(int(first))
+        else:
+            low = None if begin_mask >> i & 1 else int(first)
+            high = None if end_mask >> i & 1 else int(last)
+            index.append(slice(low, high, int(step)))
+    return _indexed(ctx, x, index)
+
+
+def _indexed(ctx: Context, x: Tensor, index: list[Any]) -> Tensor:
+    """Index as NumPy does."""
+    given = sum(part is not None and part is not Ellipsis for part in index)
+    rest = [slice(None)] * (x.rank - given)
+    at = index.index(Ellipsis) if Ellipsis in index else len(index)
+    full = [*index[:at], *rest, *index[at + 1 :]]
+    target: list[int] = []
+    dim = 0
+    for part in full:
+        if part is None:
+            target.append(1)
+            continue
+        if isinstance(part, slice):
+            x = _sliced(ctx, x, dim, part)
+            target.append(x.shape[dim])
+        else:
+            place = part % x.shape[dim]
+            x = emit.slice_dim(ctx.g, x, dim, place, place + 1)
+        dim += 1
+    return reshape(ctx.g, x, tuple(target))
+
+
+def _sliced(ctx: Context, x: Tensor, dim: int, part: slice) -> Tensor:
+    places = range(*part.indices(x.shape[dim]))
+    if not places:
+        raise Unsupported(f"the slice {part} of {list(x.shape)}, which is empty")
+    low, high = sorted((places[0], places[-1]))
+    x = emit.slice_dim(ctx.g, x, dim, low, high + 1, abs(places.step))
+    if places.step < 0:
+        x = Tensor(ctx.g.reverse(x.value, axes=(x.axis(dim),)), x.layout)
+    return x
+
+
+@tf_op("ReverseV2", static=(1,))
+def reverse(ctx: Context, x: Tensor, axes: np.ndarray) -> Tensor:
+    """Turn dimensions around."""
+    ours = tuple(sorted(x.axis(dim) for dim in integers(axes)))
+    return Tensor(ctx.g.reverse(x.value, axes=ours), x.layout)
+
+
+@tf_op("Pad", "PadV2", static=(1, 2))
+def pad(ctx: Context, x: Tensor, widths: np.ndarray, value: np.ndarray | None = None) -> Tensor:
+    """Pad by a constant."""
+    low, high = (tuple(integers(side)) for side in np.asarray(widths).T)
+    return emit.pad(ctx.g, x, low, high, 0.0 if value is None else float(value))
+
+
+@tf_op("MirrorPad", static=(1,))
+def mirror_pad(ctx: Context, x: Tensor, widths: np.ndarray, *, mode: str) -> Tensor:
+    """Pad by what lies inside, with the border repeated (SYMMETRIC) or not (REFLECT)."""
+    skip = 1 if mode == "REFLECT" else 0
+    for dim, (low, high) in enumerate(np.asarray(widths).tolist()):
+        if not low and not high:
+            continue
+        size = x.shape[dim]
+        before = _sliced(ctx, x, dim, slice(low + skip - 1, None if not skip else 0, -1))
+        after = _sliced(ctx, x, dim, slice(size - 1 - skip, size - 1 - skip - high, -1))
+        sides = [before] * bool(low) + [x] + [after] * bool(high)
+        x = emit.concat(ctx.g, sides, dim)
+    return x
+
+
+@tf_op("Fill", static=(0,))
+def fill(ctx: Context, target: np.ndarray, value: Tensor) -> Tensor:
+    """Repeat a number."""
+    return emit.broadcast(ctx.g, value, tuple(integers(target)))
+
+
+@tf_op("GatherV2", "Gather", static=(2,))
+def gather(
+    ctx: Context,
+    x: Tensor,
+    index: Tensor,
+    axis: np.ndarray | None = None,
+    *,
+    batch_dims: int = 0,
+) -> Tensor:
+    """Read x at these places of a dimension; places are taken to be in range."""
+    dim = 0 if axis is None else integers(axis)[0] % x.rank
+    if batch_dims:
+        return _gather_batch(ctx, x, index, dim, batch_dims)
+    return plain(ctx.g.take(framework_order(ctx.g, x), framework_order(ctx.g, index), axis=dim))
+
+
+def _gather_batch(ctx: Context, x: Tensor, index: Tensor, dim: int, batch_dims: int) -> Tensor:
+    """Read one place for each row of a batch, along the last dimension of x or of its rows."""
+    if dim != batch_dims or batch_dims != x.rank - 1 or index.rank != x.rank:
+        raise Unsupported(
+            f"gathering {list(index.shape)} places of {list(x.shape)} by {batch_dims} batch dims; "
+            "only one dimension after them is read"
+        )
+    values = framework_order(ctx.g, x), framework_order(ctx.g, index)
+    return plain(ctx.g.take_along(*values, axis=dim))
+
+
+@tf_op("OneHot", static=(1,))
+def one_hot(
+    ctx: Context, index: Tensor, depth: np.ndarray, on: Tensor, off: Tensor, *, axis: int = -1
+) -> Tensor:
+    """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
+    count = integers(depth)[0]
+    dim = axis % (index.rank + 1)
+    line: Shape = tuple(count if other == dim else 1 for other in range(index.rank + 1))
+    places = ctx.g.constant(np.arange(count, dtype=index.dtype.numpy).reshape(line))
+    wide = reshape(ctx.g, index, (*index.shape[:dim], 1, *index.shape[dim:]))
+    here = emit.elementwise(ctx.g, "eq", wide, plain(places))
+    return emit.elementwise(ctx.g, "where", here, on, off)
+
+
+@tf_op("MatrixBandPart", static=(1, 2))
+def band_part(ctx: Context, x: Tensor, lower: np.ndarray, upper: np.ndarray) -> Tensor:
+    """Keep a band around the diagonal of each matrix; a negative width keeps the whole side."""
+    row, column = np.indices(x.shape[-2:])
+    below, above = integers(lower)[0], integers(upper)[0]
+    kept = ((below < 0) | (row - column <= below)) & ((above < 0) | (column - row <= above))
+    mask = plain(ctx.g.constant(kept))
+    return emit.elementwise(ctx.g, "where", mask, x, emit.scalar(ctx.g, 0, x.dtype))

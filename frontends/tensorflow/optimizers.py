@@ -1,0 +1,274 @@
+"""Keras's optimizers with Keras's meaning, and the way from one of Keras's objects to ours.
+
+They differ from PyTorch's of the same names: epsilon stands elsewhere, momentum carries the rate
+along, weight decay is always decoupled. The learning rate itself is given at each step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Value
+from pockengine.compiler.optim import STATE_PREFIX, Lion, Optimizer, Update
+from pockengine.errors import ImportModelError
+
+REFUSED = {
+    "amsgrad": "leave amsgrad out",
+    "clipnorm": "pass clip= to pockengine.compile instead",
+    "clipvalue": "pass clip= to pockengine.compile instead",
+    "global_clipnorm": "pass clip= to pockengine.compile instead",
+    "gradient_accumulation_steps": "pass micro_batches= to pockengine.compile instead",
+    "use_ema": "leave the moving average of the weights out",
+}
+
+
+@dataclass(frozen=True)
+class KerasSgd:
+    """v = m v + lr g;  p -= v, or lr g + m v if nesterov."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """Append `sgd_update`; with momentum also a velocity."""
+        _descend(update, update.grad, self.momentum, self.nesterov, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class KerasAdam:
+    """Adam with epsilon beside the uncorrected root: "epsilon hat" in arXiv 1412.6980."""
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """Append `adam_update`: rate = lr sqrt(1 - b2^t) / (1 - b1^t), and nothing in the root."""
+        g = update.g
+        first, second = (_correction(update, beta) for beta in (self.beta_1, self.beta_2))
+        update.emit(
+            "adam_update",
+            update.grad,
+            update.lr,
+            g.mul(update.lr, g.div(g.sqrt(second), first)),
+            g.scalar(1.0),
+            update.state("first"),
+            update.state("second"),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            eps=self.epsilon,
+            weight_decay=self.weight_decay,
+            decoupled=True,
+        )
+
+
+@dataclass(frozen=True)
+class KerasRMSprop:
+    """s = rho s + (1 - rho) g^2;  v = m v + lr g / sqrt(s + eps);  p -= v; perhaps centred."""
+
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-7
+    centered: bool = False
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """Append the moments and the step."""
+        g, grad = update.g, update.grad
+        blend = g.scalar(1 - self.rho)
+        variance = _track(update, "square", g.square(grad), blend)
+        if self.centered:
+            mean = _track(update, "average", grad, blend)
+            variance = g.sub(variance, g.square(mean))
+        direction = g.div(grad, g.sqrt(g.add(variance, g.scalar(self.epsilon))))
+        _descend(update, direction, self.momentum, False, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class KerasAdagrad:
+    """s += g^2;  p -= lr g / sqrt(s + eps), from a sum that is not zero at first."""
+
+    initial_accumulator_value: float = 0.1
+    epsilon: float = 1e-7
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """Append the sum of squares and the step."""
+        g, grad = update.g, update.grad
+        start = np.full(grad.shape, self.initial_accumulator_value, np.float32)
+        name = f"{STATE_PREFIX}square.{update.param.name}"
+        state = g.param(name, start, trainable=False)
+        total = g.add(state, g.square(grad))
+        g.emit("assign", state, total)
+        direction = g.div(grad, g.sqrt(g.add(total, g.scalar(self.epsilon))))
+        _descend(update, direction, 0.0, False, self.weight_decay)
+
+
+@dataclass(frozen=True)
+class KerasAdafactor:
+    """Adafactor (arXiv 1804.04235): a second moment as a row and a column of each matrix."""
+
+    beta_2_decay: float = -0.8
+    epsilon_1: float = 1e-30
+    epsilon_2: float = 1e-3
+    clip_threshold: float = 1.0
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """Append the moments and the step by the clipped, scaled direction."""
+        g = update.g
+        blend = g.pow(update.step, g.scalar(self.beta_2_decay))
+        square = g.add(g.square(update.grad), g.scalar(self.epsilon_1))
+        variance = (
+            self._factored(update, square, blend)
+            if len(square.shape) > 1
+            else _track(update, "square", square, blend)
+        )
+        direction = g.div(update.grad, g.sqrt(variance))
+        excess = g.mul(_rms(update, direction), g.scalar(1 / self.clip_threshold))
+        # Keras decays the weights before it measures them.
+        decayed = g.sub(g.scalar(1.0), g.mul(update.lr, g.scalar(self.weight_decay)))
+        size = g.mul(_rms(update, _part(update)), decayed)
+        rate = g.minimum(update.lr, g.rsqrt(update.step))
+        scale = g.mul(g.maximum(g.scalar(self.epsilon_2), size), rate)
+        step = g.mul(direction, g.div(scale, g.maximum(g.scalar(1.0), excess)))
+        if self.weight_decay:
+            step = g.add(step, g.mul(_part(update), g.mul(update.lr, g.scalar(self.weight_decay))))
+        update.emit("sgd_update", step, g.scalar(1.0))
+
+    def _factored(self, update: Update, square: Value, blend: Value) -> Value:
+        """Row means times column means over the mean of the rows."""
+        g, rank = update.g, len(square.shape)
+        order = update.param.permutation or tuple(range(rank))
+        last, other = order.index(rank - 1), order.index(rank - 2)
+        rows = _track(update, "rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
+        columns = _track(
+            update, "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
+        )
+        return g.div(g.mul(rows, columns), g.reduce_mean(rows, axes=(other,), keepdims=True))
+
+
+def to_optimizer(optimizer: Any) -> Optimizer:
+    """Return our optimizer that does what this one of Keras does.
+
+    Its learning rate is not taken over: the rate is an input of each step. Raises ImportModelError
+    for an optimizer, or a setting of it, that there is no equivalent for.
+    """
+    config = optimizer.get_config()
+    name = type(optimizer).__name__
+    if name not in _BUILDERS:
+        known = ", ".join(_BUILDERS)
+        raise ImportModelError(f"Keras's optimizer {name} has no equivalent; known are {known}")
+    for setting, fix in REFUSED.items():
+        if config.get(setting):
+            raise ImportModelError(f"{name}({setting}={config[setting]}) is not supported; {fix}")
+    if _excludes(optimizer):
+        raise ImportModelError(
+            f"{name} excludes variables from weight decay; use pockengine.Groups for that"
+        )
+    return _BUILDERS[name](config)
+
+
+def _excludes(optimizer: Any) -> bool:
+    return any(
+        getattr(optimizer, name, None)
+        for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
+    )
+
+
+def _decay(config: dict[str, Any]) -> float:
+    return float(config.get("weight_decay") or 0.0)
+
+
+def _adam(config: dict[str, Any]) -> Optimizer:
+    return KerasAdam(config["beta_1"], config["beta_2"], config["epsilon"], _decay(config))
+
+
+def _adafactor(config: dict[str, Any]) -> Optimizer:
+    fields = ("beta_2_decay", "epsilon_1", "epsilon_2", "clip_threshold")
+    return KerasAdafactor(**{name: config[name] for name in fields}, weight_decay=_decay(config))
+
+
+def _adagrad(config: dict[str, Any]) -> Optimizer:
+    return KerasAdagrad(config["initial_accumulator_value"], config["epsilon"], _decay(config))
+
+
+def _lion(config: dict[str, Any]) -> Optimizer:
+    return Lion((config["beta_1"], config["beta_2"]), _decay(config))
+
+
+def _rmsprop(config: dict[str, Any]) -> Optimizer:
+    fields = ("rho", "momentum", "epsilon", "centered")
+    return KerasRMSprop(**{name: config[name] for name in fields}, weight_decay=_decay(config))
+
+
+def _sgd(config: dict[str, Any]) -> Optimizer:
+    return KerasSgd(config["momentum"], config["nesterov"], _decay(config))
+
+
+_BUILDERS: dict[str, Callable[[dict[str, Any]], Optimizer]] = {
+    "Adafactor": _adafactor,
+    "Adagrad": _adagrad,
+    "Adam": _adam,
+    "AdamW": _adam,
+    "Lion": _lion,
+    "RMSprop": _rmsprop,
+    "SGD": _sgd,
+}
+
+
+def _descend(
+    update: Update, direction: Value, momentum: float, nesterov: bool, weight_decay: float
+) -> None:
+    """Step along a direction, with momentum that carries the rate, and decoupled decay."""
+    g = update.g
+    if not momentum:
+        update.emit("sgd_update", direction, update.lr, weight_decay=weight_decay)
+        return
+    step, velocity = g.mul(direction, update.lr), update.state("velocity")
+    if not weight_decay:
+        settings = {"momentum": momentum, "nesterov": nesterov}
+        update.emit("sgd_update", step, g.scalar(1.0), velocity, **settings)
+        return
+    moved = g.add(g.mul(velocity, g.scalar(momentum)), step)
+    g.emit("assign", velocity, moved)
+    whole = g.add(step, g.mul(moved, g.scalar(momentum))) if nesterov else moved
+    decay = g.mul(_part(update), g.mul(update.lr, g.scalar(weight_decay)))
+    update.emit("sgd_update", g.add(whole, decay), g.scalar(1.0))
+
+
+def _part(update: Update) -> Value:
+    """Return the trained channels of the parameter."""
+    value, axis, channels = update.param.value, update.axis, update.channels
+    if axis is None or channels is None:
+        return value
+    start, stop = [0] * len(value.shape), list(value.shape)
+    start[axis], stop[axis] = channels.start, channels.stop
+    ones = (1,) * len(value.shape)
+    return update.g.slice(value, start=tuple(start), stop=tuple(stop), step=ones)
+
+
+def _track(update: Update, name: str, value: Value, blend: Value) -> Value:
+    """Move a state towards `value` by the share `blend`, and return its new contents."""
+    g = update.g
+    state = update.state(name, value.shape)
+    moved = g.add(state, g.mul(g.sub(value, state), blend))
+    g.emit("assign", state, moved)
+    return moved
+
+
+def _rms(update: Update, value: Value) -> Value:
+    """Root mean square of all elements."""
+    g, axes = update.g, tuple(range(len(value.shape)))
+    square = g.square(value)
+    return g.sqrt(g.reduce_mean(square, axes=axes) if axes else square)
+
+
+def _correction(update: Update, beta: float) -> Value:
+    """1 - beta^step, without the cancellation that a power in f32 would suffer."""
+    g = update.g
+    return g.neg(g.expm1(g.mul(update.step, g.scalar(float(np.log(beta))))))

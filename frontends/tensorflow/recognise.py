@@ -1,0 +1,16 @@
+"""Tell TensorFlow's models from others without importing TensorFlow."""
+
+import sys
+from typing import Any
+
+PACKAGES = ("keras", "tensorflow", "tf_keras")
+
+
+def is_tensorflow(given: Any) -> bool:
+    """Return whether this is a Keras model or layer, or a function of TensorFlow.
+
+    TensorFlow and Keras are not imported for it: what is theirs has imported them.
+    """
+    if not any(package in sys.modules for package in PACKAGES):
+        return False
+    return any(parent.__module__.split(".")[0] in PACKAGES for parent in type(given).__mro__)

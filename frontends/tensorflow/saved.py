@@ -1,0 +1,59 @@
+"""Load models from disk: Keras's own files and SavedModels, with errors in the user's terms."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pockengine.errors import ImportModelError
+
+SIGNATURE = "serving_default"
+
+
+def load(path: Path) -> Any:
+    """Return the Keras model of a .keras or .h5 file, or a SavedModel's default signature."""
+    if path.is_dir():
+        return _signature(path)
+    if not path.is_file():
+        raise ImportModelError(f"{path}: no such file or folder")
+    if path.suffix not in (".keras", ".h5", ".hdf5"):
+        raise ImportModelError(
+            f"{path} is no model that is known by its name; give a .keras, .h5 or .tflite file, or "
+            "the folder of a SavedModel"
+        )
+    try:
+        # safe_mode refuses code inside of the file (Lambda layers of Python).
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:  # Keras raises whatever reading a damaged file raises
+        raise ImportModelError(
+            f"{path} cannot be read as a Keras model: {_short(error)}; save it again with "
+            "model.save(...)"
+        ) from error
+
+
+def _signature(path: Path) -> Any:
+    if not (path / "saved_model.pb").is_file():
+        raise ImportModelError(f"{path} is no SavedModel: it holds no saved_model.pb")
+    try:
+        loaded = tf.saved_model.load(str(path))
+    except Exception as error:  # TensorFlow raises whatever reading a damaged file raises
+        raise ImportModelError(
+            f"{path} cannot be read as a SavedModel: {_short(error)}; save it again with "
+            "tf.saved_model.save or model.export"
+        ) from error
+    signatures = loaded.signatures
+    if SIGNATURE not in signatures:
+        known = ", ".join(signatures) or "none"
+        raise ImportModelError(
+            f"{path} has no signature {SIGNATURE!r} (it has {known}); load it by "
+            "tf.saved_model.load and give from_tensorflow the function that you mean"
+        )
+    function = signatures[SIGNATURE]
+    function.kept = loaded  # the variables live as long as what was loaded
+    return function
+
+
+def _short(error: BaseException) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)[:200]
