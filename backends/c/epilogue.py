@@ -61,7 +61,7 @@ def open_fusion(node: Node, device: Device) -> Anchored:
         nodes = [inner for inner in body.nodes if inner is not anchor]
         inputs, outputs = tuple(body.inputs), tuple(body.outputs.values())
     names = _input_names(anchor, inputs)
-    parameters = [read(names[value], value) for value in inputs]
+    parameters = _reads(inputs, names)
     parameters += [write(f"y{index}", value) for index, value in enumerate(outputs)]
     streamed = frozenset(value for value in outputs if _is_streamed(value, device))
     store = _store(anchor, nodes, names, outputs, body, streamed)
@@ -108,6 +108,15 @@ def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
     extra = [value for value in inputs if value not in names]
     names.update((value, f"e{index}") for index, value in enumerate(extra))
     return names
+
+
+def _reads(inputs: Sequence[Value], names: dict[Value, str]) -> list[Parameter]:
+    """What the kernel is passed; a bare anchor is passed a value that it reads twice two times."""
+    first = {value: place for place, value in reversed([*enumerate(inputs)])}
+    return [
+        read(names[value] if first[value] == place else f"again{place}", value)
+        for place, value in enumerate(inputs)
+    ]
 
 
 def _io_struct(parameters: Sequence[Parameter]) -> str:

@@ -74,6 +74,13 @@ LONG_SUMS = [
 ]
 
 
+def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
+    g = new_builder()
+    a = g.input("a", f32(24, 24))
+    node = g.emit("matmul", a, a)
+    check([case_of(node, matmul_kernel, "avx2", 0)], tmp_path)
+
+
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
 def test_long_sums_are_finished_before_the_epilogue(compiler, tmp_path) -> None:
     cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(LONG_SUMS)]
