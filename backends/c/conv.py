@@ -1,8 +1,9 @@
 """Kernels of `conv2d`, `conv2d_dx` and `conv2d_dw`.
 
-A 1x1 convolution of stride 1 is a matmul. A depthwise one has kernels of its own (depthwise.py).
-Everything else multiplies image windows: runtime/kernels/conv.inc.h and conv_dw.inc.h. Here a shape
-gets its tile, its blocks, and what threads share.
+A 1x1 convolution of stride 1 is a matmul. A depthwise one has kernels of its own (depthwise.py), a
+3x3 one may be cheaper by Winograd's method (winograd.py). Everything else multiplies image windows:
+runtime/kernels/conv.inc.h and conv_dw.inc.h. Here a shape gets its tile, its blocks, and what
+threads share.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from pockengine.backends.c.window import (
     tap_order,
     window_of,
 )
+from pockengine.backends.c.winograd import plan_winograd, winograd_kernel
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
@@ -37,22 +39,29 @@ MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
 """Inner dimension of a block, in floats, unless a single segment is larger. The second is for
 weights whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets, and few fit."""
 
+WINOGRAD_GAIN = 0.9
+"""Winograd's method is taken where it needs at most this share of the direct kernel's cycles."""
+
 LARGEST_PARTS = 200_000
 """Weight gradients up to this size are summed by each thread on its own, larger ones by columns."""
 
 
 @dataclass(frozen=True)
 class ConvPlan:
-    """A tile, what threads share, and the rows of positions in a block."""
+    """A tile, what threads share, the rows of positions in a block; a thread's cycles."""
 
     tile: Tile
     split: Split
     rows: int
     threads: int
+    cycles: float
 
 
-def conv_kernel(node: Node, device: Device) -> Kernel:
-    """Emit a convolution or one of its gradients, or a fusion around one."""
+def conv_kernel(node: Node, device: Device, winograd: bool = True) -> Kernel:
+    """Emit a convolution or one of its gradients, or a fusion around one.
+
+    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error.
+    """
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
@@ -61,7 +70,7 @@ def conv_kernel(node: Node, device: Device) -> Kernel:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
         return _weight_gradient(opened, window, device)
-    return _convolution(opened, window, device)
+    return _convolution(opened, window, device, winograd)
 
 
 def _as_product(node: Node, window: Window) -> Product:
@@ -143,11 +152,14 @@ def _backward_geometry(window: Window) -> Geometry:
     )
 
 
-def _convolution(opened: Anchored, window: Window, device: Device) -> Kernel:
+def _convolution(opened: Anchored, window: Window, device: Device, winograd: bool) -> Kernel:
     """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     backward = opened.anchor.op == "conv2d_dx"
     geometry = _backward_geometry(window) if backward else _forward_geometry(window)
     plan = _plan_convolution(window, geometry, device)
+    faster = plan_winograd(window, backward, device) if winograd else None
+    if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
+        return winograd_kernel(opened, window, faster, device)
     pitch = geometry.columns * (1 if backward else window.groups)
     block = _block_segments(geometry.segments, geometry.depths, pitch)
     unfinished = max(map(len, geometry.segments)) > block
@@ -330,7 +342,8 @@ def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
     tile, split = min(
         ((tile, split) for tile in found for split in splits), key=lambda choice: cycles(*choice)
     )
-    return ConvPlan(tile, split, _block_rows(g.image, g.rows, g.step, device), threads)
+    block = _block_rows(g.image, g.rows, g.step, device)
+    return ConvPlan(tile, split, block, threads, cycles(tile, split))
 
 
 def _plan_weight_gradient(
@@ -350,4 +363,4 @@ def _plan_weight_gradient(
 
     tile = min(tiles(machine, depth, columns), key=cycles)
     block = _block_rows(image, min(rows, window.output[0]), window.stride, device)
-    return ConvPlan(tile, split, block, threads)
+    return ConvPlan(tile, split, block, threads, cycles(tile))

@@ -79,11 +79,17 @@ def _gate(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> 
     return [g.add(g.mul(sums, gate), column)]
 
 
+def _masked(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    biased = g.add(sums, operand("bias", shape[-1]))
+    return [g.where(g.gt(operand("mask", *shape), g.scalar(0.0)), biased, g.scalar(0.0))]
+
+
 EPILOGUES: dict[str, Callable[[Builder, Value, Operand, tuple[int, ...]], list[Value]]] = {
     "bias_relu6": _bias_relu6,
     "residual": _residual,
     "two_results": _two_results,
     "gate": _gate,
+    "masked": _masked,
 }
 
 epilogues = st.sampled_from(["bare", "bare", *EPILOGUES])
@@ -100,18 +106,23 @@ def error(found: np.ndarray, expected: np.ndarray) -> float:
 def case_of(node: Node, emit: Callable[[Node, Device], Kernel], isa: str, seed: int) -> Case:
     """Emit a node's kernel and draw its operands."""
     rng = np.random.default_rng(seed)
-    operands = tuple(draw_array(rng, value) for value in node.operands)
+    drawn = {value: draw_array(rng, value) for value in dict.fromkeys(node.operands)}
+    operands = tuple(drawn[value] for value in node.operands)
     return Case(node, emit(node, device_of(isa)), operands)
 
 
 def check(
-    cases: Sequence[Case], folder: Path, compiler: Sequence[str] = NATIVE, **how: Any
+    cases: Sequence[Case],
+    folder: Path,
+    compiler: Sequence[str] = NATIVE,
+    tolerance: float = TOLERANCE,
+    **how: Any,
 ) -> None:
     """Run the cases and compare every result of every thread count with the oracle's."""
     for case, runs in zip(cases, run_cases(cases, folder, compiler, **how), strict=True):
         for results in runs:
             for found, expected in zip(results, case.expected, strict=True):
-                assert error(found, expected) < TOLERANCE, f"{case.node}: {case.kernel.symbol}"
+                assert error(found, expected) < tolerance, f"{case.node}: {case.kernel.symbol}"
 
 
 def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any) -> None:
@@ -122,9 +133,10 @@ def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any)
     check(cases, folder, compiler, environment=toolchain.environment, **how)
 
 
-def check_on_arm(cases: Sequence[Case], folder: Path) -> None:
+def check_on_arm(cases: Sequence[Case], folder: Path, tolerance: float = TOLERANCE) -> None:
     """Cross-compile for the Raspberry Pi 4 and run under user-mode emulation."""
     emulator = shutil.which("qemu-aarch64")
     if emulator is None:
         pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
-    check_with_zig(cases, folder, "rpi4", threads=(1, 2), launcher=(emulator,))
+    how = {"threads": (1, 2), "launcher": (emulator,), "tolerance": tolerance}
+    check_with_zig(cases, folder, "rpi4", **how)

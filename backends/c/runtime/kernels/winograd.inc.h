@@ -1,0 +1,228 @@
+/* A 3x3 convolution of stride 1, or its gradient with respect to the input, by Winograd's method.
+ *
+ * Result tiles of r x r pixels see windows of (r + 2) x (r + 2). Windows and filters are brought to
+ * (r + 2)^2 points (winograd_points.inc.h), where the convolution is one matrix multiply per point:
+ * tiles x channels times channels x columns. Windows lie in planes, one for each point; filters in
+ * panels of columns, point by point. The products of a block of tiles and one panel stay in the
+ * cache until they are brought back to pixels, each of which goes through the epilogue.
+ *
+ * The input's gradient is the same computation on dy, with filters that are turned around and
+ * transposed. Threads share the blocks, and first transform the filters together; or the panels,
+ * each with filters of its own, and first transform the windows together.
+ *
+ * Parameters, besides those of winograd_points.inc.h and gemm_tile.inc.h:
+ *   PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image; PE_OUT_H, PE_OUT_W  the result
+ *   PE_TOP, PE_LEFT         padding before the first row and column; may be negative
+ *   PE_IMAGES, PE_TILES_H, PE_TILES_W   tiles: batch, rows and columns in an image
+ *   PE_M, PE_OTHER_M        tiles in a block, and in the last one
+ *   PE_TRANSPOSED           1: the input's gradient
+ *   PE_WINDOW_PITCH                floats from one tile's channels to the next's
+ *   PE_WINDOW_PLANE, PE_FILTER_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
+ *   PE_SPLIT, PE_THREADS    as in gemm.inc.h: ROWS shares blocks, COLUMNS panels
+ *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each
+ */
+
+#define PE_A_ROW PE_WINDOW_PITCH
+#define PE_A_STEP 1
+#define PE_B_PITCH PE_NR
+#define PE_B_TRANSPOSED 0
+#define PE_OUTPUT_ROW(i) (i)
+#define PE_PARTIAL 1 /* sums go to the planes, never to the epilogue */
+#define PE_PARTIAL_PITCH PE_NR
+#define PE_SEGMENTED 0
+#include "team.inc.h"
+
+#include "gemm_tile.inc.h"
+#include "winograd_points.inc.h"
+
+#define PE_ALL_TILES (PE_IMAGES * PE_TILES_H * PE_TILES_W)
+#define PE_BLOCKS ((PE_ALL_TILES + PE_M - 1) / PE_M)
+#define PE_PANEL_FLOATS (PE_PLANES * (ptrdiff_t)PE_FILTER_PLANE)
+#define PE_FILTER_STEPS 16 /* channels whose filters are transformed together: a line's, on dx */
+
+/* One channel's filters for a vector of columns; `taps` lie `pitch` apart. */
+PE_INLINE void PE_FN(filter_vector)(float *to, const float *taps, const ptrdiff_t pitch,
+                                    const int lanes) {
+    pe_vf half[3][PE_POINTS];
+    PE_UNROLL
+    for (int i = 0; i < 3; i++) {
+        pe_vf line[3];
+        PE_UNROLL
+        for (int j = 0; j < 3; j++) {
+            line[j] = pe_load_part(taps + (i * 3 + j) * pitch, lanes);
+        }
+        PE_FN(filter_to_points)(half[i], line);
+    }
+    PE_UNROLL
+    for (int j = 0; j < PE_POINTS; j++) {
+        const pe_vf column[3] = {half[0][j], half[1][j], half[2][j]};
+        pe_vf points[PE_POINTS];
+        PE_FN(filter_to_points)(points, column);
+        PE_UNROLL
+        for (int i = 0; i < PE_POINTS; i++) {
+            pe_store(to + (i * PE_POINTS + j) * (ptrdiff_t)PE_FILTER_PLANE, points[i]);
+        }
+    }
+}
+
+/* Channels `begin` to at most begin + PE_FILTER_STEPS of a panel; `to` is the panel. */
+PE_INLINE void PE_FN(transform_filters)(float *to, const float *weights, const int panel,
+                                        const int begin) {
+    const int rest = PE_SOURCE_C - begin, first = panel * PE_NR;
+    const int steps = rest < PE_FILTER_STEPS ? rest : PE_FILTER_STEPS;
+    const int columns = PE_N - first < PE_NR ? PE_N - first : PE_NR;
+#if PE_TRANSPOSED
+    float taps[9 * PE_FILTER_STEPS * PE_NR];
+    const ptrdiff_t pitch = PE_FILTER_STEPS * PE_NR, row = PE_NR;
+    for (int tap = 0; tap < 9; tap++) {
+        const float *from = weights + ((8 - tap) * (ptrdiff_t)PE_N + first) * PE_SOURCE_C + begin;
+        for (int i = 0; i < columns; i++) {
+            __builtin_prefetch(from + i * (ptrdiff_t)PE_SOURCE_C + PE_FILTER_STEPS);
+        }
+        pe_transpose(taps + tap * pitch, PE_NR, from, PE_SOURCE_C, columns, steps,
+                     PE_VL >= 8 ? 8 : 4);
+    }
+#else
+    const float *taps = weights + begin * (ptrdiff_t)PE_N + first;
+    const ptrdiff_t pitch = PE_SOURCE_C * (ptrdiff_t)PE_N, row = PE_N;
+#endif
+    for (int k = 0; k < steps; k++) {
+        for (int column = 0; column < columns; column += PE_VL) {
+            const int lanes = columns - column < PE_VL ? columns - column : PE_VL;
+#if !PE_TRANSPOSED
+            PE_UNROLL
+            for (int tap = 0; tap < 9; tap++) {
+                __builtin_prefetch(taps + (k + PE_FILTER_STEPS) * row + column + tap * pitch);
+            }
+#endif
+            PE_FN(filter_vector)(to + (begin + k) * (ptrdiff_t)PE_NR + column,
+                                 taps + k * row + column, pitch, lanes);
+        }
+    }
+}
+
+/* A vector of columns of one tile's products, back to pixels. `y`, `x` is the tile's first one. */
+PE_INLINE void PE_FN(store_pixels)(const PE_FN(io) * io, const float *products, const int image,
+                                   const int y, const int x, const int column, const int lanes) {
+    pe_vf half[PE_TILE][PE_POINTS];
+    PE_UNROLL
+    for (int j = 0; j < PE_POINTS; j++) {
+        pe_vf points[PE_POINTS], outputs[PE_TILE];
+        PE_UNROLL
+        for (int i = 0; i < PE_POINTS; i++) {
+            points[i] = pe_load(products + (i * PE_POINTS + j) * (ptrdiff_t)PE_PRODUCT_PLANE);
+        }
+        PE_FN(points_to_outputs)(outputs, points);
+        PE_UNROLL
+        for (int i = 0; i < PE_TILE; i++) {
+            half[i][j] = outputs[i];
+        }
+    }
+    PE_UNROLL
+    for (int i = 0; i < PE_TILE; i++) {
+        pe_vf outputs[PE_TILE];
+        PE_FN(points_to_outputs)(outputs, half[i]);
+        const ptrdiff_t row = (image * (ptrdiff_t)PE_OUT_H + y + i) * PE_OUT_W + x;
+        PE_UNROLL
+        for (int j = 0; j < PE_TILE; j++) {
+            if (y + i < PE_OUT_H && x + j < PE_OUT_W) {
+                PE_FN(store)(io, outputs[j], row + j, column, lanes);
+            }
+        }
+    }
+}
+
+PE_INLINE void PE_FN(store_tiles)(const PE_FN(io) * io, const float *products,
+                                  const ptrdiff_t first, const int count, const int panel) {
+    enum { of_image = PE_TILES_H * PE_TILES_W };
+    const int begin = panel * PE_NR, end = begin + PE_NR < PE_N ? begin + PE_NR : PE_N;
+    for (ptrdiff_t tile = first; tile < first + count; tile++, products += PE_NR) {
+        const int image = (int)(tile / of_image), place = (int)(tile % of_image);
+        const int y = place / PE_TILES_W * PE_TILE, x = place % PE_TILES_W * PE_TILE;
+        int column = begin;
+        for (; column + PE_VL <= end; column += PE_VL) {
+            PE_FN(store_pixels)(io, products + column - begin, image, y, x, column, PE_VL);
+        }
+#if PE_N % PE_VL
+        if (column < end) {
+            PE_FN(store_pixels)(io, products + column - begin, image, y, x, column, PE_N % PE_VL);
+        }
+#endif
+    }
+}
+
+/* One block of tiles times one panel. `windows` is the block's first, `filters` the panel's. */
+PE_INLINE void PE_FN(multiply_panel)(const PE_FN(io) * io, const float *windows,
+                                     const float *filters, float *products, const ptrdiff_t block,
+                                     const int panel) {
+    const int count = block == PE_BLOCKS - 1 ? PE_OTHER_M : PE_M;
+    PE_FN(block_args) t = {.io = io, .row_end = count, .depth = PE_SOURCE_C, .first = 1};
+    for (int point = 0; point < PE_PLANES; point++) {
+        t.a = windows + point * (ptrdiff_t)PE_WINDOW_PLANE;
+        t.b = filters + point * (ptrdiff_t)PE_FILTER_PLANE;
+        t.partial = products + point * (ptrdiff_t)PE_PRODUCT_PLANE;
+#if PE_TAIL_COLUMNS
+        if (panel == PE_PANELS - 1) {
+            PE_FN(panel)(&t, 0, PE_TAIL_VECTORS, PE_VL);
+            continue;
+        }
+#endif
+        PE_FN(panel)(&t, 0, PE_NV, PE_VL);
+    }
+    PE_FN(store_tiles)(io, products, block * PE_M, count, panel);
+}
+
+#if PE_SPLIT == PE_SPLIT_COLUMNS
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
+                          const float *weights, float *scratch) {
+    const pe_range tiles = pe_split(w, PE_ALL_TILES, 1), panels = PE_FN(share)(w, PE_PANELS, 1);
+    PE_FN(transform_windows)(scratch + tiles.begin * PE_WINDOW_PITCH, PE_WINDOW_PLANE, source,
+                             tiles.begin, tiles.end);
+    float *filters = scratch + PE_SHARED_FLOATS +
+                     (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+    pe_barrier(w);
+    for (int panel = (int)panels.begin; panel < panels.end; panel++) {
+        for (int k = 0; k < PE_SOURCE_C; k += PE_FILTER_STEPS) {
+            PE_FN(transform_filters)(filters, weights, panel, k);
+        }
+        for (ptrdiff_t block = 0; block < PE_BLOCKS; block++) {
+            PE_FN(multiply_panel)(io, scratch + block * (PE_M * (ptrdiff_t)PE_WINDOW_PITCH),
+                                  filters, filters + PE_PANEL_FLOATS, block, panel);
+        }
+    }
+}
+
+#else
+
+PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
+                          const float *weights, float *scratch) {
+    enum { groups = (PE_SOURCE_C + PE_FILTER_STEPS - 1) / PE_FILTER_STEPS };
+    const pe_range units = pe_split(w, PE_PANELS * groups, 1);
+    for (int unit = (int)units.begin; unit < units.end; unit++) {
+        const int panel = unit / groups;
+        PE_FN(transform_filters)(scratch + panel * PE_PANEL_FLOATS, weights, panel,
+                                 unit % groups * PE_FILTER_STEPS);
+    }
+    const pe_range blocks = PE_FN(share)(w, PE_BLOCKS, 1);
+    float *windows = scratch + PE_SHARED_FLOATS +
+                     (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+    pe_barrier(w);
+    for (ptrdiff_t block = blocks.begin; block < blocks.end; block++) {
+        const ptrdiff_t end = block == PE_BLOCKS - 1 ? PE_ALL_TILES : (block + 1) * PE_M;
+        PE_FN(transform_windows)(windows, PE_WINDOW_PLANE, source, block * PE_M, end);
+        for (int panel = 0; panel < PE_PANELS; panel++) {
+            PE_FN(multiply_panel)(io, windows, scratch + panel * PE_PANEL_FLOATS,
+                                  windows + PE_PLANES * (ptrdiff_t)PE_WINDOW_PLANE, block, panel);
+        }
+    }
+}
+
+#endif
+
+#undef PE_ALL_TILES
+#undef PE_BLOCKS
+#undef PE_FILTER_STEPS
+#undef PE_PLANES
+#undef PE_POINTS
+#include "undef.inc.h"

@@ -1,0 +1,236 @@
+"""3x3 convolutions of stride 1, and their input gradients, by Winograd's method.
+
+F(r x r, 3 x 3) takes (r + 2)² products for r² results instead of 9 r²: 4 times fewer for r = 4,
+2.25 times fewer for r = 2, less the transforms and what tiles waste at the border. The template is
+runtime/kernels/winograd.inc.h. Here a shape gets r, its blocks of tiles, and what threads share; or
+nothing, where the direct kernel is estimated to be as fast.
+
+Rounding: the interpolation of r = 4 multiplies sums by up to 8 in each dimension, so that errors
+are about ten times those of a direct sum.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pockengine.backends.c.epilogue import Anchored
+from pockengine.backends.c.gemm import template
+from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
+from pockengine.backends.c.window import Pair, Window, describe
+from pockengine.devices.schema import Device
+
+Split = Literal["ROWS", "COLUMNS"]
+
+TRANSFORM_CYCLES = {2: (50.0, 40.0, 45.0), 4: (160.0, 110.0, 110.0)}
+"""Cycles to transform 16 channels of a window, of a filter, and of a tile of products, by r."""
+
+RELOAD_CYCLES, STREAM_CYCLES, MEMORY_CYCLES = 0.06, 0.15, 2.0
+"""Cycles to bring a float from the second-level cache, from beyond it; and to write it to memory
+and read it back."""
+
+SIZES: tuple[int, ...] = (4, 2)
+"""Rows and columns of a tile, the larger first."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A correlation of `source` (h, w, channels) with 3x3 filters, in tiles of `size` squared.
+
+    `before` is the padding at the top and at the left. `backward` says that it is the gradient with
+    respect to the input: filters are turned around and transposed.
+    """
+
+    size: int
+    images: int
+    source: tuple[int, int, int]
+    result: Pair
+    columns: int
+    before: Pair
+    backward: bool
+
+    @property
+    def planes(self) -> int:
+        """Points of a window, each with a matrix multiply of its own."""
+        return (self.size + 2) ** 2
+
+    @property
+    def grid(self) -> Pair:
+        """Rows and columns of tiles in an image."""
+        return -(-self.result[0] // self.size), -(-self.result[1] // self.size)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all images."""
+        return self.images * self.grid[0] * self.grid[1]
+
+    @property
+    def pitch(self) -> int:
+        """Floats from one tile's channels to the next's; not a multiple of 1 KiB."""
+        channels = self.source[2]
+        return align(channels, 16) + (16 if channels % 256 == 0 else 0)
+
+
+@dataclass(frozen=True)
+class WinogradPlan:
+    """A tiling, the multiply's tile, tiles in a block, what threads share; cycles of a thread."""
+
+    tiling: Tiling
+    tile: Tile
+    split: Split
+    block: int
+    threads: int
+    cycles: float
+
+    @property
+    def window_plane(self) -> int:
+        """Floats of one point's windows: those of a block, or of all tiles where shared."""
+        rows = self.tiling.tiles if self.split == "COLUMNS" else self.block
+        return rows * self.tiling.pitch + 16
+
+    @property
+    def filter_plane(self) -> int:
+        """Floats of one point's filters in a panel."""
+        return self.tiling.source[2] * self.tile.columns + 16
+
+    @property
+    def product_plane(self) -> int:
+        """Floats of one point's products of a block and a panel."""
+        return self.block * self.tile.columns + 16
+
+    @property
+    def scratch(self) -> Pair:
+        """Floats that all threads share, and those of each."""
+        own, shared = self.window_plane, self.filter_plane
+        if self.split == "COLUMNS":
+            own, shared = shared, own
+        panels = 1 if self.split == "COLUMNS" else -(-self.tiling.columns // self.tile.columns)
+        return panels * self.tiling.planes * shared, self.tiling.planes * (own + self.product_plane)
+
+
+def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
+    """Return the tiling of a convolution or of its input gradient; None for what has none."""
+    plain = window.stride == window.dilation == (1, 1) and window.groups == 1
+    if window.kernel != (3, 3) or not plain:
+        return None
+    if backward:
+        source, result = (*window.output, window.features), window.size
+        before = (2 - window.before[0], 2 - window.before[1])
+        return Tiling(size, window.images, source, result, window.channels, before, True)
+    source = (*window.size, window.channels)
+    return Tiling(size, window.images, source, window.output, window.features, window.before, False)
+
+
+def plan_winograd(
+    window: Window, backward: bool, device: Device, sizes: tuple[int, ...] = SIZES
+) -> WinogradPlan | None:
+    """Return the cheapest plan of the given tile sizes; None where the method does not apply."""
+    tilings = (tiling_of(window, backward, size) for size in sizes)
+    plans = [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
+    return min(plans, key=lambda plan: plan.cycles, default=None)
+
+
+def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradPlan]:
+    machine, threads = machine_of(device), device.cpu.cores
+    splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
+    for split in splits:
+        for block in _blocks(tiling, split, device):
+            for tile in tiles(machine, block, tiling.columns, tiling.pitch):
+                cycles = _cycles(tiling, tile, split, block, device)
+                yield WinogradPlan(tiling, tile, split, block, threads, cycles)
+
+
+def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
+    """Tiles in a block: even shares of what a thread gets, of a size that stays in its cache."""
+    columns = min(64, tiling.columns)
+    if split == "ROWS":
+        share, floats = -(-tiling.tiles // device.cpu.cores), tiling.pitch + columns
+    else:
+        share, floats = tiling.tiles, columns
+    most = max(4, device.cpu.l2_bytes // 6 // (tiling.planes * floats))
+    fewest = -(-share // most)
+    yield from dict.fromkeys(-(-share // count) for count in range(fewest, fewest + 3))
+
+
+def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device) -> float:
+    """Cycles of the busiest thread."""
+    machine, threads = machine_of(device), device.cpu.cores
+    channels, columns, planes = tiling.source[2], tiling.columns, tiling.planes
+    window, filter_, product = (
+        cycles * max(0.5, tile.lanes / 16) for cycles in TRANSFORM_CYCLES[tiling.size]
+    )
+    windows = tiling.tiles * -(-channels // tile.lanes) * window
+    filters = channels * -(-columns // tile.lanes) * filter_
+    blocks = -(-tiling.tiles // block)
+    if split == "ROWS":
+        mine, width = -(-blocks // threads), columns
+        count = min(mine * block, tiling.tiles)
+        windows *= count / tiling.tiles
+        filters /= threads
+        streamed = mine * planes * channels * columns
+    else:
+        panels = -(-columns // tile.columns)
+        mine, width = blocks, min(columns, -(-panels // threads) * tile.columns)
+        count = tiling.tiles
+        windows /= threads
+        filters *= width / columns
+        streamed = planes * channels * (width + count * -(-width // tile.columns))
+    products = count * -(-width // tile.lanes) * product
+    last = count - (mine - 1) * block
+    multiply = (mine - 1) * multiply_cycles(machine, tile, block, width, channels)
+    multiply += multiply_cycles(machine, tile, last, width, channels)
+    reloaded = mine * -(-block // tile.rows) * planes * channels * width
+    moved = STREAM_CYCLES * streamed + RELOAD_CYCLES * reloaded
+    shared = planes * channels * (columns if split == "ROWS" else tiling.tiles)
+    if 4 * shared > (device.cpu.l3_bytes or device.cpu.l2_bytes) // 2:
+        moved += MEMORY_CYCLES * shared / threads
+    return windows + filters + products + planes * multiply + moved
+
+
+def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device: Device) -> Kernel:
+    """Emit the kernel of a plan."""
+    shared, own = plan.scratch
+    arguments = ", ".join([*opened.names, "scratch"])
+    return define_kernel(
+        name=f"pe_f32_{opened.title}_{window}_winograd{plan.tiling.size}_{plan.tile}",
+        isa=device.cpu.isa,
+        parameters=opened.parameters,
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
+        prelude=describe(opened.anchor.op, window)
+        + template(_macros(plan), opened.store, "winograd"),
+        scratch_bytes=4 * (shared + own * plan.threads),
+    )
+
+
+def _macros(plan: WinogradPlan) -> dict[str, object]:
+    tiling, tile = plan.tiling, plan.tile
+    shared, own = plan.scratch
+    return {
+        "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
+        "PE_VL": tile.lanes,
+        "PE_MR": tile.rows,
+        "PE_NV": tile.vectors,
+        "PE_TILE": tiling.size,
+        "PE_M": plan.block,
+        "PE_OTHER_M": tiling.tiles % plan.block or plan.block,
+        "PE_N": tiling.columns,
+        "PE_IMAGES": tiling.images,
+        "PE_SOURCE_H": tiling.source[0],
+        "PE_SOURCE_W": tiling.source[1],
+        "PE_SOURCE_C": tiling.source[2],
+        "PE_OUT_H": tiling.result[0],
+        "PE_OUT_W": tiling.result[1],
+        "PE_TOP": tiling.before[0],
+        "PE_LEFT": tiling.before[1],
+        "PE_TILES_H": tiling.grid[0],
+        "PE_TILES_W": tiling.grid[1],
+        "PE_TRANSPOSED": int(tiling.backward),
+        "PE_WINDOW_PITCH": tiling.pitch,
+        "PE_WINDOW_PLANE": plan.window_plane,
+        "PE_FILTER_PLANE": plan.filter_plane,
+        "PE_PRODUCT_PLANE": plan.product_plane,
+        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
+        "PE_THREADS": plan.threads,
+        "PE_SHARED_FLOATS": shared,
+        "PE_OWN_FLOATS": own,
+    }

@@ -1,0 +1,117 @@
+"""Winograd's convolutions agree with the NumPy oracle, at the border of what tiles and blocks do.
+
+The bound: let each value carry a rounding error of the same relative size. An output's error is
+then sqrt(sum over points of (A B G)²) times a direct sum's, where A, B and G stand for the norms of
+the transforms' rows. In its worst place in a tile that is 1.7 times for r = 2 and 31 times for
+r = 4 (11 times on average). Direct sums of a few hundred products stay below 2e-6 of the largest
+result, so r = 4 stays below 6.2e-5.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pockengine.backends.c.epilogue import open_fusion
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.window import window_of
+from pockengine.backends.c.winograd import plan_winograd, winograd_kernel
+from pockengine.compiler.ir import Node
+from pockengine.devices.schema import Device
+from pockengine.tests.backends.c.anchors import (
+    FAST,
+    X86,
+    case_of,
+    check,
+    check_on_arm,
+    with_epilogue,
+)
+from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.test_conv import SETTINGS, convolution
+
+DIRECT = 2e-6
+BOUND = {2: 1.7 * DIRECT, 4: 31 * DIRECT}
+"""Largest error by r, relative to the largest result."""
+
+
+def emit(size: int, split: str | None = None, block: int | None = None) -> Callable[..., Kernel]:
+    """An emitter of the cheapest plan of one tile size, changed where a test asks for it."""
+
+    def kernel(node: Node, device: Device) -> Kernel:
+        opened = open_fusion(node, device)
+        window = window_of(opened.anchor)
+        plan = plan_winograd(window, opened.anchor.op == "conv2d_dx", device, (size,))
+        assert plan is not None
+        if split is not None:
+            plan = replace(plan, split=split)
+        if block is not None:
+            plan = replace(plan, block=min(block, plan.tiling.tiles))
+        return winograd_kernel(opened, window, plan, device)
+
+    return kernel
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """A 3x3 convolution of stride 1 or its input gradient, of any size and padding."""
+    x = (*draw(st.tuples(st.integers(1, 3), st.integers(3, 14), st.integers(3, 14))),)
+    channels = draw(st.sampled_from([1, 3, 8, 15, 16, 33]))
+    features = draw(st.sampled_from([1, 4, 8, 17, 24, 49]))
+    padding = (*draw(st.tuples(*[st.integers(0, 3)] * 4)),)
+    found = convolution((*x, channels), (3, 3, channels, features), padding=padding)
+    epilogue = draw(st.sampled_from(["bare", "residual", "gate", "masked"]))
+    return with_epilogue(found[draw(st.sampled_from(["forward", "dx"]))], epilogue)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_any_geometry_agrees_under_sanitizers(size, tmp_path_factory) -> None:
+    @settings(max_examples=2, **SETTINGS)
+    @given(
+        drawn=st.lists(nodes(), min_size=6, max_size=6),
+        isa=st.sampled_from(X86),
+        split=st.sampled_from(["ROWS", "COLUMNS"]),
+        block=st.sampled_from([None, 5]),
+    )
+    def agrees(drawn, isa, split, block) -> None:
+        emitter = emit(size, split, block)
+        cases = [case_of(node, emitter, isa, seed) for seed, node in enumerate(drawn)]
+        check(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[size])
+
+    agrees()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_whole_layers_agree(size, tmp_path) -> None:
+    """Several panels, blocks that end amid an image, and channels beyond one pitch."""
+    same = (1, 1, 1, 1)
+    large = [
+        *convolution((3, 13, 15, 256), (3, 3, 256, 100), padding=same).values(),
+        *convolution((2, 28, 28, 64), (3, 3, 64, 64), padding=same).values(),
+    ]
+    layers = [node for node in large if node.op != "conv2d_dw"]
+    cases = [
+        case_of(node, emit(size, split), "avx512", seed)
+        for seed, node in enumerate(layers)
+        for split in ("ROWS", "COLUMNS")
+    ]
+    check(cases, tmp_path, FAST, tolerance=BOUND[size])
+
+
+@settings(max_examples=1, **SETTINGS)
+@given(drawn=st.lists(nodes(), min_size=6, max_size=6))
+def test_any_geometry_agrees_on_arm(drawn, tmp_path_factory) -> None:
+    cases = [case_of(node, emit(4), "neon", seed) for seed, node in enumerate(drawn)]
+    check_on_arm(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[4])
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    [{"stride": (2, 1)}, {"dilation": (1, 2)}, {"groups": 2}],
+    ids=["stride", "dilation", "groups"],
+)
+def test_other_convolutions_have_no_plan(geometry) -> None:
+    groups = geometry.get("groups", 1)
+    found = convolution((1, 9, 9, 8), (3, 3, 8 // groups, 8), **geometry)
+    assert plan_winograd(window_of(found["forward"]), False, device_of("avx2")) is None
