@@ -26,6 +26,9 @@ INNER_RESULTS, INNER_DEPTH = 40_000, 784
 FEW_ROWS = 8
 """Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
 
+LONG_BLOCK = 384
+"""Rows of a block that hide the transposition of a panel: 4 % of their products."""
+
 TRANSPOSE_CYCLES = 0.5
 """Cycles to transpose one element into a panel."""
 
@@ -52,12 +55,13 @@ class Product:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a product is computed."""
+    """How a product is computed; `depth` steps and `rows` rows of A make a block."""
 
     tile: Tile
     split: Split
     depth: int
     threads: int
+    rows: int
 
 
 def matmul_kernel(node: Node, device: Device) -> Kernel:
@@ -113,15 +117,26 @@ def plan_product(product: Product, device: Device) -> Plan:
     if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
         splits = ("INNER",)
     depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
-    plans = (
-        (_cycles(machine, product, tile, split, threads), index, Plan(tile, split, depth, threads))
-        for index, (tile, split) in enumerate(
+    tile, split = min(
+        (
             (tile, split)
             for tile in tiles(machine, product.m, product.n, product.a_row)
             for split in splits
-        )
+        ),
+        key=lambda choice: _cycles(machine, product, *choice, threads),
     )
-    return min(plans, key=lambda item: item[:2])[2]
+    return Plan(tile, split, depth, threads, _block_rows(product, tile, depth, device))
+
+
+def _block_rows(product: Product, tile: Tile, depth: int, device: Device) -> int:
+    """Rows of A that stay in the second-level cache while all panels of B meet them.
+
+    Each block transposes the panels of a transposed B anew, for which it must be long.
+    """
+    if product.n <= tile.columns or 4 * product.m * depth <= device.cpu.l2_bytes // 2:
+        return align(product.m, tile.rows)
+    fitting = device.cpu.l2_bytes // 4 // (4 * depth)
+    return align(max(fitting, LONG_BLOCK if product.b_transposed else 1), tile.rows)
 
 
 def _cycles(machine: Machine, p: Product, tile: Tile, split: Split, threads: int) -> float:
@@ -199,6 +214,7 @@ def _partial_floats(opened: Anchored, product: Product, plan: Plan) -> int:
 def _prelude(opened: Anchored, p: Product, plan: Plan, partial: int, panel: int) -> str:
     macros = _matrix_macros(p, plan.tile) | {
         "PE_KB": plan.depth,
+        "PE_MB": plan.rows,
         "PE_A_STEP": p.a_step,
         "PE_B_TRANSPOSED": int(p.b_transposed),
         "PE_SPLIT": f"PE_SPLIT_{plan.split}",

@@ -2,12 +2,13 @@
  *
  * Threads share the rows (in tiles), the columns (in panels), or the inner dimension; the last sums
  * small results with a long inner dimension, as weight gradients are: each thread sums its own
- * steps into scratch, then all of them add up the parts. Steps are taken in blocks of PE_KB, so
- * that a panel of B and the rows of A that meet it stay in the cache.
+ * steps into scratch, then all of them add up the parts. Steps are taken in blocks of PE_KB and
+ * rows in blocks of PE_MB, so that a panel of B and the rows of A that meet it stay in the cache.
  *
  * Parameters, besides those of gemm_tile.inc.h:
  *   PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i)  pairs, and where the matrices of the i-th start
  *   PE_K, PE_KB      inner dimension and steps in a block
+ *   PE_MB            rows in a block, whole tiles of them
  *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
  *   PE_THREADS       most threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
@@ -66,11 +67,21 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
 
 #define PE_UNITS (PE_SPLIT == PE_SPLIT_ROWS ? PE_ROW_TILES : PE_PANELS)
 
+/* Rows `begin` to `end` of one pair, block by block. */
+PE_INLINE void PE_FN(row_blocks)(PE_FN(block_args) * t, const float *a, const float *b,
+                                 const int begin, const int end) {
+    for (int row = begin; row < end; row = t->row_end) {
+        t->row_begin = row;
+        t->row_end = end - row < PE_MB ? end : row + PE_MB;
+        PE_FN(steps)(t, a, b, 0, PE_K, 0);
+    }
+}
+
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, const float *b,
                           float *partial, float *panels) {
     (void)partial, (void)panels;
     const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_UNITS, 1);
-    PE_FN(block_args) t = {.io = io, .partial = partial, .row_end = PE_M, .panel_end = PE_PANELS};
+    PE_FN(block_args) t = {.io = io, .partial = partial, .panel_end = PE_PANELS};
 #if PE_B_TRANSPOSED
     if (w->index < PE_THREADS) {
         t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
@@ -82,14 +93,14 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
         const ptrdiff_t rest = share.end - batch * PE_UNITS;
         const int end = (int)(rest < PE_UNITS ? rest : PE_UNITS);
 #if PE_SPLIT == PE_SPLIT_ROWS
-        t.row_begin = begin * PE_MR;
-        t.row_end = end == PE_UNITS ? PE_M : end * PE_MR;
+        const int first = begin * PE_MR, last = end == PE_UNITS ? PE_M : end * PE_MR;
 #else
+        const int first = 0, last = PE_M;
         t.panel_begin = begin;
         t.panel_end = end;
 #endif
         t.row = batch * PE_M;
-        PE_FN(steps)(&t, a + PE_A_BATCH(batch), b + PE_B_BATCH(batch), 0, PE_K, 0);
+        PE_FN(row_blocks)(&t, a + PE_A_BATCH(batch), b + PE_B_BATCH(batch), first, last);
         unit += end - begin;
     }
 }

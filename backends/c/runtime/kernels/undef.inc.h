@@ -24,6 +24,8 @@
 #undef PE_GAP_H
 #undef PE_GAP_W
 #undef PE_GRADIENT
+#undef PE_GRADIENT_PITCH
+#undef PE_GRADIENT_PLANE
 #undef PE_GRIDS
 #undef PE_GRID_TABLE
 #undef PE_GROUPS
