@@ -2,7 +2,7 @@
 
 import math
 
-from pockengine.compiler.ir import I32, Builder, TensorType
+from pockengine.compiler.ir import I32, Builder, TensorType, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.layout import Tensor
@@ -83,6 +83,12 @@ def threshold(g: Builder, x: Tensor, threshold: Number, value: Number) -> Tensor
     return choose(g, _apply(g, "gt", x, float(threshold)), x, float(value))
 
 
+def seed_input(g: Builder) -> Value:
+    """Return the input that random numbers depend on; declare it where there is none yet."""
+    known = next((value for value in g.graph.inputs if value.name == SEED), None)
+    return g.input(SEED, TensorType(I32, ())) if known is None else known
+
+
 def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode.
 
@@ -93,8 +99,6 @@ def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
         return Tensor(x.value, x.layout, x.copies)
     if p == 1:
         return emit.arithmetic(g, "mul", x, 0.0)
-    seed = next((value for value in g.graph.inputs if value.name == SEED), None)
-    if seed is None:
-        seed = g.input(SEED, TensorType(I32, ()))
+    seed = seed_input(g)
     stream = sum(node.op == "dropout" for node in g.graph.nodes)
     return Tensor(g.dropout(x.value, seed, p=float(p), stream=stream), x.layout)

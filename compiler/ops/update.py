@@ -170,9 +170,11 @@ def _infer_same(types: Types, _: Attrs) -> Types:
     return ()
 
 
-def _infer_assign(types: Types, attrs: Attrs) -> Types:
+def _infer_assign(types: Types, _: Attrs) -> Types:
     state, value = types
-    return () if value == SCALAR else _infer_same((state, value), attrs)
+    if value not in (state, state.with_shape(())):
+        raise GraphError(f"{state} is assigned a value of its type or a scalar, not {value}")
+    return ()
 
 
 def _eval_ema(arrays: Arrays, attrs: Attrs) -> Arrays:
@@ -224,7 +226,7 @@ define(  # state = state + scale value: gradients of micro-batches
     eval=lambda arrays, attrs: (arrays[0] + _f(attrs["scale"]) * arrays[1],),
     writes=(0,),
 )
-define(  # state = value, a scalar filling all of it
+define(  # state = value of any type, a scalar filling all of it
     "assign",
     "state value",
     infer=_infer_assign,

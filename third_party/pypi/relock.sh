@@ -14,6 +14,7 @@ lock() {
 lock pypi --allow-unsafe
 lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
+lock jax --allow-unsafe
 lock onnx --allow-unsafe
 lock lint --allow-unsafe
 lock zig

@@ -1,0 +1,143 @@
+"""From a traced function to a graph, and from tuned arrays back to the user's pytree."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from pockengine.compiler.ir import F32, Graph, TensorType
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.idioms import recognise
+from pockengine.frontends.jax.graph import Known, Walker
+from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.primitives.random import Key
+from pockengine.frontends.jax.primitives.registry import known_dtype
+from pockengine.frontends.jax.sources import is_nnx
+from pockengine.frontends.jax.trace import Leaf, Traced, path_name
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain
+from pockengine.frontends.losses import add_loss
+
+RESERVED = {"lr", "step", "seed"}
+"""Inputs that a training step of ours has of its own."""
+
+
+def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
+    """Build the graph; ImportModelError lists whatever has no equivalent."""
+    walker = Walker(traced.name, forward=forward)
+    used = {variable for equation in traced.jaxpr.jaxpr.eqns for variable in _read(equation)}
+    used.update(traced.jaxpr.jaxpr.outvars)
+    known = [
+        _declare(walker, leaf, variable in used, forward)
+        for leaf, variable in zip(traced.leaves, traced.jaxpr.jaxpr.invars, strict=True)
+    ]
+    results = walker.run(traced.jaxpr, known, Place())
+    outputs = _outputs(walker, traced, results)
+    walker.problems.check(traced.name)
+    if loss is not None:
+        if not outputs:
+            raise ImportModelError(f"{traced.name} returns nothing that a loss could judge")
+        add_loss(walker.g, _classes_second(next(iter(outputs.values())), loss), loss)
+    for name, tensor in outputs.items():
+        walker.g.output(name, framework_order(walker.g, tensor))
+    by_name = {leaf.name: x for leaf, x in zip(traced.leaves, known, strict=True)}
+    _write(walker, traced, by_name, results)
+    if forward:
+        recognise(walker.g.graph)
+    dead_code(walker.g.graph)
+    return walker.g.graph
+
+
+def _read(equation: Any) -> list[Any]:
+    return [atom for atom in equation.invars if not hasattr(atom, "val")]
+
+
+def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
+    """Take in one array; what nothing reads is left out, as long as it is no input."""
+    if leaf.is_key:
+        return Key((leaf.name,))
+    if not used and leaf.role != "input":
+        return None
+    if leaf.role == "state" and leaf.value.dtype == np.uint32:
+        return np.asarray(leaf.value)  # the counter of a stream of random keys
+    try:
+        dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
+        if forward and leaf.name in RESERVED:
+            raise Unsupported("the training step has an input of this name; rename the argument")
+        if leaf.role == "input":
+            type_ = TensorType(dtype, tuple(leaf.value.shape))
+            return plain(walker.g.input(leaf.name, type_))
+        if isinstance(leaf.value, jax.ShapeDtypeStruct):
+            raise Unsupported("a parameter without data; give the arrays themselves")
+        data = np.array(leaf.value, dtype.numpy, order="C")
+        if dtype is not F32 and leaf.role == "param":
+            return data  # an integer or a flag among the weights: a constant
+        trains = leaf.role == "param"
+        return plain(walker.g.param(leaf.name, data, trainable=trains))
+    except (Unsupported, GraphError) as error:
+        walker.problems.add(leaf.name, str(error), f"the {leaf.role}s")
+        return None
+
+
+def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, Tensor]:
+    """Return the results that are no new states, by name; a scalar that comes first is the loss."""
+    found: dict[str, Tensor] = {}
+    for index, (name, result) in enumerate(zip(traced.outputs, results, strict=True)):
+        if index in traced.writes or result is None or isinstance(result, Key):
+            continue
+        try:
+            found[name] = walker.tensor(result)
+        except (Unsupported, GraphError) as error:
+            walker.problems.add(f"result {name}", str(error), "")
+    if "loss" not in found and found:
+        first, tensor = next(iter(found.items()))
+        if not tensor.rank and tensor.dtype is F32:
+            found = {"loss" if name == first else name: x for name, x in found.items()}
+    return found
+
+
+def _classes_second(output: Tensor, loss: str) -> Tensor:
+    """JAX has the classes last; our losses have them behind the batch."""
+    if loss != "cross_entropy" or output.rank < 3:
+        return output
+    return permute(output, (0, output.rank - 1, *range(1, output.rank - 1)))
+
+
+def _write(
+    walker: Walker, traced: Traced, known: Mapping[str, Known], results: list[Known]
+) -> None:
+    """Assign the new values of states, where they changed, after everything else."""
+    for index, name in traced.writes.items():
+        state, new = known[name], results[index]
+        if state is new or isinstance(new, Key) or not isinstance(state, Tensor):
+            continue
+        value = framework_order(walker.g, walker.tensor(new))
+        if value is not state.value:
+            walker.g.emit("assign", state.value, value)
+
+
+def put_back(graph: Graph, values: Mapping[str, np.ndarray], tree: Any) -> Any:
+    """See `to_pytree`."""
+    if is_nnx(tree):
+        from flax import nnx
+
+        definition, state = nnx.split(tree)
+        pure = put_back(graph, values, nnx.to_pure_dict(state))
+        nnx.replace_by_pure_dict(state, pure)
+        return nnx.merge(definition, state)
+
+    def tuned(path: Any, leaf: Any) -> Any:
+        name = path_name(path)
+        param = graph.params.get(name)
+        if param is None or name not in values:
+            return leaf
+        array = np.asarray(values[name])
+        if array.shape != param.value.shape:
+            raise ImportModelError(
+                f"{name}: shape {array.shape} is not the graph's {param.value.shape}"
+            )
+        return jax.numpy.asarray(array)
+
+    return jax.tree_util.tree_map_with_path(tuned, tree)

@@ -1,0 +1,199 @@
+"""Equations that hold other jaxprs: calls are inlined, loops unrolled, static branches chosen.
+
+Some of JAX's own functions are recognised by name, where their bodies say it in a roundabout way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.jax.places import Place, is_library
+from pockengine.frontends.jax.primitives import random
+from pockengine.frontends.jax.primitives.random import Key
+from pockengine.frontends.jax.primitives.registry import Context
+from pockengine.frontends.layout import Tensor, reshape
+
+if TYPE_CHECKING:
+    from pockengine.frontends.jax.graph import Known, Walker
+
+LONGEST = 20_000
+"""Equations that an unrolled loop may have in all."""
+
+BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+OWN_GRADIENT = (
+    "a gradient of its own ({kind}), which the forward function does not tell; write the whole "
+    "step with jax.grad and compile that (carried=...), or drop the rule"
+)
+
+
+def _relu(ctx: Context, x: Tensor) -> Tensor:
+    return emit.unary("relu")(ctx.g, x)
+
+
+CALLS: Mapping[str, Callable[..., Tensor]] = {
+    "relu": _relu,  # by its body a tie at zero would have half a gradient
+    "_normal": random.normal,
+    "_uniform": random.uniform,
+}
+"""Functions of JAX itself with a rule of their own."""
+
+
+def inline(
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+) -> list["Known"]:
+    """Build the body of a call where it stands."""
+    body = next(equation.params[key] for key in BODIES if key in equation.params)
+    jaxpr = body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
+    _check_gradient(walker, equation, jaxpr, operands)
+    rule = _own_rule(equation, jaxpr, operands)
+    if rule is None:
+        return walker.run(jaxpr, operands, place)
+    arguments = [x if isinstance(x, Key) else walker.tensor(x) for x in operands]
+    return [rule(walker.context(equation), *arguments)]
+
+
+def _own_rule(
+    equation: Any, jaxpr: Any, operands: Sequence["Known"]
+) -> Callable[..., Tensor] | None:
+    """Find the rule of a function that is JAX's own and reads something that is not known now."""
+    rule = CALLS.get(equation.params.get("name", ""))
+    info = jaxpr.jaxpr.debug_info
+    if rule is None or not is_library(info.func_filename or ""):
+        return None
+    draws = equation.params["name"].startswith("_")
+    if any(isinstance(x, Key if draws else Tensor) for x in operands):
+        return rule
+    return None
+
+
+def _check_gradient(
+    walker: "Walker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
+) -> None:
+    """Refuse a function of the user's with its own gradient, where we would derive another."""
+    kind = equation.primitive.name
+    if not walker.forward or kind not in ("custom_jvp_call", "custom_vjp_call"):
+        return
+    trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
+    if trains and not is_library(jaxpr.jaxpr.debug_info.func_filename or ""):
+        raise Unsupported(OWN_GRADIENT.format(kind=kind.removesuffix("_call")))
+
+
+def scan(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+    """Unroll a loop over the first dimension of its inputs."""
+    params = equation.params
+    length, body = params["length"], params["jaxpr"]
+    if length * max(len(body.jaxpr.eqns), 1) > LONGEST:
+        raise Unsupported(
+            f"a loop of {length} steps with {len(body.jaxpr.eqns)} operations each, which is too "
+            "long to unroll; shorten it"
+        )
+    fixed, carried = params["num_consts"], params["num_carry"]
+    consts, carry = operands[:fixed], operands[fixed : fixed + carried]
+    rows = operands[fixed + carried :]
+    stacks: list[list[Known]] = [[] for _ in equation.outvars[carried:]]
+    order = range(length)[::-1] if params["reverse"] else range(length)
+    for step in order:
+        items = [_item(walker, row, step) for row in rows]
+        results = walker.run(body, [*consts, *carry, *items], place)
+        carry = results[:carried]
+        for stack, result in zip(stacks, results[carried:], strict=True):
+            stack.append(result)
+    if params["reverse"]:
+        stacks = [stack[::-1] for stack in stacks]
+    return [*carry, *(_stack(walker, stack) for stack in stacks)]
+
+
+def _item(walker: "Walker", row: "Known", index: int) -> "Known":
+    """Return one row of what a loop runs over."""
+    if row is None or isinstance(row, Key):
+        return None if row is None else row.derived("item", index)
+    if not isinstance(row, Tensor):
+        return row[index]
+    part = emit.slice_dim(walker.g, row, 0, index, index + 1)
+    return emit.squeeze(walker.g, part, [0])
+
+
+def _stack(walker: "Walker", parts: Sequence["Known"]) -> "Known":
+    """Put a loop's results together along a new first dimension."""
+    if any(part is None for part in parts):
+        return None
+    if not any(isinstance(part, (Tensor, Key)) for part in parts):
+        return np.stack(parts)
+    tensors = [walker.tensor(part) for part in parts]
+    wide = [reshape(walker.g, part, (1, *part.shape)) for part in tensors]
+    return emit.concat(walker.g, wide, 0)
+
+
+def cond(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+    """Take a branch that is known now."""
+    index, *arguments = operands
+    if index is None or isinstance(index, (Tensor, Key)):
+        raise Unsupported(
+            "a branch that is chosen by data; compute both sides and choose by jnp.where"
+        )
+    branches = equation.params["branches"]
+    return walker.run(branches[min(max(int(index), 0), len(branches) - 1)], arguments, place)
+
+
+def while_(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+    """Unroll a loop whose condition never depends on data."""
+    params = equation.params
+    first, second = params["cond_nconsts"], params["body_nconsts"]
+    of_cond, of_body = operands[:first], operands[first : first + second]
+    carry = operands[first + second :]
+    done, size = 0, max(len(params["body_jaxpr"].jaxpr.eqns), 1)
+    while True:
+        (more,) = walker.run(params["cond_jaxpr"], [*of_cond, *carry], place)
+        if more is None or isinstance(more, (Tensor, Key)):
+            raise Unsupported(
+                "a while loop whose end depends on data; use lax.scan or lax.fori_loop with a "
+                "fixed number of steps"
+            )
+        if not bool(more):
+            return list(carry)
+        if done > LONGEST:
+            raise Unsupported(f"a while loop of more than {LONGEST} operations; shorten it")
+        carry = walker.run(params["body_jaxpr"], [*of_body, *carry], place)
+        done += size
+
+
+def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["Known"]:
+    """Name the keys that a primitive derives from others; keys are all that it may give."""
+    key = next(operand for operand in operands if isinstance(operand, Key))
+    if name in ("random_wrap", "random_unwrap", "copy", "optimization_barrier"):
+        return [key] * len(equation.outvars)
+    types = [variable.aval.dtype for variable in equation.outvars]
+    if name == "random_bits" or any("key" not in str(t) and t != np.uint32 for t in types):
+        raise Unsupported("random bits; draw by jax.random.uniform, normal or bernoulli")
+    others = [x for x in operands if x is not key]
+    if any(isinstance(x, Tensor) for x in others):
+        raise Unsupported("a random key that depends on data; fold in numbers that are known")
+    how = sorted((param, str(value)) for param, value in equation.params.items())
+    return [key.derived(name, i, how, *others) for i in range(len(types))]
+
+
+CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
+    **dict.fromkeys(
+        (
+            "checkpoint",
+            "closed_call",
+            "core_call",
+            "custom_jvp_call",
+            "custom_vjp_call",
+            "jit",
+            "pjit",
+            "remat",
+            "remat2",
+        ),
+        inline,
+    ),
+    "cond": cond,
+    "scan": scan,
+    "while": while_,
+}
+"""Primitives that hold jaxprs."""

@@ -1,0 +1,178 @@
+"""Walk a jaxpr and build our graph from it, equation by equation.
+
+What cannot be imported is collected while walking, so that one error names all of it: an equation
+that reads the result of a failed one is checked for a rule and otherwise passed over.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Literal
+
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.errors import GraphError
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.jax.calls import CONTROL, key_result
+from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.primitives import RULES, Context
+from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
+from pockengine.frontends.jax.primitives.random import Key
+from pockengine.frontends.jax.primitives.registry import known_dtype
+from pockengine.frontends.layout import Tensor, plain
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+
+Known = Any
+"""What a variable stands for: a tensor, a random key, an array that is known now (a NumPy array, or
+JAX's own for keys), or None for what could not be imported."""
+
+REASONS = {
+    "sort": "sorting has no rule; do it outside of the compiled function",
+    "top_k": "sorting has no rule; do it outside of the compiled function",
+    "random_bits": "random bits; draw by jax.random.uniform, normal or bernoulli",
+    "pure_callback": "a call back into Python, which the device does not have; express it in JAX",
+    "io_callback": "a call back into Python, which the device does not have; express it in JAX",
+    "ffi_call": "a call of foreign code, which the device does not have; express it in JAX",
+}
+"""Why some primitives have no rule."""
+
+SILENT = {"debug_callback", "debug_print"}
+"""Primitives that only show values to whoever runs the function; the device leaves them out."""
+
+
+class Walker:
+    """One import: the graph as far as it is built, and what went wrong."""
+
+    def __init__(self, name: str, *, forward: bool) -> None:
+        """Start an empty graph; `forward` says that it will be differentiated."""
+        self.g = Builder(Graph(name))
+        self.problems = Problems()
+        self.forward = forward
+        self._streams: dict[Hashable, int] = {}
+
+    def run(self, jaxpr: Any, arguments: Sequence[Known], place: Place) -> list[Known]:
+        """Build a closed jaxpr's equations and return what its results stand for."""
+        inner = jaxpr.jaxpr
+        known: dict[Any, Known] = dict(zip(inner.constvars, map(_held, jaxpr.consts), strict=True))
+        known.update(zip(inner.invars, arguments, strict=True))
+
+        def read(atom: Any) -> Known:
+            return _held(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
+
+        for equation in inner.eqns:
+            operands = [read(atom) for atom in equation.invars]
+            results = self._equation(equation, operands, place.of(equation))
+            known.update(zip(equation.outvars, results, strict=True))
+        return [read(atom) for atom in inner.outvars]
+
+    def _equation(self, equation: Any, operands: list[Known], place: Place) -> list[Known]:
+        """Build one equation, or note why not."""
+        name = equation.primitive.name
+        try:
+            with self.g.scope(place.scope):
+                return self._evaluate(name, equation, operands, place)
+        except (Unsupported, GraphError) as error:
+            self.problems.add(name, str(error), str(place))
+        return [None] * len(equation.outvars)
+
+    def _evaluate(
+        self, name: str, equation: Any, operands: list[Known], place: Place
+    ) -> list[Known]:
+        if name in SILENT:
+            return []
+        if name in CONTROL:
+            return CONTROL[name](self, equation, operands, place)
+        if any(isinstance(operand, Key) for operand in operands):
+            return key_result(name, equation, operands)
+        if name == "iota" or (operands and all(map(_is_known, operands))):
+            return _computed(equation, operands)
+        if name not in RULES:
+            raise Unsupported(REASONS.get(name, NO_RULE))
+        if any(operand is None for operand in operands):
+            return [None] * len(equation.outvars)
+        return self._apply(name, equation, operands)
+
+    def _apply(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
+        """Call the primitive's rule."""
+        rule, shape = RULES[name], tuple(equation.outvars[0].aval.shape)
+        arguments = [
+            _static(operand)
+            if index in rule.static
+            else self._operand(operand, name in UNIFORM_AS_SCALAR)
+            for index, operand in enumerate(operands)
+        ]
+        if any(0 in variable.aval.shape for variable in equation.outvars):
+            raise Unsupported(EMPTY)
+        found = rule.apply(self.context(equation), *arguments, **equation.params)
+        results = [found] if isinstance(found, Tensor) else list(found)
+        if results[0].shape != shape and not results[0].rank:  # all operands were uniform
+            results[0] = emit.broadcast(self.g, results[0], shape)
+        return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
+
+    def context(self, equation: Any) -> Context:
+        """Return what a rule is told about an equation."""
+        types = [variable.aval for variable in equation.outvars]
+        return Context(
+            self.g,
+            tuple(tuple(type_.shape) for type_ in types),
+            tuple(type_.dtype for type_ in types),
+            self.forward,
+            lambda path: self._streams.setdefault(path, len(self._streams)),
+        )
+
+    def tensor(self, known: Known) -> Tensor:
+        """Return a value of the graph for what a variable stands for."""
+        return self._operand(known, False)
+
+    def _operand(self, known: Known, scalars: bool) -> Tensor:
+        """Put a known array into the graph; one of equal elements as a number that is repeated."""
+        if isinstance(known, Tensor):
+            return known
+        if isinstance(known, Key):
+            raise Unsupported("a random key as data; use it for drawing only")
+        array = _static(known)
+        dtype = known_dtype(array.dtype)
+        if not array.size:
+            raise Unsupported(EMPTY)
+        if array.ndim and not np.all(array == array.flat[0]):
+            return plain(self.g.constant(array))
+        number = emit.scalar(self.g, array.flat[0].item(), dtype)
+        return number if scalars else emit.broadcast(self.g, number, array.shape)
+
+
+def _is_known(operand: Known) -> bool:
+    return operand is not None and not isinstance(operand, (Tensor, Key))
+
+
+def _static(operand: Known) -> np.ndarray:
+    """Return an array that is known now."""
+    if isinstance(operand, Tensor):
+        raise Unsupported("an operand that must be known at compile time, and depends on data")
+    return np.asarray(operand)
+
+
+def _held(value: Any, dtype: Any = None) -> Known:
+    """Keep a constant as a NumPy array; keys stay JAX's, which alone can use them."""
+    if "key<" in str(getattr(value, "dtype", "")):
+        return value
+    return np.asarray(value, dtype)
+
+
+def _computed(equation: Any, operands: list[Known]) -> list[Known]:
+    """Let JAX compute an equation whose operands are all known; a broadcast takes no memory."""
+    params = equation.params
+    if equation.primitive.name == "broadcast_in_dim" and np.ndim(operands[0]) == 0:
+        return [np.broadcast_to(operands[0], params["shape"])]
+    found = equation.primitive.bind(*operands, **params)
+    return [_held(x) for x in (found if equation.primitive.multiple_results else [found])]
+
+
+def _checked(result: Tensor, expected: Any) -> Tensor:
+    """Compare what a rule built with JAX's own shapes and types."""
+    if result.shape != tuple(expected.shape) or result.dtype is not known_dtype(expected.dtype):
+        raise Unsupported(
+            f"its result is {expected.dtype}{list(expected.shape)} in JAX, "
+            f"{result.dtype.value}{list(result.shape)} here"
+        )
+    return result

@@ -1,0 +1,85 @@
+"""JAX functions and Flax modules: the public face of the JAX frontend.
+
+`from_jax` takes a function of pytrees or a Flax module and gives a forward `Graph`, or a whole
+step; `to_pytree` takes tuned weights back. jax is imported when they are called.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+from pockengine.frontends.losses import LOSSES
+
+
+def from_jax(
+    model: Any, example_inputs: Any, *, loss: str | None = None, carried: int = 0
+) -> Graph:
+    """Import a jittable function, or a Flax module, as a graph.
+
+    `example_inputs` are the positional (sequence) or named (mapping) arguments; arrays or
+    `jax.ShapeDtypeStruct`s give shapes and types, plain Python values are fixed. What comes first
+    says where the parameters are:
+
+    - a function: `(params, x, ...)`, params any pytree;
+    - a `flax.linen` module: `(variables, x, ...)`, as `module.apply` has it;
+    - a `flax.nnx` module holds its own: `(x, ...)`.
+
+    Params are named by their paths in the pytree, such as `params.Dense_0.kernel`. All float32
+    arrays can train; where the pytree has a collection "params" (Flax), only that one, and the
+    others (`batch_stats`) are states: a result at the same path is a state's new value. Inputs
+    carry the names of the function's parameters, and a path where they are pytrees.
+
+    `loss` "cross_entropy" (logits with classes last, labels int64) or "mse" adds an input `target`
+    for the first result and an output `loss`. Otherwise a scalar that comes first is the loss.
+
+    `carried` imports a whole step that holds its own gradients and updates: its first `carried`
+    arguments are states, and its first results their new values. Compile it by `compile_entries`.
+
+    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    """
+    if loss is not None and loss not in LOSSES:
+        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
+    _need_jax("from_jax")
+    from pockengine.frontends.jax.build import build
+    from pockengine.frontends.jax.sources import source_of
+    from pockengine.frontends.jax.trace import trace
+
+    return build(trace(source_of(model, example_inputs, carried), carried), loss, not carried)
+
+
+def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any) -> Any:
+    """Return a copy of the pytree with tuned weights in place of the leaves of their names.
+
+    `tree` is what was given to `from_jax`: the first argument, or the nnx module, of which a copy
+    is returned. `values` holds arrays by name as the compiled program has them, and may name a part
+    only; names that the tree does not have (states of optimisers) are left out. Raises
+    ImportModelError for a shape that is not the graph's.
+    """
+    _need_jax("to_pytree")
+    from pockengine.frontends.jax.build import put_back
+
+    return put_back(graph, values, tree)
+
+
+def is_jax(model: Any) -> bool:
+    """Return whether this is something that `from_jax` takes, without importing JAX."""
+    import sys
+
+    if "jax" not in sys.modules:
+        return False
+    from pockengine.frontends.jax.sources import is_linen, is_nnx
+
+    return is_linen(model) or is_nnx(model) or callable(model)
+
+
+def _need_jax(caller: str) -> None:
+    try:
+        import jax  # noqa: F401
+    except ImportError as error:
+        raise ImportModelError(
+            f"{caller} needs JAX, which is not installed; install it with `pip install jax` (0.6 "
+            "or newer), and `pip install flax` for Flax's modules"
+        ) from error

@@ -1,0 +1,62 @@
+"""Where an equation stands in the user's program: the module's path and the line of code."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "equinox", "haiku")
+"""Packages whose own lines tell the user nothing."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path of named scopes, such as `Net.Dense_0`, and the user's line, such as `net.py:12`."""
+
+    scope: str = ""
+    line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scope or 'the top level'}{f' ({self.line})' if self.line else ''}"
+
+    def of(self, equation: Any) -> "Place":
+        """Return the place of an equation inside of a function that was called here."""
+        info = equation.source_info
+        inner = str(info.name_stack).replace("/", ".")
+        scope = ".".join(part for part in (self.scope, inner) if part)
+        return Place(scope, _user_line(info.traceback) or self.line)
+
+
+def _folders() -> tuple[str, ...]:
+    """Return where the libraries' and this package's files lie."""
+    found = [str(Path(__file__).parent)]
+    for name in LIBRARIES:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
+            found.append(str(Path(file).parent))
+    return tuple(f"{folder}/" for folder in found)
+
+
+def is_library(file: str) -> bool:
+    """Return whether a source file belongs to JAX or a library on top of it."""
+    return file.startswith(_folders())
+
+
+def _user_line(traceback: Any) -> str:
+    """Return the innermost line that no library wrote."""
+    for frame in getattr(traceback, "frames", None) or ():
+        if not is_library(frame.file_name) and not frame.file_name.startswith("<"):
+            return f"{Path(frame.file_name).name}:{frame.line_num}"
+    return ""
+
+
+def raised_at(traceback: TracebackType | None) -> str:
+    """Return the innermost line of the user's that an exception passed."""
+    place = ""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not is_library(file) and not file.startswith("<"):
+            place = f"{Path(file).name}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,23 @@
+"""The table of the JAX frontend: what each primitive of a jaxpr means in our ops."""
+
+from pockengine.frontends.jax.primitives import (
+    convolution,
+    elementwise,
+    indexing,
+    pooling,
+    reduction,
+    shape,
+)
+from pockengine.frontends.jax.primitives.registry import RULES, Context, Primitive
+
+__all__ = [
+    "RULES",
+    "Context",
+    "Primitive",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "pooling",
+    "reduction",
+    "shape",
+]

@@ -1,0 +1,252 @@
+"""Primitives that work on each element by itself."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import BOOL, F32
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.layout import Tensor, plain
+
+SAME_NAME = """
+    acos asin atan ceil cos cosh erf exp expm1 floor log log1p rsqrt sin sinh sqrt square tan tanh
+"""
+UNARY = {name: name for name in SAME_NAME.split()} | {"logistic": "sigmoid"}
+"""Primitives of one float operand: our op of the same meaning."""
+
+BINARY = {
+    "add": "add",
+    "add_any": "add",
+    "atan2": "atan2",
+    "eq": "eq",
+    "ge": "ge",
+    "gt": "gt",
+    "le": "le",
+    "lt": "lt",
+    "max": "maximum",
+    "min": "minimum",
+    "mul": "mul",
+    "ne": "ne",
+    "sub": "sub",
+}
+
+SAME = ("copy", "copy_p", "optimization_barrier", "reduce_precision", "sharding_constraint")
+
+
+def _define_tables() -> None:
+    for name, op in UNARY.items():
+        primitive(name)(lambda ctx, x, op=op, **_: emit.unary(op)(ctx.g, x))
+    for name, op in BINARY.items():
+        primitive(name)(lambda ctx, a, b, op=op, **_: call(ctx, op, *_lean(ctx, a, b)))
+    primitive(*SAME)(lambda ctx, *xs, **_: list(xs))
+
+
+def call(ctx: Context, op: str, *operands: emit.Operand) -> Tensor:
+    """Apply one of our elementwise ops to tensors and numbers."""
+    return emit.arithmetic(ctx.g, op, *operands)
+
+
+def _lean(ctx: Context, *operands: Tensor) -> list[Tensor]:
+    """Drop leading dimensions of size 1 that JAX gives a bias before it adds it."""
+    full = any(operand.shape == ctx.shape for operand in operands)
+    return [_without_ones(x) if full and x.shape != ctx.shape else x for x in operands]
+
+
+def _without_ones(x: Tensor) -> Tensor:
+    node = x.value.node
+    if node is None or node.op != "reshape" or x.layout != tuple(range(x.rank)):
+        return x
+    inner = node.operands[0]
+    lead = x.rank - len(inner.shape)
+    return plain(inner) if lead > 0 and x.shape == (1,) * lead + inner.shape else x
+
+
+@primitive("neg")
+def neg(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """-x; our op is for floats."""
+    return emit.unary("neg")(ctx.g, x) if x.dtype is F32 else call(ctx, "sub", 0, x)
+
+
+@primitive("abs")
+def abs_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """|x|."""
+    if x.dtype is F32:
+        return emit.unary("abs")(ctx.g, x)
+    return call(ctx, "maximum", x, neg(ctx, x))
+
+
+@primitive("sign")
+def sign(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """-1, 0 or 1."""
+    if x.dtype is F32:
+        return emit.unary("sign")(ctx.g, x)
+    return call(ctx, "minimum", call(ctx, "maximum", x, -1), 1)
+
+
+@primitive("erfc")
+def erfc(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """1 - erf x; as 1 + erf(-x) where x is a negation, as the exact GELU has it."""
+    node = x.value.node
+    inner = node.operands[0].node if node is not None and node.op == "mul" else None
+    if node is not None and inner is not None and inner.op == "neg":
+        positive = ctx.g.mul(inner.operands[0], node.operands[1])
+        return call(ctx, "add", emit.unary("erf")(ctx.g, Tensor(positive, x.layout)), 1.0)
+    return call(ctx, "sub", 1.0, emit.unary("erf")(ctx.g, x))
+
+
+@primitive("stop_gradient")
+def stop_gradient(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Return the same numbers, through which no gradient flows."""
+    return emit.unary("stop_gradient")(ctx.g, x) if x.dtype is F32 and ctx.forward else x
+
+
+@primitive("exp2")
+def exp2(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """2^x."""
+    return emit.unary("exp")(ctx.g, call(ctx, "mul", x, math.log(2)))
+
+
+@primitive("is_finite")
+def is_finite(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Whether x is neither infinite nor no number."""
+    return call(ctx, "lt", emit.unary("abs")(ctx.g, x), math.inf)
+
+
+@primitive("round")
+def round_(ctx: Context, x: Tensor, *, rounding_method: Any, **_: Any) -> Tensor:
+    """Round to the nearest integer; halves to the even one, or away from zero."""
+    if int(rounding_method) == 1:
+        return emit.unary("round")(ctx.g, x)
+    up = emit.unary("floor")(ctx.g, call(ctx, "add", emit.unary("abs")(ctx.g, x), 0.5))
+    return call(ctx, "mul", emit.unary("sign")(ctx.g, x), up)
+
+
+@primitive("not")
+def not_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Logical not."""
+    _need_bool(x)
+    return emit.unary("logical_not")(ctx.g, x)
+
+
+@primitive("and")
+def and_(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
+    """Logical and."""
+    _need_bool(a)
+    return call(ctx, "logical_and", a, b)
+
+
+@primitive("or")
+def or_(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
+    """Logical or."""
+    _need_bool(a)
+    return call(ctx, "logical_or", a, b)
+
+
+@primitive("xor")
+def xor(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
+    """Whether exactly one holds."""
+    _need_bool(a)
+    return call(ctx, "ne", a, b)
+
+
+def _need_bool(x: Tensor) -> None:
+    if x.dtype is not BOOL:
+        raise Unsupported("bits of integers; use arithmetic or booleans")
+
+
+@primitive("integer_pow")
+def integer_pow(ctx: Context, x: Tensor, *, y: int, **_: Any) -> Tensor:
+    """Raise to a power that is a small integer, by squaring."""
+    if y < 0:
+        return emit.unary("reciprocal")(ctx.g, integer_pow(ctx, x, y=-y))
+    if y == 0:
+        return call(ctx, "add", call(ctx, "mul", x, 0), 1)
+    if y == 1:
+        return x
+    half = integer_pow(ctx, x, y=y // 2)
+    square = emit.unary("square")(ctx.g, half) if x.dtype is F32 else call(ctx, "mul", half, half)
+    return call(ctx, "mul", square, x) if y % 2 else square
+
+
+@primitive("pow")
+def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+    """x^y; y may be an integer."""
+    if x.dtype is not F32:
+        raise Unsupported("powers of integers; cast them to float32")
+    return call(ctx, "pow", x, emit.cast(ctx.g, y, F32))
+
+
+@primitive("rem")
+def rem(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+    """What is left of x after division by y, with the sign of x."""
+    return call(ctx, "sub", x, call(ctx, "mul", quotient(ctx, x, y), y))
+
+
+def quotient(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+    """Divide and cut off the fraction; integers go through float32, exact up to 2^24."""
+    floats = (emit.cast(ctx.g, part, F32) for part in (x, y))
+    return emit.cast(ctx.g, emit.unary("trunc")(ctx.g, call(ctx, "div", *floats)), x.dtype)
+
+
+@primitive("div")
+def div(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+    """x / y; integers lose the fraction."""
+    if x.dtype is not F32:
+        return quotient(ctx, x, y)
+    return _mean(ctx, x, y) or call(ctx, "div", x, y)
+
+
+def _mean(ctx: Context, x: Tensor, y: Tensor) -> Tensor | None:
+    """Read a sum over its number of elements as the mean that it is."""
+    number, node = ctx.g.graph.constants.get(y.value), x.value.node
+    if number is None or number.ndim or node is None:
+        return None
+    shaped = node.op in ("reshape", "broadcast_to") and x.layout == tuple(range(x.rank))
+    inner = node.operands[0].node if shaped else node
+    if inner is not None and inner.op == "reduce_sum":
+        count = inner.operands[0].type.size / inner.result.type.size
+        if number == count:
+            value = ctx.g.emit("reduce_mean", *inner.operands, **inner.attrs).result
+            return Tensor(ctx.g.reshape(value, shape=x.value.shape) if shaped else value, x.layout)
+    if node.op == "mul" and (pool := node.operands[0].node) is not None:
+        factor = ctx.g.graph.constants.get(node.operands[1])
+        if pool.op == "avg_pool2d" and factor is not None and np.array_equal(factor, number):
+            return Tensor(pool.result, x.layout)
+    return None
+
+
+@primitive("clamp")
+def clamp(ctx: Context, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tensor:
+    """Keep x between two bounds, whose gradient is zero on them."""
+    known = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
+    if x.dtype is F32 and all(bound is not None and bound.ndim == 0 for bound in known):
+        least, most = (float(bound) for bound in known if bound is not None)
+        return Tensor(ctx.g.hardtanh(x.value, min=least, max=most), x.layout)
+    return call(ctx, "minimum", call(ctx, "maximum", x, low), high)
+
+
+@primitive("select_n")
+def select_n(ctx: Context, which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
+    """Take the case of this number for each element."""
+    if which.dtype is BOOL:
+        return emit.elementwise(ctx.g, "where", which, cases[-1], cases[0])
+    chosen = cases[-1]
+    for number in reversed(range(len(cases) - 1)):
+        here = call(ctx, "le", which, number)
+        chosen = emit.elementwise(ctx.g, "where", here, cases[number], chosen)
+    return chosen
+
+
+@primitive("convert_element_type")
+def convert_element_type(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Cast; a float loses its fraction on the way to an integer."""
+    return emit.cast(ctx.g, x, ctx.dtype)
+
+
+_define_tables()
+
+UNIFORM_AS_SCALAR = frozenset({*BINARY, "clamp", "div", "pow", "rem", "select_n"})
+"""Primitives that read an array of equal elements as one number."""

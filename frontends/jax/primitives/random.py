@@ -1,0 +1,63 @@
+"""Random numbers: JAX's keys become streams of our counter-based numbers.
+
+A key that is an argument has no numbers: what matters is which key it is. Each key that a program
+derives from it (split, folded, sliced) has a name made of how it was derived, and each name a
+stream under the step's `seed`. The numbers differ from JAX's; their distribution does not, and the
+same key gives the same numbers, so that recomputed code draws what it drew before.
+"""
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Shape
+from pockengine.frontends import emit
+from pockengine.frontends.emit_activation import seed_input
+from pockengine.frontends.jax.primitives.registry import Context
+from pockengine.frontends.layout import Tensor, plain
+
+
+@dataclass(frozen=True)
+class Key:
+    """A random key, or an array of them, by the way in which it was derived."""
+
+    path: tuple[Hashable, ...]
+
+    def derived(self, primitive: str, *how: Any) -> "Key":
+        """Return the key that a primitive makes of this one."""
+        return Key((*self.path, primitive, *(_hashable(part) for part in how)))
+
+
+def _hashable(part: Any) -> Hashable:
+    if isinstance(part, Key):
+        return part.path
+    return part.tobytes() if isinstance(part, np.ndarray) else str(part)
+
+
+def uniform(ctx: Context, key: Key, low: Tensor, high: Tensor) -> Tensor:
+    """Draw numbers in [low, high)."""
+    unit = _unit(ctx, key, "uniform", ctx.shape)
+    bounds = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
+    if all(bound is not None and bound.size == 1 for bound in bounds):
+        least, most = (float(bound.flat[0]) for bound in bounds if bound is not None)
+        if (least, most) == (0.0, 1.0):
+            return unit
+    width = emit.arithmetic(ctx.g, "sub", high, low)
+    return emit.arithmetic(ctx.g, "add", emit.arithmetic(ctx.g, "mul", unit, width), low)
+
+
+def normal(ctx: Context, key: Key) -> Tensor:
+    """Draw normal numbers, by the formula of Box and Muller."""
+    g = ctx.g
+    rest = emit.arithmetic(g, "sub", 1.0, _unit(ctx, key, "radius", ctx.shape))  # never zero
+    squared = emit.arithmetic(g, "mul", emit.unary("log")(g, rest), -2.0)
+    angle = emit.arithmetic(g, "mul", _unit(ctx, key, "angle", ctx.shape), 2 * math.pi)
+    return emit.arithmetic(g, "mul", emit.unary("sqrt")(g, squared), emit.unary("cos")(g, angle))
+
+
+def _unit(ctx: Context, key: Key, use: str, shape: Shape) -> Tensor:
+    stream = ctx.stream((*key.path, use, shape))
+    return plain(ctx.g.random_uniform(seed_input(ctx.g), shape=shape, stream=stream))

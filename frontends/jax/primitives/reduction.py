@@ -1,0 +1,79 @@
+"""Primitives that reduce, accumulate or multiply matrices."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pockengine.compiler.ir import BOOL, F32, Builder
+from pockengine.frontends import emit
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.shape import merged
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
+
+
+def _define_reductions() -> None:
+    for name in REDUCTIONS:
+        primitive(name)(lambda ctx, x, op=name, *, axes, **_: _reduce(ctx.g, op, x, axes))
+
+
+def _reduce(g: Builder, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
+    return emit.reduce(g, op, x, axes, keepdims=False) if axes else x
+
+
+@primitive("reduce_and")
+def reduce_and(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+    """Whether all hold."""
+    return _reduce_bool(ctx, "reduce_min", x, axes)
+
+
+@primitive("reduce_or")
+def reduce_or(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+    """Whether any holds."""
+    return _reduce_bool(ctx, "reduce_max", x, axes)
+
+
+def _reduce_bool(ctx: Context, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
+    if x.dtype is not BOOL:
+        raise Unsupported("bits of integers; use arithmetic or booleans")
+    return emit.arithmetic(ctx.g, "gt", _reduce(ctx.g, op, emit.cast(ctx.g, x, F32), axes), 0.5)
+
+
+@primitive("argmax")
+def argmax(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+    """Say where the first maximum stands along a dimension."""
+    (dim,) = axes
+    value = ctx.g.argmax(framework_order(ctx.g, x), axis=dim)
+    return emit.cast(ctx.g, plain(value), ctx.dtype)
+
+
+@primitive("argmin")
+def argmin(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+    """Say where the first minimum stands along a dimension."""
+    return argmax(ctx, emit.unary("neg")(ctx.g, x), axes=axes)
+
+
+@primitive("cumsum")
+def cumsum(ctx: Context, x: Tensor, *, axis: int, reverse: bool, **_: Any) -> Tensor:
+    """Add up along a dimension."""
+    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(axis), reverse=reverse), x.layout)
+
+
+@primitive("dot_general")
+def dot_general(ctx: Context, a: Tensor, b: Tensor, *, dimension_numbers: Any, **_: Any) -> Tensor:
+    """Multiply over any dimensions, with any batch dimensions, as one product of matrices.
+
+    The result has the batch dimensions, then what is left of a, then what is left of b.
+    """
+    if a.dtype is not F32 or b.dtype is not F32:
+        raise Unsupported("products of integer matrices; cast them to float32")
+    (inner_a, inner_b), (batch_a, batch_b) = dimension_numbers
+    free_a = [dim for dim in range(a.rank) if dim not in (*inner_a, *batch_a)]
+    free_b = [dim for dim in range(b.rank) if dim not in (*inner_b, *batch_b)]
+    left = merged(ctx.g, a, *([dim] for dim in batch_a), free_a, inner_a)
+    right = merged(ctx.g, b, *([dim] for dim in batch_b), inner_b, free_b)
+    return reshape(ctx.g, emit.matmul(ctx.g, left, right), ctx.shape)
+
+
+_define_reductions()

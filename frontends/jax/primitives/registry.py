@@ -1,0 +1,79 @@
+"""Rules of the JAX frontend: one small function for each primitive of a jaxpr.
+
+A rule is called with a context, the equation's operands in order and its parameters by name; it
+takes what it does not need as `**_`. Operands are `Tensor`s, but for the positions in `static`,
+which arrive as NumPy arrays because they must be known now. A rule returns one result or a list.
+Equations whose operands are all known never come here: JAX itself computes them while importing.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pockengine.compiler.ir import Builder, DType, Shape
+from pockengine.errors import GraphError
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor
+
+Result = Tensor | np.ndarray
+Rule = Callable[..., Result | Sequence[Result]]
+AnyRule = TypeVar("AnyRule", bound=Rule)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule gets besides operands and parameters: the results' shapes, and NumPy types.
+
+    `forward` says that the graph will be differentiated here; a step that holds its own gradients
+    will not. `stream` numbers random draws: the same key and shape always give the same number.
+    """
+
+    g: Builder
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[np.dtype[Any], ...]
+    forward: bool
+    stream: Callable[[Hashable], int]
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the first result."""
+        return self.shapes[0]
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the first result; Unsupported names one that we do not have."""
+        return known_dtype(self.dtypes[0])
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A rule, and which operands it needs as NumPy arrays."""
+
+    apply: Rule
+    static: frozenset[int]
+
+
+RULES: dict[str, Primitive] = {}
+
+
+def primitive(*names: str, static: Sequence[int] = ()) -> Callable[[AnyRule], AnyRule]:
+    """Register a rule for these primitives."""
+
+    def register(rule: AnyRule) -> AnyRule:
+        for name in names:
+            if name in RULES:
+                raise ValueError(f"{name} has two rules")
+            RULES[name] = Primitive(rule, frozenset(static))
+        return rule
+
+    return register
+
+
+def known_dtype(dtype: Any) -> DType:
+    """Return our element type; Unsupported for one that we do not have."""
+    try:
+        return DType.of(np.empty(0, dtype))
+    except (GraphError, TypeError):
+        raise Unsupported(f"elements of type {dtype}; use float32, int32, int64 or bool") from None

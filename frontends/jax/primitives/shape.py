@@ -1,0 +1,168 @@
+"""Primitives that only move elements."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import I32, Builder, Shape
+from pockengine.frontends import emit
+from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.layout import Tensor, framework_order, identity, permute, plain, reshape
+
+
+@primitive("reshape", "expand_dims")
+def reshape_(
+    ctx: Context, x: Tensor, *, dimensions: Sequence[int] | None = None, **_: Any
+) -> Tensor:
+    """Reshape, after permuting where `dimensions` says so, or add dimensions of size 1."""
+    return reshape(ctx.g, x if dimensions is None else permute(x, dimensions), ctx.shape)
+
+
+@primitive("squeeze")
+def squeeze(ctx: Context, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
+    """Drop dimensions of size 1."""
+    return emit.squeeze(ctx.g, x, dimensions)
+
+
+@primitive("transpose")
+def transpose(ctx: Context, x: Tensor, *, permutation: Sequence[int], **_: Any) -> Tensor:
+    """Permute the dimensions; moves nothing yet."""
+    return permute(x, permutation)
+
+
+@primitive("broadcast_in_dim")
+def broadcast_in_dim(
+    ctx: Context, x: Tensor, *, broadcast_dimensions: Sequence[int], **_: Any
+) -> Tensor:
+    """Put dimension i of x at `broadcast_dimensions[i]` of the result and repeat it there."""
+    sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
+    wide = tuple(sizes.get(dim, 1) for dim in range(len(ctx.shape)))
+    return emit.broadcast(ctx.g, reshape(ctx.g, x, wide), ctx.shape)
+
+
+@primitive("concatenate")
+def concatenate(ctx: Context, *parts: Tensor, dimension: int, **_: Any) -> Tensor:
+    """Concatenate along a dimension."""
+    return emit.concat(ctx.g, parts, dimension)
+
+
+@primitive("split")
+def split(ctx: Context, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any) -> list[Tensor]:
+    """Cut into parts along a dimension."""
+    stops = np.cumsum(sizes).tolist()
+    spans = zip([0, *stops], stops, strict=False)
+    return [emit.slice_dim(ctx.g, x, axis, start, stop) for start, stop in spans]
+
+
+@primitive("slice")
+def slice_(
+    ctx: Context,
+    x: Tensor,
+    *,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None,
+    **_: Any,
+) -> Tensor:
+    """Take start:limit:stride of each dimension."""
+    step = strides or (1,) * x.rank
+    bounds = (tuple(map(int, side)) for side in (start_indices, limit_indices, step))
+    return emit.slice_(ctx.g, x, *bounds)
+
+
+@primitive("rev")
+def rev(ctx: Context, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
+    """Reverse the order along some dimensions."""
+    axes = tuple(sorted(x.axis(dim) for dim in dimensions))
+    return Tensor(ctx.g.reverse(x.value, axes=axes), x.layout)
+
+
+@primitive("pad", static=(1,))
+def pad(
+    ctx: Context,
+    x: Tensor,
+    value: np.ndarray,
+    *,
+    padding_config: Sequence[tuple[int, int, int]],
+    **_: Any,
+) -> Tensor:
+    """Pad by a constant, between the elements too; a negative size cuts."""
+    low, high, inner = (tuple(int(sizes[side]) for sizes in padding_config) for side in range(3))
+    if any(inner):
+        x = spread(ctx.g, x, inner, float(value))
+    return emit.pad(ctx.g, x, low, high, float(value))
+
+
+def spread(g: Builder, x: Tensor, gaps: Shape, value: float) -> Tensor:
+    """Put `gaps` copies of the value between the elements of each dimension."""
+    pairs = tuple(zip(x.shape, gaps, strict=True))
+    lines = tuple(part for size, _ in pairs for part in (size, 1))
+    behind = tuple(part for _, gap in pairs for part in (0, gap))
+    apart = g.reshape(framework_order(g, x), shape=lines)
+    padded = g.pad(apart, low=(0,) * len(lines), high=behind, value=value)
+    whole = plain(g.reshape(padded, shape=tuple(size * (gap + 1) for size, gap in pairs)))
+    stop = tuple((size - 1) * (gap + 1) + 1 for size, gap in pairs)
+    return emit.slice_(g, whole, (0,) * x.rank, stop, (1,) * x.rank)
+
+
+@primitive("dynamic_slice")
+def dynamic_slice(
+    ctx: Context, x: Tensor, *starts: Tensor, slice_sizes: Sequence[int], **_: Any
+) -> Tensor:
+    """Take a slice whose start may be data; it is moved so that it lies inside."""
+    for dim, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
+        room = x.shape[dim] - size
+        if not room:
+            continue
+        first = _clamped(ctx, start, room)
+        known = ctx.g.graph.constants.get(first.value)
+        if known is not None:
+            x = emit.slice_dim(ctx.g, x, dim, int(known), int(known) + size)
+        else:
+            places = emit.arithmetic(ctx.g, "add", first, _counting(ctx, size))
+            x = plain(ctx.g.take(framework_order(ctx.g, x), places.value, axis=dim))
+    return x
+
+
+@primitive("dynamic_update_slice")
+def dynamic_update_slice(
+    ctx: Context, x: Tensor, update: Tensor, *starts: Tensor, **_: Any
+) -> Tensor:
+    """Replace a slice whose start may be data; it is moved so that it lies inside."""
+    inside: Tensor | None = None
+    for dim, start in enumerate(starts):
+        size, whole = update.shape[dim], x.shape[dim]
+        if size == whole:
+            continue
+        offset = _clamped(ctx, start, whole - size)
+        place = emit.arithmetic(ctx.g, "sub", _counting(ctx, whole), offset)
+        low = emit.arithmetic(ctx.g, "ge", place, 0)
+        high = emit.arithmetic(ctx.g, "lt", place, size)
+        here = emit.arithmetic(ctx.g, "logical_and", low, high)
+        line = tuple(whole if other == dim else 1 for other in range(x.rank))
+        here = reshape(ctx.g, here, line)
+        inside = here if inside is None else emit.arithmetic(ctx.g, "logical_and", inside, here)
+        update = plain(ctx.g.take(framework_order(ctx.g, update), place.value, axis=dim))
+    return update if inside is None else emit.elementwise(ctx.g, "where", inside, update, x)
+
+
+def _clamped(ctx: Context, start: Tensor, most: int) -> Tensor:
+    """Move a start between 0 and `most`."""
+    known = ctx.g.graph.constants.get(start.value)
+    if known is not None:
+        return emit.scalar(ctx.g, min(max(int(known), 0), most), start.dtype)
+    return emit.arithmetic(ctx.g, "minimum", emit.arithmetic(ctx.g, "maximum", start, 0), most)
+
+
+def _counting(ctx: Context, count: int) -> Tensor:
+    return plain(ctx.g.constant(np.arange(count, dtype=I32.numpy)))
+
+
+def merged(g: Builder, x: Tensor, *groups: Sequence[int]) -> Tensor:
+    """Bring the dimensions into this order and make one dimension of each group."""
+    order = [dim for group in groups for dim in group]
+    shape = x.shape
+    moved = x if tuple(order) == identity(x.rank) else permute(x, order)
+    return reshape(g, moved, tuple(math.prod(shape[dim] for dim in group) for group in groups))

@@ -1,0 +1,117 @@
+"""What can be traced: plain functions, Flax's linen modules, and its nnx modules."""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax.trace import (
+    PARAMS,
+    Source,
+    as_arrays,
+    bound,
+    is_static,
+    with_statics,
+)
+
+
+def is_linen(model: Any) -> bool:
+    """Return whether this is a module of flax.linen."""
+    linen = sys.modules.get("flax.linen")
+    return linen is not None and isinstance(model, linen.Module)
+
+
+def is_nnx(model: Any) -> bool:
+    """Return whether this is a module of flax.nnx."""
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(model, nnx.Module)
+
+
+def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
+    """Say how a model is called: ImportModelError for what is no function or module."""
+    if carried and (is_linen(model) or is_nnx(model)):
+        raise ImportModelError("carried= is for a function that does a whole step, not for modules")
+    if is_linen(model):
+        return _linen(model, example_inputs)
+    if is_nnx(model):
+        return _nnx(model, example_inputs)
+    if not callable(model):
+        raise ImportModelError(
+            f"from_jax takes a function or a Flax module, not a {type(model).__name__}"
+        )
+    return _function(model, example_inputs, max(carried, 1), trains=not carried)
+
+
+def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) -> Source:
+    arguments = bound(model, given)
+    name = getattr(model, "__name__", type(model).__name__)
+    if len(arguments) < states:
+        raise ImportModelError(
+            f"{name} needs example inputs: its parameters first, then the data, for instance "
+            "(params, x)"
+        )
+    arrays = {key: value for key, value in arguments.items() if not is_static(value)}
+    held = {key: as_arrays(tree) for key, tree in list(arrays.items())[:states]}
+    inputs = {key: value for key, value in arrays.items() if key not in held}
+    first = next(iter(held.values()))
+    return Source(
+        name,
+        with_statics(model, arguments, isinstance(given, Mapping)),
+        held,
+        inputs,
+        _in_collection(first) if trains else lambda path: False,
+    )
+
+
+def _in_collection(tree: Any) -> Callable[[str], bool]:
+    """Only the collection "params" trains, where a pytree has collections."""
+    if isinstance(tree, Mapping) and PARAMS in tree:
+        return lambda path: path.startswith(f"{PARAMS}.")
+    return lambda path: True
+
+
+def _linen(module: Any, given: Any) -> Source:
+    arguments = bound(module, given, ("variables",))
+    variables = arguments.pop("variables", None)
+    if not isinstance(variables, Mapping) or PARAMS not in variables:
+        raise ImportModelError(
+            f"{type(module).__name__} needs its variables first: example_inputs = (variables, x), "
+            "with variables = module.init(key, x)"
+        )
+    mutable = [name for name in variables if name != PARAMS]
+    seed = jax.eval_shape(lambda: jax.random.key(0))
+    inputs = {key: value for key, value in arguments.items() if not is_static(value)}
+
+    def call(variables: Any, key: Any, *arrays: Any) -> Any:
+        filled = {**arguments, **dict(zip(inputs, arrays, strict=True))}
+        return module.apply(variables, **filled, mutable=mutable, rngs={"dropout": key})
+
+    held = {"variables": dict(variables)}
+    streams = {"dropout_key": seed, **inputs}
+    name = type(module).__name__
+    return Source(name, call, held, streams, _in_collection(variables), returns_state=True)
+
+
+def _nnx(module: Any, given: Any) -> Source:
+    from flax import nnx
+
+    arguments = bound(module, given)
+    inputs = {key: value for key, value in arguments.items() if not is_static(value)}
+    definition, state = nnx.split(module)
+    kinds = {".".join(map(str, path)): kind.type for path, kind in nnx.to_flat_state(state)}
+
+    def call(values: Any, *arrays: Any) -> Any:
+        fresh = jax.tree.map(lambda leaf: leaf, state)
+        nnx.replace_by_pure_dict(fresh, values)
+        copy = nnx.merge(definition, fresh)
+        filled = {**arguments, **dict(zip(inputs, arrays, strict=True))}
+        result = copy(**filled)
+        return result, nnx.to_pure_dict(nnx.state(copy))
+
+    def trainable(path: str) -> bool:
+        return issubclass(kinds[path], nnx.Param)
+
+    held = {"state": nnx.to_pure_dict(state)}
+    return Source(type(module).__name__, call, held, inputs, trainable, returns_state=True)

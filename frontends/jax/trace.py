@@ -1,0 +1,252 @@
+"""From what the user has (a function, a Flax module) to a jaxpr with names for all that goes in."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax.places import raised_at
+
+PARAMS = "params"
+"""The collection of trainable arrays, in Flax's and others' pytrees of several collections."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array that goes in: a parameter, a state that training keeps, or an input."""
+
+    name: str
+    role: str
+    value: Any
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is a random key, new style or old."""
+        dtype = self.value.dtype
+        return "key<" in str(dtype) or (dtype == np.uint32 and self.value.shape[-1:] == (2,))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function of pytrees: `state` (named, each a pytree that stays) and `inputs`.
+
+    It returns its results, and where `returns_state`, the new states after them, as a tuple of two.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    state: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    trainable: Callable[[str], bool]
+    returns_state: bool = False
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A jaxpr with a leaf for each of its inputs and a name for each of its results.
+
+    `writes` says for some results which leaf's new value they are.
+    """
+
+    name: str
+    jaxpr: Any
+    leaves: tuple[Leaf, ...]
+    outputs: tuple[str, ...]
+    writes: Mapping[int, str]
+
+
+def path_name(path: Any) -> str:
+    """Name a leaf of a pytree by its path: `params.Dense_0.kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def as_arrays(tree: Any) -> Any:
+    """Turn the plain numbers in a pytree, such as a step's counter, into arrays."""
+    return jax.tree_util.tree_map(
+        lambda leaf: jax.numpy.asarray(leaf) if isinstance(leaf, (bool, int, float)) else leaf, tree
+    )
+
+
+def named_leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Return a pytree's leaves by name."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    named = {_joined(prefix, path_name(path)): leaf for path, leaf in leaves}
+    if len(named) != len(leaves):
+        raise ImportModelError("two arrays of a pytree have the same path; rename one")
+    return named
+
+
+def _joined(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
+
+
+def trace(source: Source, carried: int) -> Traced:
+    """Trace the function on its examples; what JAX cannot trace becomes an error in our terms."""
+    trees = [*source.state.values(), *source.inputs.values()]
+    with_shape = jax.make_jaxpr(source.function, return_shape=True)
+    try:
+        jaxpr, shape = with_shape(*trees)
+    except Exception as error:  # tracing raises whatever the user's own code raises
+        raise ImportModelError(_explained(source, error)) from error
+    leaves = _leaves(source)
+    outputs, writes = _results(source, shape, leaves, carried)
+    return Traced(source.name, jaxpr, leaves, outputs, writes)
+
+
+def _leaves(source: Source) -> tuple[Leaf, ...]:
+    leaves = []
+    several = len(source.state) > 1
+    for name, tree in source.state.items():
+        for path, value in named_leaves(tree, name if several else "").items():
+            _check_array(path or name, value)
+            leaves.append(Leaf(path or name, "param" if source.trainable(path) else "state", value))
+    for name, tree in source.inputs.items():
+        for path, value in named_leaves(tree, name).items():
+            _check_array(path, value)
+            leaves.append(Leaf(path, "input", value))
+    return tuple(leaves)
+
+
+def _check_array(name: str, value: Any) -> None:
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        raise ImportModelError(f"{name} is a {type(value).__name__}, not an array")
+
+
+def _results(
+    source: Source, shape: Any, leaves: Sequence[Leaf], carried: int
+) -> tuple[tuple[str, ...], dict[int, str]]:
+    """Name the flat results, and find those that are new values of leaves."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(shape)[0]]
+    types = jax.tree_util.tree_leaves(shape)
+    if carried:
+        return _carried(source, shape, paths, leaves, carried)
+    states = {leaf.name: leaf for leaf in leaves if leaf.role != "input"}
+    names, writes = [], {}
+    for index, (path, type_) in enumerate(zip(paths, types, strict=True)):
+        if source.returns_state:
+            owner, name = path[0].idx, path_name(path[1:])
+        else:
+            owner, name = 0, path_name(path)
+        for candidate in (path_name(path[1:]), name):
+            leaf = states.get(candidate)
+            mine = leaf is not None and (leaf.value.shape, leaf.role) == (type_.shape, "state")
+            if (owner or not source.returns_state) and mine:
+                writes[index] = candidate
+        names.append(_output_name(name))
+    return tuple(names), writes
+
+
+def _carried(
+    source: Source, shape: Any, paths: Sequence[Any], leaves: Sequence[Leaf], carried: int
+) -> tuple[tuple[str, ...], dict[int, str]]:
+    """Pair the first results of a step with its first arguments."""
+    trees = list(source.state.values())
+    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    for index, tree in enumerate(trees):
+        if len(given) <= index or _form(given[index]) != _form(tree):
+            raise ImportModelError(
+                f"{source.name} is to carry {carried} argument(s), so its result {index} must have "
+                f"the structure, shapes and types of its argument {list(source.state)[index]!r}"
+            )
+    held = [leaf.name for leaf in leaves if leaf.role != "input"]
+    writes = dict(enumerate(held))
+    single = shape is given[0]
+    names = []
+    for path in paths:
+        rest = path if single else path[1:] if len(given) == carried + 1 else path
+        names.append(_output_name(path_name(rest)))
+    return tuple(names), writes
+
+
+def _form(tree: Any) -> Any:
+    """Return what must agree between a state and its new value."""
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    return structure, [(leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves]
+
+
+def _output_name(path: str) -> str:
+    if not path or path.split(".")[0].isdigit():
+        return _joined("output", path)
+    return path
+
+
+def bound(function: Callable[..., Any], given: Any, first: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Name example inputs as the function's parameters are, after those in `first`."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if not isinstance(given, (tuple, list)):
+        given = (given,)
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = list(first)
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    names += [f"input{index}" for index in range(len(names), len(given))]
+    return dict(zip(names, given, strict=False))
+
+
+def is_static(value: Any) -> bool:
+    """Return whether an argument is a plain Python value, which is fixed at compile time."""
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def with_statics(
+    function: Callable[..., Any], arguments: Mapping[str, Any], by_name: bool
+) -> Callable[..., Any]:
+    """Return a function of the arrays alone, in order; plain values are filled in."""
+    names = [name for name, value in arguments.items() if not is_static(value)]
+
+    @functools.wraps(function)
+    def call(*arrays: Any) -> Any:
+        filled = {**arguments, **dict(zip(names, arrays, strict=True))}
+        return function(**filled) if by_name else function(*filled.values())
+
+    return call
+
+
+def _explained(source: Source, error: Exception) -> str:
+    """Say what went wrong while tracing, in the user's terms."""
+    name, line = source.name, raised_at(error.__traceback__)
+    place = f" (at {line})" if line else ""
+    text = str(error)
+    if isinstance(error, jax.errors.NonConcreteBooleanIndexError) or "size argument" in text:
+        return (
+            f"{name} makes an array whose shape depends on values: a compiled function has fixed "
+            f"shapes. Use jnp.where(mask, x, 0) instead of x[mask]{place}"
+        )
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return (
+            f"{name} decides by the values in an array: a compiled function does the same steps "
+            f"for any data. Use jnp.where, or move the decision out of it{place}"
+        )
+    if isinstance(
+        error,
+        (
+            jax.errors.ConcretizationTypeError,
+            jax.errors.TracerArrayConversionError,
+            jax.errors.TracerIntegerConversionError,
+        ),
+    ):
+        return (
+            f"{name} needs the values in an array while it is traced, for a shape, for NumPy or "
+            f"for a Python number: pass such values as plain numbers, and use jax.numpy{place}"
+        )
+    shapes = {
+        key: tuple(leaf.shape)
+        for tree in source.inputs.items()
+        for key, leaf in named_leaves(tree[1], tree[0]).items()
+        if hasattr(leaf, "shape")
+    }
+    first = next((part.strip() for part in text.splitlines() if part.strip()), repr(error))
+    return (
+        f"{name} does not run on example inputs of shapes {shapes}: {type(error).__name__}: "
+        f"{first}; check that calling it with them works{place}"
+    )

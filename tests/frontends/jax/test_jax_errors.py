@@ -1,0 +1,150 @@
+"""What cannot be imported: every text names the thing, the fact, the fix, and the user's line."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen
+from jax import lax
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax import from_jax
+from pockengine.tests.frontends.jax.checks import random
+
+X = random(4, 5)
+PARAMS = {"w": random(5)}
+THIS_FILE = r"\(at test_jax_errors\.py:\d+\)$"
+
+
+def rejection(function: Callable[..., Any], *inputs: Any, **options: Any) -> str:
+    """Import what must not import and return the message."""
+    with pytest.raises(ImportModelError) as caught:
+        from_jax(function, (PARAMS, *(inputs or (X,))), **options)
+    return str(caught.value)
+
+
+def decides(params: Any, x: Any) -> Any:
+    return x if x.sum() > 0 else -x
+
+
+def masks(params: Any, x: Any) -> Any:
+    return x[x > 0]
+
+
+def sizes(params: Any, x: Any) -> Any:
+    return jnp.ones(int(x.sum()))
+
+
+def counts(params: Any, x: Any) -> Any:
+    return jnp.nonzero(x)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (decides, "decides decides by the values in an array.*jnp.where"),
+        (masks, r"masks makes an array whose shape depends on values.*jnp.where\(mask, x, 0\)"),
+        (counts, "counts makes an array whose shape depends on values"),
+        (sizes, "sizes needs the values in an array while it is traced.*plain numbers"),
+        (lambda p, x: np.sin(x), "needs the values in an array.*use jax.numpy"),
+    ],
+)
+def test_what_depends_on_values_is_named_with_its_line(
+    function: Callable[..., Any], words: str
+) -> None:
+    message = rejection(function)
+
+    assert re.search(words, message)
+    assert re.search(THIS_FILE, message)
+
+
+class Sorts(linen.Module):
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return jnp.sort(linen.Dense(5)(x)) + lax.lgamma(x)
+
+
+class Outer(linen.Module):
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return lax.lgamma(Sorts()(Sorts()(x)))
+
+
+def test_all_unsupported_primitives_are_named_at_once_with_their_modules_and_lines() -> None:
+    variables = Outer().init(jax.random.key(0), X)
+
+    with pytest.raises(ImportModelError) as caught:
+        from_jax(Outer(), (variables, X))
+
+    message = str(caught.value)
+    assert message.startswith("Outer cannot be imported: 5 unsupported operations")
+    assert re.search(r"2 x sort in .*Outer\.Sorts_0 \(test_jax_errors\.py:\d+\)", message)
+    assert re.search(r"3 x lgamma in .*Outer\.Sorts_1 .*Outer \(test_jax_errors", message)
+
+
+def called(params: Any, x: Any) -> Any:
+    return jax.pure_callback(np.sin, x, x)
+
+
+def branches(params: Any, x: Any) -> Any:
+    return lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)
+
+
+def loops(params: Any, x: Any) -> Any:
+    return lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x)
+
+
+def long_loop(params: Any, x: Any) -> Any:
+    return lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=30_000)[0]
+
+
+@jax.custom_vjp
+def straight(x: jax.Array) -> jax.Array:
+    return jnp.round(x)
+
+
+straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (called, "pure_callback in the top level .*: a call back into Python"),
+        (branches, "cond in the top level .*: a branch that is chosen by data.*jnp.where"),
+        (loops, "while in the top level .*: a while loop whose end depends on data.*lax.scan"),
+        (long_loop, "scan in .*: a loop of 30000 steps with 1 operations each"),
+        (lambda p, x: straight(x * p["w"]), "custom_vjp_call in .*: a gradient of its own"),
+        (lambda p, x: x.astype(jnp.float16), "elements of type float16; use float32"),
+        (lambda p, x: jnp.linalg.inv(x[:, :4]), "there is no rule for it"),
+    ],
+)
+def test_operations_without_an_equivalent_say_why(function: Callable[..., Any], words: str) -> None:
+    assert re.search(words, rejection(function))
+
+
+def test_gradients_of_ones_own_may_stand_where_nothing_trains() -> None:
+    graph = from_jax(lambda p, x: straight(x) * p["w"], (PARAMS, X))
+
+    assert [node.op for node in graph.nodes] == ["round", "mul"]
+
+
+def test_inputs_and_models_of_other_kinds_are_named() -> None:
+    assert "x is a list, not an array" not in rejection(lambda p, x: x, "text")
+    assert "unknown loss 'hinge'" in rejection(lambda p, x: x, loss="hinge")
+    assert "from_jax takes a function or a Flax module, not a int" in rejection(3)  # type: ignore[arg-type]
+    assert "float16" in rejection(lambda p, x: x + 1, X.astype(np.float16))
+    with pytest.raises(ImportModelError, match="needs its variables first"):
+        from_jax(Outer(), (X,))
+    with pytest.raises(ImportModelError, match="needs example inputs"):
+        from_jax(lambda params, x: x, ())
+
+
+def test_function_that_fails_is_reported_with_its_shapes() -> None:
+    message = rejection(lambda p, x: x @ x)
+
+    assert "does not run on example inputs of shapes {'x': (4, 5)}: TypeError" in message
+    assert re.search(THIS_FILE, message)

@@ -1,0 +1,201 @@
+"""Primitives as JAX emits them, forward and inside of gradients, against JAX itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends.jax import from_jax
+from pockengine.tests.frontends.jax.checks import check_function, random
+
+X = random(4, 5)
+I = np.array([1, 2, 0], np.int32)  # noqa: E741
+PICTURE = random(2, 7, 7, 3)
+ROWS = np.array([[0, 1], [2, 3], [1, 1], [4, 0]], np.int32)
+
+INDEXING: dict[str, Callable[..., Any]] = {
+    "take_rows": lambda x, i: jnp.take(x, i, axis=0),
+    "take_columns": lambda x, i: jnp.take(x, i, axis=1),
+    "pairs": lambda x, i: x[i, i],
+    "add_rows": lambda x, i: x.at[i].add(1.0),
+    "add_pairs": lambda x, i: x.at[i, i].add(2.0),
+    "set_column": lambda x, i: x.at[:, 0].set(1.0),
+    "set_known_rows": lambda x, i: x.at[jnp.array([0, 2])].set(7.0),
+    "dynamic_slice": lambda x, i: lax.dynamic_slice(x, (i[0], 1), (2, 3)),
+    "dynamic_update": lambda x, i: lax.dynamic_update_slice(x, x[:1] * 2, (i[0], 0)),
+    "one_hot": lambda x, i: jax.nn.one_hot(i, 5),
+    "integers": lambda x, i: (i // 2, (i - 2) % 3, -i, jnp.abs(i - 1), jnp.sign(i - 1)),
+    "rows_gradient": jax.grad(lambda x, i: (jnp.take(x, i, axis=0) ** 2).sum()),
+}
+
+CONTROL: dict[str, Callable[..., Any]] = {
+    "scan": lambda x: lax.scan(lambda c, y: (c + y, c.sum()), x[0], x),
+    "scan_reverse": lambda x: lax.scan(lambda c, y: (c + y, c * 2), x[0], x, reverse=True),
+    "fori": lambda x: lax.fori_loop(0, 3, lambda i, c: c + x[i], x[0]),
+    "while": lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x)),
+    "cond": lambda x: lax.cond(x.shape[0] > 3, jnp.sin, jnp.cos, x),
+    "remat": lambda x: jax.checkpoint(jnp.sin)(x),
+    "scan_gradient": jax.grad(
+        lambda x: lax.scan(lambda c, y: (jnp.tanh(c + y), c.sum()), x[0], x)[1].sum()
+    ),
+}
+
+ACTIVATIONS = """
+    celu elu gelu hard_sigmoid hard_swish leaky_relu log_softmax logsumexp mish relu relu6 selu silu
+    softmax softplus standardize
+"""
+ELEMENTS: dict[str, Callable[..., Any]] = {
+    name: getattr(jax.nn, name) for name in ACTIVATIONS.split()
+} | {
+    "exact_gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "bounds": lambda x: (jnp.clip(x, -0.5, 0.5), lax.clamp(-0.5, x, 0.3)),
+    "powers": lambda x: (x**2, x**3, x**-2, jnp.abs(x) ** 1.5, x**5, jnp.exp2(x)),
+    "rounding": lambda x: (jnp.round(x), lax.round(x), jnp.floor(x), jnp.sign(x), x % 0.7),
+    "logic": lambda x: ((x > 0).any(1), (x > -9).all(), (x > 0) ^ (x < 1), jnp.isfinite(x)),
+    "reductions": lambda x: (x.var(0), x.std(1), x.mean(), x.max(1), x.prod(0)),
+    "places": lambda x: (x.argmax(-1), x.argmin(0), jnp.cumsum(x, 1), jnp.tril(x)),
+    "moves": lambda x: (x[::-1, ::2], jnp.roll(x, 2, 1), *jnp.split(x, 2, 0), x.T.reshape(2, 10)),
+    "padding": lambda x: lax.pad(x, 0.0, ((1, 2, 1), (0, -1, 2))),
+    "norm": lambda x: jnp.linalg.norm(x, axis=1),
+    "softmax_gradient": jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()),
+}
+
+PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
+    "scores": (lambda a, b: jnp.einsum("bqhd,bkhd->bhqk", a, b), (2, 3, 4, 5), (2, 6, 4, 5)),
+    "mixed": (lambda a, b: jnp.einsum("bhqk,bkhd->bqhd", a, b), (2, 4, 3, 6), (2, 6, 4, 5)),
+    "inner": (jnp.dot, (5,), (5,)),
+    "outer": (jnp.outer, (5,), (4,)),
+    "attention": (lambda q, k: jax.nn.dot_product_attention(q, k, k), (2, 5, 3, 4), (2, 5, 3, 4)),
+    "batched": (jax.vmap(lambda a, b: (a @ b.T).sum(0)), (3, 4, 5), (3, 6, 5)),
+}
+
+POOLS: dict[str, Callable[..., Any]] = {
+    "max": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+    "max_channels_first": lambda x: lax.reduce_window(
+        x, -jnp.inf, lax.max, (1, 1, 3, 2), (1, 1, 2, 1), "VALID"
+    ),
+    "max_line": lambda x: lax.reduce_window(x[0], -jnp.inf, lax.max, (1, 3, 1), (1, 2, 1), "SAME"),
+    "sum": lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"),
+}
+
+
+@pytest.mark.parametrize("name", INDEXING)
+def test_indexing(name: str) -> None:
+    check_function(lambda x, i: INDEXING[name](jnp.asarray(x), i), X, I)
+
+
+def test_indices_along_a_dimension_and_their_gradient() -> None:
+    def along(x: Any, i: Any) -> Any:
+        return jnp.take_along_axis(x, i, axis=1)
+
+    check_function(along, X, ROWS)
+    check_function(jax.grad(lambda x, i: (along(x, i) ** 2).sum()), X, ROWS)
+    check_function(lambda x, i: x[:, i], random(3, 5, 2), ROWS)
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow(name: str) -> None:
+    check_function(lambda x: CONTROL[name](jnp.asarray(x)), X)
+
+
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_elementwise_and_reductions(name: str) -> None:
+    check_function(ELEMENTS[name], 2 * X)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str) -> None:
+    function, a, b = PRODUCTS[name]
+    check_function(function, random(*a), random(*b, seed=1))
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling_and_its_gradient(name: str) -> None:
+    check_function(POOLS[name], PICTURE)
+    check_function(jax.grad(lambda x: (POOLS[name](x) ** 2).sum()), PICTURE)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("order", ["NHWC HWIO NHWC", "NCHW OIHW NCHW"])
+def test_convolution_and_its_gradients(stride: int, padding: str, groups: int, order: str) -> None:
+    def convolve(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(
+            x,
+            w,
+            (stride, stride),
+            padding,
+            dimension_numbers=tuple(order.split()),
+            feature_group_count=groups,
+        )
+
+    x, w = random(2, 8, 9, 4), random(3, 2, 4 // groups, 8)
+    if order.startswith("NCHW"):
+        x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
+    gradients = jax.grad(lambda x, w: (convolve(x, w) ** 2).sum(), (0, 1))
+
+    check_function(convolve, x, w)
+    graph = check_function(lambda x, w: gradients(x, w), x, w)
+    ops = {node.op for node in graph.nodes}
+    assert "conv2d_dx" in ops or stride == 1
+
+
+def test_dilated_transposed_and_one_dimensional_convolutions() -> None:
+    def dilated(x: Any, w: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            x, w, (2, 1), "SAME", rhs_dilation=(2, 2), dimension_numbers=numbers
+        )
+
+    def line(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(
+            x[0], w[0], (2,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+
+    for function in (dilated, line, lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME")):
+        gradients = jax.grad(lambda x, w, f=function: (f(x, w) ** 2).sum(), (0, 1))
+        check_function(function, PICTURE, random(3, 3, 3, 5))
+        check_function(gradients, PICTURE, random(3, 3, 3, 5))
+
+
+def drawn(function: Callable[..., Any], seed: int = 1) -> list[np.ndarray]:
+    """Import a function of a random key and run it."""
+    graph = from_jax(lambda params, key: function(key), ({}, jax.random.key(0)))
+    assert [value.name for value in graph.inputs] == ["seed"]
+    return list(run(graph, {"seed": np.asarray(seed, np.int32)}).values())
+
+
+def test_random_numbers_have_their_distribution() -> None:
+    def draw(key: Any) -> Any:
+        first, second = jax.random.split(key)
+        uniform = jax.random.uniform(first, (4000,), minval=-1, maxval=3)
+        return uniform, jax.random.normal(second, (4000,)), jax.random.bernoulli(key, 0.3, (4000,))
+
+    uniform, normal, choice = drawn(draw)
+
+    assert -1 <= uniform.min() < -0.99
+    assert 2.99 < uniform.max() < 3
+    assert abs(normal.mean()) < 0.05
+    assert abs(normal.std() - 1) < 0.05
+    assert abs(choice.mean() - 0.3) < 0.03
+
+
+def test_same_key_draws_the_same_numbers_and_others_do_not() -> None:
+    def draw(key: Any) -> Any:
+        keys = jax.random.split(key, 3)
+        old = jax.random.wrap_key_data(jax.random.key_data(keys[0]))
+        each = (keys[0], keys[1], keys[0], old, jax.random.fold_in(key, 7))
+        return [jax.random.uniform(k, (50,)) for k in each]
+
+    a, b, again, wrapped, folded = drawn(draw)
+
+    np.testing.assert_array_equal(a, again)
+    assert len({x.tobytes() for x in (a, b, folded)}) == 3
+    assert wrapped.shape == a.shape
+    assert not np.array_equal(a, drawn(draw, seed=2)[0])
