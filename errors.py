@@ -52,5 +52,9 @@ class BoardRefused(BoardUnreachable):
     """A board whose host key is not the pinned one, or that refuses our key: waiting is no help."""
 
 
+class DatabaseDown(FarmError):
+    """A database that stayed away longer than we wait; no board is at fault."""
+
+
 class JobFailed(FarmError):
     """A job that ran on a board and ended badly."""

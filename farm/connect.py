@@ -11,10 +11,10 @@ from pockengine.farm.board import Board, Emulated, Local, Remote, UserEmulated
 from pockengine.farm.emulated import Guest, boot
 from pockengine.farm.local import LocalTransport
 from pockengine.farm.loopback import Loopback
-from pockengine.farm.powered import PoweredTransport
+from pockengine.farm.powered import BOOT_TIMEOUT_S, PoweredTransport, wait_to_connect
 from pockengine.farm.ssh import SshAddress
 from pockengine.farm.supply import Shelf
-from pockengine.farm.transport import Transport
+from pockengine.farm.transport import PowerAction, Transport
 
 
 @contextmanager
@@ -38,6 +38,18 @@ def connect(board: Board) -> Iterator[Transport]:
             closing(PoweredTransport(shelf, place.launcher)) as remote,
         ):
             yield remote
+
+
+def switch(board: Board, action: PowerAction) -> None:
+    """Switch a board that no connection is open to; do nothing where no command does that.
+
+    An emulated board is switched on by every connection.
+    """
+    if isinstance(board.place, Remote) and board.place.power:
+        with closing(shelf_of(board.name, board.place)) as shelf:
+            shelf.power(action)
+            if action != "off":
+                wait_to_connect(shelf.address, BOOT_TIMEOUT_S).close()
 
 
 def shelf_of(name: str, place: Remote) -> Shelf:

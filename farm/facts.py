@@ -13,36 +13,39 @@ from pockengine.farm.limits import Limits
 from pockengine.farm.transport import Transport
 
 # "$1" is where /sys, /proc are (nothing, or a test's folder), "$2" the folder that jobs write to.
+# It reads by the shell alone where it can: an emulated board takes long to start a program.
 SCRIPT = r"""
 say() { [ -n "$2" ] && printf '%s %s\n' "$1" "$2"; }
-first() { [ -r "$1" ] && head -n 1 "$1" | tr -d '\000'; }
-root=$1
-say system "$(uname -s)"; say machine "$(uname -m)"; say kernel "$(uname -r)"
+file() { [ -r "$2" ] && read -r value < "$2" && say "$1" "$value"; }
+root=$1 work=$2
+set -- $(uname -s -r -m)
+say system "$1"; say kernel "$2"; say machine "$3"
 say clock "$(date +%s)"
-say disk_kb "$(df -P -k "$2" 2>/dev/null | awk 'NR == 2 { print $4 }')"
-say model "$(first "$root/proc/device-tree/model")"
-say cpu "$(sed -n 's/^\(model name\|CPU part\)[^:]*: */\1 /p' "$root/proc/cpuinfo" 2>/dev/null |
-  head -n 1)"
 say cores "$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null)"
-say memory_kb "$(awk '/^MemTotal/ { print $2 }' "$root/proc/meminfo" 2>/dev/null)"
-say free_kb "$(awk '/^MemAvailable/ { print $2 }' "$root/proc/meminfo" 2>/dev/null)"
-say boot "$(first "$root/proc/sys/kernel/random/boot_id")"
-say load "$(cut -d' ' -f1 "$root/proc/loadavg" 2>/dev/null)"
-if [ "$(uname -s)" = Darwin ]; then
+df -P -k "$work" 2>/dev/null | { read -r _; read -r _ _ _ free _; say disk_kb "$free"; }
+[ -r "$root/proc/device-tree/model" ] &&
+  say model "$(tr -d '\000' < "$root/proc/device-tree/model")"
+[ -r "$root/proc/cpuinfo" ] && while IFS=: read -r key value; do
+  case $key in 'model name'*|'CPU part'*) say cpu "${key%%	*}$value"; break;; esac
+done < "$root/proc/cpuinfo"
+[ -r "$root/proc/meminfo" ] && while read -r key value _; do
+  case $key in MemTotal:) say memory_kb "$value";; MemAvailable:) say free_kb "$value";; esac
+done < "$root/proc/meminfo"
+file boot "$root/proc/sys/kernel/random/boot_id"
+[ -r "$root/proc/loadavg" ] && read -r load _ < "$root/proc/loadavg" && say load "$load"
+if [ "$1" = Darwin ]; then
   say cpu "$(sysctl -n machdep.cpu.brand_string)"
   say memory_kb "$(($(sysctl -n hw.memsize) / 1024))"
 fi
 frequency=$root/sys/devices/system/cpu/cpu0/cpufreq
-say governor "$(first "$frequency/scaling_governor")"
-say khz "$(first "$frequency/scaling_cur_freq")"
-say max_khz "$(first "$frequency/scaling_max_freq")"
-for zone in "$root"/sys/class/thermal/thermal_zone*/temp; do
-  say millidegrees "$(first "$zone")"
-done
+file governor "$frequency/scaling_governor"
+file khz "$frequency/scaling_cur_freq"
+file max_khz "$frequency/scaling_max_freq"
+for zone in "$root"/sys/class/thermal/thermal_zone*/temp; do file millidegrees "$zone"; done
 for count in "$root"/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count; do
-  say throttled "$(first "$count")"
+  file throttled "$count"
 done
-say pi_throttled "$(vcgencmd get_throttled 2>/dev/null | sed 's/.*=//')"
+command -v vcgencmd > /dev/null && flags=$(vcgencmd get_throttled) && say pi_throttled "${flags#*=}"
 exit 0
 """
 

@@ -21,8 +21,11 @@ JOB_LIMITS = Limits(output_bytes=16 << 20, within_free=True)
 # Whatever still runs in the job's folder is killed, also what left its process group, then the
 # folder goes. A system without /proc shows no folders of processes; the time limit ends those.
 CLEAN = r"""
-ls -l /proc/[0-9]*/cwd 2>/dev/null | grep -F -e "-> $1" |
-  sed -n 's|.*/proc/\([0-9]*\)/cwd -> .*|\1|p' | while read -r pid; do kill -9 "$pid"; done
+ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
+  case $line in
+    *"-> $1" | *"-> $1/"* | *"-> $1 (deleted)") pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
+  esac
+done
 rm -rf -- "$1"
 """
 
@@ -59,9 +62,10 @@ def run_job(
     for name in (*files, *job.outputs):
         _check_name(name)
     with _folder(transport) as folder:
-        for name, source in files.items():
-            transport.put(source, f"{folder}/{name}", progress)
-        _verify(transport, folder, files)
+        with _boards_fault():
+            for name, source in files.items():
+                transport.put(source, f"{folder}/{name}", progress)
+            _verify(transport, folder, files)
         run = transport.run(
             [*transport.launcher, f"{folder}/{PROGRAM}", *job.args],
             cwd=folder,
@@ -71,6 +75,17 @@ def run_job(
         if not run.ok:
             raise JobFailed(f"{transport.board}: {job.program.name} failed: {run.describe()}")
         return JobResult(run, _fetch(transport, job, folder, into))
+
+
+def clean_board(transport: Transport) -> None:
+    """Kill and remove what jobs have left whose connection was lost; the board must be ours alone.
+
+    FarmError when that cannot be done.
+    """
+    with _boards_fault():
+        done = transport.run(["sh", "-c", CLEAN, "clean", f"{transport.workdir}/jobs"])
+    if not done.ok:
+        raise FarmError(f"{transport.board}: cannot remove old jobs: {done.describe()}")
 
 
 def _limits(transport: Transport, job: Job) -> Limits:
@@ -84,17 +99,27 @@ def _check_name(name: str) -> None:
 
 
 @contextlib.contextmanager
+def _boards_fault() -> Iterator[None]:
+    """Blame the board, not the job, when one of our own commands does not end."""
+    try:
+        yield
+    except JobFailed as error:
+        raise FarmError(str(error)) from None
+
+
+@contextlib.contextmanager
 def _folder(transport: Transport) -> Iterator[str]:
     """Make the job's folder on the board and remove it after."""
     folder = f"{transport.workdir}/jobs/{token_hex(8)}"
-    made = transport.run(["mkdir", "-p", folder])
+    with _boards_fault():
+        made = transport.run(["mkdir", "-p", folder])
     if not made.ok:
         raise FarmError(f"{transport.board}: cannot make {folder}: {made.describe()}")
     try:
         yield folder
     finally:
         # A board that is gone has no folder to remove, and the first error is the one to tell.
-        with contextlib.suppress(BoardUnreachable):
+        with contextlib.suppress(BoardUnreachable, JobFailed):
             transport.run(["sh", "-c", CLEAN, "clean", folder])
 
 
@@ -113,7 +138,9 @@ def _fetch(transport: Transport, job: Job, folder: str, into: Path) -> dict[str,
     into.mkdir(parents=True, exist_ok=True)
     fetched = {}
     for name in job.outputs:
-        if not transport.run(["test", "-f", f"{folder}/{name}"]).ok:
+        with _boards_fault():
+            there = transport.run(["test", "-f", f"{folder}/{name}"]).ok
+        if not there:
             raise JobFailed(f"{transport.board}: {job.program.name} did not write {name!r}")
         transport.get(f"{folder}/{name}", into / name)
         fetched[name] = into / name

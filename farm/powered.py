@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pockengine.errors import BoardRefused, BoardUnreachable
 from pockengine.farm.limits import NO_LIMITS, Limits
-from pockengine.farm.ssh import SshTransport, connect_ssh
+from pockengine.farm.ssh import SshAddress, SshTransport, connect_ssh
 from pockengine.farm.supply import Supply
 from pockengine.farm.transport import PowerAction, Progress, RunResult
 
@@ -22,18 +22,24 @@ class PoweredTransport:
     """An open board; see transport.Transport for what it promises."""
 
     def __init__(
-        self, supply: Supply, launcher: Sequence[str] = (), boot_timeout_s: float = BOOT_TIMEOUT_S
+        self,
+        supply: Supply,
+        launcher: Sequence[str] = (),
+        boot_timeout_s: float = BOOT_TIMEOUT_S,
+        login_timeout_s: float = LOGIN_TIMEOUT_S,
     ) -> None:
         """Log in to a board that is on. The supply is closed with the transport, not on an error.
 
-        `boot_timeout_s` is how long a board may take that was switched on.
+        `boot_timeout_s` is how long a board may take that was switched on, `login_timeout_s` one
+        that is on.
         """
         self._supply = supply
         self._boot_timeout_s = boot_timeout_s
-        self.board = supply.address.board
-        self.workdir = supply.address.workdir
+        address = supply.address
+        self.board = address.board
+        self.workdir = address.workdir
         self.launcher = tuple(launcher)
-        self._ssh: SshTransport | None = connect_ssh(supply.address, LOGIN_TIMEOUT_S)
+        self._ssh: SshTransport | None = connect_ssh(address, login_timeout_s)
 
     def run(
         self,
@@ -63,7 +69,7 @@ class PoweredTransport:
         self._disconnect()
         self._supply.power(action)
         if action != "off":
-            self._ssh = self._reconnect()
+            self._ssh = wait_to_connect(self._supply.address, self._boot_timeout_s)
 
     def close(self) -> None:
         """End the connection and let go of power and console."""
@@ -80,15 +86,16 @@ class PoweredTransport:
             self._ssh.close()
             self._ssh = None
 
-    def _reconnect(self) -> SshTransport:
-        """Try until the board lets us in or its time is over; another one is refused at once."""
-        deadline = time.monotonic() + self._boot_timeout_s
-        while True:
-            try:
-                return connect_ssh(self._supply.address, LOGIN_TIMEOUT_S)
-            except BoardRefused:
+
+def wait_to_connect(address: SshAddress, timeout_s: float) -> SshTransport:
+    """Try until the board lets us in or its time is over; BoardRefused is raised at once."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return connect_ssh(address, LOGIN_TIMEOUT_S)
+        except BoardRefused:
+            raise
+        except BoardUnreachable:
+            if time.monotonic() > deadline:
                 raise
-            except BoardUnreachable:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.5)
+        time.sleep(0.5)

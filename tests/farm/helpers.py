@@ -1,11 +1,14 @@
 """What several tests of the farm share: a record, a job's program, whether QEMU is there."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pockengine.farm import cpio
 from pockengine.farm.emulated import QEMU
+from pockengine.farm.image import Image, ensure_image
 from pockengine.farm.results import Record
 
 needs_qemu = pytest.mark.skipif(
@@ -61,3 +64,15 @@ def script(folder: Path, text: str, name: str = "program.sh") -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
+
+
+def image_with_init(folder: Path, init: str) -> Image:
+    """Return an image whose first process is another one, to see a boot go wrong."""
+    real = ensure_image()
+    (folder / "initrd").write_bytes(cpio.pack({"init": cpio.file_entry(init.encode(), 0o755)}))
+    # The kernel unpacks archives one after the other: the later file of a name stays.
+    joined = folder / "joined"
+    first = real.initrd.read_bytes()
+    padding = b"\0" * (-len(first) % 4)
+    joined.write_bytes(first + padding + (folder / "initrd").read_bytes())
+    return replace(real, initrd=joined)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import BoardUnreachable, FarmError
-from pockengine.farm import cpio, emulated
+from pockengine.farm import emulated
 from pockengine.farm.board import BUILT_IN, Emulated, board_for, load_boards
 from pockengine.farm.connect import guest_of
 from pockengine.farm.emulated import Guest, running, wait_for_ssh
 from pockengine.farm.image import Image, ensure_image
-from pockengine.tests.farm.helpers import needs_qemu
+from pockengine.tests.farm.helpers import image_with_init, needs_qemu
 
 # Boots a board as any program does, says which process QEMU is, then waits to be ended.
 PROGRAM = """
@@ -49,18 +49,6 @@ def becomes(expected: bool, pid: int) -> bool:
     while is_qemu(pid) is not expected and time.monotonic() < deadline:
         time.sleep(0.02)
     return is_qemu(pid) is expected
-
-
-def image_with_init(folder: Path, init: str) -> Image:
-    """Return an image whose first process is another one, to see a boot go wrong."""
-    real = ensure_image()
-    (folder / "initrd").write_bytes(cpio.pack({"init": cpio.file_entry(init.encode(), 0o755)}))
-    # The kernel unpacks archives one after the other: the later file of a name stays.
-    joined = folder / "joined"
-    first = real.initrd.read_bytes()
-    padding = b"\0" * (-len(first) % 4)
-    joined.write_bytes(first + padding + (folder / "initrd").read_bytes())
-    return replace(real, initrd=joined)
 
 
 @needs_qemu

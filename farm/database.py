@@ -1,0 +1,58 @@
+"""Open a database by URL: SQLite files of this user, or a server such as PostgreSQL."""
+
+from typing import Any
+
+import sqlalchemy as sql
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import data_folder
+
+LOCK_TIMEOUT_S = 30  # how long SQLite waits for another writer of the same file
+CONNECT_TIMEOUT_S = 5
+
+
+def parse_url(url: str) -> sql.URL:
+    """Read a SQLAlchemy URL; the error does not repeat it, since it may hold a password."""
+    try:
+        return sql.make_url(url)
+    except sql.exc.ArgumentError:
+        raise FarmError(
+            "cannot open the database: not a SQLAlchemy URL; one is sqlite:////tmp/results.sqlite"
+        ) from None
+
+
+def default_url(file: str) -> sql.URL:
+    """Return the URL of an SQLite file in the user's data folder."""
+    folder = data_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return sql.URL.create("sqlite", database=str(folder / file))
+
+
+def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
+    """Return an engine; nothing is connected yet. FarmError when the URL's driver is missing.
+
+    With `exclusive` a transaction of SQLite takes the write lock at its start, so that what it
+    reads is still so when it writes.
+    """
+    name = url.get_backend_name()
+    options: dict[str, Any] = {}
+    if name == "sqlite":
+        options = {"timeout": LOCK_TIMEOUT_S}
+    elif name == "postgresql":
+        options = {"connect_timeout": CONNECT_TIMEOUT_S}
+    try:
+        engine = sql.create_engine(url, connect_args=options, pool_pre_ping=name != "sqlite")
+    except (sql.exc.SQLAlchemyError, ImportError) as error:
+        raise FarmError(f"{url!r}: cannot open the database: {error}") from None
+    if name == "sqlite" and exclusive:
+        sql.event.listen(engine, "connect", _no_implicit_begin)
+        sql.event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _no_implicit_begin(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # sqlite3 would begin late, and only with a read lock
+
+
+def _begin_immediate(connection: sql.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

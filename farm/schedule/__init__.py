@@ -1,0 +1,1 @@
+"""Who may use which board, which jobs wait, and what became of each."""

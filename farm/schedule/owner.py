@@ -1,0 +1,91 @@
+"""Which process a lease belongs to, and whether that process is still there.
+
+On the same machine the kernel says: a process id together with its start time names one process for
+good. For a process elsewhere only its heartbeat can be watched; what counts is that the number of
+beats grows, in the watcher's own time, so that no two clocks are compared and none may jump.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+BEAT_S = 5.0
+EXPIRY_S = 30.0  # six beats; a database that is away longer stops the watchers as well
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A client of the farm in one process; `label` is for people to read."""
+
+    owner: str
+    host: str
+    pid: int
+    started: int
+    label: str
+
+    @staticmethod
+    def here(label: str = "") -> "Owner":
+        """Return a new owner in this process."""
+        pid = os.getpid()
+        text = label or f"{_user()}@{socket.gethostname()}:{pid}"
+        return Owner(token_hex(8), this_host(), pid, start_time(pid) or 0, text)
+
+    def columns(self) -> dict[str, object]:
+        """Return the owner as columns of a row."""
+        return {
+            "owner": self.owner,
+            "host": self.host,
+            "pid": self.pid,
+            "started": self.started,
+            "label": self.label,
+        }
+
+
+@dataclass
+class Watch:
+    """What a client has seen of others' heartbeats: the last number, and when it last grew."""
+
+    expiry_s: float = EXPIRY_S
+    seen: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def is_gone(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row's owner has ended: at once on this machine, after silence elsewhere."""
+        if row["host"] == this_host():
+            return bool(start_time(row["pid"]) != row["started"])
+        now = time.monotonic()
+        beat, since = self.seen.get(row["owner"], (-1, now))
+        if row["beat"] != beat:
+            self.seen[row["owner"]] = (row["beat"], now)
+            return False
+        return now - since > self.expiry_s
+
+
+def this_host() -> str:
+    """Name this boot of this machine, and the process numbers that count here (a container's)."""
+    boot, space = "", ""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return f"{socket.gethostname()}/{boot}/{space}"
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process started, in the kernel's ticks since boot; None when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; state is the 1st field after it, start the 20th.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _user() -> str:
+    return os.environ.get("USER") or str(os.getuid())

@@ -1,0 +1,140 @@
+"""A rack of emulated boards for tests: booted once, shared by many, and disturbed on purpose.
+
+`open` has the meaning of `connect`: a new connection each time, and a board that gave trouble is
+switched off and on. QEMU ends with the thread that started it, so one thread here starts them all.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+from pockengine.farm.board import Board, Emulated
+from pockengine.farm.emulated import Emulation, Guest
+from pockengine.farm.image import ensure_image
+from pockengine.farm.powered import PoweredTransport
+from pockengine.farm.ssh import SshAddress
+from pockengine.farm.transport import PowerAction, Transport
+
+GUEST = Guest("virt", "cortex-a72", cores=1, memory_mb=256, disk_mb=96)
+BOOT_TIMEOUT_S = 120.0
+
+
+class Rack:
+    """Boards by name; what is in `tamper` changes where, or as whom, the next connection goes."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.boards = [Board(name, "rpi4", Emulated(GUEST.disk_mb)) for name in names]
+        self.tamper: dict[str, Callable[[SshAddress], SshAddress]] = {}
+        self.login_timeout_s = 30.0
+        self._starter = ThreadPoolExecutor(1)
+        image = ensure_image()
+        self._supplies = {name: Emulation(name, GUEST, image, BOOT_TIMEOUT_S) for name in names}
+        self._troubled = set(names)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for supply in self._supplies.values():
+            supply.close()
+        self._starter.shutdown()
+
+    @contextmanager
+    def open(self, board: Board) -> Iterator[Transport]:
+        """Connect to a board; boot it first when the last connection ended in an error."""
+        name = board.name
+        if name in self._troubled:
+            self._starter.submit(self._supplies[name].power, "cycle").result()
+            self._troubled.discard(name)
+        supply = Tampered(self._supplies[name], self.tamper.get(name, lambda address: address))
+        try:
+            timeout = self.login_timeout_s
+            with closing(PoweredTransport(supply, login_timeout_s=timeout)) as transport:
+                yield transport
+        except BaseException:
+            self._troubled.add(name)
+            raise
+
+    def kill(self, name: str) -> None:
+        """End a board's QEMU, as if its power had gone; nothing when it is off."""
+        machine = self._supplies[name].machine
+        if machine is not None:
+            machine.process.kill()
+
+    @contextmanager
+    def admin(self, name: str) -> Iterator[Transport]:
+        """Connect without tampering and without consequences."""
+        supply = Tampered(self._supplies[name], lambda address: address)
+        with closing(PoweredTransport(supply)) as transport:
+            yield transport
+
+    def reset(self) -> None:
+        """Forget disturbances; a board that was shut out is usable again."""
+        self.tamper.clear()
+        self.login_timeout_s = 30.0
+
+
+@dataclass
+class Tampered:
+    """A rack's supply as one connection sees it: another address, and no power to end it."""
+
+    supply: Emulation
+    change: Callable[[SshAddress], SshAddress]
+
+    @property
+    def address(self) -> SshAddress:
+        return self.change(self.supply.address)
+
+    def power(self, action: PowerAction) -> None:
+        self.supply.power(action)
+
+    def console(self) -> str:
+        return self.supply.console()
+
+    def close(self) -> None:
+        pass
+
+
+class Cutter:
+    """A wire to a board that breaks after a number of bytes in one direction, once."""
+
+    def __init__(self, port: int, up: int | None = None, down: int | None = None) -> None:
+        self._port = port
+        self._left = {"up": up, "down": down}
+        self.cut = False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self._port))
+            for source, target, way in ((near, far, "up"), (far, near, "down")):
+                arguments = (source, target, way)
+                threading.Thread(target=self._pump, args=arguments, daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        try:
+            while data := source.recv(1 << 14):
+                left = self._left[way]
+                if left is not None and not self.cut:
+                    self._left[way] = left - len(data)
+                    self.cut = left < len(data)
+                if self.cut:
+                    break
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            end.close()
