@@ -66,6 +66,7 @@ def compile(
     micro_batches: int = 1,
     memory_budget: int | None = None,
     sizes: Range | None = None,
+    bf16: bool = False,
     folder: Path | str | None = None,
     progress: Progress | None = None,
     observe: Observer | None = None,
@@ -75,11 +76,12 @@ def compile(
     `example_inputs` give the shapes and types; `loss` is "cross_entropy", "mse" or None where the
     model returns its loss. `scheme` says what trains: a preset's name, a TOML file or a Scheme.
     `memory_budget` (bytes) bounds the largest live set by recomputing activations. `sizes` lets the
-    batch or sequence length vary in a range, by variants that inputs are padded to. The artifact
+    batch or sequence length vary in a range, by variants that inputs are padded to. `bf16` rounds
+    the operands of large products to bf16, summed in f32, where the device can. The artifact
     goes to `folder`, or to a temporary one that lives as long as the result.
     Raises errors below PockEngineError that name what is wrong with model, scheme or device.
     """
-    backend = CBackend(load_device(device))
+    backend = CBackend(load_device(device), bf16=bf16)
     graph = model if isinstance(model, Graph) else _import(model, example_inputs, loss)
     training = Training(scheme, optimizer or Sgd(), clip or Clip(), micro_batches, memory_budget)
     if sizes is None:

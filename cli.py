@@ -38,6 +38,7 @@ def cli() -> None:
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
 @click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
 def compile_command(
@@ -47,6 +48,7 @@ def compile_command(
     batch: int,
     loss: str | None,
     memory_budget: int | None,
+    bf16: bool,
     folder: Path | None,
     dump_ir: Path | None,
 ) -> None:
@@ -61,6 +63,7 @@ def compile_command(
         scheme=scheme,
         device=device,
         memory_budget=memory_budget,
+        bf16=bf16,
         folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),

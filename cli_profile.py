@@ -59,6 +59,7 @@ class Row:
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
 @click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
+@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
 @click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 def profile(
@@ -69,13 +70,14 @@ def profile(
     steps: int,
     top: int,
     only: str,
+    bf16: bool,
     alone: bool,
     json_file: Path | None,
 ) -> None:
     """Time every kernel of MODEL's training step on this machine against its measured peaks."""
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
     device = load_device("host")
-    backend = CBackend(device)
+    backend = CBackend(device, bf16=bf16)
     threads = threads or device.cpu.cores
     program = compile_program(_graph(model, batch), Training(scheme), target=backend.target())
     inputs = {

@@ -18,6 +18,11 @@ def detect_isa() -> str:
     return "avx2" if {"avx2", "fma"} <= flags else "sse2"
 
 
+def detect_bf16() -> bool:
+    """Whether this machine multiplies pairs of bf16 numbers in the vectors that kernels use."""
+    return detect_isa() == "avx512" and "avx512_bf16" in _cpu_flags()
+
+
 def detect_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):

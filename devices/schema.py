@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pockengine.devices.host import detect_cores, detect_isa
+from pockengine.devices.host import detect_bf16, detect_cores, detect_isa
 from pockengine.errors import DeviceError
 
 _T = TypeVar("_T")
@@ -23,7 +23,10 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "hexagon": 16,
 
 @dataclass(frozen=True)
 class Cpu:
-    """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none)."""
+    """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none).
+
+    `bf16` says that it multiplies pairs of bf16 numbers.
+    """
 
     arch: str
     model: str
@@ -33,6 +36,7 @@ class Cpu:
     l1d_bytes: int
     l2_bytes: int
     l3_bytes: int
+    bf16: bool = False
 
     @property
     def vector_bytes(self) -> int:
@@ -99,7 +103,7 @@ def read_device(path: Path) -> Device:
         raise DeviceError(f"device file {path.name}: {error}") from error
     cpu = _table(table, "cpu", path)
     if cpu.get("isa") == "detect":
-        cpu |= {"isa": detect_isa(), "cores": detect_cores()}
+        cpu |= {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
     toolchain = _table(table, "toolchain", path)
     toolchain["flags"] = tuple(toolchain.get("flags", ()))
     emulator = table.pop("emulator", None)

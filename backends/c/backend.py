@@ -88,11 +88,18 @@ class CBackend:
     """Emits kernels for one device. A node's kernel is made once.
 
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
+    With `bf16` the operands of large products are rounded to bf16 and their sums are f32; a device
+    without such instructions is a CompileError.
     """
 
-    def __init__(self, device: Device, *, winograd: bool = True) -> None:
+    def __init__(self, device: Device, *, winograd: bool = True, bf16: bool = False) -> None:
+        if bf16 and not device.cpu.bf16:
+            raise CompileError(
+                f"{device.name} ({device.cpu.model}) has no bf16 products; compile for f32"
+            )
         self.device = device
         self.winograd = winograd
+        self.bf16 = bf16
         self._kernels: dict[Node, Kernel] = {}
 
     def supports(self, node: Node) -> bool:
@@ -125,7 +132,9 @@ class CBackend:
             known = ", ".join(sorted(EMITTERS))
             raise CompileError(f"{node}: the C backend has no kernel for {op}; it has {known}")
         if op in CONVOLUTIONS:
-            return partial(conv_kernel, winograd=self.winograd)
+            return partial(conv_kernel, winograd=self.winograd, bf16=self.bf16)
+        if op == "matmul":
+            return partial(matmul_kernel, bf16=self.bf16)
         return EMITTERS[op]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pockengine.backends.c.depthwise import depthwise_kernel
 from pockengine.backends.c.epilogue import Anchored, open_fusion
 from pockengine.backends.c.gemm import (
+    TRANSPOSE_CYCLES,
     Product,
     Split,
     product_kernel,
@@ -32,12 +33,16 @@ from pockengine.backends.c.window import (
     window_of,
 )
 from pockengine.backends.c.winograd import plan_winograd, winograd_kernel
+from pockengine.backends.c.winograd_dw import gradient_kernel, plan_gradient
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
 MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
 """Inner dimension of a block, in floats, unless a single segment is larger. The second is for
 weights whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets, and few fit."""
+
+SAMPLE_DEPTH = 256
+"""Positions for which the estimate of a weight gradient is made."""
 
 WINOGRAD_GAIN = 0.9
 """Winograd's method is taken where it needs at most this share of the direct kernel's cycles."""
@@ -57,19 +62,20 @@ class ConvPlan:
     cycles: float
 
 
-def conv_kernel(node: Node, device: Device, winograd: bool = True) -> Kernel:
+def conv_kernel(node: Node, device: Device, winograd: bool = True, bf16: bool = False) -> Kernel:
     """Emit a convolution or one of its gradients, or a fusion around one.
 
-    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error.
+    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error. With
+    `bf16` those that are plain products round their operands.
     """
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
-        return product_kernel(opened, _as_product(opened.anchor, window), device)
+        return product_kernel(opened, _as_product(opened.anchor, window), device, bf16)
     if window.is_depthwise:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
-        return _weight_gradient(opened, window, device)
+        return _weight_gradient(opened, window, device, winograd)
     return _convolution(opened, window, device, winograd)
 
 
@@ -208,13 +214,16 @@ def _geometry_macros(g: Geometry, window: Window, plan: ConvPlan) -> dict[str, o
     }
 
 
-def _weight_gradient(opened: Anchored, window: Window, device: Device) -> Kernel:
+def _weight_gradient(opened: Anchored, window: Window, device: Device, winograd: bool) -> Kernel:
     """Windows of x, transposed, times dy."""
     channels, columns, step = window.group_channels, window.group_features, window.stride
     grid, source = forward_grid(window), (*window.size, window.channels)
     image = image_window((grid,), source, step, window.groups)
     segments, depth = image.segments(grid), _depth(image, grid, channels)
     plan = _plan_weight_gradient(window, image, depth, device)
+    faster = plan_gradient(window, device) if winograd else None
+    if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
+        return gradient_kernel(opened, window, faster, device)
     size = align(opened.anchor.result.type.size, 16)
     unfinished = plan.split == "INNER" or window.images * window.output[0] > plan.rows
     macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
@@ -327,6 +336,8 @@ def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
     threads, machine = device.cpu.cores, machine_of(device)
     pixels, rows = max(g.pixels), window.images * g.rows
     taps = sum(max(grid.taps, 0.1) for grid in g.grids)
+    weights = window.taps * window.group_channels * window.features
+    transposed = weights * TRANSPOSE_CYCLES / threads if g.backward else 0.0
 
     def cycles(tile: Tile, split: Split) -> float:
         share, width = rows, g.columns
@@ -335,7 +346,8 @@ def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
         else:
             panels = -(-g.columns // tile.columns)
             width = min(g.columns, -(-panels // threads) * tile.columns)
-        return share * multiply_cycles(machine, tile, pixels, width, int(taps * g.channels))
+        one = multiply_cycles(machine, tile, pixels, width, int(taps * g.channels))
+        return share * one + transposed
 
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     found = tiles(machine, pixels, g.columns, g.step[1] * g.image.pixel)
@@ -359,7 +371,9 @@ def _plan_weight_gradient(
         if split == "COLUMNS":
             panels = -(-columns // tile.columns)
             width = min(columns, -(-panels // threads) * tile.columns)
-        return multiply_cycles(machine, tile, depth, width, 256)
+        times = window.taps * window.group_channels / depth * window.pixels / SAMPLE_DEPTH
+        one = multiply_cycles(machine, tile, depth, width, SAMPLE_DEPTH)
+        return one * times * window.groups / (threads if split == "INNER" else 1)
 
     tile = min(tiles(machine, depth, columns), key=cycles)
     block = _block_rows(image, min(rows, window.output[0]), window.stride, device)

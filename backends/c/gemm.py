@@ -6,7 +6,7 @@ dimension, and the dimension that threads share; an epilogue comes along from th
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pockengine.backends.c.epilogue import Anchored, open_fusion
@@ -25,6 +25,9 @@ INNER_RESULTS, INNER_DEPTH = 40_000, 784
 
 FEW_ROWS = 8
 """Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
+
+SMALLEST_PAIRED = 16
+"""Rows, columns and steps from which on rounding the operands to bf16 costs less than it saves."""
 
 LONG_BLOCK = 384
 """Rows of a block that hide the transposition of a panel: 4 % of their products."""
@@ -64,10 +67,10 @@ class Plan:
     rows: int
 
 
-def matmul_kernel(node: Node, device: Device) -> Kernel:
+def matmul_kernel(node: Node, device: Device, bf16: bool = False) -> Kernel:
     """Emit a matmul, or a fusion around one."""
     opened = open_fusion(node, device)
-    return product_kernel(opened, product_of(opened.anchor), device)
+    return product_kernel(opened, product_of(opened.anchor), device, bf16)
 
 
 def product_of(node: Node) -> Product:
@@ -123,7 +126,7 @@ def plan_product(product: Product, device: Device) -> Plan:
             for tile in tiles(machine, product.m, product.n, product.a_row)
             for split in splits
         ),
-        key=lambda choice: _cycles(machine, product, *choice, threads),
+        key=lambda choice: _cycles(machine, product, choice[0], choice[1], threads),
     )
     return Plan(tile, split, depth, threads, _block_rows(product, tile, depth, device))
 
@@ -154,11 +157,28 @@ def _cycles(machine: Machine, p: Product, tile: Tile, split: Split, threads: int
     return whole * share + packed * max(again, share)
 
 
-def product_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
-    """Emit a product; the anchor's operands are A and B in this order."""
+def product_kernel(
+    opened: Anchored, product: Product, device: Device, bf16: bool = False
+) -> Kernel:
+    """Emit a product; the anchor's operands are A and B in this order.
+
+    With `bf16` the operands of products that are large enough are rounded to bf16; sums are f32.
+    """
     if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
         return _dot_kernel(opened, product, device)
-    return _tiled_kernel(opened, product, plan_product(product, device), device.cpu.isa)
+    smallest = min(product.m, product.n, product.k)
+    if bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:
+        pairs = _pairs_of(product)
+        return _tiled_kernel(opened, pairs, plan_product(pairs, device), device, product)
+    return _tiled_kernel(opened, product, plan_product(product, device), device)
+
+
+def _pairs_of(product: Product) -> Product:
+    """The product of the operands' matrices of pairs: half the steps, dense rows."""
+    steps = -(-product.k // 2)
+    a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
+    pitch = steps if product.b_transposed else product.n
+    return replace(product, k=steps, a_row=a_row, a_step=a_step, b_pitch=pitch)
 
 
 def _dot_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
@@ -177,29 +197,40 @@ def _dot_kernel(opened: Anchored, product: Product, device: Device) -> Kernel:
     )
 
 
-def _tiled_kernel(opened: Anchored, product: Product, plan: Plan, isa: str) -> Kernel:
-    """Emit the general form: runtime/kernels/gemm.inc.h."""
-    name = f"pe_f32_{opened.title}_{product.m}x{product.n}x{product.k}_{plan.tile}"
-    panel = plan.depth * plan.tile.columns if product.b_transposed else 0
+def _tiled_kernel(
+    opened: Anchored, product: Product, plan: Plan, device: Device, f32: Product | None = None
+) -> Kernel:
+    """Emit the general form: runtime/kernels/gemm.inc.h. `f32` is what a product of pairs is of."""
+    kind = "bf16" if f32 else "f32"
+    panel = align(plan.depth * plan.tile.columns, 16) if product.b_transposed else 0
     partial = _partial_floats(opened, product, plan)
-    shared = partial * (plan.threads if plan.split == "INNER" else 1)
-    scratch = f"float *sums = {'y0' if not partial and opened.plain else 'scratch'};"
-    if not partial and not opened.plain:
-        scratch = "float *sums = NULL;"
-    a, b = opened.names
+    sums = partial * (plan.threads if plan.split == "INNER" else 1)
+    pairs = sums + panel * plan.threads
+    sizes = (product.m * product.k, product.n * product.k) if f32 else (0, 0)
+    a_floats, b_floats = (align(size, 16) for size in sizes)
+    names = dict(zip("ab", opened.names, strict=True))
+    pair = []
+    if f32:
+        names = {"a": "a_pairs", "b": "b_pairs"}
+        pair = [
+            f"float *a_pairs = (float *)scratch + {pairs}, *b_pairs = a_pairs + {a_floats};",
+            f"{SYMBOL}_pair_operands(w, a_pairs, b_pairs, {', '.join(opened.names)});",
+        ]
+    waiting = "scratch" if partial else "y0" if opened.plain else "NULL"
     return define_kernel(
-        name=name,
-        isa=isa,
+        name=f"pe_{kind}_{opened.title}_{product.m}x{product.n}x{(f32 or product).k}_{plan.tile}",
+        isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[
             opened.io,
-            scratch,
-            f"float *panels = {f'(float *)scratch + {shared}' if panel else 'NULL'};",
-            f"{SYMBOL}_run(w, &io, {a}, {b}, sums, panels);",
+            *pair,
+            f"float *sums = {waiting};",
+            f"float *panels = {f'(float *)scratch + {sums}' if panel else 'NULL'};",
+            f"{SYMBOL}_run(w, &io, {names['a']}, {names['b']}, sums, panels);",
             *opened.end,
         ],
-        prelude=_prelude(opened, product, plan, partial, panel),
-        scratch_bytes=4 * (shared + align(panel, 16) * plan.threads if panel else shared),
+        prelude=_prelude(opened, product, plan, partial, panel, f32),
+        scratch_bytes=4 * (pairs + a_floats + b_floats),
     )
 
 
@@ -211,7 +242,9 @@ def _partial_floats(opened: Anchored, product: Product, plan: Plan) -> int:
     return align(product.batch * product.m * product.n, 16) if unfinished else 0
 
 
-def _prelude(opened: Anchored, p: Product, plan: Plan, partial: int, panel: int) -> str:
+def _prelude(
+    opened: Anchored, p: Product, plan: Plan, partial: int, panel: int, f32: Product | None
+) -> str:
     macros = _matrix_macros(p, plan.tile) | {
         "PE_KB": plan.depth,
         "PE_MB": plan.rows,
@@ -221,9 +254,11 @@ def _prelude(opened: Anchored, p: Product, plan: Plan, partial: int, panel: int)
         "PE_THREADS": plan.threads,
         "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
         "PE_PART_FLOATS": partial,
-        "PE_PANEL_FLOATS": align(panel, 16),
+        "PE_PANEL_FLOATS": panel,
     }
-    return _comment(p) + template(macros, opened.store, "gemm")
+    if f32:
+        macros |= {"PE_BF16": 1, "PE_F32_K": f32.k}
+    return _comment(f32 or p) + template(macros, opened.store, "gemm")
 
 
 def _matrix_macros(p: Product, tile: Tile) -> dict[str, object]:

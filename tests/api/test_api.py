@@ -9,6 +9,7 @@ from torch import nn
 
 import pockengine
 from pockengine.backends.c.artifact import load_artifact
+from pockengine.devices import load_device
 from pockengine.errors import (
     CompileError,
     DeviceError,
@@ -62,6 +63,21 @@ def test_frozen_parameters_come_back_unchanged() -> None:
         net.load_state_dict(compiled.state_dict(session), strict=False)
     changed = {n for n, value in net.state_dict().items() if not torch.equal(value, before[n])}
     assert changed == {"3.weight", "3.bias"}
+
+
+@pytest.mark.skipif(not load_device("host").cpu.bf16, reason="this CPU has no bf16 products")
+def test_bf16_products_train_as_f32_ones_do() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 32))
+    x, y = torch.randn(48, 64), torch.randint(0, 32, (48,))
+    losses = []
+    for bf16 in (False, True):
+        with pockengine.compile(net, (x,), loss=LOSS, bf16=bf16).session() as session:
+            feed = {"input": x.numpy(), "target": y.numpy()}
+            losses.append([float(session.train_step(feed, lr=0.5)["loss"]) for _ in range(10)])
+    plain, rounded = map(np.array, losses)
+    assert plain[-1] < 0.8 * plain[0]
+    assert 1e-6 < np.abs(rounded / plain - 1).max() < 1e-2
 
 
 def test_errors_speak_of_what_was_given() -> None:

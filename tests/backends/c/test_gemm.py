@@ -1,17 +1,21 @@
 """Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.epilogue import row_offset
 from pockengine.backends.c.gemm import matmul_kernel, plan_product, product_of
 from pockengine.backends.c.tile import machine_of, tiles
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
+from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.anchors import (
     FAST,
@@ -24,7 +28,7 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import device_of, new_builder
+from pockengine.tests.backends.c.harness import Case, device_of, new_builder, run_cases
 
 BATCHES = [((), ()), ((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 1), (1, 2))]
 SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
@@ -79,6 +83,52 @@ def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
     a = g.input("a", f32(24, 24))
     node = g.emit("matmul", a, a)
     check([case_of(node, matmul_kernel, "avx2", 0)], tmp_path)
+
+
+def to_bf16(array: np.ndarray) -> np.ndarray:
+    """Round f32 to the nearest bf16 number, ties to even."""
+    bits = array.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return rounded.astype(np.uint32).view(np.float32)
+
+
+def bf16_case(node: Node, seed: int) -> Case:
+    """A case whose operands are bf16 numbers already, so that only sums are rounded."""
+    case = case_of(node, partial(matmul_kernel, bf16=True), "avx512", seed)
+    assert "pe_bf16" in case.kernel.symbol
+    return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
+
+
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+def test_bf16_products_sum_in_f32(compiler, tmp_path) -> None:
+    transposes = [(a, b) for a in (False, True) for b in (False, True)]
+    shapes = [(17, 33, 65), (48, 40, 1001), (600, 50, 700)]
+    nodes = [matmul(*shape, transpose) for shape in shapes for transpose in transposes]
+    nodes += [with_epilogue(matmul(40, 33, 1999), "residual"), matmul(24, 40, 1700, (True, False))]
+    cases = [bf16_case(node, seed) for seed, node in enumerate(nodes)]
+    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+
+
+def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
+    node = matmul(64, 32, 32)
+    case = case_of(node, partial(matmul_kernel, bf16=True), "avx512", 0)
+    x = case.operands[0].astype(np.float32)
+    x[0, :4] = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0], np.float32)  # ties
+    x[1, :2] = [np.nan, np.inf]
+    case = replace(case, operands=(x, np.eye(32, dtype=np.float32)))
+    found = run_cases([case], tmp_path, FAST)[0][0][0]
+    assert np.isnan(found[1]).all()  # a NaN, and an infinity times zero
+    np.testing.assert_array_equal(np.delete(found, 1, 0), to_bf16(np.delete(x, 1, 0)))
+
+
+def test_small_products_keep_f32() -> None:
+    for node in (matmul(8, 64, 64), matmul(64, 64, 8), matmul(64, 64, 64, batches=((3,), (3,)))):
+        assert "pe_f32" in matmul_kernel(node, device_of("avx512"), bf16=True).symbol
+
+
+def test_a_device_without_bf16_is_refused() -> None:
+    with pytest.raises(CompileError, match=r"rpi4 .* has no bf16 products"):
+        CBackend(load_device("rpi4"), bf16=True)
 
 
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])

@@ -13,6 +13,10 @@
  *   PE_THREADS       most threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
  *   PE_PANEL_FLOATS  PE_B_TRANSPOSED: scratch of each thread for a panel
+ *
+ * With PE_BF16, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
+ * f32 ones of PE_F32_K steps: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
+ * of B likewise steps of PE_N elements, or rows where it is transposed.
  */
 
 #define PE_OUTPUT_ROW(i) (t->row + (i))
@@ -37,6 +41,29 @@ PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *
         PE_FN(block)(t);
     }
 }
+
+#if PE_BF16
+/* Pairs of all steps of a matrix, shared by the team: `by_rows` where a row holds all its steps. */
+PE_INLINE void PE_FN(pair)(const pe_worker *w, float *to, const float *from, const int by_rows,
+                           const ptrdiff_t rows) {
+    const pe_range share = pe_split(w, by_rows ? rows : PE_K, 1);
+    for (ptrdiff_t i = share.begin; i < share.end; i++) {
+        if (by_rows) {
+            pe_pair_neighbours(to + i * PE_K, from + i * PE_F32_K, PE_F32_K);
+        } else {
+            const float *first = from + 2 * i * rows;
+            pe_pair_rows(to + i * rows, first, 2 * i + 1 < PE_F32_K ? first + rows : NULL, rows);
+        }
+    }
+}
+
+PE_INLINE void PE_FN(pair_operands)(pe_worker *w, float *a_pairs, float *b_pairs, const float *a,
+                                    const float *b) {
+    PE_FN(pair)(w, a_pairs, a, PE_A_STEP == 1, PE_M);
+    PE_FN(pair)(w, b_pairs, b, PE_B_TRANSPOSED, PE_N);
+    pe_barrier(w);
+}
+#endif
 
 #if PE_SPLIT == PE_SPLIT_INNER
 

@@ -19,10 +19,21 @@
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
+ *   PE_BF16            1: A and B are matrices of pairs (pe_bf16.h); lanes are 8 or 16. Default 0
  *   PE_SEGMENTED       1: A's steps are segments at given offsets, and its rows are several runs
  */
 
 #include "../pe_transpose.h"
+
+#ifndef PE_BF16
+#define PE_BF16 0
+#endif
+#if PE_BF16
+#include "../pe_bf16.h"
+#define PE_ADD_PRODUCT(sum, v, x) pe_dot_pairs(sum, v, x)
+#else
+#define PE_ADD_PRODUCT(sum, v, x) ((sum) + (v) * (x))
+#endif
 
 #define PE_NR (PE_NV * PE_VL)
 #define PE_PANELS ((PE_N + PE_NR - 1) / PE_NR)
@@ -106,7 +117,7 @@ PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b
         const float x = a[i * (ptrdiff_t)PE_A_ROW];
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
-            c[i][j] += vb[j] * x;
+            c[i][j] = PE_ADD_PRODUCT(c[i][j], vb[j], x);
         }
     }
 }

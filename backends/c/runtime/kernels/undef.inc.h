@@ -1,8 +1,10 @@
 /* Forgets the parameters of a template, so that the next kernel of the file starts clean. */
+#undef PE_ADD_PRODUCT
 #undef PE_A_BATCH
 #undef PE_A_ROW
 #undef PE_A_STEP
 #undef PE_BATCH
+#undef PE_BF16
 #undef PE_BLOCK
 #undef PE_BLOCK_ROWS
 #undef PE_BLOCK_SEGMENTS
@@ -17,6 +19,7 @@
 #undef PE_COUNT_W
 #undef PE_DIRECT
 #undef PE_EDGE_BLOCKS
+#undef PE_F32_K
 #undef PE_FILTER_PLANE
 #undef PE_FIRST_H
 #undef PE_FIRST_W

@@ -1,0 +1,101 @@
+/* bfloat16 products: pairs of bf16 numbers in 32 bits, multiplied and summed in f32.
+ *
+ * A matrix of pairs has half the steps of its f32 original: the pair at step k holds the elements
+ * of the steps 2 k (low half) and 2 k + 1 (high half), zero where there is none. It is kept in
+ * float memory, moved as floats are, and never computed with but by pe_dot_pairs. Rounding is to
+ * nearest even; a NaN stays one.
+ */
+#ifndef PE_BF16_H
+#define PE_BF16_H
+
+#include <stddef.h>
+
+#include "pe_vec.h"
+
+#if defined(__AVX512BF16__) && defined(__AVX512VL__) && !defined(__SANITIZE_ADDRESS__)
+#include <immintrin.h>
+#define PE_BF16_NATIVE 1
+#else
+#define PE_BF16_NATIVE 0
+#endif
+
+/* The number rounded to bf16, in the high half of the lane. */
+PE_INLINE pe_vi16 pe_round_bf16(const pe_vf16 v) {
+    pe_vi16 bits;
+    memcpy(&bits, &v, sizeof bits);
+    const pe_vi16 odd = (bits >> 16) & 1;
+    const pe_vi16 rounded = (bits + (odd + 0x7fff)) & (int32_t)0xffff0000;
+    return pe_select_i16(v == v, rounded, pe_splat_i16(0x7fc00000));
+}
+
+PE_INLINE void pe_store_pairs(float *to, const pe_vi16 low, const pe_vi16 high, const int lanes) {
+    const pe_vi16 pairs = ((low >> 16) & 0xffff) | high;
+    pe_store_part_i16((int32_t *)to, pairs, lanes);
+}
+
+/* Pairs of two rows, element by element; `second` is NULL where the last step has no partner. */
+PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, const ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < n; i += 16) {
+        const int lanes = n - i < 16 ? (int)(n - i) : 16;
+        const pe_vi16 low = pe_round_bf16(pe_load_part16(first + i, lanes));
+        const pe_vf16 other = second ? pe_load_part16(second + i, lanes) : pe_zero16();
+        pe_store_pairs(to + i, low, pe_round_bf16(other), lanes);
+    }
+}
+
+/* Pairs of neighbours in one row of n elements. */
+PE_INLINE void pe_pair_neighbours(float *to, const float *from, const ptrdiff_t n) {
+    ptrdiff_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        typedef short halves __attribute__((vector_size(64), aligned(4)));
+        const pe_vi16 a = pe_round_bf16(pe_load16(from + i));
+        const pe_vi16 b = pe_round_bf16(pe_load16(from + i + 16));
+        halves x, y;
+        memcpy(&x, &a, sizeof x);
+        memcpy(&y, &b, sizeof y);
+        const halves pairs =
+            __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+        memcpy(to + i / 2, &pairs, sizeof pairs);
+    }
+    for (; i < n; i += 2) {
+        const pe_vi16 low = pe_round_bf16(pe_load_part16(from + i, 1));
+        const pe_vf16 other = i + 1 < n ? pe_load_part16(from + i + 1, 1) : pe_zero16();
+        pe_store_pairs(to + i / 2, low, pe_round_bf16(other), 1);
+    }
+}
+
+#if PE_BF16_NATIVE
+PE_INLINE pe_vf16 pe_dot_pairs16(const pe_vf16 sum, const pe_vf16 pairs, const float pair) {
+    const __m512 splat = _mm512_set1_ps(pair);
+    return (pe_vf16)_mm512_dpbf16_ps((__m512)sum, (__m512bh)(__m512)pairs, (__m512bh)splat);
+}
+
+PE_INLINE pe_vf8 pe_dot_pairs8(const pe_vf8 sum, const pe_vf8 pairs, const float pair) {
+    const __m256 splat = _mm256_set1_ps(pair);
+    return (pe_vf8)_mm256_dpbf16_ps((__m256)sum, (__m256bh)(__m256)pairs, (__m256bh)splat);
+}
+#else
+#define PE_DOT_PAIRS(LANES)                                                                        \
+    PE_INLINE pe_vf##LANES pe_dot_pairs##LANES(const pe_vf##LANES sum, const pe_vf##LANES pairs,   \
+                                               const float pair) {                                 \
+        const pe_vf##LANES splat = pe_splat##LANES(pair);                                          \
+        pe_vi##LANES bits, others;                                                                 \
+        memcpy(&bits, &pairs, sizeof bits);                                                        \
+        memcpy(&others, &splat, sizeof others);                                                    \
+        const pe_vi##LANES low = bits << 16, high = bits & (int32_t)0xffff0000;                    \
+        const pe_vi##LANES lower = others << 16, upper = others & (int32_t)0xffff0000;             \
+        pe_vf##LANES a, b, x, y;                                                                   \
+        memcpy(&a, &low, sizeof a);                                                                \
+        memcpy(&b, &high, sizeof b);                                                               \
+        memcpy(&x, &lower, sizeof x);                                                              \
+        memcpy(&y, &upper, sizeof y);                                                              \
+        return sum + a * x + b * y;                                                                \
+    }
+PE_DOT_PAIRS(8)
+PE_DOT_PAIRS(16)
+#endif
+
+#define pe_dot_pairs PE_OF_WIDTH(pe_dot_pairs)
+
+#endif
