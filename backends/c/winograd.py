@@ -25,7 +25,7 @@ Split = Literal["ROWS", "COLUMNS"]
 TRANSFORM_CYCLES = {2: (50.0, 40.0, 45.0), 4: (160.0, 110.0, 110.0)}
 """Cycles to transform 16 channels of a window, of a filter, and of a tile of products, by r."""
 
-RELOAD_CYCLES, STREAM_CYCLES, MEMORY_CYCLES = 0.06, 0.15, 2.0
+RELOAD_CYCLES, STREAM_CYCLES, MEMORY_CYCLES = 0.06, 0.25, 2.0
 """Cycles to bring a float from the second-level cache, from beyond it; and to write it to memory
 and read it back."""
 
@@ -66,9 +66,13 @@ class Tiling:
 
     @property
     def pitch(self) -> int:
-        """Floats from one tile's channels to the next's; not a multiple of 1 KiB."""
-        channels = self.source[2]
-        return align(channels, 16) + (16 if channels % 256 == 0 else 0)
+        """Floats from one window's channels to the next's."""
+        return row_pitch(self.source[2])
+
+
+def row_pitch(columns: int) -> int:
+    """Floats from one row of a plane to the next: whole lines, not a multiple of 1 KiB."""
+    return align(columns, 16) + (16 if columns % 256 == 0 else 0)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device
     reloaded = mine * -(-block // tile.rows) * planes * channels * width
     moved = STREAM_CYCLES * streamed + RELOAD_CYCLES * reloaded
     shared = planes * channels * (columns if split == "ROWS" else tiling.tiles)
+    moved += STREAM_CYCLES * shared / threads
     if 4 * shared > (device.cpu.l3_bytes or device.cpu.l2_bytes) // 2:
         moved += MEMORY_CYCLES * shared / threads
     return windows + filters + products + planes * multiply + moved
@@ -203,17 +208,31 @@ def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device
 
 
 def _macros(plan: WinogradPlan) -> dict[str, object]:
-    tiling, tile = plan.tiling, plan.tile
+    tiling = plan.tiling
     shared, own = plan.scratch
+    return common_macros(tiling, plan.tile) | {
+        "PE_M": plan.block,
+        "PE_OTHER_M": tiling.tiles % plan.block or plan.block,
+        "PE_TRANSPOSED": int(tiling.backward),
+        "PE_WINDOW_PLANE": plan.window_plane,
+        "PE_FILTER_PLANE": plan.filter_plane,
+        "PE_PRODUCT_PLANE": plan.product_plane,
+        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
+        "PE_THREADS": plan.threads,
+        "PE_SHARED_FLOATS": shared,
+        "PE_OWN_FLOATS": own,
+    }
+
+
+def common_macros(tiling: Tiling, tile: Tile) -> dict[str, object]:
+    """Parameters of winograd_points.inc.h, and of the multiply's tile."""
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": tile.lanes,
         "PE_MR": tile.rows,
         "PE_NV": tile.vectors,
-        "PE_TILE": tiling.size,
-        "PE_M": plan.block,
-        "PE_OTHER_M": tiling.tiles % plan.block or plan.block,
         "PE_N": tiling.columns,
+        "PE_TILE": tiling.size,
         "PE_IMAGES": tiling.images,
         "PE_SOURCE_H": tiling.source[0],
         "PE_SOURCE_W": tiling.source[1],
@@ -224,13 +243,5 @@ def _macros(plan: WinogradPlan) -> dict[str, object]:
         "PE_LEFT": tiling.before[1],
         "PE_TILES_H": tiling.grid[0],
         "PE_TILES_W": tiling.grid[1],
-        "PE_TRANSPOSED": int(tiling.backward),
         "PE_WINDOW_PITCH": tiling.pitch,
-        "PE_WINDOW_PLANE": plan.window_plane,
-        "PE_FILTER_PLANE": plan.filter_plane,
-        "PE_PRODUCT_PLANE": plan.product_plane,
-        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
-        "PE_THREADS": plan.threads,
-        "PE_SHARED_FLOATS": shared,
-        "PE_OWN_FLOATS": own,
     }

@@ -11,12 +11,9 @@
  * each with filters of its own, and first transform the windows together.
  *
  * Parameters, besides those of winograd_points.inc.h and gemm_tile.inc.h:
- *   PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image; PE_OUT_H, PE_OUT_W  the result
- *   PE_TOP, PE_LEFT         padding before the first row and column; may be negative
- *   PE_IMAGES, PE_TILES_H, PE_TILES_W   tiles: batch, rows and columns in an image
+ *   PE_IMAGES               batch
  *   PE_M, PE_OTHER_M        tiles in a block, and in the last one
  *   PE_TRANSPOSED           1: the input's gradient
- *   PE_WINDOW_PITCH                floats from one tile's channels to the next's
  *   PE_WINDOW_PLANE, PE_FILTER_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
  *   PE_SPLIT, PE_THREADS    as in gemm.inc.h: ROWS shares blocks, COLUMNS panels
  *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each

@@ -6,7 +6,13 @@
  * the same points, hence the same transform of the image. The matrices are Lavin and Gray's
  * (arXiv 1509.09308). In two dimensions each transform is applied to the columns, then to the rows.
  *
- * Parameters: PE_TILE  r, 2 or 4
+ * Parameters:
+ *   PE_TILE                 r, 2 or 4
+ *   PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image that windows are taken from
+ *   PE_OUT_H, PE_OUT_W, PE_N   the convolution's result
+ *   PE_TOP, PE_LEFT         padding before the first row and column; may be negative
+ *   PE_TILES_H, PE_TILES_W  rows and columns of tiles in an image
+ *   PE_WINDOW_PITCH         floats from one tile's channels to the next's
  */
 
 #define PE_POINTS (PE_TILE + 2)
@@ -66,17 +72,18 @@ PE_INLINE void PE_FN(points_to_outputs)(pe_vf *y, const pe_vf *p) {
 #endif
 }
 
-/* Where the pixels of a tile's window lie; those outside of the image are zeros. */
-static const float PE_FN(zeros)[PE_SOURCE_C];
+/* Where pixels lie from (y, x) on, `count` in each direction; those outside of the image are zeros.
+ */
+static const float PE_FN(zeros)[PE_SOURCE_C > PE_N ? PE_SOURCE_C : PE_N];
 
-PE_INLINE void PE_FN(find_pixels)(const float **pixels, const float *image, const int y,
-                                  const int x) {
-    for (int i = 0; i < PE_POINTS; i++) {
-        for (int j = 0; j < PE_POINTS; j++) {
-            const int inside =
-                y + i >= 0 && y + i < PE_SOURCE_H && x + j >= 0 && x + j < PE_SOURCE_W;
-            const ptrdiff_t at = ((y + i) * (ptrdiff_t)PE_SOURCE_W + x + j) * PE_SOURCE_C;
-            pixels[i * PE_POINTS + j] = inside ? image + at : PE_FN(zeros);
+PE_INLINE void PE_FN(find_pixels)(const float **pixels, const float *image, const int height,
+                                  const int width, const int channels, const int y, const int x,
+                                  const int count) {
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < count; j++) {
+            const int inside = y + i >= 0 && y + i < height && x + j >= 0 && x + j < width;
+            const ptrdiff_t at = ((y + i) * (ptrdiff_t)width + x + j) * channels;
+            pixels[i * count + j] = inside ? image + at : PE_FN(zeros);
         }
     }
 }
@@ -116,9 +123,10 @@ PE_INLINE void PE_FN(transform_windows)(float *to, const ptrdiff_t plane, const 
     for (ptrdiff_t tile = begin; tile < end; tile++, to += PE_WINDOW_PITCH) {
         const int image = (int)(tile / of_image), place = (int)(tile % of_image);
         const float *pixels[PE_PLANES];
-        PE_FN(find_pixels)(
-            pixels, source + image * ((ptrdiff_t)PE_SOURCE_H * PE_SOURCE_W) * PE_SOURCE_C,
-            place / PE_TILES_W * PE_TILE - PE_TOP, place % PE_TILES_W * PE_TILE - PE_LEFT);
+        const float *from = source + image * ((ptrdiff_t)PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C);
+        PE_FN(find_pixels)(pixels, from, PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C,
+                           place / PE_TILES_W * PE_TILE - PE_TOP,
+                           place % PE_TILES_W * PE_TILE - PE_LEFT, PE_POINTS);
         for (int channel = 0; channel < whole; channel += PE_VL) {
             PE_FN(window_vector)(to, plane, pixels, channel, PE_VL);
         }
