@@ -62,15 +62,16 @@ class ConvPlan:
     cycles: float
 
 
-def conv_kernel(node: Node, device: Device, winograd: bool = True) -> Kernel:
+def conv_kernel(node: Node, device: Device, winograd: bool = True, bf16: bool = False) -> Kernel:
     """Emit a convolution or one of its gradients, or a fusion around one.
 
-    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error.
+    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error. With
+    `bf16` those that are plain products round their operands.
     """
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
-        return product_kernel(opened, _as_product(opened.anchor, window), device)
+        return product_kernel(opened, _as_product(opened.anchor, window), device, bf16)
     if window.is_depthwise:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
