@@ -1,6 +1,7 @@
 """PyTorch's own definitions of operators by simpler ones, for operators without a rule here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,12 +28,23 @@ def decompose(node: Node) -> GraphModule | None:
         return None
     for definition in _definitions(node.target):
         try:
-            with mode, torch.no_grad():
+            with mode, torch.no_grad(), _without_onednn():
                 traced: GraphModule = make_fx(_call(node, definition))(*examples)
             return traced
         except Exception:  # a definition that cannot take these arguments is none for them
             continue
     return None
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Keep definitions from ending in oneDNN's operators, whose LSTM nothing defines."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def _call(node: Node, definition: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,9 +7,13 @@ since values of our IR never change.
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor as TorchTensor
 from torch import strided
 from torch.fx import Node
+
+MOST_WORK = 100_000
+"""How many cases NumPy tries to decide whether two views overlap, which is hard in general."""
 
 
 class Storages:
@@ -27,13 +31,14 @@ class Storages:
             self._names.setdefault(view[0], []).append(name)
 
     def write(self, name: Node) -> list[Node]:
-        """Return the names that now stand for the new value; other views go stale."""
+        """Return the names that now stand for the new value; views that overlap it go stale."""
         view = _view(name)
         if view is None:
             return [name]
         names = self._names.get(view[0], [])
         same = [other for other in names if _view(other) == view]
-        self._stale.update(other for other in names if _view(other) != view)
+        others = (other for other in names if _view(other) != view)
+        self._stale.update(other for other in others if _overlap(name, other))
         return same
 
     def is_stale(self, name: Node) -> bool:
@@ -44,6 +49,29 @@ class Storages:
         """Return all names on the same memory, the first one first."""
         view = _view(name)
         return [] if view is None else self._names.get(view[0], [])
+
+
+def _overlap(one: Node, other: Node) -> bool:
+    """Return whether an element of the same storage shows through both names; yes if in doubt."""
+    tensors = [name.meta["val"] for name in (one, other)]
+    if tensors[0].dtype is not tensors[1].dtype:
+        return True
+    size = tensors[0].element_size()
+    memory = np.empty(tensors[0].untyped_storage().nbytes(), np.uint8)  # only its addresses matter
+    views = [
+        np.ndarray(
+            tuple(tensor.shape),
+            f"V{size}",
+            memory,
+            tensor.storage_offset() * size,
+            tuple(step * size for step in tensor.stride()),
+        )
+        for tensor in tensors
+    ]
+    try:
+        return np.shares_memory(*views, max_work=MOST_WORK)
+    except np.exceptions.TooHardError:
+        return True
 
 
 def _view(name: Node) -> tuple[Any, ...] | None:

@@ -110,6 +110,12 @@ def _mobilenet_v2(name: ModelName, classes: int) -> "nn.Module":
     return MobileNetV2(1.0 if name.width is None else name.width, classes)
 
 
+def _mobilenet_v3_small(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.mobilenet_v3 import MobileNetV3Small
+
+    return MobileNetV3Small(classes)
+
+
 def _mcunet(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
 
@@ -166,6 +172,7 @@ FAMILIES = {
     ),
     "mcunet": Family(_mcunet),
     "mobilenet_v2": Family(_mobilenet_v2, has_width=True),
+    "mobilenet_v3_small": Family(_mobilenet_v3_small),
     "resnet18": Family(_resnet18),
     "resnet20": Family(_resnet20, classes=10, smallest=4),
     "resnet50": Family(_resnet50),

@@ -129,7 +129,7 @@ def check_state(
     """
     for name, tensor in found.items():
         scale = max(float(expected[name].abs().max()), 0.01)
-        error = float((tensor.double() - expected[name].double()).abs().max())
+        error = float((tensor - expected[name]).abs().max())
         assert error <= rtol * scale, f"{name}: off by {error:g}"
 
 

@@ -1,33 +1,25 @@
 """Whole models through the generated C, beside PyTorch.
 
 A freshly initialised deep net that normalises by a small batch is chaotic: one ReLU that rounds to
-the other side, and after a few steps PyTorch in f32 and in f64 are a percent apart. So each step of
-the deep nets starts from PyTorch's weights; //farm:bench lets ten steps run freely, from weights
-that have settled on real pictures.
+the other side, and after a few steps PyTorch in f32 and in f64 are a percent apart. So the gates of
+deep nets start open, and each step starts from PyTorch's weights; //farm:bench lets ten steps run
+freely, from weights that have settled on real pictures.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from pockengine.api import Compiled, compile
-from pockengine.backends.c.session import Session
+from pockengine.api import compile
 from pockengine.models.registry import parse_model
-from pockengine.tests.frontends.checks import (
-    batches_of,
-    check_state,
-    relative_error,
-    sgd_losses,
-)
+from pockengine.tests.frontends.checks import batches_of, relative_error
+from pockengine.tests.frontends.compiled import Batch, Batches, check_steps, open_gates
 from pockengine.tests.frontends.nets import AudioClassifier, SmallUNet, TextClassifier
 
 CLASSES = 10
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-Batches = Sequence[Batch]
 
 
 def build(name: str, batch: int) -> tuple[nn.Module, Batches]:
@@ -49,44 +41,6 @@ def take_statistics(model: nn.Module, x: torch.Tensor) -> None:
     model.eval()
 
 
-def check_steps(model: nn.Module, batches: Batches, lr: float, *, resume: bool) -> None:
-    """Train by generated code and by PyTorch: losses within 1e-4, weights within 1e-3.
-
-    With `resume` each step starts from PyTorch's weights and statistics after the one before, and
-    the change of all weights together must be PyTorch's within 2 %.
-    """
-    compiled = compile(model, (batches[0][0],), loss="cross_entropy")
-    reference = copy.deepcopy(model)
-    with compiled.session(threads=2) as session:
-        for x, y in batches:
-            if resume:
-                put_state(compiled, session, reference)
-            before = weights_of(reference.state_dict(), model)
-            inputs = {compiled.graph.inputs[0].name: x.numpy(), "target": y.numpy()}
-            found = session.train_step(inputs, lr=lr)["loss"]
-            (expected,) = sgd_losses(reference, nn.functional.cross_entropy, [(x, y)], lr)
-            assert float(found) == pytest.approx(expected, rel=1e-4)
-            state = compiled.state_dict(session)
-            check_state(state, reference.state_dict())
-            if resume:
-                change = weights_of(reference.state_dict(), model) - before
-                error = weights_of(state, model) - before - change
-                assert float(error.norm()) <= 0.02 * float(change.norm())
-
-
-def weights_of(state: Mapping[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
-    """Put all trained parameters into one vector."""
-    return torch.cat([state[name].flatten() for name, _ in model.named_parameters()]).double()
-
-
-def put_state(compiled: Compiled, session: Session, model: nn.Module) -> None:
-    """Set every param of the session from the module."""
-    state = model.state_dict()
-    for name in compiled.state_dict(session):
-        array, order = state[name].numpy(), compiled.graph.params[name].permutation
-        session.set_param(name, array if order is None else array.transpose(order).copy())
-
-
 def test_prediction_uses_running_statistics() -> None:
     model, ((x, _), *_) = build("mobilenet_v2-0.35-96", 4)
     compiled = compile(model, (x,), loss="cross_entropy")
@@ -103,6 +57,7 @@ def test_prediction_uses_running_statistics() -> None:
 )
 def test_each_step_follows_pytorch(name: str, steps: int) -> None:
     model, batches = build(name, 4)
+    open_gates(model)
 
     check_steps(model, batches[:steps], lr=1e-4, resume=True)
 

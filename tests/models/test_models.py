@@ -23,6 +23,7 @@ from pockengine.models.resnet import CifarResNet, resnet18, resnet50
     [
         # torchvision's own counts
         ("mobilenet_v2-1-224", 3_504_872),
+        ("mobilenet_v3_small-224", 2_542_856),
         ("resnet18-224", 11_689_512),
         ("resnet50-224", 25_557_032),
         # the paper's table 6 for n = 3, with batch norms and the linear layer's bias
