@@ -3,45 +3,25 @@
 What is measured on boards, and compared, is `bazel run //farm:bench`.
 """
 
-import os
 import shlex
-import sys
-from collections.abc import Callable
-from functools import wraps
-from pathlib import Path
-from typing import ParamSpec
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from pockengine.errors import FarmError, PockEngineError
+from pockengine.errors import FarmError
 from pockengine.farm.board import Board, Remote, board_for, load_boards, own_file
+from pockengine.farm.cli_base import CONSOLE, from_user, plain_errors
+from pockengine.farm.cli_jobs import leases, log, quarantine, run
+from pockengine.farm.cli_results import compare, history
 from pockengine.farm.connect import connect
 from pockengine.farm.enroll import Target, Wishes, default_key, enroll
 from pockengine.farm.facts import ask
 from pockengine.farm.inventory import add_board
 
-CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-P = ParamSpec("P")
-
 
 @click.group()
 def cli() -> None:
     """The device farm: boards, leases, jobs, results."""
-
-
-def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn a known error into one line and exit status 1."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except PockEngineError as error:
-            raise click.ClickException(str(error)) from error
-
-    return run
 
 
 @cli.command()
@@ -79,7 +59,7 @@ def add(
     expected: str | None,
 ) -> None:
     """Add the board at ssh://user@host: ask what it is, show its host key and pin it."""
-    chosen = _from_user(key) if key else default_key()
+    chosen = from_user(key) if key else default_key()
     if chosen is None:
         raise FarmError("no key to log in with: give --key, or make one: ssh-keygen -t ed25519")
     wishes = Wishes(
@@ -120,10 +100,8 @@ def _where(board: Board) -> str:
     return "this machine" if board.kind == "local" else "emulated here"
 
 
-def _from_user(path: str) -> Path:
-    """Return a path as the user means it: Bazel runs programs in a folder of its own."""
-    return Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute() / path
-
+for command in (compare, history, leases, log, quarantine, run):
+    cli.add_command(command)
 
 if __name__ == "__main__":
     cli()

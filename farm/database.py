@@ -1,12 +1,24 @@
-"""Open a database by URL: SQLite files of this user, or a server such as PostgreSQL."""
+"""Open a database by URL: SQLite files of this user, or a server such as PostgreSQL.
 
-from typing import Any
+A database that is locked or away is waited for. What is done in it must therefore be such that
+doing it again changes nothing: a lost connection does not say whether its commit arrived.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
-from pockengine.errors import FarmError
+from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.folders import data_folder
 
+T = TypeVar("T")
+
+PATIENCE_S = 180.0  # a database server restarts in less
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 LOCK_TIMEOUT_S = 30  # how long SQLite waits for another writer of the same file
 CONNECT_TIMEOUT_S = 5
 
@@ -38,6 +50,9 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
     options: dict[str, Any] = {}
     if name == "sqlite":
         options = {"timeout": LOCK_TIMEOUT_S}
+        folder = Path(url.database or ".").absolute().parent
+        if not folder.is_dir():
+            raise FarmError(f"{url!r}: cannot open the database: there is no folder {folder}")
     elif name == "postgresql":
         options = {"connect_timeout": CONNECT_TIMEOUT_S}
     try:
@@ -48,6 +63,23 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
         sql.event.listen(engine, "connect", _no_implicit_begin)
         sql.event.listen(engine, "begin", _begin_immediate)
     return engine
+
+
+def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
+    """Do a task, again and again while the database is away; DatabaseDown when it stays away."""
+    deadline = time.monotonic() + patience_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return task()
+        except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
+            if time.monotonic() + pause > deadline:
+                said = str(error.orig).strip().splitlines()[0]
+                raise DatabaseDown(f"{url!r}: the database does not answer: {said}") from None
+        except sql.exc.SQLAlchemyError as error:
+            raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
+        time.sleep(pause * random.uniform(0.5, 1.0))  # clients must not come back in step
+        pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def _no_implicit_begin(connection: Any, _: Any) -> None:

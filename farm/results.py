@@ -3,26 +3,41 @@
 SQLite in the user's data folder unless a SQLAlchemy URL says otherwise. Records are only appended.
 """
 
+import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
-from pockengine.errors import FarmError
+from pockengine.errors import DatabaseDown, FarmError
+from pockengine.farm.database import (
+    PATIENCE_S,
+    create_engine,
+    default_url,
+    parse_url,
+    patiently,
+)
 from pockengine.farm.folders import data_folder
 
+T = TypeVar("T")
 SCHEMA = 1
-LOCK_TIMEOUT_S = 30  # how long to wait for another writer of the same SQLite file
+MOST_SAMPLES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One measurement: `value` with its spread over `n` repetitions, and all it depends on."""
+    """One measurement: `value` with its spread over `n` repetitions, and all it depends on.
+
+    `samples` are the repetitions in the order in which they were measured. Engines that took turns
+    have theirs at the same places, so that they can be compared in pairs.
+    """
 
     time: str
     commit: str
@@ -46,6 +61,7 @@ class Record:
     dataset: str | None = None
     seq_len: int | None = None
     note: str | None = None
+    samples: tuple[float, ...] | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -76,6 +92,8 @@ class Record:
             raise FarmError(f"record: not JSON: {error}: {line[:80]!r}") from None
         if not isinstance(values, dict):
             raise FarmError(f"record: not an object: {line[:80]!r}")
+        if isinstance(values.get("samples"), list):
+            values["samples"] = tuple(values["samples"])
         return _from_values(values)
 
 
@@ -84,6 +102,7 @@ KINDS = {"str": str, "int": int, "float": float, "bool": bool}
 TYPES: dict[str, type] = {
     field.name: next(kind for kind in KINDS.values() if kind.__name__ in str(field.type))
     for field in fields(Record)
+    if field.name != "samples"
 }
 OPTIONAL = {"dataset", "seq_len", "note"}
 
@@ -94,6 +113,7 @@ def _check_values(record: Record) -> None:
     for name in ("value", "min", "max"):
         if not math.isfinite(getattr(record, name)):
             raise FarmError(f"record: {name} of {record.metric} is {getattr(record, name)}")
+    _check_samples(record)
     if not record.min <= record.value <= record.max:
         raise FarmError(
             f"record: {record.metric} {record.value} is outside {record.min} to {record.max}"
@@ -109,8 +129,19 @@ def _check_values(record: Record) -> None:
         raise FarmError(f"record: time {record.time!r} is not ISO 8601 with a time zone")
 
 
+def _check_samples(record: Record) -> None:
+    if record.samples is not None:
+        numbers = isinstance(record.samples, tuple) and all(map(_is_number, record.samples))
+        if not numbers or not 0 < len(record.samples) <= MOST_SAMPLES:
+            raise FarmError(f"record: samples of {record.metric} are no list of numbers")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _from_values(values: Mapping[str, object]) -> Record:
-    unknown = sorted(set(values) - set(TYPES))
+    unknown = sorted(set(values) - set(TYPES) - {"samples"})
     missing = sorted(set(TYPES) - OPTIONAL - set(values))
     if unknown or missing:
         raise FarmError(f"record: unknown fields {unknown}, missing fields {missing}")
@@ -137,32 +168,44 @@ TABLE = sql.Table(
         sql.Column(name, COLUMN_TYPES[kind], nullable=name in OPTIONAL)
         for name, kind in TYPES.items()
     ),
+    sql.Column("samples", sql.Text),  # JSON
 )
 
 
-class Results:
-    """The database of records."""
+APPENDS = sql.Table("appends", METADATA, sql.Column("key", sql.Text, primary_key=True))
 
-    def __init__(self, url: str | None = None) -> None:
-        """Open a database by SQLAlchemy URL, making its table when it is new."""
-        self.url = _parse(url) if url else _default_url()
-        options = {"timeout": LOCK_TIMEOUT_S} if self.url.get_backend_name() == "sqlite" else {}
-        try:
-            self._engine = sql.create_engine(self.url, connect_args=options)
-            METADATA.create_all(self._engine)
-        except (sql.exc.SQLAlchemyError, ImportError) as error:
-            raise FarmError(f"{self.url!r}: cannot open the results: {error}") from None
+
+class Results:
+    """The database of records. One that is away is waited for; what it cannot take is kept here."""
+
+    def __init__(self, url: str | None = None, patience_s: float = PATIENCE_S) -> None:
+        """Open a database by SQLAlchemy URL; its tables are made when it is new."""
+        self.url = parse_url(url) if url else default_url("results.sqlite")
+        self._patience_s = patience_s
+        self._engine = create_engine(self.url)
+        self._made = False
 
     def append(self, records: Iterable[Record]) -> None:
-        """Store all of the records or, on an error, none."""
+        """Store all of the records, once, with those that could not be stored before.
+
+        DatabaseDown when the database stays away: they are kept in a file then, and stored by the
+        next call.
+        """
         rows = [asdict(record) for record in records]
-        if not rows:
-            return
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(sql.insert(TABLE), rows)
-        except sql.exc.SQLAlchemyError as error:
-            raise FarmError(f"{self.url!r}: cannot store {len(rows)} records: {error}") from None
+        unsent = self._unsent()
+        if rows:
+            unsent.mkdir(parents=True, exist_ok=True)
+            part = unsent / f".{token_hex(8)}.part"
+            part.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            part.rename(unsent / f"{time.time_ns()}-{token_hex(4)}.jsonl")
+        for file in sorted(unsent.glob("*.jsonl")):
+            try:
+                self._store(file)
+            except DatabaseDown as error:
+                raise DatabaseDown(f"{error}; kept in {unsent}, the next bench stores it") from None
+            except FarmError as error:  # trying again would only be refused again
+                refused = file.rename(file.with_suffix(".refused"))
+                raise FarmError(f"cannot store the records of {refused}: {error}") from None
 
     def find(self, equal: Mapping[str, object] | None = None) -> list[Record]:
         """Return the records whose fields have the given values, oldest first."""
@@ -171,32 +214,69 @@ class Results:
             if name not in TYPES:
                 raise FarmError(f"results: no field {name!r}; fields: {', '.join(TYPES)}")
             query = query.where(TABLE.c[name] == value)
-        with self._engine.connect() as connection:
-            rows = connection.execute(query).mappings().all()
-        return [_from_values({key: row[key] for key in TYPES}) for row in rows]
+        rows = self._work(lambda connection: connection.execute(query).mappings().all())
+        return [_from_row(dict(row)) for row in rows]
 
     def close(self) -> None:
         """Release the connections."""
         self._engine.dispose()
+
+    def _store(self, file: Path) -> None:
+        """Store a file's records unless that has been done, and remove it.
+
+        The file's name is stored with them: who comes second finds it, and does nothing.
+        """
+        try:
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+        except FileNotFoundError:  # another process has stored it
+            return
+
+        def task(connection: sql.Connection) -> None:
+            if connection.execute(sql.select(APPENDS).filter_by(key=file.name)).first() is None:
+                connection.execute(sql.insert(APPENDS), {"key": file.name})
+                connection.execute(sql.insert(TABLE), [_to_row(row) for row in rows])
+
+        self._work(task)
+        file.unlink(missing_ok=True)
+
+    def _work(self, task: Callable[[sql.Connection], T]) -> T:
+        def once() -> T:
+            with self._engine.begin() as connection:
+                if not self._made:
+                    METADATA.create_all(connection)
+                    _add_samples(connection)
+                result = task(connection)
+            self._made = True
+            return result
+
+        return patiently(self.url, self._patience_s, once)
+
+    def _unsent(self) -> Path:
+        """Return the folder of what this database has not taken yet."""
+        place = self.url.render_as_string(hide_password=True)
+        return data_folder() / "unsent" / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def _to_row(values: Mapping[str, object]) -> dict[str, object]:
+    samples = values.get("samples")
+    return {**values, "samples": None if samples is None else json.dumps(samples)}
+
+
+def _from_row(row: Mapping[str, Any]) -> Record:
+    values = {key: row[key] for key in TYPES}
+    if row["samples"] is not None:
+        values["samples"] = tuple(json.loads(row["samples"]))
+    return _from_values(values)
+
+
+def _add_samples(connection: sql.Connection) -> None:
+    """Give a table of records that was made before samples were kept their column."""
+    columns = {column["name"] for column in sql.inspect(connection).get_columns(TABLE.name)}
+    if "samples" not in columns:
+        connection.execute(sql.text(f"ALTER TABLE {TABLE.name} ADD COLUMN samples TEXT"))
 
 
 def write_lines(records: Iterable[Record], path: Path) -> None:
     """Append records to a file of JSON lines."""
     with path.open("a") as stream:
         stream.writelines(record.to_json() + "\n" for record in records)
-
-
-def _parse(url: str) -> sql.URL:
-    try:
-        return sql.make_url(url)
-    except sql.exc.ArgumentError:
-        # The text is not shown: it may hold a password.
-        raise FarmError(
-            "cannot open the results: not a SQLAlchemy URL; one is sqlite:////tmp/results.sqlite"
-        ) from None
-
-
-def _default_url() -> sql.URL:
-    folder = data_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    return sql.URL.create("sqlite", database=str(folder / "results.sqlite"))

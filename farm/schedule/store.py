@@ -1,25 +1,24 @@
 """The database that clients of one farm share: leases, queues, quarantine, jobs.
 
 SQLite in the user's data folder, or any SQLAlchemy URL. Every piece of work is one transaction that
-sees no other: SQLite's write lock, or an advisory lock of PostgreSQL. A database that is locked or
-away is waited for; work must therefore be such that doing it again changes nothing, since a lost
-connection does not say whether its commit arrived.
+sees no other: SQLite's write lock, or an advisory lock of PostgreSQL.
 """
 
-import random
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
-from pockengine.errors import DatabaseDown
-from pockengine.farm.database import create_engine, default_url, parse_url
+from pockengine.farm.database import (
+    PATIENCE_S,
+    create_engine,
+    default_url,
+    parse_url,
+    patiently,
+)
 
 T = TypeVar("T")
 
-PATIENCE_S = 180.0  # a database server restarts in less
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 ADVISORY_LOCK = 0x706F636B  # any number, the same for all clients of a farm
 
 METADATA = sql.MetaData()
@@ -107,20 +106,7 @@ class Store:
 
         The task may be done twice where the first commit's fate is unknown.
         """
-        deadline = time.monotonic() + self.patience_s
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                return self._once(task)
-            except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
-                if time.monotonic() + pause > deadline:
-                    raise DatabaseDown(
-                        f"{self.url!r}: the farm's database does not answer: {error.orig}"
-                    ) from None
-            except sql.exc.SQLAlchemyError as error:
-                raise DatabaseDown(f"{self.url!r}: {error}") from None
-            time.sleep(pause * random.uniform(0.5, 1.0))  # clients must not come back in step
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+        return patiently(self.url, self.patience_s, lambda: self._once(task))
 
     def close(self) -> None:
         """Release the connections."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.errors import FarmError
+from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.results import Record, Results, now, write_lines
 from pockengine.tests.farm.helpers import record
 
@@ -80,7 +80,7 @@ def test_many_are_stored_or_none(tmp_path: Path) -> None:
     good, bad = record(), replace(record())
     object.__setattr__(bad, "engine", None)  # what a damaged caller could do; NOT NULL refuses it
 
-    with pytest.raises(FarmError, match=r"cannot store 2 records"):
+    with pytest.raises(FarmError, match=r"cannot store the records of .*NOT NULL"):
         results.append([good, bad])
     assert results.find() == []
 
@@ -97,7 +97,7 @@ def test_results_go_to_the_users_data_folder_by_default(
 
 @pytest.mark.parametrize("url", ["nosuch://x/y", "not a url", "sqlite:////nowhere/at/all.sqlite"])
 def test_a_database_that_cannot_be_opened_is_named(url: str) -> None:
-    with pytest.raises(FarmError, match=r"cannot open the results"):
+    with pytest.raises(FarmError, match=r"cannot open the database"):
         Results(url)
 
 
@@ -105,6 +105,35 @@ def test_a_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(FarmError) as caught:
         Results("nosuch://user:secret@host/db")
     assert "secret" not in str(caught.value)
+
+
+def test_what_a_database_that_is_away_cannot_take_is_stored_later_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "results.sqlite").mkdir()  # a file that cannot be opened
+    with pytest.raises(DatabaseDown, match=r"does not answer.*the next bench stores it"):
+        Results(sqlite(tmp_path), patience_s=0.2).append([record(scheme="first")])
+    (tmp_path / "results.sqlite").rmdir()
+
+    results = Results(sqlite(tmp_path))
+    results.append([record(scheme="second")])
+    results.append([])
+
+    assert [one.scheme for one in results.find()] == ["first", "second"]
+
+
+def test_records_whose_commit_was_not_heard_of_are_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(sqlite(tmp_path))
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # ended before it could clean up
+    results.append([record()])
+    monkeypatch.undo()
+
+    Results(sqlite(tmp_path)).append([])
+
+    assert len(results.find()) == 1
 
 
 def test_lines_are_appended(tmp_path: Path) -> None:
