@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pockengine.api import Compiled as Compiled
     from pockengine.api import compile as compile
+    from pockengine.api import compile_step as compile_step
     from pockengine.backends.c.schedule import Schedule as Schedule
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
@@ -24,6 +25,7 @@ _OPTIMISERS = ("Adafactor", "Adagrad", "Adam", "AdamW", "Groups", "Lion", "RMSpr
 _PLACES = {
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",
+    "compile_step": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",
     "Range": "pockengine.compiler.sizes",
     "Schedule": "pockengine.backends.c.schedule",

@@ -4,16 +4,18 @@ Everything here is a few lines over the stages; use them directly for what this 
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from safetensors.numpy import save_file
 
 from pockengine.backends.c.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import Progress
 from pockengine.backends.c.session import Session
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.differentiate import Clip
@@ -23,6 +25,7 @@ from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
+from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
 from pockengine.errors import CompileError
 
 if TYPE_CHECKING:
@@ -36,11 +39,28 @@ class Compiled:
     graph: Graph
     program: Program
     artifact: Artifact
+    visitor: Visitor | None = field(default=None, repr=False)
+    """The model and the framework's door that it came by; None for a `Graph`."""
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
 
     def session(self, threads: int = 1) -> Session:
         """Open the artifact on this machine; it must have been compiled for `host`."""
         return Session(self.artifact, threads)
+
+    def tuned(self, session: Session) -> Any:
+        """Return the session's tuned weights in the form of the framework that the model is of.
+
+        PyTorch: a state_dict. Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx
+        module. ONNX: the model. Else, and for a `Graph`, arrays by name.
+        """
+        values = session.params()
+        if self.visitor is None:
+            return framework_arrays(self.graph, values)
+        return self.visitor.tuned(self.graph, values)
+
+    def save_weights(self, session: Session, path: Path | str) -> None:
+        """Write the tuned weights as safetensors, by the framework's names and in its layouts."""
+        save_file(framework_arrays(self.graph, session.params()), str(path))
 
     def state_dict(self, session: Session) -> "dict[str, torch.Tensor]":
         """Return the session's tuned parameters as PyTorch holds them, by the model's own names.
@@ -56,9 +76,9 @@ class Compiled:
 
 def compile(
     model: Any,
-    example_inputs: Sequence[Any] | Mapping[str, Any],
+    example_inputs: Any,
     *,
-    loss: str | None = None,
+    loss: Any = None,
     optimizer: Optimizer | None = None,
     scheme: Scheme | str | Path = "full",
     device: str = "host",
@@ -71,51 +91,75 @@ def compile(
     progress: Progress | None = None,
     observe: Observer | None = None,
 ) -> Compiled:
-    """Compile a PyTorch module, or a forward `Graph`, to a training artifact.
+    """Compile a model to a training artifact.
 
-    `example_inputs` give the shapes and types; `loss` is "cross_entropy", "mse" or None where the
-    model returns its loss. `scheme` says what trains: a preset's name, a TOML file or a Scheme.
-    `memory_budget` (bytes) bounds the largest live set by recomputing activations. `sizes` lets the
-    batch or sequence length vary in a range, by variants that inputs are padded to. `bf16` rounds
-    the operands of large products to bf16, summed in f32, where the device can. The artifact
-    goes to `folder`, or to a temporary one that lives as long as the result.
+    `model` is a PyTorch module, a Keras model or function of TensorFlow, a JAX function or Flax
+    module, an ONNX file or model, or a forward `Graph`; `doors.py` has the table, and each
+    `from_*` function says what it takes. `example_inputs` give the shapes and types; JAX's begin
+    with the parameters. `loss` is "cross_entropy", "mse", what the framework's door takes beside
+    these, or None where the model returns its loss. `scheme` says what trains: a preset's name, a
+    TOML file or a Scheme. `memory_budget` (bytes) bounds the largest live set by recomputing
+    activations. `sizes` lets the batch or sequence length vary in a range, by variants that inputs
+    are padded to. `bf16` rounds the operands of large products to bf16, summed in f32, where the
+    device can. The artifact goes to `folder`, or to a temporary one that lives as long as the
+    result.
+
     Raises errors below PockEngineError that name what is wrong with model, scheme or device.
     """
     backend = CBackend(load_device(device), bf16=bf16)
-    graph = model if isinstance(model, Graph) else _import(model, example_inputs, loss)
+    visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
+    graph = model if visitor is None else visitor.graph(loss)
+    if visitor is not None and optimizer is not None:
+        optimizer = visitor.optimizer(optimizer)
     training = Training(scheme, optimizer or Sgd(), clip or Clip(), micro_batches, memory_budget)
     if sizes is None:
         program = compile_program(graph, training, target=backend.target(), observe=observe)
     else:
         check_names(sizes, {value.name: value for value in graph.inputs})
-        build = _resizing(model, example_inputs, loss, sizes)
+        build = _resizing(visitor, loss, sizes)
         program = compile_variants(build, sizes, training, target=backend.target())
+    return _written((graph, program, visitor), backend, folder, progress)
+
+
+def compile_step(
+    step: Callable[..., Any],
+    example_inputs: Any,
+    *,
+    carried: int = 1,
+    device: str = "host",
+    folder: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Compiled:
+    """Compile a whole training step of JAX as it is, its gradients and updates included.
+
+    The first `carried` arguments (params, an optimiser's state, a TrainState) stay in the artifact;
+    the step returns their new values first, then its outputs. Run it by `session.train_step`.
+    """
+    backend = CBackend(load_device(device))
+    visitor = step_visitor(step, example_inputs, carried)
+    graph = visitor.graph(None)
+    program = compile_entries(graph.name, {"train": graph}, target=backend.target())
+    return _written((graph, program, visitor), backend, folder, progress)
+
+
+def _resizing(visitor: Visitor | None, loss: Any, sizes: Range) -> Callable[[int], Graph]:
+    """Return a function that imports the model for one size of the range."""
+    if visitor is None:
+        raise CompileError("a Graph has one size; give the framework's model to compile a range")
+    return lambda size: visitor.resized(sizes.axes, size).graph(loss)
+
+
+def _written(
+    compiled: tuple[Graph, Program, Visitor | None],
+    backend: CBackend,
+    folder: Path | str | None,
+    progress: Progress | None,
+) -> Compiled:
+    """Write the artifact to its folder, or to a temporary one."""
     keep = None
     if folder is None:
         keep = tempfile.TemporaryDirectory(prefix="pockengine-")
         folder = Path(keep.name) / "artifact"
+    graph, program, visitor = compiled
     artifact = write_artifact(program, backend, Path(folder), progress=progress)
-    return Compiled(graph, program, artifact, keep)
-
-
-def _resizing(
-    model: Any, example_inputs: Sequence[Any] | Mapping[str, Any], loss: str | None, sizes: Range
-) -> Callable[[int], Graph]:
-    """Return a function that imports the model for one size of the range."""
-    if isinstance(model, Graph):
-        raise CompileError("a Graph has one size; give the framework's model to compile a range")
-
-    def build(size: int) -> Graph:
-        return _import(model, resize_examples(model, example_inputs, sizes.axes, size), loss)
-
-    from pockengine.frontends.torch_export import resize_examples
-
-    return build
-
-
-def _import(
-    model: Any, example_inputs: Sequence[Any] | Mapping[str, Any], loss: str | None
-) -> Graph:
-    from pockengine.frontends.torch_export import from_torch
-
-    return from_torch(model, example_inputs, loss=loss)
+    return Compiled(graph, program, artifact, visitor, keep)

@@ -306,7 +306,7 @@ def _frozen_norm(finder: _Finder, node: Node) -> Value | None:
 def _running_average(finder: _Finder, node: Node) -> bool:
     """Turn state = (1 - m) state + m value into the update that says so."""
     state, new = node.operands
-    total = new.node
+    total = core(new).node
     if total is None or total.op != "add":
         return False
     parts: dict[bool, tuple[Value, float]] = {}

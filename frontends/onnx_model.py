@@ -61,23 +61,42 @@ def from_onnx(
     return g.graph
 
 
+def input_names(model: "str | Path | onnx.ModelProto") -> list[str]:
+    """Return the names of a model's inputs in order, without those that have initial values."""
+    _need_onnx("input_names")
+    from pockengine.frontends.onnx_file import read_model
+
+    graph = read_model(model)[0].graph
+    initialized = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in initialized]
+
+
 def to_initializers(
-    model: "onnx.ModelProto", graph: Graph, values: Mapping[str, np.ndarray]
+    model: "str | Path | onnx.ModelProto", graph: Graph, values: Mapping[str, np.ndarray]
 ) -> "onnx.ModelProto":
     """Return a copy of the model with tuned weights in place of the initializers of their names.
+
+    Data beside the model's file come into the copy: save one of more than 2 GB by
+    `onnx.save(..., save_as_external_data=True)`.
 
     `values` holds arrays by name as the compiled program has them, and may name a part only. Those
     that the model has no initializer for (states of optimisers) are left out. Raises
     ImportModelError for a shape that is not the graph's.
     """
     _need_onnx("to_initializers")
-    from onnx import numpy_helper
+    from onnx import ModelProto, TensorProto, numpy_helper
 
-    tuned = type(model)()
-    tuned.CopyFrom(model)
+    from pockengine.frontends.onnx_file import array_of, read_model
+
+    given, folder = read_model(model)
+    tuned = ModelProto()
+    tuned.CopyFrom(given)
     for tensor in tuned.graph.initializer:
         param = graph.params.get(tensor.name)
         if param is None or tensor.name not in values:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                held = array_of(tensor, folder)
+                tensor.CopyFrom(numpy_helper.from_array(held, tensor.name))
             continue
         array = np.asarray(values[tensor.name])
         if array.shape != param.value.shape:

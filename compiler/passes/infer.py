@@ -2,6 +2,7 @@
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.differentiate import LOSS
 from pockengine.compiler.passes.lower import lower
@@ -27,7 +28,7 @@ def _use_running_statistics(graph: Graph) -> None:
     running = {
         node.operands[1]: node.operands[0] for node in graph.nodes if node.op == "ema_update"
     }
-    graph.nodes[:] = [node for node in graph.nodes if node.op != "ema_update"]
+    graph.nodes[:] = [node for node in graph.nodes if not lookup(node.op).writes]
 
     def frozen(g: Builder, node: Node) -> tuple[Value, ...]:
         x, gamma, beta = node.operands

@@ -16,7 +16,7 @@ from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.jax.sources import is_nnx
-from pockengine.frontends.jax.trace import Leaf, Traced, path_name
+from pockengine.frontends.jax.trace import Leaf, Traced, joined, path_name
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
 from pockengine.frontends.losses import add_loss
 
@@ -114,22 +114,28 @@ def _write(
         if state is new or isinstance(new, Key) or not isinstance(state, Tensor):
             continue
         value = framework_order(walker.g, walker.tensor(new))
-        if value is not state.value:
-            walker.g.emit("assign", state.value, value)
+        if value is state.value:
+            continue
+        if walker.g.graph.params[name].trainable:
+            raise ImportModelError(
+                f"{traced.name} changes its trainable parameter {name} itself; keep what changes "
+                "in another collection, or compile the whole step (carried=...)"
+            )
+        walker.g.emit("assign", state.value, value)
 
 
-def put_back(graph: Graph, values: Mapping[str, np.ndarray], tree: Any) -> Any:
+def put_back(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argument: str) -> Any:
     """See `to_pytree`."""
     if is_nnx(tree):
         from flax import nnx
 
         definition, state = nnx.split(tree)
-        pure = put_back(graph, values, nnx.to_pure_dict(state))
+        pure = put_back(graph, values, nnx.to_pure_dict(state), argument)
         nnx.replace_by_pure_dict(state, pure)
         return nnx.merge(definition, state)
 
     def tuned(path: Any, leaf: Any) -> Any:
-        name = path_name(path)
+        name = joined(argument, path_name(path))
         param = graph.params.get(name)
         if param is None or name not in values:
             return leaf

@@ -4,6 +4,7 @@
 step; `to_pytree` takes tuned weights back. jax is imported when they are called.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,24 +51,53 @@ def from_jax(
     return build(trace(source_of(model, example_inputs, carried), carried), loss, not carried)
 
 
-def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any) -> Any:
+def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argument: str = "") -> Any:
     """Return a copy of the pytree with tuned weights in place of the leaves of their names.
 
     `tree` is what was given to `from_jax`: the first argument, or the nnx module, of which a copy
     is returned. `values` holds arrays by name as the compiled program has them, and may name a part
-    only; names that the tree does not have (states of optimisers) are left out. Raises
-    ImportModelError for a shape that is not the graph's.
+    only; names that the tree does not have (states of optimisers) are left out. `argument` is the
+    name of the tree's argument, where a step carries several. Raises ImportModelError for a shape
+    that is not the graph's.
     """
     _need_jax("to_pytree")
     from pockengine.frontends.jax.build import put_back
 
-    return put_back(graph, values, tree)
+    return put_back(graph, values, tree, argument)
+
+
+def carried_of(step: Any, example_inputs: Any, carried: int) -> dict[str, Any]:
+    """Return the arguments of a step that it carries, by name."""
+    _need_jax("carried_of")
+    from pockengine.frontends.jax.sources import arguments_of
+
+    return dict(list(arguments_of(step, example_inputs).items())[:carried])
+
+
+def parameters_of(model: Any, example_inputs: Any) -> Any:
+    """Return what holds the parameters: an nnx module itself, else the first argument."""
+    _need_jax("parameters_of")
+    from pockengine.frontends.jax.sources import arguments_of, is_nnx
+
+    return model if is_nnx(model) else next(iter(arguments_of(model, example_inputs).values()))
+
+
+def resize_examples(
+    model: Any, example_inputs: Any, axes: Mapping[str, int], size: int
+) -> dict[str, Any]:
+    """Name the example inputs as `from_jax` does, with `size` along the dimensions in `axes`.
+
+    What is there is repeated or dropped.
+    """
+    _need_jax("resize_examples")
+    from pockengine.frontends.jax.sources import arguments_of
+    from pockengine.frontends.jax.trace import resized
+
+    return resized(arguments_of(model, example_inputs), axes, size)
 
 
 def is_jax(model: Any) -> bool:
     """Return whether this is something that `from_jax` takes, without importing JAX."""
-    import sys
-
     if "jax" not in sys.modules:
         return False
     from pockengine.frontends.jax.sources import is_linen, is_nnx

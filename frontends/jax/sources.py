@@ -29,6 +29,11 @@ def is_nnx(model: Any) -> bool:
     return nnx is not None and isinstance(model, nnx.Module)
 
 
+def arguments_of(model: Any, example_inputs: Any) -> dict[str, Any]:
+    """Name the example inputs as the model's parameters are; a linen module's variables first."""
+    return bound(model, example_inputs, ("variables",) if is_linen(model) else ())
+
+
 def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
     """Say how a model is called: ImportModelError for what is no function or module."""
     if carried and (is_linen(model) or is_nnx(model)):
@@ -45,7 +50,7 @@ def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
 
 
 def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) -> Source:
-    arguments = bound(model, given)
+    arguments = arguments_of(model, given)
     name = getattr(model, "__name__", type(model).__name__)
     if len(arguments) < states:
         raise ImportModelError(
@@ -73,7 +78,7 @@ def _in_collection(tree: Any) -> Callable[[str], bool]:
 
 
 def _linen(module: Any, given: Any) -> Source:
-    arguments = bound(module, given, ("variables",))
+    arguments = arguments_of(module, given)
     variables = arguments.pop("variables", None)
     if not isinstance(variables, Mapping) or PARAMS not in variables:
         raise ImportModelError(
@@ -97,7 +102,7 @@ def _linen(module: Any, given: Any) -> Source:
 def _nnx(module: Any, given: Any) -> Source:
     from flax import nnx
 
-    arguments = bound(module, given)
+    arguments = arguments_of(module, given)
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
     definition, state = nnx.split(module)
     kinds = {".".join(map(str, path)): kind.type for path, kind in nnx.to_flat_state(state)}

@@ -75,13 +75,14 @@ def as_arrays(tree: Any) -> Any:
 def named_leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
     """Return a pytree's leaves by name."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    named = {_joined(prefix, path_name(path)): leaf for path, leaf in leaves}
+    named = {joined(prefix, path_name(path)): leaf for path, leaf in leaves}
     if len(named) != len(leaves):
         raise ImportModelError("two arrays of a pytree have the same path; rename one")
     return named
 
 
-def _joined(*parts: str) -> str:
+def joined(*parts: str) -> str:
+    """Put the parts of a name together, empty ones left out."""
     return ".".join(part for part in parts if part)
 
 
@@ -125,19 +126,18 @@ def _results(
     types = jax.tree_util.tree_leaves(shape)
     if carried:
         return _carried(source, shape, paths, leaves, carried)
-    states = {leaf.name: leaf for leaf in leaves if leaf.role != "input"}
+    states = {leaf.name: leaf.value for leaf in leaves if leaf.role == "state"}
     names, writes = [], {}
     for index, (path, type_) in enumerate(zip(paths, types, strict=True)):
-        if source.returns_state:
-            owner, name = path[0].idx, path_name(path[1:])
-        else:
-            owner, name = 0, path_name(path)
-        for candidate in (path_name(path[1:]), name):
-            leaf = states.get(candidate)
-            mine = leaf is not None and (leaf.value.shape, leaf.role) == (type_.shape, "state")
-            if (owner or not source.returns_state) and mine:
-                writes[index] = candidate
-        names.append(_output_name(name))
+        module_state = source.returns_state and path[0].idx == 1
+        rest = path[1:] if source.returns_state else path
+        candidates = (path_name(path[1:]), path_name(path))  # beside other results, or alone
+        named = [name for name in candidates if name in states]
+        if module_state:
+            writes[index] = path_name(rest)
+        elif named and not source.returns_state and states[named[0]].shape == type_.shape:
+            writes[index] = named[0]
+        names.append(_output_name(path_name(rest)))
     return tuple(names), writes
 
 
@@ -171,7 +171,7 @@ def _form(tree: Any) -> Any:
 
 def _output_name(path: str) -> str:
     if not path or path.split(".")[0].isdigit():
-        return _joined("output", path)
+        return joined("output", path)
     return path
 
 
@@ -191,6 +191,25 @@ def bound(function: Callable[..., Any], given: Any, first: tuple[str, ...] = ())
             names.append(parameter.name)
     names += [f"input{index}" for index in range(len(names), len(given))]
     return dict(zip(names, given, strict=False))
+
+
+def resized(arguments: Mapping[str, Any], axes: Mapping[str, int], size: int) -> dict[str, Any]:
+    """Give arrays another size along the dimensions in `axes`: rows are repeated or dropped."""
+
+    def changed(name: str, leaf: Any) -> Any:
+        if name not in axes:
+            return leaf
+        array = np.asarray(leaf)
+        return array.take(np.arange(size) % array.shape[axes[name]], axis=axes[name])
+
+    return {
+        name: value
+        if is_static(value)
+        else jax.tree_util.tree_map_with_path(
+            lambda path, leaf, name=name: changed(joined(name, path_name(path)), leaf), value
+        )
+        for name, value in arguments.items()
+    }
 
 
 def is_static(value: Any) -> bool:
