@@ -97,10 +97,25 @@ class _Fuser:
             chain = [*self._private_producers(reader, group), reader]
             if not all(_row_like(v, result.shape) for n in chain for v in n.operands):
                 return
-            if len(_Group([*group.nodes, *chain], 0).operands()) > MOST_OPERANDS:
+            operands = _Group([*group.nodes, *chain], 0).operands()
+            if len(operands) > MOST_OPERANDS or self._waits(group, operands, result):
                 return
             for node in chain:
                 self._move(node, group)
+
+    def _waits(self, group: _Group, operands: list[Value], result: Value) -> bool:
+        """Whether the anchor would have to wait for an operand as large as its result.
+
+        A sum of two products then joins the later one; but an anchor whose own operands are smaller
+        than its result may wait: memory is saved by computing it late.
+        """
+        anchor = group.anchor
+        assert anchor is not None
+        held = sum(value.type.nbytes for value in anchor.operands if value.node is not None)
+        start = self.position[anchor]
+        large = (value.node for value in operands if value.shape == result.shape)
+        late = any(node is not None and self.position[node] > start for node in large)
+        return late and held > result.type.nbytes
 
     def _private_producers(self, reader: Node, group: _Group) -> list[Node]:
         """Elementwise nodes of the same shape that only `reader` or one of them reads, in order."""

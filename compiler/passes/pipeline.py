@@ -31,6 +31,7 @@ from pockengine.compiler.passes.recompute import recompute
 from pockengine.compiler.passes.save_masks import save_masks
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.passes.tile_attention import tile_attention
 from pockengine.compiler.program import Recomputation
 
 Pass = Callable[[Graph], None]
@@ -115,6 +116,7 @@ def forward_pipeline(options: Options) -> list[tuple[str, Pass]]:
 
 def _fold_frozen(options: Options) -> list[tuple[str, Pass]]:
     return [
+        ("tile_attention", partial(tile_attention, memory_budget=options.memory_budget)),
         ("fold_constants", partial(fold_constants, written=options.written)),
         ("simplify", simplify),
         ("fold_scales", partial(fold_scales, written=options.written)),

@@ -103,6 +103,41 @@ def _empty_pad(_: Builder, node: Node) -> Value | None:
     return node.operands[0] if not any((*node.attrs["low"], *node.attrs["high"])) else None
 
 
+def _join_pads(g: Builder, node: Node) -> Value | None:
+    """pad(x) + pad(y), zeros around neighbours along one axis => pad(concat(x, y))."""
+    first, second = (value.node for value in node.operands)
+    if first is None or second is None or not first.op == second.op == "pad":
+        return None
+    if first.attrs["value"] or second.attrs["value"] or first.result.type != second.result.type:
+        return None
+    lows = first.attrs["low"], second.attrs["low"]
+    apart = [axis for axis, (a, b) in enumerate(zip(*lows, strict=True)) if a != b]
+    if len(apart) != 1:
+        return None
+    axis = apart[0]
+    if lows[0][axis] > lows[1][axis]:
+        first, second = second, first
+    x, y = first.operands[0], second.operands[0]
+    alike = (*x.shape[:axis], *x.shape[axis + 1 :]) == (*y.shape[:axis], *y.shape[axis + 1 :])
+    if not alike or first.attrs["low"][axis] + x.shape[axis] != second.attrs["low"][axis]:
+        return None
+    parts = [part for value in (x, y) for part in _parts(value, axis)]
+    high = (
+        *first.attrs["high"][:axis],
+        second.attrs["high"][axis],
+        *first.attrs["high"][axis + 1 :],
+    )
+    return g.pad(g.emit("concat", *parts, axis=axis).result, low=first.attrs["low"], high=high)
+
+
+def _parts(value: Value, axis: int) -> tuple[Value, ...]:
+    """What a concat along the axis is made of; any other value is one part."""
+    node = value.node
+    return (
+        node.operands if node and node.op == "concat" and node.attrs["axis"] == axis else (value,)
+    )
+
+
 def _scalar_broadcast(g: Builder, node: Node) -> Value | None:
     """Elementwise operands broadcast by themselves: read what was broadcast_to instead."""
     operands = tuple(_unbroadcast(value) for value in node.operands)
@@ -124,7 +159,7 @@ def _unbroadcast(value: Value) -> Value:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "add": (_neutral(0.0, (0, 1)), _scalar_broadcast),
+    "add": (_neutral(0.0, (0, 1)), _join_pads, _scalar_broadcast),
     "sub": (_neutral(0.0, (1,)), _scalar_broadcast),
     "mul": (_neutral(1.0, (0, 1)), _scalar_broadcast),
     "div": (_neutral(1.0, (1,)), _scalar_broadcast),

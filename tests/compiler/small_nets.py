@@ -69,3 +69,22 @@ def batches(count: int, batch: int = 2, size: int = 6) -> list[dict[str, np.ndar
         }
         for _ in range(count)
     ]
+
+
+def attention_net(rows: int = 128, heads: int = 2, size: int = 8) -> Graph:
+    """Causal self-attention over rows of `heads * size` numbers, averaged to three classes."""
+    net, width = NetBuilder("attention"), heads * size
+    g = net.g
+    x = g.input("x", TensorType(F32, (rows, width)))
+    target = g.input("target", TensorType(I64, (1,)))
+    parts = []
+    for name in ("q", "k", "v"):
+        y = g.matmul(x, net.weight(f"{name}.weight", width, width))
+        parts.append(g.transpose(g.reshape(y, shape=(rows, heads, size)), perm=(1, 0, 2)))
+    scores = g.mul(g.matmul(parts[0], parts[1], transpose_b=True), g.scalar(size**-0.5))
+    causal = g.constant(np.tri(rows, dtype=np.bool_), "causal")
+    weights = g.softmax(g.where(causal, scores, g.scalar(-np.inf)))
+    mixed = g.transpose(g.matmul(weights, parts[2]), perm=(1, 0, 2))
+    pooled = g.reduce_mean(g.reshape(mixed, shape=(1, rows, width)), axes=(1,))
+    g.output("loss", g.cross_entropy(g.matmul(pooled, net.weight("fc.weight", width, 3)), target))
+    return g.graph

@@ -15,6 +15,7 @@ from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.passes.tile_attention import tile_attention
 
 RULES = FusionRules(frozenset({"matmul", "conv2d"}), {"reduce_sum": (0,), "reduce_mean": (0,)})
 PASSES: dict[str, Callable[[Graph], None]] = {
@@ -24,6 +25,7 @@ PASSES: dict[str, Callable[[Graph], None]] = {
     "fuse": partial(fuse, rules=RULES),
     "schedule": schedule,
     "simplify": simplify,
+    "tile_attention": partial(tile_attention, memory_budget=16 * 32 * 32 * 4),
 }
 FILES = sorted((Path(__file__).parent / "passes").glob("*.ir"))
 

@@ -8,7 +8,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.errors import CompileError
-from pockengine.tests.compiler.small_nets import batches, residual_net
+from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
 
 SHAPE = {"batch": 4, "size": 12}
 
@@ -62,3 +62,28 @@ def test_a_generous_budget_recomputes_nothing() -> None:
 def test_an_impossible_budget_names_what_can_be_reached() -> None:
     with pytest.raises(CompileError, match=r"reaches a peak of \d+ bytes, not 1000"):
         compiled(1000)
+
+
+def test_attention_never_holds_all_scores_where_the_budget_forbids_it() -> None:
+    rows, heads = 256, 2
+    scores = heads * rows * rows * 4
+    plain, lean = (
+        compile_program(attention_net(rows, heads), Training(memory_budget=budget), check=True)
+        for budget in (None, scores)
+    )
+    assert peak(plain) > 2 * scores > 2 * peak(lean)
+    for entry in lean.entries.values():
+        assert max(value.type.nbytes for value in entry.graph.values()) < scores
+    rng = np.random.default_rng(0)
+    batch = {
+        "x": rng.standard_normal((rows, heads * 8)).astype(np.float32),
+        "target": np.array([1]),
+        "lr": np.float32(0.5),
+    }
+    losses = []
+    for program in (plain, lean):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        graph = program.entries["train"].graph
+        losses.append([float(run(graph, batch, params)["loss"]) for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert losses[0][2] < losses[0][0]

@@ -1,0 +1,124 @@
+"""Attention in blocks of rows: the whole matrix of scores never exists.
+
+    softmax(q kᵀ, masked) v  =  concat over blocks of rows: softmax(q[rows] kᵀ, masked[rows]) v
+
+Rows of scores are independent of each other, so cutting them changes no number. Done before
+differentiation, the way back comes in the same blocks, and recomputation drops each block's scores
+(Rabe and Staats, arXiv 2112.05682; the blocks are known at compile time).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands, resolve
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.shape import slice_axis
+
+FEWEST_ROWS = 16
+"""Rows of a block: fewer make slow products."""
+
+BUDGET_SHARE = 16
+"""The budget's part that a block's scores may take: several of their size live at once."""
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """Nodes from the scores' product to the one with the values, in order."""
+
+    scores: Node
+    chain: Sequence[Node]
+    result: Node
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the scores: (..., rows, columns)."""
+        return self.scores.result.shape
+
+
+def tile_attention(graph: Graph, memory_budget: int | None) -> None:
+    """Cut every attention whose scores take more than a sixteenth of the budget, in bytes.
+
+    Requires: a forward graph. Leaves: the products and what was between them as dead nodes.
+    """
+    if memory_budget is None:
+        return
+    g, nodes = Builder(graph), list(graph.nodes)
+    graph.nodes[:] = []
+    replacement: dict[Value, Value] = {}
+    users = _users(graph, nodes)
+    with g.into(graph.nodes):
+        for node in nodes:
+            node.operands = tuple(resolve(value, replacement) for value in node.operands)
+            graph.nodes.append(node)
+            found = _attention(node, users)
+            if found and found.scores.result.type.nbytes > memory_budget // BUDGET_SHARE:
+                with g.scope(node.scope):
+                    replacement[node.result] = _tile(g, found, memory_budget // BUDGET_SHARE)
+    replace_operands(graph.nodes, replacement)
+    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+
+
+def _users(graph: Graph, nodes: Sequence[Node]) -> dict[Value, int]:
+    """How often each value is read; an output counts as a reader."""
+    counts: dict[Value, int] = {}
+    for value in (*(v for node in nodes for v in node.operands), *graph.outputs.values()):
+        counts[value] = counts.get(value, 0) + 1
+    return counts
+
+
+def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
+    """The attention that ends with this product, if it is one that nothing else looks into."""
+    if result.op != "matmul" or result.attrs["transpose_a"]:
+        return None
+    shape, chain = result.operands[0].shape, []
+    pending, scores = [result.operands[0]], None
+    while pending:
+        node = pending.pop().node
+        if node is None or node.result.shape != shape or users[node.result] != 1:
+            continue  # a mask, or a value that others read: a row of it is cut out
+        if node.op == "matmul" and not node.attrs["transpose_a"] and scores is None:
+            scores = node
+        elif node.op == "softmax" or lookup(node.op).elementwise:
+            chain.append(node)
+            pending += dict.fromkeys(node.operands)
+    if scores is None or not any(node.op == "softmax" for node in chain):
+        return None
+    return _Attention(scores, chain[::-1], result)
+
+
+def _tile(g: Builder, found: _Attention, most_bytes: int) -> Value:
+    """Build the blocks and put their results together."""
+    rows, bytes_ = found.shape[-2], found.scores.result.type.nbytes
+    wanted = max(FEWEST_ROWS, rows * most_bytes // bytes_)
+    count = -(-rows // wanted)
+    size = -(-rows // count)
+    spans = [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
+    parts = [_block(g, found, span) for span in spans]
+    if len(parts) == 1:
+        return found.result.result
+    return g.emit("concat", *parts, axis=len(found.shape) - 2).result
+
+
+def _block(g: Builder, found: _Attention, rows: range) -> Value:
+    """The same nodes for some of the rows."""
+    inside: dict[Value, Value] = {}
+    query, keys = found.scores.operands
+    cut = slice_axis(g, query, len(query.shape) - 2, rows)
+    inside[found.scores.result] = g.emit("matmul", cut, keys, **found.scores.attrs).result
+    for node in found.chain:
+        operands = (_rows_of(g, inside, value, found.shape, rows) for value in node.operands)
+        inside[node.result] = g.emit(node.op, *operands, **node.attrs).result
+    weights = inside[found.result.operands[0]]
+    return g.emit("matmul", weights, found.result.operands[1], **found.result.attrs).result
+
+
+def _rows_of(
+    g: Builder, inside: dict[Value, Value], value: Value, scores: Sequence[int], rows: range
+) -> Value:
+    """What a block reads: its own values, and its rows of those that have as many as the scores."""
+    if value not in inside:
+        axis = len(value.shape) - 2
+        whole = axis < 0 or value.shape[axis] != scores[-2]
+        inside[value] = value if whole else slice_axis(g, value, axis, rows)
+    return inside[value]
