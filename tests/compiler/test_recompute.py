@@ -69,9 +69,9 @@ def test_attention_never_holds_all_scores_where_the_budget_forbids_it() -> None:
     scores = heads * rows * rows * 4
     plain, lean = (
         compile_program(attention_net(rows, heads), Training(memory_budget=budget), check=True)
-        for budget in (None, scores)
+        for budget in (None, scores + scores // 4)
     )
-    assert peak(plain) > 2 * scores > 2 * peak(lean)
+    assert peak(plain) > 2 * scores > 1.6 * peak(lean)
     for entry in lean.entries.values():
         assert max(value.type.nbytes for value in entry.graph.values()) < scores
     rng = np.random.default_rng(0)
