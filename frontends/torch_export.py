@@ -5,7 +5,7 @@ forward `Graph`; `to_state_dict` takes tuned weights back. torch is imported whe
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 Inputs = Sequence[Any] | Mapping[str, Any]
+Loss = str | Callable[..., Any] | None
 
 
-def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: str | None = None) -> Graph:
+def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None) -> Graph:
     """Import a module as a forward graph.
 
     `example_inputs` are the positional (sequence) or named (mapping) arguments of `forward`; their
@@ -33,7 +34,10 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: str | None 
     updates its running statistics, in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
-    output and an output `loss`. A module that returns one scalar is taken to return its loss.
+    output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
+    the model: examples of what it takes after the outputs (parameters without default) follow the
+    model's own in `example_inputs`, and become inputs by their names. A module that returns one
+    scalar is taken to return its loss.
 
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
@@ -43,11 +47,16 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: str | None 
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
             "a module whose forward calls it"
         )
-    if loss is not None and loss not in LOSSES:
-        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
-    args, kwargs = _checked_inputs(torch, module, example_inputs)
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise ImportModelError(
+            f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
+        )
+    args, kwargs = _checked_inputs(torch, module, example_inputs, loss)
     from pockengine.frontends.torch_graph import import_program
+    from pockengine.frontends.torch_loss import with_loss
 
+    if callable(loss):
+        module = with_loss(module, loss)
     return import_program(_export(torch, module, args, kwargs), module, loss)
 
 
@@ -93,14 +102,18 @@ def _torch(caller: str) -> Any:
 
 
 def resize_examples(
-    module: "nn.Module", example_inputs: Inputs, axes: Mapping[str, int], size: int
+    module: "nn.Module",
+    example_inputs: Inputs,
+    axes: Mapping[str, int],
+    size: int,
+    loss: Loss = None,
 ) -> "dict[str, torch.Tensor]":
     """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
 
     What is there is repeated or dropped. Raises ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")
-    args, kwargs = _checked_inputs(torch, module, example_inputs)
+    args, kwargs = _checked_inputs(torch, module, example_inputs, loss)
     names = list(inspect.signature(module.forward).parameters)
     resized = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, axis in axes.items():
@@ -111,9 +124,12 @@ def resize_examples(
 
 
 def _checked_inputs(
-    torch: Any, module: "nn.Module", given: Inputs
+    torch: Any, module: "nn.Module", given: Inputs, loss: Loss
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Split the example inputs into positional and named ones, all tensors of a known type."""
+    """Split the example inputs into positional and named ones, all tensors of a known type.
+
+    A loss's own are named ones.
+    """
     name = type(module).__name__
     if isinstance(given, torch.Tensor):
         given = (given,)
@@ -123,6 +139,16 @@ def _checked_inputs(
             f"the example inputs of {name} must be a tuple of tensors or a dict of named ones, not "
             f"{type(given).__name__}"
         )
+    _check_types(torch, name, given)
+    own: dict[str, Any] = {}
+    if callable(loss):
+        from pockengine.frontends.torch_loss import loss_inputs, split_examples
+
+        given, own = split_examples(given, loss_inputs(module, loss))
+    return ((), {**given, **own}) if isinstance(given, Mapping) else (tuple(given), own)
+
+
+def _check_types(torch: Any, name: str, given: Inputs) -> None:
     items = given.items() if isinstance(given, Mapping) else enumerate(given)
     known = (torch.float32, torch.int32, torch.int64, torch.bool)
     for key, value in items:
@@ -139,7 +165,6 @@ def _checked_inputs(
             raise ImportModelError(
                 f"example input {key!r} of {name} has the empty shape {tuple(value.shape)}"
             )
-    return ((), dict(given)) if named else (tuple(given), {})
 
 
 def _export(torch: Any, module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.torch_decompose import decompose, missing_rule
+from pockengine.frontends.torch_loss import Loss
 from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
 from pockengine.frontends.torch_storage import Storages
 
@@ -35,6 +36,8 @@ with a subgraph, or None for what could not be imported."""
 PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 """Arguments of prims whose names differ from ATen's for the same thing."""
 
+LOSS = "loss"
+
 STALE = (
     "it reads a tensor that an in-place operator has changed through another view; use the "
     "operator's out-of-place form"
@@ -44,17 +47,27 @@ STATE_WRITE = (
 )
 
 
-def import_program(program: "ExportedProgram", module: "nn.Module", loss: str | None) -> Graph:
-    """Build the graph; ImportModelError lists whatever has no equivalent."""
+def import_program(
+    program: "ExportedProgram", module: "nn.Module", loss: "str | Loss | None"
+) -> Graph:
+    """Build the graph; ImportModelError lists whatever has no equivalent.
+
+    With a loss that is a function, the program is that of `with_loss`.
+    """
     name = type(module).__name__
     importer = _Importer(Graph(name))
     importer.declare(program, module)
     importer.walk(program.graph_module, program.graph.nodes)
-    outputs = importer.outputs(program)
+    outputs = importer.outputs(program, own_loss=callable(loss))
     importer.problems.check(name)
     if not outputs:
         raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
-    if loss is not None:
+    if callable(loss) and not _is_loss(outputs[LOSS]):
+        raise ImportModelError(
+            f"the loss must be one float32 number, not {outputs[LOSS].dtype.value}"
+            f"{list(outputs[LOSS].shape)}; reduce it, for instance by its mean"
+        )
+    if isinstance(loss, str):
         add_loss(importer.g, next(iter(outputs.values())), loss)
     for key, tensor in outputs.items():
         importer.g.output(key, framework_order(importer.g, tensor))
@@ -95,11 +108,14 @@ class _Importer:
             elif node.op == "call_function" and node not in self.skipped:
                 self._call(node)
 
-    def outputs(self, program: "ExportedProgram") -> dict[str, Tensor]:
-        """Name what the module returns: "output", "output.0", or by the keys of a mapping."""
+    def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:
+        """Name what the module returns: "output", "output.0", or by the keys of a mapping.
+
+        With `own_loss` it returns (outputs, loss).
+        """
         (node,) = (node for node in program.graph.nodes if node.op == "output")
         flat = list(node.args[0])
-        names = _output_names(program.call_spec.out_spec, len(flat))
+        names = _output_names(program.call_spec.out_spec, len(flat), own_loss)
         found: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
             tensor = self._output(name, result) if isinstance(result, Node) else None
@@ -304,9 +320,22 @@ def _module_path(node: Node) -> str:
     return str(stack[-1][0]) if stack else ""
 
 
-def _output_names(spec: Any, count: int) -> list[str]:
+def _output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
     """Name the flat results by their places in what forward returns."""
     structure = pytree.tree_unflatten(list(range(count)), spec)
+    if own_loss:
+        outputs, number = structure
+        names = _names(outputs)
+        if LOSS in names or not isinstance(number, int):
+            raise ImportModelError(
+                "with a loss of your own the model must return no output named 'loss', and the "
+                "loss one scalar"
+            )
+        return [*names, LOSS]
+    return _names(structure)
+
+
+def _names(structure: Any) -> list[str]:
     names = []
     for path, _ in pytree.tree_flatten_with_path(structure)[0]:
         parts = [

@@ -12,9 +12,6 @@ from torch import Tensor as TorchTensor
 from torch import strided
 from torch.fx import Node
 
-MOST_WORK = 100_000
-"""How many cases NumPy tries to decide whether two views overlap, which is hard in general."""
-
 
 class Storages:
     """Groups names by the memory that they look at."""
@@ -52,7 +49,7 @@ class Storages:
 
 
 def _overlap(one: Node, other: Node) -> bool:
-    """Return whether an element of the same storage shows through both names; yes if in doubt."""
+    """Return whether an element of the same storage shows through both names."""
     tensors = [name.meta["val"] for name in (one, other)]
     if tensors[0].dtype is not tensors[1].dtype:
         return True
@@ -68,10 +65,7 @@ def _overlap(one: Node, other: Node) -> bool:
         )
         for tensor in tensors
     ]
-    try:
-        return np.shares_memory(*views, max_work=MOST_WORK)
-    except np.exceptions.TooHardError:
-        return True
+    return np.shares_memory(views[0], views[1])
 
 
 def _view(name: Node) -> tuple[Any, ...] | None:

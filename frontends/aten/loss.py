@@ -4,7 +4,6 @@ from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit, emit_loss
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_loss import Classification, Reduction
-from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 
 REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
@@ -113,16 +112,32 @@ def bce_with_logits(
     pos_weight: Tensor | None,
     reduction: int,
 ) -> Tensor:
-    """max(x, 0) - x target + log(1 + exp(-|x|))."""
-    if weight is not None or pos_weight is not None:
-        raise Unsupported("weights in a binary cross entropy")
+    """(1 - target) x + (1 + (pos_weight - 1) target) (log(1 + exp(-|x|)) + max(-x, 0)), weighted.
+
+    Without pos_weight that is max(x, 0) - x target + log(1 + exp(-|x|)).
+    """
     g = ctx.g
     exponent = emit.unary("neg")(g, emit.unary("abs")(g, x))
     tail = emit.unary("log1p")(g, emit.unary("exp")(g, exponent))
-    linear = emit.arithmetic(
-        g, "sub", emit.unary("relu")(g, x), emit.arithmetic(g, "mul", x, target)
-    )
-    return _reduce_elements(g, emit.arithmetic(g, "add", linear, tail), reduction)
+    if pos_weight is None:
+        linear = emit.arithmetic(
+            g, "sub", emit.unary("relu")(g, x), emit.arithmetic(g, "mul", x, target)
+        )
+        losses = emit.arithmetic(g, "add", linear, tail)
+    else:
+        more = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", pos_weight, 1.0), target)
+        falling = emit.unary("relu")(g, emit.unary("neg")(g, x))
+        right = emit.arithmetic(
+            g,
+            "mul",
+            emit.arithmetic(g, "add", more, 1.0),
+            emit.arithmetic(g, "add", tail, falling),
+        )
+        wrong = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, target), x)
+        losses = emit.arithmetic(g, "add", wrong, right)
+    if weight is not None:
+        losses = emit.arithmetic(g, "mul", losses, weight)
+    return _reduce_elements(g, losses, reduction)
 
 
 def _reduce_elements(g: Builder, x: Tensor, reduction: int) -> Tensor:

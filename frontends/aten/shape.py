@@ -8,7 +8,7 @@ import numpy as np
 from pockengine.frontends import emit
 from pockengine.frontends.aten.places import pad_by_copies
 from pockengine.frontends.aten.registry import Context, aten
-from pockengine.frontends.emit import Number
+from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, permute, plain, reshape
 
@@ -190,6 +190,20 @@ def ones(ctx: Context, **_: Any) -> Tensor:
 def full(ctx: Context, fill_value: Number, **_: Any) -> Tensor:
     """Make a constant of one number."""
     return _constant(ctx, fill_value)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(ctx: Context, x: Tensor, value: Operand) -> Tensor:
+    """Put one number everywhere."""
+    if not isinstance(value, Tensor):
+        return _constant(ctx, value)
+    return emit.broadcast(ctx.g, emit.cast(ctx.g, value, x.dtype), ctx.shape)
+
+
+@aten("zero.default")
+def zero(ctx: Context, x: Tensor) -> Tensor:
+    """Put zeros everywhere."""
+    return _constant(ctx, 0)
 
 
 def _constant(ctx: Context, number: Number) -> Tensor:
