@@ -1,9 +1,9 @@
 """Kernels of `conv2d`, `conv2d_dx` and `conv2d_dw`.
 
-A 1x1 convolution of stride 1 is a matmul. A depthwise one has kernels of its own (depthwise.py), a
-3x3 one may be cheaper by Winograd's method (winograd.py). Everything else multiplies image windows:
-runtime/kernels/conv.inc.h and conv_dw.inc.h. Here a shape gets its tile, its blocks, and what
-threads share.
+A 1x1 convolution of stride 1 is a matmul, with a larger stride it may be one of some pixels
+(strided.py). A depthwise one has kernels of its own (depthwise.py), a 3x3 one may be cheaper by
+Winograd's method (winograd.py). Everything else multiplies image windows, by conv.inc.h and
+conv_dw.inc.h. Here a shape gets its tile, its blocks, and what threads share.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from pockengine.backends.c.gemm import (
     template,
 )
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.strided import is_strided_product, strided_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.c.window import (
     Grid,
@@ -71,7 +72,9 @@ def conv_kernel(node: Node, device: Device, winograd: bool = True, bf16: bool = 
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
-        return product_kernel(opened, _as_product(opened.anchor, window), device, bf16)
+        return product_kernel(opened, pixel_product(opened.anchor, window), device, bf16)
+    if is_strided_product(opened.anchor.op, window, device):
+        return strided_kernel(opened, window, pixel_product(opened.anchor, window), device, bf16)
     if window.is_depthwise:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
@@ -79,7 +82,7 @@ def conv_kernel(node: Node, device: Device, winograd: bool = True, bf16: bool = 
     return _convolution(opened, window, device, winograd)
 
 
-def _as_product(node: Node, window: Window) -> Product:
+def pixel_product(node: Node, window: Window) -> Product:
     """1x1: y = x w, dx = dy wᵀ, dw = xᵀ dy over all pixels."""
     pixels, c, o = window.pixels, window.channels, window.features
     if node.op == "conv2d":
@@ -323,9 +326,12 @@ def _window_floats(image: ImageWindow, plan: ConvPlan, step: Pair) -> int:
     return align(image.lines(plan.rows, step[0]) * image.line, 16) if image.copied else 0
 
 
-def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device) -> int:
-    """Rows of positions whose window fits into a quarter of the second-level cache."""
-    budget = device.cpu.l2_bytes // 16
+def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weights: int) -> int:
+    """Rows of positions whose window fits into a quarter of the second-level cache.
+
+    Large weights, or their gradient, are gone through anew for each block: then into half of it.
+    """
+    budget = device.cpu.l2_bytes // (8 if 4 * weights > device.cpu.l2_bytes else 16)
     fitting = [n for n in range(1, rows + 1) if image.lines(n, step[0]) * image.line <= budget]
     most = max(fitting, default=1)
     return -(-rows // -(-rows // most))
@@ -354,7 +360,7 @@ def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
     tile, split = min(
         ((tile, split) for tile in found for split in splits), key=lambda choice: cycles(*choice)
     )
-    block = _block_rows(g.image, g.rows, g.step, device)
+    block = _block_rows(g.image, g.rows, g.step, device, weights)
     return ConvPlan(tile, split, block, threads, cycles(tile, split))
 
 
@@ -363,7 +369,8 @@ def _plan_weight_gradient(
 ) -> ConvPlan:
     threads, columns = device.cpu.cores, window.group_features
     machine, rows = machine_of(device), window.images * window.output[0]
-    small = window.taps * window.group_channels * window.features <= LARGEST_PARTS
+    weights = window.taps * window.group_channels * window.features
+    small = weights <= LARGEST_PARTS
     split: Split = "INNER" if small else "COLUMNS"
 
     def cycles(tile: Tile) -> float:
@@ -376,5 +383,6 @@ def _plan_weight_gradient(
         return one * times * window.groups / (threads if split == "INNER" else 1)
 
     tile = min(tiles(machine, depth, columns), key=cycles)
-    block = _block_rows(image, min(rows, window.output[0]), window.stride, device)
+    most = min(rows, window.output[0])
+    block = _block_rows(image, most, window.stride, device, weights)
     return ConvPlan(tile, split, block, threads, cycles(tile))

@@ -1,0 +1,50 @@
+"""1x1 convolutions with a stride agree with the oracle as products of the pixels they meet."""
+
+import pytest
+
+from pockengine.backends.c.conv import conv_kernel, pixel_product
+from pockengine.backends.c.epilogue import open_fusion
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.strided import is_strided_product, strided_kernel
+from pockengine.backends.c.window import window_of
+from pockengine.compiler.ir import Node
+from pockengine.devices.schema import Device
+from pockengine.tests.backends.c.anchors import FAST, case_of, check, with_epilogue
+from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.test_conv import convolution
+
+
+def emit(node: Node, device: Device) -> Kernel:
+    """Emit the product of the pixels that are met, whether or not the choice would be this."""
+    opened = open_fusion(node, device)
+    window = window_of(opened.anchor)
+    product = pixel_product(opened.anchor, window)
+    return strided_kernel(opened, window, product, device, bf16=False)
+
+
+def layers() -> list[Node]:
+    """Sizes that the stride divides and does not, all epilogues, one row of A, several blocks."""
+    found = convolution((2, 7, 9, 24), (1, 1, 24, 33), (2, 2))
+    nodes = [with_epilogue(found["forward"], "gate"), with_epilogue(found["dx"], "residual")]
+    nodes.append(found["dw"])
+    nodes += convolution((1, 8, 8, 17), (1, 1, 17, 40), (3, 1)).values()
+    wide = convolution((3, 3, 3, 520), (1, 1, 520, 5), (2, 2))
+    nodes += [with_epilogue(wide["forward"], "bias_relu6"), with_epilogue(wide["dx"], "masked")]
+    return [*nodes, wide["dw"], convolution((1, 2, 2, 8), (1, 1, 8, 600), (2, 2))["dx"]]
+
+
+@pytest.mark.parametrize("isa", ["avx512", "sse2"])
+def test_products_of_some_pixels_agree_under_sanitizers(isa, tmp_path) -> None:
+    check([case_of(node, emit, isa, seed) for seed, node in enumerate(layers())], tmp_path)
+
+
+def test_large_weights_and_all_weight_gradients_are_products(tmp_path) -> None:
+    found = convolution((1, 6, 6, 1024), (1, 1, 1024, 1056), (2, 2))
+    device = device_of("avx2")
+    assert all(is_strided_product(node.op, window_of(node), device) for node in found.values())
+    small = convolution((1, 6, 6, 24), (1, 1, 24, 8), (2, 2))
+    chosen = {op for op, n in small.items() if is_strided_product(n.op, window_of(n), device)}
+    assert chosen == {"dw"}
+    cases = [case_of(node, conv_kernel, "avx512", seed) for seed, node in enumerate(found.values())]
+    assert all("strided" in case.kernel.symbol for case in cases)
+    check(cases, tmp_path, FAST)
