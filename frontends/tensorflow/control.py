@@ -50,16 +50,23 @@ class Library:
         )
 
 
-def run_control(op: Any, values: Sequence[Known], library: Library, run: Run) -> list[Known]:
-    """Build a call, a branch or a loop."""
+def run_control(
+    op: Any, values: Sequence[Known], library: Library, run: Run, place: str
+) -> list[Known]:
+    """Build a call, a branch or a loop that stands in the function at this place.
+
+    The operators inside of branches and loops carry the whole path in their names, those of called
+    functions do not.
+    """
     if op.type in CALLS:
-        return run(library.graph(op.get_attr("f")), values, op.name)
+        return run(library.graph(op.get_attr("f")), values, f"{place}/{op.name}".lstrip("/"))
     if op.type in BRANCHES:
-        return _branch(op, values, library, run)
-    return _loop(op, values, library, run)
+        return run(*_branch(op, values, library), place)
+    return _loop(op, values, library, run, place)
 
 
-def _branch(op: Any, values: Sequence[Known], library: Library, run: Run) -> list[Known]:
+def _branch(op: Any, values: Sequence[Known], library: Library) -> tuple[Any, list[Known]]:
+    """Return the body of the branch that is taken, and its arguments."""
     choice, *arguments = values
     if not isinstance(choice, np.ndarray):
         raise Unsupported(
@@ -72,14 +79,14 @@ def _branch(op: Any, values: Sequence[Known], library: Library, run: Run) -> lis
         branches = op.get_attr("branches")
         index = int(choice)
         branch = branches[index if 0 <= index < len(branches) else -1]
-    return run(library.graph(branch), arguments, op.name)
+    return library.graph(branch), arguments
 
 
-def _loop(op: Any, values: Sequence[Known], library: Library, run: Run) -> list[Known]:
+def _loop(op: Any, values: Sequence[Known], library: Library, run: Run, place: str) -> list[Known]:
     condition, body = (library.graph(op.get_attr(name)) for name in ("cond", "body"))
     state = list(values)
     for _ in range(MAX_STEPS):
-        (going,) = run(condition, state, op.name)
+        (going,) = run(condition, state, place)
         if not isinstance(going, np.ndarray):
             raise Unsupported(
                 "a loop that a tensor ends; unroll it, or give it a number of steps that is known "
@@ -87,5 +94,5 @@ def _loop(op: Any, values: Sequence[Known], library: Library, run: Run) -> list[
             )
         if not going.item():
             return state
-        state = run(body, state, op.name)
+        state = run(body, state, place)
     raise Unsupported(f"a loop of more than {MAX_STEPS} steps, each of which would be code")

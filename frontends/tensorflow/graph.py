@@ -16,7 +16,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
-from pockengine.frontends.tensorflow.control import CONTROL, Library, run_control
+from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
 from pockengine.frontends.tensorflow.ops import RULES, Context, Known, Opaque
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
@@ -24,23 +24,25 @@ from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 ASSIGNMENTS = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
 SKIPPED = ("NoOp", "Assert", "Print", "PrintV2", "VarIsInitializedOp")
-VALUE_SHAPES = {
-    "Where",
-    "Unique",
-    "UniqueV2",
-    "UniqueWithCounts",
-    "DynamicPartition",
-    "BooleanMask",
-}
+VALUE_SHAPE = (
+    "the shape of its result depends on the values in a tensor; keep a fixed shape, for example by "
+    "tf.where(condition, a, b)"
+)
+RANDOM = "random numbers that are not uniform; pass them as an input"
+PYTHON = (
+    "it calls back into Python, which a compiled model does not hold; express it by TensorFlow's "
+    "operators"
+)
+STRINGS = "it works on strings; look words up before, and give the model numbers"
 REASONS = {
     **dict.fromkeys(
-        sorted(VALUE_SHAPES),
-        "the shape of its result depends on the values in a tensor; keep a fixed shape, for "
-        "example by tf.where(condition, a, b)",
+        ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "DynamicPartition", "Range"),
+        VALUE_SHAPE,
     ),
+    **dict.fromkeys(("PyFunc", "EagerPyFunc", "PyFuncStateless"), PYTHON),
     **dict.fromkeys(
-        ("PyFunc", "EagerPyFunc", "PyFuncStateless"),
-        "it calls back into Python, which a compiled model does not hold; express it by TensorFlow",
+        ("RandomStandardNormal", "TruncatedNormal", "StatelessRandomNormalV2", "Multinomial"),
+        RANDOM,
     ),
 }
 TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
@@ -57,6 +59,8 @@ class Importer:
         self.layers = frozenset(layers)
         self.written: dict[Variable, str] = {}
         """Variables that the model writes, with the place of the last write."""
+        self.placeholders: dict[str, Known] = {}
+        """What placeholders stand for that are no inputs of their function."""
 
     def run(self, graph: Any, arguments: Sequence[Known], place: str) -> list[Known]:
         """Build a function's body; return what its results stand for."""
@@ -64,19 +68,18 @@ class Importer:
             zip((source.name for source in graph.inputs), arguments, strict=True)
         )
         for op in _needed(graph):
-            path = f"{place}/{op.name}" if place else op.name
-            results = self._build(op, [known[source.name] for source in op.inputs], path)
+            results = self._build(op, [known[source.name] for source in op.inputs], place)
             for output, result in zip(op.outputs, results, strict=False):
                 known.setdefault(output.name, result)
         return [known[output.name] for output in graph.outputs]
 
-    def _build(self, op: Any, values: Sequence[Known], path: str) -> Sequence[Known]:
+    def _build(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
         """Build one operator, or note why not; one result for each output."""
-        place = self.place(path)
+        place = self.place(f"{function}/{op.name}")
         failed = [Opaque()] * len(op.outputs)
         try:
             with self.g.scope(place):
-                results = self._evaluate(op, values, path)
+                results = self._evaluate(op, values, function)
             _check(op, results)
             return results
         except (CompileError, GraphError, ImportModelError) as error:
@@ -85,25 +88,27 @@ class Importer:
             self.problems.add(op.type, f"its inputs or attributes do not fit: {error}", place)
         return failed
 
-    def _evaluate(self, op: Any, values: Sequence[Known], path: str) -> Sequence[Known]:
+    def _evaluate(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
         if op.type in SKIPPED:
             return []
+        if op.type == "Placeholder":
+            return [self.placeholders[op.name]]
         if op.type == "Const":
             return [tf.make_ndarray(op.get_attr("value"))]
         if op.type in ASSIGNMENTS:
-            return self._assign(op, values[0], values[1], self.place(path))
+            return self._assign(op, values[0], values[1], self.place(f"{function}/{op.name}"))
         if op.type in CONTROL:
-            return run_control(op, values, self.library, self.run)
+            return run_control(op, values, self.library, self.run, function)
+        return self._compute(op, values)
+
+    def _compute(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
+        """Build an operator without effects by its rule, or compute it now."""
         rule = RULES.get(op.type)
         if rule is None and op.type not in VARIABLE_OPS and op.type not in BOUNDS:
-            raise Unsupported(REASONS.get(op.type, _no_rule(op)))
-        unknown = [
-            value
-            for index, value in enumerate(values)
-            if isinstance(value, Opaque) and not (rule and index in rule.ignored)
-        ]
-        if unknown:
-            return [unknown[0]] * len(op.outputs)
+            raise Unsupported(_no_rule(op))
+        for index, value in enumerate(values):
+            if isinstance(value, Opaque) and not (rule and index in rule.ignored):
+                return [value] * len(op.outputs)
         if op.type in VARIABLE_OPS:
             return [self._read(op, *values)]
         if op.type in BOUNDS and all(isinstance(value, np.ndarray) for value in values):
@@ -114,7 +119,7 @@ class Importer:
 
     def _apply(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         rule = RULES[op.type]
-        static = {index % len(values) for index in rule.static if values}
+        static = {index if index >= 0 else len(values) + index for index in rule.static}
         inputs = [
             None
             if index in rule.ignored
@@ -189,7 +194,9 @@ class Importer:
         Keras numbers the scopes of one trace on (`dense_1` of the layer `dense`).
         """
         parts = []
-        for part in path.split("/")[:-1]:
+        for part in path.strip("/").split("/")[:-1]:
+            if part.startswith(CALLS):
+                continue
             stem, _, number = part.rpartition("_")
             known = part not in self.layers and number.isdigit() and stem in self.layers
             parts.append(stem if known else part)
@@ -228,11 +235,13 @@ def _has_effect(op: Any) -> bool:
 
 
 def _no_rule(op: Any) -> str:
-    return f"it is a custom operator; {NO_RULE}" if _is_custom(op) else NO_RULE
-
-
-def _is_custom(op: Any) -> bool:
-    return not hasattr(tf.raw_ops, op.type)
+    """Say why an operator has no rule."""
+    if op.type in REASONS:
+        return REASONS[op.type]
+    if any(value.dtype == tf.string for value in (*op.inputs, *op.outputs)):
+        return STRINGS
+    known = hasattr(tf.raw_ops, op.type)
+    return NO_RULE if known else f"it is no operator of TensorFlow's own; {NO_RULE}"
 
 
 def _static(value: Known) -> np.ndarray:

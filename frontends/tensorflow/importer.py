@@ -44,9 +44,10 @@ def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -
     target = target_spec(loss) if function else None
     traced = trace(subject, arguments, function, target)
     importer = Importer(subject.name, library_of(traced.concrete.graph), _layers(subject))
-    results = importer.run(
-        traced.concrete.graph, _sources(importer, subject, arguments, traced), ""
-    )
+    sources = _sources(importer, subject, arguments, traced)
+    if traced.target is not None:
+        importer.placeholders[traced.target.op.name] = _input(importer, TARGET, traced.target)
+    results = importer.run(traced.concrete.graph, sources, "")
     outputs = {
         name: tensor
         for name, value in zip(traced.outputs, results, strict=True)
@@ -123,8 +124,7 @@ def _sources(
     for source in graph.inputs:
         outer = captures.get(source.name)
         if outer is None:
-            name = names.pop(0) if names else TARGET
-            sources.append(_input(importer, name, source))
+            sources.append(_input(importer, names.pop(0), source))
         elif outer.dtype == tf.resource:
             found = variables.get(id(outer))
             sources.append(

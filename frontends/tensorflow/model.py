@@ -27,8 +27,8 @@ def from_tensorflow(
     """Import a Keras model, a function of tensors, or the path of a saved one.
 
     `model_or_function` is a Keras model or layer, a `tf.function`, a plain function, a callable
-    `tf.Module`, a signature of a loaded SavedModel, or a path: of a `.keras` or `.h5` file, or of
-    a SavedModel (its signature `serving_default`).
+    `tf.Module`, a signature of a loaded SavedModel, or a path: of a `.keras`, `.h5` or `.tflite`
+    file, or of a SavedModel (its signature `serving_default`).
 
     `example_inputs` are the positional (sequence) or named (mapping) arguments; their shapes and
     types become the graph's. The graph's inputs carry the names of the model's inputs or of the
@@ -46,6 +46,10 @@ def from_tensorflow(
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
     need_tensorflow("from_tensorflow")
+    if isinstance(model_or_function, (str, Path)) and Path(model_or_function).suffix == ".tflite":
+        from pockengine.frontends.tensorflow.lite.importer import from_lite
+
+        return from_lite(Path(model_or_function), example_inputs, loss)
     from pockengine.frontends.tensorflow.importer import import_subject
     from pockengine.frontends.tensorflow.saved import load
 

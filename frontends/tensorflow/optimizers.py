@@ -1,7 +1,9 @@
 """Keras's optimizers with Keras's meaning, and the way from one of Keras's objects to ours.
 
 They differ from PyTorch's of the same names: epsilon stands elsewhere, momentum carries the rate
-along, weight decay is always decoupled. The learning rate itself is given at each step.
+along, weight decay is always decoupled. The learning rate itself is given at each step. One thing
+is not followed: where a batch reads a row of an embedding several times, Keras squares each of its
+gradients for the second moment, and we their sum, as for every other weight.
 """
 
 from collections.abc import Callable

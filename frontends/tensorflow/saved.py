@@ -1,5 +1,6 @@
 """Load models from disk: Keras's own files and SavedModels, with errors in the user's terms."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,16 @@ import tensorflow as tf
 from pockengine.errors import ImportModelError
 
 SIGNATURE = "serving_default"
+
+
+class _DepthwiseConv2D(keras.layers.DepthwiseConv2D):
+    """Keras 3 does not know an argument, always 1, that Keras 2 wrote into its files."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> keras.layers.Layer:
+        """Make the layer that a file describes."""
+        config.pop("groups", None)
+        return super().from_config(config)
 
 
 def load(path: Path) -> Any:
@@ -22,9 +33,12 @@ def load(path: Path) -> Any:
             f"{path} is no model that is known by its name; give a .keras, .h5 or .tflite file, or "
             "the folder of a SavedModel"
         )
+    if path.suffix == ".keras" and not zipfile.is_zipfile(path):
+        raise ImportModelError(f"{path} is damaged: it is no zip file; save the model again")
+    legacy = {} if path.suffix == ".keras" else {"DepthwiseConv2D": _DepthwiseConv2D}
     try:
         # safe_mode refuses code inside of the file (Lambda layers of Python).
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
+        return keras.saving.load_model(path, legacy, compile=False, safe_mode=True)
     except Exception as error:  # Keras raises whatever reading a damaged file raises
         raise ImportModelError(
             f"{path} cannot be read as a Keras model: {_short(error)}; save it again with "

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,30 @@ from pockengine.errors import ImportModelError
 Call = Callable[..., Any]
 AUTOMATIC = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?")
 """Names that Keras gives to inputs by counting."""
-TRACEBACK_SKIPS = ("/tensorflow/", "/keras/", "/frontends/tensorflow/")
+TRACEBACK_SKIPS = (
+    "/site-packages/tensorflow/",
+    "/site-packages/keras/",
+    str(Path(__file__).parent),
+    "__autograph_generated_file",
+)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is traced: `call` takes tensors as the user passes them; `model` is a Keras model."""
+    """What is traced: `call` takes tensors as the user passes them; `model` is a Keras model.
+
+    `owner` has the variables, a Keras model only once it is built.
+    """
 
     name: str
     call: Call
     model: Any = None
-    variables: Sequence[Any] = ()
+    owner: Any = None
+
+    @property
+    def variables(self) -> list[Any]:
+        """Variables in the order of who holds them."""
+        return list(getattr(self.owner, "variables", ()))
 
 
 @dataclass(frozen=True)
@@ -54,13 +68,14 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced function and the names of its results, in order; `inputs` counts the examples.
+    """A traced function and the names of its results, in order.
 
-    Inputs behind the examples are the loss's target.
+    `target` is the placeholder of what the loss compares with, where one was traced.
     """
 
     concrete: Any
     outputs: tuple[str, ...]
+    target: Any = None
 
 
 def subject_of(given: Any, training: bool) -> Subject:
@@ -70,12 +85,12 @@ def subject_of(given: Any, training: bool) -> Subject:
         def call(*args: Any, **kwargs: Any) -> Any:
             return given(*args, **kwargs, training=training)
 
-        return Subject(given.name, call, given, given.variables)
+        return Subject(given.name, call, given, given)
     if isinstance(given, tf.Module) and callable(given):
-        return Subject(type(given).__name__, tf.function(given.__call__), None, given.variables)
+        return Subject(type(given).__name__, tf.function(given.__call__), None, given)
     if isinstance(given, tf.types.experimental.ConcreteFunction):
         name = str(given.name).removeprefix("b'").strip("'")
-        return Subject("signature" if "signature" in name else name, given, None, given.variables)
+        return Subject("signature" if "signature" in name else name, given, None, given)
     if isinstance(given, tf.types.experimental.PolymorphicFunction):
         return Subject(given.python_function.__name__, given)
     if callable(given):
@@ -104,13 +119,16 @@ def trace(
     ImportModelError tells in the user's terms what TensorFlow cannot trace.
     """
     outputs: list[str] = []
+    targets: list[Any] = []
 
     def forward(*tensors: Any) -> list[Any]:
-        count = len(arguments.arrays)
-        results = named_results(arguments.passed(subject, tensors[:count]))
+        results = named_results(arguments.passed(subject, tensors))
         penalties = list(getattr(subject.model, "losses", ()))
-        if loss is not None:
-            results["loss"] = loss(tensors[count], next(iter(results.values())))
+        if loss is not None and target is not None:
+            first = next(iter(results.values()))
+            spec = target(first)
+            targets.append(tf.compat.v1.placeholder(spec.dtype, spec.shape))
+            results["loss"] = loss(targets[0], first)
         if penalties:
             results["penalty"] = tf.add_n(penalties)
         outputs[:] = results
@@ -118,54 +136,50 @@ def trace(
 
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arguments.arrays]
     try:
-        if target is not None:
-            specs.append(target(_first_spec(subject, arguments, specs)))
         concrete = tf.function(forward, autograph=False).get_concrete_function(*specs)
     except ImportModelError:
         raise
     except Exception as error:  # tracing raises whatever the model's own code raises
         raise _explained(error, subject.name, arguments) from error
-    return Traced(concrete, tuple(outputs))
-
-
-def _first_spec(subject: Subject, arguments: Arguments, specs: Sequence[Any]) -> Any:
-    """Return shape and type of the first output."""
-
-    def forward(*tensors: Any) -> list[Any]:
-        return list(named_results(arguments.passed(subject, tensors)).values())
-
-    concrete = tf.function(forward, autograph=False).get_concrete_function(*specs)
-    return concrete.outputs[0]
+    return Traced(concrete, tuple(outputs), targets[0] if targets else None)
 
 
 def _explained(error: Exception, name: str, arguments: Arguments) -> ImportModelError:
-    place = _user_line(error)
-    if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "symbolic" in str(error):
+    message, place = _message(error), _user_line(error)
+    if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "symbolic" in message:
         return ImportModelError(
-            f"{name} decides by the values in a tensor ({_first_line(error)}); a compiled model "
-            f"does the same steps for any data: use tf.where, or move the decision out of the model"
-            f"{place}"
+            f"{name} decides by the values in a tensor ({message.split('. ')[0]}); a compiled "
+            "model does the same steps for any data: use tf.where, or move the decision out of "
+            f"the model{place}"
         )
     shapes = [tuple(array.shape) for array in arguments.arrays]
     return ImportModelError(
-        f"{name} cannot be traced with example inputs of shape {shapes}: {_first_line(error)}; "
-        f"check that it runs on them{place}"
+        f"{name} cannot be traced with example inputs of shape {shapes}: {message}; check that it "
+        f"runs on them{place}"
     )
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+def _message(error: BaseException) -> str:
+    """Return the line that says what happened, without the frames that Keras and autograph add."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and lines[0] == "in user code:":
+        return lines[-1]
+    told = [line for line in lines if not line.startswith("Exception encountered when calling")]
+    return told[0] if told else repr(error)
 
 
 def _user_line(error: BaseException) -> str:
     """Return where in the user's own files the error arose, as far as the traceback tells."""
-    traceback, place = error.__traceback__, ""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    traceback = error.__traceback__
     while traceback is not None:
-        filename = traceback.tb_frame.f_code.co_filename
-        if not any(part in filename for part in TRACEBACK_SKIPS) and not filename.startswith("<"):
-            place = f" (at {filename}:{traceback.tb_lineno})"
+        frames.append((traceback.tb_frame.f_code.co_filename, str(traceback.tb_lineno)))
         traceback = traceback.tb_next
-    return place
+    for filename, line in reversed(frames):
+        if not any(part in filename for part in TRACEBACK_SKIPS) and filename[0] != "<":
+            return f" (at {filename}:{line})"
+    return ""
 
 
 def named_results(results: Any) -> dict[str, Any]:

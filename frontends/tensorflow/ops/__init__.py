@@ -1,6 +1,7 @@
 """One module a topic; importing this package registers every rule."""
 
 from pockengine.frontends.tensorflow.ops import (
+    blocks,
     elementwise,
     lists,
     nn,
@@ -24,6 +25,7 @@ __all__ = [
     "Opaque",
     "TensorList",
     "TfRule",
+    "blocks",
     "elementwise",
     "lists",
     "nn",

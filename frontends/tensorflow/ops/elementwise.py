@@ -212,7 +212,9 @@ def cast(ctx: Context, x: Tensor, *, DstT: np.dtype, Truncate: bool = False) -> 
     try:
         dtype = DType.of(np.empty(0, DstT))
     except GraphError:
-        raise Unsupported(f"a cast to {DstT}; use float32, int32, int64 or bool") from None
+        raise Unsupported(
+            f"a cast to {np.dtype(DstT).name}; use float32, int32, int64 or bool"
+        ) from None
     if dtype is BOOL and x.dtype is not BOOL:
         return _apply(ctx, "ne", x, emit.scalar(ctx.g, 0, x.dtype))
     return emit.cast(ctx.g, x, dtype)

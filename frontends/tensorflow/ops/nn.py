@@ -12,6 +12,7 @@ from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit, emit_nn
 from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.tensorflow.ops.blocks import Spread
 from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
 
 NCHW_OF_NHWC, NHWC_OF_NCHW = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -118,6 +119,13 @@ def conv2d(
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> Tensor:
     """Convolve by (KH, KW, I, O); fewer input channels in the weight than in x are groups."""
+    if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
+        assert x.whole is not None  # space_to_batch has set it
+        whole = conv2d(
+            ctx, x.whole, weight, strides=strides, padding=padding, dilations=[1, *x.block, 1]
+        )
+        y = conv2d(ctx, plain(x.value), weight, strides=strides, padding=padding)
+        return Spread(y.value, y.layout, whole=whole, block=x.block)
     picture, kernel = _channels_first(x, data_format), permute(weight, OIHW_OF_HWIO)
     steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
     window = window_of(
@@ -125,6 +133,12 @@ def conv2d(
     )
     groups = picture.shape[1] // kernel.shape[1]
     return _as_given(emit_nn.conv2d(ctx.g, picture, kernel, None, window, groups), data_format)
+
+
+def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequence[int]) -> bool:
+    """Return whether a convolution of a spread picture is a dilated one of the whole picture."""
+    same_layout = x.layout == (0, 1, 2, 3) and len(x.block) == 2
+    return same_layout and padding == "VALID" and {*strides, *dilations} == {1}
 
 
 def _hw(x: Tensor) -> tuple[int, int]:
@@ -144,6 +158,13 @@ def depthwise_conv2d(
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> Tensor:
     """Convolve each channel by M filters of its own, given as (KH, KW, C, M)."""
+    if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
+        assert x.whole is not None  # space_to_batch has set it
+        whole = depthwise_conv2d(
+            ctx, x.whole, weight, strides=strides, padding=padding, dilations=[1, *x.block, 1]
+        )
+        y = depthwise_conv2d(ctx, plain(x.value), weight, strides=strides, padding=padding)
+        return Spread(y.value, y.layout, whole=whole, block=x.block)
     height, width, channels, multiplier = weight.shape
     if multiplier == 1:
         kernel = permute(weight, (2, 3, 0, 1))

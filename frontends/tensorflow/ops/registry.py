@@ -37,7 +37,8 @@ Known = Any
 """What a tensor of TensorFlow's graph stands for: a `Tensor`, a NumPy array known at compile time,
 a `TensorList`, a variable (for its handle), or `Opaque`."""
 
-Rule = Callable[..., Known | Sequence[Known]]
+Rule = Callable[..., Any]
+"""Returns what one result stands for, or a list of them."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,15 @@ def reshape_(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
         sizes[sizes.index(-1)] = x.size // max(known, 1)
     if int(np.prod(sizes)) != x.size:
         raise Unsupported(f"reshaping {list(x.shape)} to {integers(target)}")
-    return reshape(ctx.g, x, tuple(sizes))
+    return _reshaped(ctx, x, tuple(sizes))
+
+
+def _reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
+    """Reshape; a reshape back to what was reshaped before is that."""
+    node = x.value.node
+    if node is not None and node.op == "reshape" and node.operands[0].shape == shape:
+        return plain(node.operands[0])
+    return reshape(ctx.g, x, shape)
 
 
 @tf_op("ExpandDims", static=(1,))
@@ -59,7 +67,9 @@ def expand_dims(ctx: Context, x: Tensor, axis: np.ndarray) -> Tensor:
 def squeeze(ctx: Context, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> Tensor:
     """Drop dimensions of size 1, all of them when none is named."""
     ones = [dim for dim in range(x.rank) if x.shape[dim] == 1]
-    return emit.squeeze(ctx.g, x, list(squeeze_dims) or ones)
+    gone = {dim % x.rank for dim in squeeze_dims or ones}
+    kept = tuple(size for dim, size in enumerate(x.shape) if dim not in gone)
+    return _reshaped(ctx, x, kept)
 
 
 @tf_op("Transpose", static=(1,))
@@ -220,14 +230,18 @@ def mirror_pad(ctx: Context, x: Tensor, widths: np.ndarray, *, mode: str) -> Ten
     """Pad by what lies inside, with the border repeated (SYMMETRIC) or not (REFLECT)."""
     skip = 1 if mode == "REFLECT" else 0
     for dim, (low, high) in enumerate(np.asarray(widths).tolist()):
-        if not low and not high:
-            continue
         size = x.shape[dim]
-        before = _sliced(ctx, x, dim, slice(low + skip - 1, None if not skip else 0, -1))
-        after = _sliced(ctx, x, dim, slice(size - 1 - skip, size - 1 - skip - high, -1))
-        sides = [before] * bool(low) + [x] + [after] * bool(high)
+        sides = [_mirrored(ctx, x, dim, skip, low)] if low else []
+        sides.append(x)
+        if high:
+            sides.append(_mirrored(ctx, x, dim, size - skip - high, high))
         x = emit.concat(ctx.g, sides, dim)
     return x
+
+
+def _mirrored(ctx: Context, x: Tensor, dim: int, start: int, count: int) -> Tensor:
+    part = emit.slice_dim(ctx.g, x, dim, start, start + count)
+    return Tensor(ctx.g.reverse(part.value, axes=(part.axis(dim),)), part.layout)
 
 
 @tf_op("Fill", static=(0,))

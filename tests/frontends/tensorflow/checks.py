@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from pockengine.api import Compiled as CompiledModel
+from pockengine.api import compile as compile_model
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
@@ -78,6 +80,33 @@ def check_training(
     if not restart:
         check_weights(graph, params, variables)
     return found
+
+
+def check_compiled_training(
+    model: keras.Model, batches: Sequence[Batch], lr: float = 1e-3
+) -> CompiledModel:
+    """Train in generated C and by Keras, each step from Keras's weights: losses within 1e-4.
+
+    Deep nets amplify rounding over the steps, whatever computes them.
+    """
+    loss, optimizer = "sparse_categorical_crossentropy", keras.optimizers.SGD(lr)
+    graph = from_tensorflow(model, (batches[0][0],), loss=loss)
+    compiled = compile_model(graph, (), optimizer=to_optimizer(optimizer))
+    model.compile(optimizer, loss)
+    variables = named_variables(model.variables)
+    found, expected = [], []
+    with compiled.session(threads=2) as session:
+        for x, target in batches:
+            inputs = {graph.inputs[0].name: x, "target": target}
+            found.append(float(session.train_step(inputs, lr=lr)["loss"]))
+            expected.append(float(model.train_on_batch(x, target)))
+            held = session.params()
+            check_weights(graph, held, variables)
+            copy_weights(graph, variables, held)
+            for name, array in held.items():
+                session.set_param(name, array)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    return compiled
 
 
 def check_weights(

@@ -1,0 +1,177 @@
+"""Read a TFLite file: its first subgraph as plain data, by the schema that TensorFlow ships.
+
+Files are not trusted: every vector is read as a view of the file's bytes, which cannot reach
+beyond them, and what does not fit together is an error.
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
+
+from pockengine.errors import ImportModelError
+
+MOST_PARTS = 100_000
+"""Tensors, operators: no model for a device has more."""
+MOST_DIMS = 8
+MAGIC = b"TFL3"
+
+_DTYPES = {
+    "FLOAT32": np.float32,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "INT8": np.int8,
+    "UINT8": np.uint8,
+    "INT16": np.int16,
+    "BOOL": np.bool_,
+}
+
+
+def _names(enum: type) -> dict[int, str]:
+    return {number: name for name, number in vars(enum).items() if isinstance(number, int)}
+
+
+_TYPES = _names(schema.TensorType)
+_OPERATORS = _names(schema.BuiltinOperator)
+_OPTIONS = _names(schema.BuiltinOptions)
+
+
+@dataclass(frozen=True)
+class LiteTensor:
+    """One tensor: `data` is what the file holds of it, None where it is computed.
+
+    A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    data: np.ndarray | None
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+    @property
+    def quantised(self) -> bool:
+        """Whether integers stand for real numbers."""
+        return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
+
+    def real(self) -> np.ndarray:
+        """Return what the file holds, as real numbers where it is quantised."""
+        assert self.data is not None
+        if not self.quantised:
+            return self.data
+        shape = [1] * len(self.shape)
+        if self.scale.size > 1:
+            shape[self.axis] = self.scale.size
+        zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
+        shifted = self.data.astype(np.float64) - zero.reshape(shape)
+        return (shifted * self.scale.reshape(shape)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class LiteOperator:
+    """One operator: its name in the schema, tensors by number (-1: left out), and its options."""
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Any
+
+
+@dataclass(frozen=True)
+class LiteModel:
+    """The first subgraph of a file."""
+
+    name: str
+    tensors: tuple[LiteTensor, ...]
+    operators: tuple[LiteOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def read_lite(path: Path) -> LiteModel:
+    """Read a .tflite file; ImportModelError says what is damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ImportModelError(f"{path} cannot be read: {error.strerror}") from error
+    if data[4:8] != MAGIC:
+        raise ImportModelError(f"{path} is no TFLite file: the mark {MAGIC.decode()} is missing")
+    try:
+        return _model(path, schema.Model.GetRootAs(data, 0))
+    except ImportModelError:
+        raise
+    except (AttributeError, LookupError, struct.error, TypeError, ValueError) as error:
+        # flatbuffers and NumPy raise these for places outside of the file and sizes that do not fit
+        raise ImportModelError(f"{path} is damaged: {error}; convert the model again") from error
+
+
+def _model(path: Path, model: Any) -> LiteModel:
+    graph = model.Subgraphs(0)
+    counts = model.OperatorCodesLength(), graph.TensorsLength(), graph.OperatorsLength()
+    if max(counts) > MOST_PARTS:
+        raise ImportModelError(f"{path} is damaged: it claims to have {max(counts)} parts")
+    codes = [_code(model.OperatorCodes(i)) for i in range(counts[0])]
+    tensors = tuple(_tensor(model, graph.Tensors(i)) for i in range(counts[1]))
+    operators = tuple(_operator(codes, graph.Operators(i)) for i in range(counts[2]))
+    named = (graph.Name() or path.stem.encode()).decode(errors="replace")
+    return LiteModel(
+        path.stem if named == "main" else named,
+        tensors,
+        operators,
+        _numbers(graph.InputsAsNumpy()),
+        _numbers(graph.OutputsAsNumpy()),
+    )
+
+
+def _code(code: Any) -> str:
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    name = _OPERATORS.get(number, f"operator {number}")
+    return f"CUSTOM {(code.CustomCode() or b'').decode()}" if name == "CUSTOM" else name
+
+
+def _operator(codes: list[str], operator: Any) -> LiteOperator:
+    kind, table = _OPTIONS.get(operator.BuiltinOptionsType()), operator.BuiltinOptions()
+    options = getattr(schema, kind)() if kind not in (None, "NONE") and table else None
+    if options is not None:
+        options.Init(table.Bytes, table.Pos)
+    return LiteOperator(
+        codes[operator.OpcodeIndex()],
+        _numbers(operator.InputsAsNumpy()),
+        _numbers(operator.OutputsAsNumpy()),
+        options,
+    )
+
+
+def _tensor(model: Any, tensor: Any) -> LiteTensor:
+    name = (tensor.Name() or b"").decode(errors="replace")
+    shape = _numbers(tensor.ShapeAsNumpy())
+    kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
+    if len(shape) > MOST_DIMS or tensor.Sparsity() is not None:
+        raise ImportModelError(f"the tensor {name!r} is sparse or has {len(shape)} dimensions")
+    raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
+    data: np.ndarray | None = None
+    if isinstance(raw, np.ndarray) and kind in _DTYPES:
+        data = np.frombuffer(raw.tobytes(), _DTYPES[kind]).reshape(shape)
+    quantisation = tensor.Quantization()
+    empty = np.zeros(0, np.float32)
+    scale = quantisation.ScaleAsNumpy() if quantisation else empty
+    zero = quantisation.ZeroPointAsNumpy() if quantisation else empty
+    return LiteTensor(
+        name,
+        kind,
+        shape,
+        data,
+        scale if isinstance(scale, np.ndarray) else empty,
+        zero if isinstance(zero, np.ndarray) else empty,
+        quantisation.QuantizedDimension() if quantisation else 0,
+    )
+
+
+def _numbers(array: Any) -> tuple[int, ...]:
+    """Read a vector, which flatbuffers gives as 0 when it is absent."""
+    return tuple(int(number) for number in array) if isinstance(array, np.ndarray) else ()

@@ -1,0 +1,186 @@
+"""TFLite models: float ones as they are, int8 ones as the real numbers that they stand for.
+
+Training happens in floats: quantised weights are imported dequantised, and the rounding of
+activations is left out. A model converted for one sample is imported for the batch of the example
+inputs.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, TensorType
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
+from pockengine.frontends.losses import LOSSES, add_loss
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteOperator, read_lite
+from pockengine.frontends.tensorflow.lite.ops import LITE_RULES
+from pockengine.frontends.tensorflow.ops import Context, Known
+from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
+
+_KINDS = {"FLOAT32": F32, "INT32": I32, "INT64": I64, "BOOL": BOOL}
+
+
+def from_lite(path: Path, example_inputs: Any, loss: Any) -> Graph:
+    """Import a .tflite file; ImportModelError lists whatever has no equivalent."""
+    if loss is not None and loss not in LOSSES:
+        raise ImportModelError(
+            f"a TFLite model takes a loss of every frontend, {' or '.join(LOSSES)}, not {loss!r}"
+        )
+    importer = _Importer(read_lite(path))
+    importer.declare(example_inputs)
+    for operator in importer.model.operators:
+        importer.build(operator)
+    outputs = importer.outputs()
+    importer.problems.check(importer.model.name)
+    g = importer.g
+    if loss is not None:
+        add_loss(g, next(iter(outputs.values())), loss)
+    for name, tensor in outputs.items():
+        g.output(name, framework_order(g, tensor))
+    dead_code(g.graph)
+    return g.graph
+
+
+class _Importer:
+    """One import: what each tensor's number stands for by now."""
+
+    def __init__(self, model: LiteModel) -> None:
+        self.model = model
+        self.g = Builder(Graph(model.name))
+        self.problems = Problems()
+        self.known: dict[int, Known] = {}
+        self.failed: set[int] = set()
+        self.wishes = _wishes(model)
+
+    def declare(self, given: Any) -> None:
+        """Declare the inputs, in the shapes of the examples."""
+        names = [self.model.tensors[number].name for number in self.model.inputs]
+        if not isinstance(given, Mapping):
+            listed = given if isinstance(given, (list, tuple)) else [given]
+            given = dict(zip(names, listed, strict=False))
+        if sorted(given) != sorted(names):
+            raise ImportModelError(
+                f"{self.model.name} has the inputs {', '.join(names)}; give an example for each"
+            )
+        for number, name in zip(self.model.inputs, names, strict=True):
+            shape = np.shape(given[name])
+            try:
+                self.known[number] = self._input(number, shape)
+            except (Unsupported, GraphError) as error:
+                self.failed.add(number)
+                self.problems.add("an input", str(error), name)
+
+    def _input(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        tensor = self.model.tensors[number]
+        if tensor.name in RESERVED:
+            raise Unsupported("the training step has an input of this name; rename the model's")
+        if len(shape) != len(tensor.shape) or shape[1:] != tensor.shape[1:]:
+            raise Unsupported(f"the example of shape {shape} for the declared {tensor.shape}")
+        dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)
+        if dtype is None:
+            raise Unsupported(f"numbers of {tensor.kind}; use FLOAT32, INT32, INT64 or BOOL")
+        return plain(self.g.input(tensor.name, TensorType(dtype, shape)))
+
+    def build(self, operator: LiteOperator) -> None:
+        """Build one operator, or note why not."""
+        place = self.model.tensors[operator.outputs[0]].name if operator.outputs else ""
+        try:
+            if not self.failed.intersection(operator.inputs):
+                with self.g.scope(place):
+                    self._evaluate(operator)
+                return
+            if operator.name not in LITE_RULES:
+                raise Unsupported(NO_RULE)
+        except (CompileError, GraphError, ImportModelError) as error:
+            self.problems.add(operator.name, str(error), place)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = f"its inputs or options do not fit: {error}"
+            self.problems.add(operator.name, reason, place)
+        self.failed.update(operator.outputs)
+
+    def _evaluate(self, operator: LiteOperator) -> None:
+        rule = LITE_RULES.get(operator.name)
+        if rule is None:
+            raise Unsupported(NO_RULE)
+        inputs = [
+            None
+            if number < 0
+            else self._static(number)
+            if position in rule.static
+            else self._tensor(number)
+            for position, number in enumerate(operator.inputs)
+        ]
+        found = rule.apply(Context(self.g, ()), operator.options, *inputs)
+        results = found if isinstance(found, (list, tuple)) else [found]
+        for number, result in zip(operator.outputs, results, strict=True):
+            self.known[number] = result
+
+    def _static(self, number: int) -> np.ndarray:
+        data = self.model.tensors[number].data
+        if data is None:
+            raise Unsupported("a shape, axis or place that is computed; it must be a constant")
+        return data
+
+    def _tensor(self, number: int) -> Tensor:
+        if number not in self.known:
+            self.known[number] = self._constant(number)
+        return self.known[number]
+
+    def _constant(self, number: int) -> Tensor:
+        """Take in what the file holds: floats of one dimension or more become params."""
+        tensor = self.model.tensors[number]
+        if tensor.data is None:
+            raise Unsupported(f"nothing before it makes {tensor.name!r}")
+        data = tensor.real()
+        dtype = dtype_of(data)
+        if not data.size:
+            raise Unsupported(EMPTY)
+        if not data.ndim:
+            return plain(self.g.scalar(data.item(), dtype))
+        if dtype is not F32:
+            return plain(self.g.constant(data))
+        layout = self.wishes.get(number, identity(data.ndim))
+        value = self.g.param(
+            self._free_name(tensor.name),
+            np.array(data.transpose(layout), order="C"),
+            permutation=None if layout == identity(data.ndim) else layout,
+        )
+        return Tensor(value, layout)
+
+    def _free_name(self, name: str) -> str:
+        free, count = name, 0
+        while free in self.g.graph.params or free in RESERVED:
+            count += 1
+            free = f"{name}_{count}"
+        return free
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Return the outputs by their names."""
+        found = {}
+        for number in self.model.outputs:
+            name = self.model.tensors[number].name
+            try:
+                if number not in self.failed:
+                    found[name] = self._tensor(number)
+            except (Unsupported, GraphError) as error:
+                self.problems.add("an output", str(error), name)
+        return found
+
+
+def _wishes(model: LiteModel) -> dict[int, Layout]:
+    """Return the order in which each weight is best held, where all its readers agree."""
+    wishes: dict[int, set[Layout]] = {}
+    for operator in model.operators:
+        rule = LITE_RULES.get(operator.name)
+        for position, number in enumerate(operator.inputs):
+            if rule is not None and number >= 0:
+                rank = len(model.tensors[number].shape)
+                wish = rule.wishes.get(position, identity(rank))
+                wishes.setdefault(number, set()).add(wish if len(wish) == rank else identity(rank))
+    return {number: found.pop() for number, found in wishes.items() if len(found) == 1}

@@ -1,0 +1,215 @@
+"""Models from disk: SavedModels, Keras's files and TFLite's, whole and damaged."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import layers
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow import from_tensorflow, to_weights
+
+X = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype(np.float32)
+
+
+def cnn(batch: int | None = None) -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3), batch, name="picture"),
+            layers.Conv2D(4, 3, name="conv1"),
+            layers.BatchNormalization(name="norm"),
+            layers.ReLU(6.0),
+            layers.DepthwiseConv2D(3, name="conv2"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(3, activation="softmax", name="head"),
+        ],
+        name="cnn",
+    )
+
+
+def first_output(graph: Graph, x: np.ndarray) -> np.ndarray:
+    return next(iter(run(graph, {graph.inputs[0].name: x}).values()))
+
+
+@pytest.mark.parametrize("kind", ["model.keras", "model.h5", "exported"])
+def test_saved_keras_model_computes_the_same(kind: str, tmp_path: Path) -> None:
+    model, path = cnn(), tmp_path / kind
+    model.export(path, verbose=False) if kind == "exported" else model.save(path)
+
+    graph = from_tensorflow(path, (X,), training=False)
+
+    np.testing.assert_allclose(first_output(graph, X), model(X), rtol=1e-5, atol=1e-6)
+    frozen = {name.split("/")[-1] for name, p in graph.params.items() if not p.trainable}
+    assert frozen == {"moving_mean", "moving_variance"}
+    assert any(name.endswith("conv1/kernel") for name in graph.params)
+
+
+def test_saved_model_of_a_module_trains(tmp_path: Path) -> None:
+    class Linear(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = tf.Variable(tf.ones((4, 3)), name="weight")
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 4), name="x")])
+        def __call__(self, x: Any) -> Any:
+            return {"y": x @ self.weight}
+
+    module, x = Linear(), np.ones((2, 4), np.float32)
+    tf.saved_model.save(module, str(tmp_path), signatures=module.__call__)
+
+    graph = from_tensorflow(tmp_path, {"x": x}, loss="mse")
+    step = compile_program(graph, Training(), check=True).entries["train"].graph
+    params = {name: param.data.copy() for name, param in graph.params.items()}
+    inputs = {"x": x, "target": np.zeros((2, 3), np.float32), "lr": np.float32(0.1)}
+
+    assert float(run(step, inputs, params)["loss"]) == 16
+    np.testing.assert_allclose(params["weight"], 1 - 0.1 * 2 * 4 * 2 / 6, rtol=1e-6)
+
+
+def cut(path: Path, size: int = 100) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "graph cut off": (
+        "exported",
+        lambda path: cut(path / "saved_model.pb"),
+        "cannot be read as a SavedModel: .*; save it again with tf.saved_model.save",
+    ),
+    "graph of noise": (
+        "exported",
+        lambda path: (path / "saved_model.pb").write_bytes(b"noise" * 50),
+        "cannot be read as a SavedModel",
+    ),
+    "no graph": (
+        "exported",
+        lambda path: (path / "saved_model.pb").unlink(),
+        "is no SavedModel: it holds no saved_model.pb",
+    ),
+    "weights cut off": (
+        "exported",
+        lambda path: cut(path / "variables/variables.data-00000-of-00001"),
+        "cannot be read as a SavedModel",
+    ),
+    "Keras file": ("model.keras", cut, r"is damaged: it is no zip file; save the model again"),
+    "HDF5 file": ("model.h5", cut, r"cannot be read as a Keras model: .* model.save\(...\)"),
+    "another name": (
+        "model.keras",
+        lambda path: path.rename(path.with_suffix(".x")),
+        "no such file",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_model_is_an_error(name: str, tmp_path: Path) -> None:
+    kind, damage, message = DAMAGE[name]
+    path = tmp_path / kind
+    cnn().export(path, verbose=False) if kind == "exported" else cnn().save(path)
+    damage(path)
+
+    with pytest.raises(ImportModelError, match=message):
+        from_tensorflow(path, (X,))
+
+
+@functools.cache
+def lite(quantised: bool = False) -> bytes:
+    """Convert the CNN for one sample; quantised, by the sample pictures."""
+    model = cnn(batch=1)
+    model.get_layer("norm").moving_mean.assign(np.full(4, 0.1, np.float32))
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    if quantised:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = lambda: ([x[None]] for x in X)
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    return converter.convert()
+
+
+def interpret(data: bytes, x: np.ndarray) -> np.ndarray:
+    interpreter = tf.lite.Interpreter(model_content=data)
+    interpreter.allocate_tensors()
+    results = []
+    for sample in x:
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], sample[None])
+        interpreter.invoke()
+        results.append(interpreter.get_tensor(interpreter.get_output_details()[0]["index"])[0])
+    return np.stack(results)
+
+
+def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
+    (tmp_path / "model.tflite").write_bytes(lite())
+
+    graph = from_tensorflow(tmp_path / "model.tflite", (X,))
+    with_loss = from_tensorflow(tmp_path / "model.tflite", (X,), loss="mse")
+    program = compile_program(with_loss, Training(), check=True)
+
+    np.testing.assert_allclose(first_output(graph, X), interpret(lite(), X), rtol=1e-5, atol=1e-6)
+    assert not any(node.op == "transpose" for node in graph.nodes)
+    assert set(program.trained) == set(graph.params)
+    shapes = {array.shape for array in to_weights(graph).values()}
+    assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (3, 4), (3,)}  # as the file has them
+
+
+def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> None:
+    data = lite(quantised=True)
+    (tmp_path / "model.tflite").write_bytes(data)
+
+    graph = from_tensorflow(tmp_path / "model.tflite", (X,))
+
+    assert all(param.data.dtype == np.float32 for param in graph.params.values())
+    np.testing.assert_allclose(first_output(graph, X), interpret(data, X), atol=0.02)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damaged_tflite_file_is_an_error_or_a_model(tmp_path_factory: Any, data: Any) -> None:
+    whole = lite()
+    damaged = bytearray(whole[: data.draw(st.sampled_from([len(whole), len(whole) // 2, 60]))])
+    for _ in range(data.draw(st.integers(1, 8))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("lite") / "model.tflite"
+    path.write_bytes(damaged)
+
+    with contextlib.suppress(ImportModelError):
+        assert isinstance(from_tensorflow(path, (X,)), Graph)
+
+
+# What stands in shared data, with the inputs that each takes.
+TINY = {
+    "ic_resnet8.h5": (32, 32, 3),
+    "vww_mobilenet_v1_025_96.h5": (96, 96, 3),
+    "ad_autoencoder_float.tflite": (640,),
+    "ic_resnet8_float.tflite": (32, 32, 3),
+    "ic_resnet8_int8.tflite": (32, 32, 3),
+    "kws_dscnn_float.tflite": (49, 10, 1),
+    "vww_mobilenet_v1_025_96_float.tflite": (96, 96, 3),
+    "vww_mobilenet_v1_025_96_int8.tflite": (96, 96, 3),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_mlperf_tiny_model_imports(name: str) -> None:
+    folder = Path(os.environ.get("POCKENGINE_DATA", "")) / "weights/mlperf_tiny"
+    if not (folder / name).is_file():
+        pytest.skip("needs weights/mlperf_tiny of POCKENGINE_DATA")
+    x = np.random.default_rng(0).uniform(-1, 1, (1, *TINY[name])).astype(np.float32)
+    graph = from_tensorflow(folder / name, (x,), training=False)
+    found = first_output(graph, x)
+
+    if name.endswith("_float.tflite") and "kws" not in name:  # kws has weights of int8
+        expected = interpret((folder / name).read_bytes(), x)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    elif found.shape[-1] < 640:
+        assert abs(float(found.sum()) - 1) < 1e-3  # class probabilities

@@ -1,0 +1,190 @@
+"""What cannot be imported is said in the user's terms, with its place, all of it at once."""
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow import from_tensorflow
+
+X = np.ones((2, 4), np.float32)
+
+
+class Decider(keras.Model):
+    """A model whose Python code looks at numbers."""
+
+    def call(self, x: Any) -> Any:
+        return x * 2 if keras.ops.sum(x) > 0 else x
+
+
+class Gamma(layers.Layer):
+    """A layer of operators that we lack."""
+
+    def call(self, x: Any) -> Any:
+        return tf.math.digamma(x) + tf.math.lgamma(x)
+
+
+class Outer(layers.Layer):
+    """A layer with a layer inside."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name)
+        self.inner = Gamma(name="gamma")
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x) + 1
+
+
+@tf.function
+def branches(x: Any) -> Any:
+    if tf.reduce_sum(x) > 0:
+        x = x * 2
+    return x
+
+
+@tf.function
+def loops(x: Any) -> Any:
+    while tf.reduce_sum(x) < 10:
+        x = x * 2
+    return x
+
+
+def calls_python(x: Any) -> Any:
+    return tf.py_function(lambda y: y * 2, [x], tf.float32)
+
+
+def looks_up_words(x: Any) -> Any:
+    return tf.strings.length(tf.strings.as_string(x))
+
+
+def selects(x: Any) -> Any:
+    return tf.boolean_mask(x, x[:, 0] > 0)
+
+
+def reshapes(x: Any) -> Any:
+    return tf.reshape(x, [tf.cast(x[0, 0], tf.int32), -1])
+
+
+def counts(x: Any) -> Any:
+    return tf.range(tf.cast(x[0, 0], tf.int32))
+
+
+def draws(x: Any) -> Any:
+    return x + tf.random.normal(x.shape)
+
+
+def fails(x: Any) -> Any:
+    raise ValueError("no luck")
+
+
+def rotates(x: Any) -> Any:
+    return tf.cast(tf.complex(x, x), tf.complex64)
+
+
+def takes_rate(lr: Any) -> Any:
+    return lr
+
+
+ERRORS: dict[str, tuple[Any, str]] = {
+    "if of Python": (
+        Decider(name="decider"),
+        r"decider decides by the values in a tensor \(.*not allowed\); a compiled model does the "
+        r"same steps for any data: use tf.where, .* \(at .*test_tensorflow_errors.py:\d+\)",
+    ),
+    "if": (branches, r"StatelessIf in the top level: an `if` that a tensor decides; .*tf.where"),
+    "while": (loops, "StatelessWhile.*: a loop that a tensor ends; unroll it"),
+    "custom code": (calls_python, "EagerPyFunc .*calls back into Python, .* TensorFlow's op"),
+    "strings": (looks_up_words, "AsString .*works on strings; look words up before"),
+    "shape of a result": (selects, "Where in boolean_mask: the shape of its result depends on the"),
+    "shape given": (reshapes, "Reshape .*: a shape, axis or place that is computed from values"),
+    "range": (counts, "Range .*: the shape of its result depends on the values in a tensor"),
+    "noise": (draws, "RandomStandardNormal in random_normal: random numbers that are not uniform"),
+    "the user's own": (fails, r"fails cannot be traced with example inputs of shape \[\(2, 4\)\]: "
+                              r"ValueError: no luck; .* \(at .*test_tensorflow_errors.py:\d+\)"),
+    "complex": (rotates, "1 x Complex in the top level: there is no rule for it"),
+    "a reserved name": (takes_rate, "input lr in the top level: the training step has an input of"),
+    "nothing": (lambda x: (), "returns no tensor; return what is to be computed"),
+    "a number": (3, "takes a Keras model, a function of tensors, or the path of a model, not int"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_error_says_what_and_where(name: str) -> None:
+    given, message = ERRORS[name]
+
+    with pytest.raises(ImportModelError, match=message):
+        from_tensorflow(given, (X,))
+
+
+def test_all_problems_are_listed_with_their_layers() -> None:
+    model = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(4), Outer("first"), layers.Dense(3), Outer("second")],
+        name="net",
+    )
+
+    with pytest.raises(ImportModelError) as caught:
+        from_tensorflow(model, (X,))
+
+    reason = "there is no rule for it; express it by other operators or leave it out of the module"
+    assert str(caught.value).splitlines() == [
+        "net cannot be imported: 4 unsupported operations",
+        f"  2 x Digamma in net/first/gamma, net/second/gamma: {reason}",
+        f"  2 x Lgamma in net/first/gamma, net/second/gamma: {reason}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        (np.array(["a", "b"]), "input 0 of fails holds strings or objects; give the numbers"),
+        (X.astype(np.float64), "input 0 of fails is float64; use float32, int32, int64 or bool"),
+        (np.zeros((0, 4), np.float32), r"input 0 of fails has the empty shape \(0, 4\)"),
+    ],
+)
+def test_example_inputs_are_checked(example: np.ndarray, message: str) -> None:
+    with pytest.raises(ImportModelError, match=message):
+        from_tensorflow(fails, (example,))
+
+
+def test_example_of_another_size_names_the_layer() -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3, name="first")], name="net")
+
+    with pytest.raises(ImportModelError, match=r"layer .first. .* have value 4, .*\(2, 5\)"):
+        from_tensorflow(model, (np.ones((2, 5), np.float32),))
+
+
+def test_a_trained_variable_is_not_written() -> None:
+    class Counter(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total = tf.Variable(tf.zeros((4,)), name="total")
+
+        def __call__(self, x: Any) -> Any:
+            self.total.assign_add(tf.reduce_sum(x, axis=0))
+            return x * self.total
+
+    with pytest.raises(
+        ImportModelError, match=r"AssignAddVariableOp .*changes a trainable variable"
+    ):
+        from_tensorflow(Counter(), (X,))
+
+
+def test_a_counter_cannot_be_computed_with() -> None:
+    class Counter(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = tf.Variable(0, trainable=False, name="steps")
+
+        def __call__(self, x: Any) -> Any:
+            self.steps.assign_add(1)
+            return x * tf.cast(self.steps, tf.float32)
+
+    with pytest.raises(
+        ImportModelError, match=re.escape("the state 'steps' of int32; only floats")
+    ):
+        from_tensorflow(Counter(), (X,))

@@ -1,0 +1,44 @@
+"""The frontend without TensorFlow: it imports, and says what is missing when it is needed."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow import (
+    from_tensorflow,
+    is_tensorflow,
+    load_weights,
+    to_weights,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+
+
+def test_importing_says_what_to_install() -> None:
+    with pytest.raises(ImportModelError, match=r"from_tensorflow needs .*pip install tensorflow"):
+        from_tensorflow(object(), ())
+
+
+def test_giving_weights_back_needs_tensorflow_only_to_assign_them() -> None:
+    graph = Graph("test")
+    Builder(graph).param("dense/kernel", np.ones((1, 2), np.float32), permutation=(1, 0))
+
+    assert to_weights(graph)["dense/kernel"].shape == (2, 1)
+    with pytest.raises(ImportModelError, match=r"load_weights needs .*pip install tensorflow"):
+        load_weights(object(), {})
+
+
+def test_weights_of_another_graph_are_named() -> None:
+    with pytest.raises(ImportModelError, match="graph test has no parameter 'x'"):
+        to_weights(Graph("test"), {"x": np.ones(3, np.float32)})
+
+
+def test_nothing_is_of_tensorflow_without_it() -> None:
+    assert not is_tensorflow(np.zeros(3))
+    assert not is_tensorflow(lambda x: x)
