@@ -25,9 +25,9 @@ Split = Literal["ROWS", "COLUMNS"]
 TRANSFORM_CYCLES = {2: (50.0, 40.0, 45.0), 4: (160.0, 110.0, 110.0)}
 """Cycles to transform 16 channels of a window, of a filter, and of a tile of products, by r."""
 
-RELOAD_CYCLES, STREAM_CYCLES, MEMORY_CYCLES = 0.06, 0.25, 2.0
-"""Cycles to bring a float from the second-level cache, from beyond it; and to write it to memory
-and read it back."""
+RELOAD_CYCLES, STREAM_CYCLES, ROWS_CYCLES, MEMORY_CYCLES = 0.06, 0.25, 0.6, 2.0
+"""Cycles to bring a float from the second-level cache; from beyond it in one stream, and in short
+rows; and to write it to memory and read it back."""
 
 SIZES: tuple[int, ...] = (4, 2)
 """Rows and columns of a tile, the larger first."""
@@ -178,13 +178,15 @@ def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device
         count = tiling.tiles
         windows /= threads
         filters *= width / columns
-        streamed = planes * channels * (width + count * -(-width // tile.columns))
+        streamed = planes * channels * width
     products = count * -(-width // tile.lanes) * product
     last = count - (mine - 1) * block
     multiply = (mine - 1) * multiply_cycles(machine, tile, block, width, channels)
     multiply += multiply_cycles(machine, tile, last, width, channels)
     reloaded = mine * -(-block // tile.rows) * planes * channels * width
     moved = STREAM_CYCLES * streamed + RELOAD_CYCLES * reloaded
+    if split == "COLUMNS":
+        moved += ROWS_CYCLES * planes * channels * count * -(-width // tile.columns)
     shared = planes * channels * (columns if split == "ROWS" else tiling.tiles)
     moved += STREAM_CYCLES * shared / threads
     if 4 * shared > (device.cpu.l3_bytes or device.cpu.l2_bytes) // 2:

@@ -16,6 +16,7 @@ from pockengine.backends.c.window import Pair, Window, describe
 from pockengine.backends.c.winograd import (
     MEMORY_CYCLES,
     RELOAD_CYCLES,
+    ROWS_CYCLES,
     SIZES,
     STREAM_CYCLES,
     Tiling,
@@ -121,7 +122,7 @@ def _cycles(
         count, width, reload_ = -(-tiling.tiles // threads), columns, RELOAD_CYCLES
         finish += planes * inputs * columns * threads * STREAM_CYCLES
     else:
-        count, reload_ = tiling.tiles, STREAM_CYCLES
+        count, reload_ = tiling.tiles, ROWS_CYCLES
         width = min(columns, -(-panels // threads) * tile.columns)
     blocks, units = -(-count // block), -(-inputs // channels)
     depth = -(-count // blocks)
@@ -131,8 +132,8 @@ def _cycles(
     )
     read = count * (inputs * -(-width // tile.columns) + width * units) * reload_
     waiting = planes * inputs * width
-    far = 4 * waiting > device.cpu.l2_bytes
-    waited = (blocks - 1) * waiting * 2 * (STREAM_CYCLES if far else RELOAD_CYCLES)
+    again = 2 * RELOAD_CYCLES if 4 * waiting > device.cpu.l2_bytes else RELOAD_CYCLES
+    waited = (blocks - 1) * waiting * 2 * again
     shared = planes * block * (inputs + columns)
     if split == "COLUMNS":
         waited += blocks * STREAM_CYCLES * shared / threads
