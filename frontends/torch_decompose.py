@@ -26,9 +26,14 @@ def decompose(node: Node) -> GraphModule | None:
     mode = detect_fake_mode(examples)
     if mode is None:
         return None
+    with _without_onednn():
+        return _traced(node, mode, examples)
+
+
+def _traced(node: Node, mode: Any, examples: list[Any]) -> GraphModule | None:
     for definition in _definitions(node.target):
         try:
-            with mode, torch.no_grad(), _without_onednn():
+            with mode, torch.no_grad():
                 traced: GraphModule = make_fx(_call(node, definition))(*examples)
             return traced
         except Exception:  # a definition that cannot take these arguments is none for them
@@ -39,12 +44,12 @@ def decompose(node: Node) -> GraphModule | None:
 @contextmanager
 def _without_onednn() -> Iterator[None]:
     """Keep definitions from ending in oneDNN's operators, whose LSTM nothing defines."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        torch._C._set_mkldnn_enabled(before)
 
 
 def _call(node: Node, definition: Callable[..., Any]) -> Callable[..., Any]:

@@ -102,18 +102,14 @@ def _torch(caller: str) -> Any:
 
 
 def resize_examples(
-    module: "nn.Module",
-    example_inputs: Inputs,
-    axes: Mapping[str, int],
-    size: int,
-    loss: Loss = None,
+    module: "nn.Module", example_inputs: Inputs, axes: Mapping[str, int], size: int
 ) -> "dict[str, torch.Tensor]":
     """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
 
-    What is there is repeated or dropped. Raises ImportModelError as `from_torch` does.
+    What is there is repeated or dropped. A loss's own examples must be given by name. Raises ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")
-    args, kwargs = _checked_inputs(torch, module, example_inputs, loss)
+    args, kwargs = _checked_inputs(torch, module, example_inputs, None)
     names = list(inspect.signature(module.forward).parameters)
     resized = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, axis in axes.items():
