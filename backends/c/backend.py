@@ -22,6 +22,7 @@ from pockengine.backends.c.movement import (
     slice_kernel,
     transpose_kernel,
 )
+from pockengine.backends.c.options import Options, Picker, cheapest
 from pockengine.backends.c.pool import pool_kernel
 from pockengine.backends.c.randomness import OPS as RANDOM
 from pockengine.backends.c.randomness import random_kernel
@@ -44,9 +45,11 @@ Emitter = Callable[[Node, Device], Kernel]
 
 CONVOLUTIONS = ("conv2d", "conv2d_dx", "conv2d_dw")
 
+PLANNED = {"matmul": matmul_kernel, **dict.fromkeys(CONVOLUTIONS, conv_kernel)}
+"""Ops whose emitters take options."""
+
 EMITTERS: dict[str, Emitter] = {
-    "matmul": matmul_kernel,
-    **dict.fromkeys(CONVOLUTIONS, conv_kernel),
+    **PLANNED,
     "max_pool2d": pool_kernel,
     "max_pool2d_dx": pool_kernel,
     "avg_pool2d": pool_kernel,
@@ -85,21 +88,25 @@ FUSION = FusionRules(
 
 
 class CBackend:
-    """Emits kernels for one device. A node's kernel is made once.
+    """Emits kernels for one device, by `Options`. A node's kernel is made once.
 
-    Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
-    With `bf16` the operands of large products are rounded to bf16 and their sums are f32; a device
-    without such instructions is a CompileError.
+    CompileError where `bf16` is asked of a device without such instructions.
     """
 
-    def __init__(self, device: Device, *, winograd: bool = True, bf16: bool = False) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        winograd: bool = True,
+        bf16: bool = False,
+        pick: Picker = cheapest,
+    ) -> None:
         if bf16 and not device.cpu.bf16:
             raise CompileError(
                 f"{device.name} ({device.cpu.model}) has no bf16 products; compile for f32"
             )
         self.device = device
-        self.winograd = winograd
-        self.bf16 = bf16
+        self.options = Options(winograd, bf16, pick)
         self._kernels: dict[Node, Kernel] = {}
 
     def supports(self, node: Node) -> bool:
@@ -131,10 +138,8 @@ class CBackend:
         if op not in EMITTERS:
             known = ", ".join(sorted(EMITTERS))
             raise CompileError(f"{node}: the C backend has no kernel for {op}; it has {known}")
-        if op in CONVOLUTIONS:
-            return partial(conv_kernel, winograd=self.winograd, bf16=self.bf16)
-        if op == "matmul":
-            return partial(matmul_kernel, bf16=self.bf16)
+        if op in PLANNED:
+            return partial(PLANNED[op], options=self.options)
         return EMITTERS[op]
 
 

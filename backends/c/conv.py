@@ -19,6 +19,7 @@ from pockengine.backends.c.gemm import (
     template,
 )
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.options import DEFAULT, Options
 from pockengine.backends.c.strided import is_strided_product, strided_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.c.window import (
@@ -63,23 +64,22 @@ class ConvPlan:
     cycles: float
 
 
-def conv_kernel(node: Node, device: Device, winograd: bool = True, bf16: bool = False) -> Kernel:
+def conv_kernel(node: Node, device: Device, options: Options = DEFAULT) -> Kernel:
     """Emit a convolution or one of its gradients, or a fusion around one.
 
-    Without `winograd` every sum is a direct one: slower, with a tenth of the rounding error. With
-    `bf16` those that are plain products round their operands.
+    With `bf16` those that are plain products round their operands.
     """
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     if window.is_matmul:
-        return product_kernel(opened, pixel_product(opened.anchor, window), device, bf16)
+        return product_kernel(opened, pixel_product(opened.anchor, window), device, options)
     if is_strided_product(opened.anchor.op, window, device):
-        return strided_kernel(opened, window, pixel_product(opened.anchor, window), device, bf16)
+        return strided_kernel(opened, window, pixel_product(opened.anchor, window), device, options)
     if window.is_depthwise:
         return depthwise_kernel(opened, window, device)
     if opened.anchor.op == "conv2d_dw":
-        return _weight_gradient(opened, window, device, winograd)
-    return _convolution(opened, window, device, winograd)
+        return _weight_gradient(opened, window, device, options)
+    return _convolution(opened, window, device, options)
 
 
 def pixel_product(node: Node, window: Window) -> Product:
@@ -161,12 +161,12 @@ def _backward_geometry(window: Window) -> Geometry:
     )
 
 
-def _convolution(opened: Anchored, window: Window, device: Device, winograd: bool) -> Kernel:
+def _convolution(opened: Anchored, window: Window, device: Device, options: Options) -> Kernel:
     """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     backward = opened.anchor.op == "conv2d_dx"
     geometry = _backward_geometry(window) if backward else _forward_geometry(window)
     plan = _plan_convolution(window, geometry, device)
-    faster = plan_winograd(window, backward, device) if winograd else None
+    faster = plan_winograd(window, backward, device) if options.winograd else None
     if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
         return winograd_kernel(opened, window, faster, device)
     pitch = geometry.columns * (1 if backward else window.groups)
@@ -217,14 +217,14 @@ def _geometry_macros(g: Geometry, window: Window, plan: ConvPlan) -> dict[str, o
     }
 
 
-def _weight_gradient(opened: Anchored, window: Window, device: Device, winograd: bool) -> Kernel:
+def _weight_gradient(opened: Anchored, window: Window, device: Device, options: Options) -> Kernel:
     """Windows of x, transposed, times dy."""
     channels, columns, step = window.group_channels, window.group_features, window.stride
     grid, source = forward_grid(window), (*window.size, window.channels)
     image = image_window((grid,), source, step, window.groups)
     segments, depth = image.segments(grid), _depth(image, grid, channels)
     plan = _plan_weight_gradient(window, image, depth, device)
-    faster = plan_gradient(window, device) if winograd else None
+    faster = plan_gradient(window, device) if options.winograd else None
     if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
         return gradient_kernel(opened, window, faster, device)
     size = align(opened.anchor.result.type.size, 16)

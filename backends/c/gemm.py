@@ -11,6 +11,7 @@ from typing import Literal
 
 from pockengine.backends.c.epilogue import Anchored, open_fusion
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.options import DEFAULT, Candidate, Options, Picker, cheapest
 from pockengine.backends.c.tile import Machine, Tile, machine_of, multiply_cycles, tiles
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
@@ -67,10 +68,10 @@ class Plan:
     rows: int
 
 
-def matmul_kernel(node: Node, device: Device, bf16: bool = False) -> Kernel:
+def matmul_kernel(node: Node, device: Device, options: Options = DEFAULT) -> Kernel:
     """Emit a matmul, or a fusion around one."""
     opened = open_fusion(node, device)
-    return product_kernel(opened, product_of(opened.anchor), device, bf16)
+    return product_kernel(opened, product_of(opened.anchor), device, options)
 
 
 def product_of(node: Node) -> Product:
@@ -113,22 +114,32 @@ def _batch_offset(operand: Sequence[int], batches: Sequence[int]) -> str:
     return f"({' + '.join(terms)})"
 
 
-def plan_product(product: Product, device: Device) -> Plan:
-    """Pick the cheapest tile and split by the estimate of tile.py."""
+def plan_product(
+    product: Product, device: Device, pick: Picker = cheapest, kind: str = "f32"
+) -> Plan:
+    """Pick a tile and a split; the estimate is tile.py's. `kind` tells products of pairs apart."""
     machine, threads = machine_of(device), device.cpu.cores
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
         splits = ("INNER",)
     depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
-    tile, split = min(
-        (
-            (tile, split)
-            for tile in tiles(machine, product.m, product.n, product.a_row)
-            for split in splits
-        ),
-        key=lambda choice: _cycles(machine, product, choice[0], choice[1], threads),
-    )
-    return Plan(tile, split, depth, threads, _block_rows(product, tile, depth, device))
+    candidates = [
+        Candidate(
+            f"{split} {tile.label}",
+            _cycles(machine, product, tile, split, threads),
+            Plan(tile, split, depth, threads, _block_rows(product, tile, depth, device)),
+        )
+        for tile in tiles(machine, product.m, product.n, product.a_row)
+        for split in splits
+    ]
+    return pick(f"{_key(product)} {kind}", candidates)
+
+
+def _key(p: Product) -> str:
+    """All that plans depend on."""
+    batch = f"{p.batch} of " if p.batch > 1 else ""
+    a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
+    return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
 
 
 def _block_rows(product: Product, tile: Tile, depth: int, device: Device) -> int:
@@ -158,7 +169,7 @@ def _cycles(machine: Machine, p: Product, tile: Tile, split: Split, threads: int
 
 
 def product_kernel(
-    opened: Anchored, product: Product, device: Device, bf16: bool = False
+    opened: Anchored, product: Product, device: Device, options: Options = DEFAULT
 ) -> Kernel:
     """Emit a product; the anchor's operands are A and B in this order.
 
@@ -167,10 +178,11 @@ def product_kernel(
     if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
         return _dot_kernel(opened, product, device)
     smallest = min(product.m, product.n, product.k)
-    if bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:
+    if options.bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:
         pairs = _pairs_of(product)
-        return _tiled_kernel(opened, pairs, plan_product(pairs, device), device, product)
-    return _tiled_kernel(opened, product, plan_product(product, device), device)
+        plan = plan_product(pairs, device, options.pick, "pairs of bf16")
+        return _tiled_kernel(opened, pairs, plan, device, product)
+    return _tiled_kernel(opened, product, plan_product(product, device, options.pick), device)
 
 
 def _pairs_of(product: Product) -> Product:

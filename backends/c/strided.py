@@ -8,6 +8,7 @@ of gemm.py, called by the one that is emitted here.
 from pockengine.backends.c.epilogue import Anchored, open_fusion
 from pockengine.backends.c.gemm import Product, product_kernel, template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.options import Options
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window import Window, describe
 from pockengine.devices.schema import Device
@@ -30,13 +31,13 @@ def is_strided_product(op: str, window: Window, device: Device) -> bool:
 
 
 def strided_kernel(
-    opened: Anchored, window: Window, product: Product, device: Device, bf16: bool
+    opened: Anchored, window: Window, product: Product, device: Device, options: Options
 ) -> Kernel:
     """Emit a convolution or gradient whose product over the pixels that are met is `product`."""
     backward = opened.anchor.op == "conv2d_dx"
     rows = align(window.pixels * window.channels, 16)
     inner = product_kernel(
-        open_fusion(opened.anchor, device) if backward else opened, product, device, bf16
+        open_fusion(opened.anchor, device) if backward else opened, product, device, options
     )
     own = f"{SYMBOL}_product"
     pointers = [parameter.name for parameter in opened.parameters]

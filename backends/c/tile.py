@@ -33,6 +33,11 @@ class Tile:
         """Columns of a whole tile."""
         return self.lanes * self.vectors
 
+    @property
+    def label(self) -> str:
+        """Rows, vectors and lanes: unlike its string, no other tile's."""
+        return f"{self.rows}x{self.vectors}x{self.lanes}"
+
     def __str__(self) -> str:
         return f"{self.rows}x{self.columns}"
 

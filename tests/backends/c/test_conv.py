@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
+from pockengine.backends.c.options import Options
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
@@ -25,7 +26,7 @@ from pockengine.tests.backends.c.anchors import (
 )
 from pockengine.tests.backends.c.harness import device_of, new_builder
 
-direct_kernel = partial(conv_kernel, winograd=False)
+direct_kernel = partial(conv_kernel, options=Options(winograd=False))
 
 SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.epilogue import row_offset
 from pockengine.backends.c.gemm import matmul_kernel, plan_product, product_of
+from pockengine.backends.c.options import Options
 from pockengine.backends.c.tile import machine_of, tiles
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
@@ -94,7 +95,7 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
 
 def bf16_case(node: Node, seed: int) -> Case:
     """A case whose operands are bf16 numbers already, so that only sums are rounded."""
-    case = case_of(node, partial(matmul_kernel, bf16=True), "avx512", seed)
+    case = case_of(node, partial(matmul_kernel, options=Options(bf16=True)), "avx512", seed)
     assert "pe_bf16" in case.kernel.symbol
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
 
@@ -111,7 +112,7 @@ def test_bf16_products_sum_in_f32(compiler, tmp_path) -> None:
 
 def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
     node = matmul(64, 32, 32)
-    case = case_of(node, partial(matmul_kernel, bf16=True), "avx512", 0)
+    case = case_of(node, partial(matmul_kernel, options=Options(bf16=True)), "avx512", 0)
     x = case.operands[0].astype(np.float32)
     x[0, :4] = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0], np.float32)  # ties
     x[1, :2] = [np.nan, np.inf]
@@ -123,7 +124,7 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
 
 def test_small_products_keep_f32() -> None:
     for node in (matmul(8, 64, 64), matmul(64, 64, 8), matmul(64, 64, 64, batches=((3,), (3,)))):
-        assert "pe_f32" in matmul_kernel(node, device_of("avx512"), bf16=True).symbol
+        assert "pe_f32" in matmul_kernel(node, device_of("avx512"), Options(bf16=True)).symbol
 
 
 def test_a_device_without_bf16_is_refused() -> None:

@@ -5,6 +5,7 @@ import pytest
 from pockengine.backends.c.conv import conv_kernel, pixel_product
 from pockengine.backends.c.epilogue import open_fusion
 from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.options import DEFAULT
 from pockengine.backends.c.strided import is_strided_product, strided_kernel
 from pockengine.backends.c.window import window_of
 from pockengine.compiler.ir import Node
@@ -19,7 +20,7 @@ def emit(node: Node, device: Device) -> Kernel:
     opened = open_fusion(node, device)
     window = window_of(opened.anchor)
     product = pixel_product(opened.anchor, window)
-    return strided_kernel(opened, window, product, device, bf16=False)
+    return strided_kernel(opened, window, product, device, DEFAULT)
 
 
 def layers() -> list[Node]:
