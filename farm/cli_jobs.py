@@ -2,7 +2,7 @@
 
 import time
 import tomllib
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pockengine.farm.board import Board, boards_for, load_boards
 from pockengine.farm.cli_base import CONSOLE, from_user, plain_errors
 from pockengine.farm.folders import data_folder
 from pockengine.farm.job import Job
+from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.schedule.batch import Batch, Task, Verdict
 from pockengine.farm.schedule.leases import Leases
 from pockengine.farm.schedule.owner import Owner
@@ -31,16 +32,27 @@ DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of t
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--batch", help="A name; a batch of that name is resumed. Default: a new one.")
 @click.option("--priority", default=0, show_default=True, help="In the queue for boards.")
+@click.option("--pool", help="Take boards from a coordinator: labgrid://host:port.")
 @DATABASE
 @plain_errors
-def run(file: Path, batch: str | None, priority: int, database: str | None) -> None:
+def run(
+    file: Path, batch: str | None, priority: int, pool: str | None, database: str | None
+) -> None:
     """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device."""
-    tasks, boards = read_jobs(from_user(str(file)), load_boards())
     name = batch or time.strftime("%Y%m%d-%H%M%S")
     logs = data_folder() / "runs" / name
     owner = Owner.here()
-    CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, logs in {logs}")
-    with closing(Store(database)) as store, closing(Leases(store, owner)) as leases:
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(Store(database)))
+        inventory = load_boards()
+        leases: Leases | LabgridPool
+        if pool is None:
+            leases = stack.enter_context(closing(Leases(store, owner)))
+        else:
+            leases = stack.enter_context(closing(LabgridPool(pool, owner)))
+            inventory = leases.boards(inventory)
+        tasks, boards = read_jobs(from_user(str(file)), inventory)
+        CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, logs in {logs}")
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
         site.batch.add(tasks)
         verdicts = run_batch(site, boards)

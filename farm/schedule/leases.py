@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sql
 
@@ -22,6 +22,35 @@ from pockengine.farm.schedule.store import ATTEMPTS, LEASES, QUARANTINE, TICKETS
 
 POLL_S = 0.2
 WAIT_S = 3600.0
+
+
+class Held(Protocol):
+    """A board that is ours for now."""
+
+    board: str
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has been given to somebody else meanwhile."""
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Leasing(Protocol[H]):
+    """Where boards are had from: this farm's own leases, or another's pool."""
+
+    def acquire(
+        self,
+        boards: Sequence[str],
+        priority: int = 0,
+        wait_s: float = WAIT_S,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> H | None:
+        """Wait for one of the boards; None when `stop` ends the wait."""
+
+    def release(self, lease: H) -> None:
+        """Give a board back."""
 
 
 class Leases:

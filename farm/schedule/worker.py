@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pockengine.devices import load_device
 from pockengine.errors import BoardRefused, DatabaseDown, FarmError, JobFailed
@@ -19,7 +20,7 @@ from pockengine.farm.job import JobResult, clean_board, run_job
 from pockengine.farm.run_log import logged
 from pockengine.farm.schedule.batch import Batch, Claim, Outcome
 from pockengine.farm.schedule.health import Needs, require_health
-from pockengine.farm.schedule.leases import Lease, Leases
+from pockengine.farm.schedule.leases import Held, Leasing
 from pockengine.farm.schedule.quarantine import Quarantine
 from pockengine.farm.transport import Transport
 
@@ -35,7 +36,7 @@ class Site:
     """What the workers of one client share."""
 
     batch: Batch
-    leases: Leases
+    leases: Leasing[Any]
     quarantine: Quarantine
     logs: Path
     examine: Examine | None = None
@@ -76,7 +77,7 @@ def work(site: Site, board: Board) -> str:
     return reason
 
 
-def _try_to_serve(site: Site, board: Board, lease: Lease, failures: list[str]) -> None:
+def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Serve until jobs or lease end; hold against the board what goes wrong with it."""
     try:
         if failures:
@@ -97,7 +98,7 @@ def _recover(site: Site, board: Board) -> None:
     switch(board, "cycle")
 
 
-def _serve(site: Site, board: Board, lease: Lease, failures: list[str]) -> None:
+def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
     with site.open(board) as transport:

@@ -16,5 +16,7 @@ lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
 lock jax --allow-unsafe
 lock onnx --allow-unsafe
+lock labgrid --allow-unsafe
+lock postgres --allow-unsafe
 lock lint --allow-unsafe
 lock zig

@@ -1,0 +1,1 @@
+"""Boards of many labs, taken from labgrid's coordinator."""

@@ -1,0 +1,74 @@
+"""Release places whose owner has ended: a small process that outlives it by a moment.
+
+labgrid keeps a place acquired until somebody releases it, also when the client was killed, and then
+reserved for a minute. This process reads lines, "+RESERVATION PLACE" and "-RESERVATION PLACE", from
+the client; when they end, however that comes, it releases what is still held, and only if it is
+still held by that client.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.labgrid.session import LabgridSession
+
+
+class Guard:
+    """The client's side: tells the process what is held."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).absolute()), address, name, *sys.path],
+            stdin=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,  # Ctrl-C is not meant for it
+        )
+
+    def hold(self, place: str, reservation: str) -> None:
+        """Have a place released when we end."""
+        self._say(f"+{reservation} {place}\n")
+
+    def forget(self, place: str, reservation: str) -> None:
+        """Leave a place alone."""
+        self._say(f"-{reservation} {place}\n")
+
+    def close(self) -> None:
+        """End it; what is held is released."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+
+
+def watch(address: str, name: str) -> None:
+    """Read lines until they end, then release what is held as `name`."""
+    held: set[str] = set()
+    for line in sys.stdin:
+        if line[0] == "+":
+            held.add(line[1:].rstrip("\n"))
+        else:
+            held.discard(line[1:].rstrip("\n"))
+    if not held:
+        return
+    session = LabgridSession(address, *name.split("/", 1))
+    messages = session.messages
+    for line in held:
+        token, place = line.split(" ", 1)
+        release = messages.ReleasePlaceRequest(placename=place, fromuser=name)
+        cancel = messages.CancelReservationRequest(token=token)
+        for method, request in (("ReleasePlace", release), ("CancelReservation", cancel)):
+            try:
+                session.call(method, request)
+            except FarmError as error:
+                print(f"{place}: {error}", file=sys.stderr)
+    session.close()
+
+
+if __name__ == "__main__":
+    sys.path[:] = sys.argv[3:]
+    watch(sys.argv[1], sys.argv[2])

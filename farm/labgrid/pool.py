@@ -1,0 +1,147 @@
+"""Boards from labgrid: its places are the boards, its reservations the queue.
+
+A place is used when the inventory has a board of its name, which says who logs in and which host
+key is pinned; where it is now, its NetworkService says. Nothing is trusted because a coordinator
+names it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Any
+
+from pockengine.errors import FarmError
+from pockengine.farm.board import Board, Remote
+from pockengine.farm.labgrid.guard import Guard
+from pockengine.farm.labgrid.session import LabgridSession, coordinator_of
+from pockengine.farm.schedule.leases import WAIT_S
+from pockengine.farm.schedule.owner import Owner
+
+POLL_S = 0.5
+WAITING, ALLOCATED, ACQUIRED = 0, 1, 2  # labgrid's ReservationState
+
+
+@dataclass
+class PlaceLease:
+    """An acquired place; `lost` when labgrid shows it as somebody else's."""
+
+    board: str
+    reservation: str
+    pool: "LabgridPool"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the place was taken from us."""
+        place = self.pool.session.places.get(self.board)
+        return place is None or place.acquired != self.pool.session.name
+
+
+class LabgridPool:
+    """A client of a coordinator: what Leases are for a farm of one's own."""
+
+    def __init__(self, url: str, owner: Owner | None = None) -> None:
+        """Connect to labgrid://host:port."""
+        owner = owner or Owner.here()
+        address = coordinator_of(url)
+        host = owner.host.partition("/")[0]
+        user = f"pockengine-{owner.pid}-{token_hex(4)}"
+        self.session = LabgridSession(address, host, user)
+        self._guard = Guard(address, self.session.name)
+
+    def boards(self, inventory: Sequence[Board]) -> list[Board]:
+        """Return the inventory's boards that are places, at the addresses that these have now.
+
+        FarmError when there is none.
+        """
+        known = {board.name: board for board in inventory if isinstance(board.place, Remote)}
+        places = self.session.places
+        found = []
+        for name in sorted(set(known) & set(places)):
+            service = self.session.service(places[name])
+            if service is not None:
+                found.append(_placed(known[name], service))
+        if not found:
+            strangers = ", ".join(sorted(places)) or "none"
+            raise FarmError(
+                f"no place of the coordinator is a board of the inventory; its places: "
+                f"{strangers}; add one with: farm add ssh://user@host --name PLACE"
+            )
+        return found
+
+    def acquire(
+        self,
+        boards: Sequence[str],
+        priority: int = 0,
+        wait_s: float = WAIT_S,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> PlaceLease | None:
+        """Wait for the board in labgrid's queue and acquire its place; None when `stop` says so.
+
+        Labgrid reserves by tags: only one board can be waited for at a time.
+        """
+        if len(boards) != 1:
+            raise FarmError("a reservation of labgrid is for one place; ask for boards one by one")
+        (board,) = boards
+        token = self._reserve(board, priority)
+        self._guard.hold(board, token)
+        deadline = time.monotonic() + wait_s
+        try:
+            while self._state(token) == WAITING:
+                if stop():
+                    self._give_up(board, token)
+                    return None
+                if time.monotonic() > deadline:
+                    raise FarmError(f"no board within {wait_s:g} s: {self._why_not(board)}")
+                time.sleep(POLL_S)
+            request = self.session.messages.AcquirePlaceRequest(placename=board)
+            self.session.call("AcquirePlace", request)
+        except BaseException:
+            self._give_up(board, token)
+            raise
+        return PlaceLease(board, token, self)
+
+    def release(self, lease: PlaceLease) -> None:
+        """Give a place back, unless it is somebody else's by now."""
+        request = self.session.messages.ReleasePlaceRequest(
+            placename=lease.board, fromuser=self.session.name
+        )
+        self.session.call("ReleasePlace", request)
+        self._give_up(lease.board, lease.reservation)
+
+    def close(self) -> None:
+        """Release what is held and hang up."""
+        self.session.close()
+        self._guard.close()
+
+    def _reserve(self, board: str, priority: int) -> str:
+        messages = self.session.messages
+        wanted = messages.Reservation.Filter(filter={"name": board})
+        request = messages.CreateReservationRequest(filters={"main": wanted}, prio=float(priority))
+        return str(self.session.call("CreateReservation", request).reservation.token)
+
+    def _state(self, token: str) -> int:
+        """Return a reservation's state; asking keeps it alive."""
+        request = self.session.messages.PollReservationRequest(token=token)
+        return int(self.session.call("PollReservation", request).reservation.state)
+
+    def _give_up(self, board: str, token: str) -> None:
+        """Cancel a reservation; one that has expired by itself is no error."""
+        request = self.session.messages.CancelReservationRequest(token=token)
+        with suppress(FarmError):
+            self.session.call("CancelReservation", request)
+        self._guard.forget(board, token)
+
+    def _why_not(self, board: str) -> str:
+        place = self.session.places.get(board)
+        if place is None:
+            return f"labgrid has no place {board}"
+        return f"{board} is acquired by {place.acquired or 'nobody: it is reserved for others'}"
+
+
+def _placed(board: Board, service: Mapping[str, Any]) -> Board:
+    """Return a board where its place is; user, key and host key are the inventory's."""
+    assert isinstance(board.place, Remote)
+    host, port = str(service["address"]), int(service.get("port", 22))
+    return replace(board, place=replace(board.place, host=host, port=port))

@@ -1,0 +1,162 @@
+"""Boards from a real coordinator and exporter; the boards are emulated, two clients want them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.board import Board, Remote
+from pockengine.farm.connect import connect
+from pockengine.farm.emulated import running, wait_for_ssh
+from pockengine.farm.image import ensure_image
+from pockengine.farm.job import Job
+from pockengine.farm.labgrid.pool import LabgridPool
+from pockengine.farm.labgrid.session import coordinator_of
+from pockengine.farm.schedule.batch import Batch, Task
+from pockengine.farm.schedule.owner import Owner
+from pockengine.farm.schedule.quarantine import Quarantine
+from pockengine.farm.schedule.run import run_batch
+from pockengine.farm.schedule.store import Store
+from pockengine.farm.schedule.worker import Site
+from pockengine.tests.farm.helpers import needs_qemu, script
+from pockengine.tests.farm.labgrid.lab import lab
+from pockengine.tests.farm.rack import GUEST
+from pockengine.tests.farm.schedule.site import NEEDS, expect_no_garbage
+
+# Acquires a place, says so, and holds it until it is ended.
+HOLDER = """
+import sys, time
+from pockengine.farm.labgrid.pool import LabgridPool
+print(LabgridPool(sys.argv[1]).acquire([sys.argv[2]]).board, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(name="url", scope="module")
+def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two emulated boards behind a coordinator."""
+    if not needs_qemu.args[0]:
+        with ExitStack() as stack:
+            machines = {
+                name: stack.enter_context(running(name, GUEST, ensure_image()))
+                for name in ("left", "right")
+            }
+            for machine in machines.values():
+                wait_for_ssh(machine, 120)
+            ports = {name: machine.port for name, machine in machines.items()}
+            folder = tmp_path_factory.mktemp("lab")
+            yield f"labgrid://{stack.enter_context(lab(folder, ports))}"
+
+
+def inventory() -> list[Board]:
+    """Return the user's boards: keys are theirs, addresses are of no matter."""
+    keys = ensure_image().keys
+    place = Remote("nowhere", "root", str(keys.client), keys.host_public, workdir="/jobs")
+    return [Board(name, "rpi4", place) for name in ("left", "right", "elsewhere")]
+
+
+def eventually(question: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while not question() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return question()
+
+
+@needs_qemu
+def test_places_of_the_inventory_are_boards_where_labgrid_says_they_are(url: str) -> None:
+    with closing(LabgridPool(url)) as pool:
+        boards = pool.boards(inventory())
+        with connect(boards[0]) as transport:
+            assert transport.run(["uname", "-m"]).stdout == b"aarch64\n"
+
+        assert [board.name for board in boards] == ["left", "right"]
+        with pytest.raises(FarmError, match="its places: left, right; add one with: farm add"):
+            pool.boards([])
+
+
+@needs_qemu
+def test_a_place_is_one_clients_and_then_the_others(url: str) -> None:
+    with closing(LabgridPool(url)) as mine, closing(LabgridPool(url)) as theirs:
+        lease = mine.acquire(["left"])
+        assert lease is not None
+        assert not lease.lost
+        with pytest.raises(FarmError, match=r"no board within 1 s: left is acquired by .*pockeng"):
+            theirs.acquire(["left"], wait_s=1)
+        assert theirs.acquire(["left"], stop=lambda: True) is None
+        mine.release(lease)
+
+        other = theirs.acquire(["left"], wait_s=30)
+
+        assert other is not None
+        theirs.release(other)
+
+
+@needs_qemu
+def test_the_place_of_a_client_that_was_killed_is_released(url: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLDER, url, "right"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "right\n"
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+
+    with closing(LabgridPool(url)) as pool:
+        lease = pool.acquire(["right"], wait_s=60)
+        assert lease is not None
+        pool.release(lease)
+
+
+@needs_qemu
+def test_two_clients_run_their_batches_on_the_same_two_boards(url: str, tmp_path: Path) -> None:
+    alone = "mkdir /jobs/alone || exit 1; sleep 0.2; rmdir /jobs/alone; echo fine"
+    job = Job(script(tmp_path, alone))
+    verdicts: dict[str, list[str | None]] = {}
+
+    def client(name: str) -> None:
+        owner = Owner.here(name)
+        with (
+            closing(Store(f"sqlite:///{tmp_path}/{name}.sqlite")) as store,
+            closing(LabgridPool(url, owner)) as pool,
+        ):
+            boards = pool.boards(inventory())
+            site = Site(
+                Batch(store, name, owner),
+                pool,
+                Quarantine(store),
+                tmp_path / name,
+                examine=expect_no_garbage,
+                needs=NEEDS,
+            )
+            names = tuple(board.name for board in boards)
+            site.batch.add([Task(f"job{i}", job, names) for i in range(4)])
+            verdicts[name] = [one.verdict for one in run_batch(site, boards)]
+
+    threads = [threading.Thread(target=client, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+
+    assert verdicts == {"one": ["passed"] * 4, "two": ["passed"] * 4}
+    with closing(LabgridPool(url)) as pool:
+        assert eventually(lambda: not any(p.acquired for p in pool.session.places.values()))
+
+
+@pytest.mark.parametrize("url", ["http://x", "labgrid://", "labgrid://a:b@c", "labgrid://h:99999"])
+def test_what_is_no_pool_is_refused(url: str) -> None:
+    with pytest.raises(FarmError, match="not a pool"):
+        coordinator_of(url)
+
+
+def test_a_coordinator_that_is_not_there_is_named() -> None:
+    with pytest.raises(FarmError, match=r"127.0.0.1:1"):
+        LabgridPool("labgrid://127.0.0.1:1")
