@@ -33,10 +33,11 @@ from pockengine.backends.c.row_norm import row_norm_kernel
 from pockengine.backends.c.scan import argmax_kernel, cumsum_kernel
 from pockengine.backends.c.softmax import KINDS as SOFTMAX
 from pockengine.backends.c.softmax import softmax_kernel
-from pockengine.backends.c.update import FORMULAS, update_kernel
+from pockengine.backends.c.update import update_kernel
 from pockengine.compiler.compile import Target
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
@@ -75,6 +76,7 @@ EMITTERS: dict[str, Emitter] = {
 
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
+    update=frozenset({"matmul", "conv2d_dw"}),
     prologue={
         "reduce_sum": (0,),
         "reduce_mean": (0,),

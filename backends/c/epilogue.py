@@ -61,10 +61,13 @@ def open_fusion(node: Node, device: Device) -> Anchored:
         nodes = [inner for inner in body.nodes if inner is not anchor]
         inputs, outputs = tuple(body.inputs), tuple(body.outputs.values())
     names = _input_names(anchor, inputs)
-    parameters = _reads(inputs, names)
-    parameters += [write(f"y{index}", value) for index, value in enumerate(outputs)]
-    streamed = frozenset(value for value in outputs if _is_streamed(value, device))
-    store = _store(anchor, nodes, names, outputs, body, streamed)
+    updated = [names[inputs[index]] for index in node.attrs.get("writes", ())]
+    results = [f"y{index}" for index in range(len(node.results))]
+    places = dict(zip(outputs, [*results, *updated], strict=True))
+    parameters = _reads(inputs, names, updated)
+    parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
+    streamed = frozenset(v for v in outputs[: len(results)] if _is_streamed(v, device))
+    store = _store(anchor, nodes, names, places, body, streamed)
     return Anchored(
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
@@ -110,11 +113,15 @@ def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
     return names
 
 
-def _reads(inputs: Sequence[Value], names: dict[Value, str]) -> list[Parameter]:
+def _reads(
+    inputs: Sequence[Value], names: dict[Value, str], updated: Sequence[str]
+) -> list[Parameter]:
     """What the kernel is passed; a bare anchor is passed a value that it reads twice two times."""
     first = {value: place for place, value in reversed([*enumerate(inputs)])}
     return [
-        read(names[value] if first[value] == place else f"again{place}", value)
+        (write if names[value] in updated else read)(
+            names[value] if first[value] == place else f"again{place}", value
+        )
         for place, value in enumerate(inputs)
     ]
 
@@ -128,7 +135,7 @@ def _store(
     anchor: Node,
     nodes: Sequence[Node],
     names: dict[Value, str],
-    outputs: Sequence[Value],
+    places: dict[Value, str],
     body: Graph | None,
     streamed: frozenset[Value],
 ) -> str:
@@ -141,14 +148,14 @@ def _store(
             lines.append(_load(value, name, shape))
             variables[value] = f"v_{name}"
     lines += emit_nodes(nodes, variables, body.constants if body else {})
-    for index, value in enumerate(outputs):
+    for value, place in places.items():
         if value.type.size != anchor.result.type.size:
             raise CompileError(
                 f"{anchor}: its epilogue gives {value!r}, not one value for each sum"
             )
         if value not in variables:  # a constant or an operand is handed on
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
-        at = f"io->y{index} + row * {shape[-1]} + column"
+        at = f"io->{place} + row * {shape[-1]} + column"
         kind = "pe_stream_part" if value in streamed else f"pe_store_part{SUFFIX[value.dtype]}"
         lines.append(f"{kind}({at}, {variables[value]}, lanes);")
     text = "\n".join(f"    {line}" for line in lines)

@@ -18,7 +18,7 @@ from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.types import DType
-from pockengine.compiler.ops import lookup
+from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
 
@@ -127,7 +127,7 @@ def _entry_function(entry: Entry, backend: CBackend, offsets: Mapping[str, int],
 
 def touched(node: Node, entry: Entry, offsets: Mapping[str, int]) -> Touched:
     """The memory that a node's kernel reads and writes."""
-    written = {node.operands[i] for i in lookup(node.op).writes if i < len(node.operands)}
+    written = {node.operands[index] for index in written_operands(node)}
     reads = [span for v in node.operands for span in _span(v, entry, offsets)]
     writes = [span for v in (*node.results, *written) for span in _span(v, entry, offsets)]
     scratch = entry.plan.scratch.get(node)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import DType
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.errors import GraphError
 
 
@@ -36,14 +36,12 @@ def run(
 def _run_node(
     graph: Graph, node: Node, known: dict[Value, np.ndarray], state: dict[str, np.ndarray]
 ) -> None:
-    definition = lookup(node.op)
     arrays = tuple(_read(graph, operand, known, state) for operand in node.operands)
-    results = definition.eval(arrays, node.attrs)
-    if definition.writes:
-        for index, result in zip(definition.writes, results, strict=False):
-            state[node.operands[index].name] = result
-    else:
-        known.update(zip(node.results, results, strict=True))
+    results = lookup(node.op).eval(arrays, node.attrs)
+    count = len(node.results)
+    known.update(zip(node.results, results[:count], strict=True))
+    for index, result in zip(written_operands(node), results[count:], strict=False):
+        state[node.operands[index].name] = result
 
 
 def _read(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.errors import GraphError
 
 
@@ -65,9 +65,7 @@ def _updates_write_params(graph: Graph) -> None:
         for operand in node.operands:
             if operand in written:
                 raise GraphError(f"{node} reads {operand!r} after {written[operand]} wrote it")
-        for index in lookup(node.op).writes:
-            if index >= len(node.operands):
-                continue
+        for index in written_operands(node):
             if graph.param_of(node.operands[index]) is None:
                 raise GraphError(f"{node} writes {node.operands[index]!r}, which is no param")
             written[node.operands[index]] = node

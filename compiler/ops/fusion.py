@@ -2,6 +2,9 @@
 
 The body's inputs are the node's operands in order, its outputs the node's results in order; its
 scalar constants stay inside. A backend emits the whole body as one kernel.
+
+`writes` are positions of operands that are updated in place: the body's last outputs are their new
+contents, and no results of the node.
 """
 
 from collections.abc import Mapping
@@ -20,7 +23,8 @@ def _infer(types: Types, attrs: Attrs) -> Types:
     body: Graph = attrs["body"]
     if types != tuple(value.type for value in body.inputs):
         raise GraphError(f"fusion body {body.name} takes other operands than {types}")
-    return tuple(value.type for value in body.outputs.values())
+    types = tuple(value.type for value in body.outputs.values())
+    return types[: len(types) - len(attrs["writes"])]
 
 
 def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
@@ -35,7 +39,7 @@ define(
     "fusion",
     "operands",
     variadic=True,
-    attrs={"body": REQUIRED},
+    attrs={"body": REQUIRED, "writes": ()},
     infer=_infer,
     eval=_eval,
 )

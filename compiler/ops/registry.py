@@ -116,6 +116,12 @@ def all_ops() -> tuple[OpDef, ...]:
     return tuple(_OPS[name] for name in sorted(_OPS))
 
 
+def written_operands(node: Node) -> tuple[int, ...]:
+    """Positions of the operands that a node writes in place."""
+    writes: tuple[int, ...] = node.attrs.get("writes", lookup(node.op).writes)
+    return tuple(index for index in writes if index < len(node.operands))
+
+
 def node_cost(node: Node) -> int:
     """Multiply-adds of a node, those in a fusion's body included."""
     body = node.attrs.get("body")

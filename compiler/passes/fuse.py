@@ -21,10 +21,14 @@ MOST_OPERANDS = 12
 
 @dataclass(frozen=True)
 class FusionRules:
-    """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions."""
+    """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
+
+    `update` ops make gradients that an optimiser's update may follow in the same kernel.
+    """
 
     epilogue: frozenset[str] = frozenset()
     prologue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    update: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -223,7 +227,8 @@ def fusion_node(
             inner[old] = new
     for result in results:
         g.output(result.name, inner[result])
-    node = Node("fusion", tuple(outer), tuple(results), {"body": body}, anchor.scope)
+    attrs = {"body": body, "writes": ()}
+    node = Node("fusion", tuple(outer), tuple(results), attrs, anchor.scope)
     for result in results:
         result.node = node
     return node

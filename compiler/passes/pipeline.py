@@ -12,6 +12,7 @@ from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.passes.absorb_updates import absorb_updates
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.decompose_norms import decompose_norms
@@ -142,7 +143,8 @@ def _lower_norms(options: Options) -> list[tuple[str, Pass]]:
 def _fuse(options: Options) -> list[tuple[str, Pass]]:
     return [
         ("fuse", partial(fuse, rules=options.fusion)),
-        ("schedule", schedule),  # last: lifetimes are final from here on
+        ("schedule", schedule),  # the order is final from here on
+        ("absorb_updates", partial(absorb_updates, rules=options.fusion)),
     ]
 
 

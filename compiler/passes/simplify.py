@@ -71,6 +71,17 @@ def _merge_reshapes(g: Builder, node: Node) -> Value | None:
     return g.reshape(inner.operands[0], shape=node.attrs["shape"])
 
 
+def _bias_before_reshape(g: Builder, node: Node) -> Value | None:
+    """reshape(a b) + bias => reshape(a b + bias): the bias then fuses with the product."""
+    for y, bias in (node.operands, node.operands[::-1]):
+        inner = y.node.operands[0] if y.node is not None and y.node.op == "reshape" else None
+        if inner is None or inner.node is None or inner.node.op != "matmul":
+            continue
+        if bias.shape == inner.shape[-1:] == y.shape[-1:] and y.type == node.result.type:
+            return g.reshape(g.add(inner, bias), shape=y.shape)
+    return None
+
+
 def _merge_transposes(g: Builder, node: Node) -> Value | None:
     """transpose(transpose(x)) => one transpose, or x."""
     inner, perm = node.operands[0].node, node.attrs["perm"]
@@ -159,7 +170,7 @@ def _unbroadcast(value: Value) -> Value:
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "add": (_neutral(0.0, (0, 1)), _join_pads, _scalar_broadcast),
+    "add": (_neutral(0.0, (0, 1)), _join_pads, _scalar_broadcast, _bias_before_reshape),
     "sub": (_neutral(0.0, (1,)), _scalar_broadcast),
     "mul": (_neutral(1.0, (0, 1)), _scalar_broadcast),
     "div": (_neutral(1.0, (1,)), _scalar_broadcast),

@@ -9,6 +9,7 @@ import pytest
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.passes.absorb_updates import absorb_updates
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.fold_scales import fold_scales
@@ -17,8 +18,13 @@ from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
 from pockengine.compiler.passes.tile_attention import tile_attention
 
-RULES = FusionRules(frozenset({"matmul", "conv2d"}), {"reduce_sum": (0,), "reduce_mean": (0,)})
+RULES = FusionRules(
+    frozenset({"matmul", "conv2d"}),
+    {"reduce_sum": (0,), "reduce_mean": (0,)},
+    frozenset({"matmul"}),
+)
 PASSES: dict[str, Callable[[Graph], None]] = {
+    "absorb_updates": partial(absorb_updates, rules=RULES),
     "common_subexpressions": common_subexpressions,
     "dead_code": dead_code,
     "fold_scales": partial(fold_scales, written=frozenset()),

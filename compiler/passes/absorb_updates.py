@@ -1,0 +1,114 @@
+"""Updates move into the kernels of their gradients, which then never exist in memory.
+
+A weight's gradient that only its optimiser reads is a product whose epilogue can be the update:
+each sum goes straight into the weight, and into the optimiser's states, while it is in a register.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.fuse import MOST_OPERANDS, FusionRules
+
+GRADIENT = 1
+"""Position of an update's gradient among its operands."""
+
+
+def absorb_updates(graph: Graph, rules: FusionRules) -> None:
+    """Fuse each update with the product before it that makes its gradient, if nobody else reads it.
+
+    Requires: the final order. Leaves: no other node moved.
+    """
+    users = graph.users()
+    order: list[Node] = []
+    for node in graph.nodes:
+        maker = _maker(order, node)
+        if maker is not None and _fits(maker, node, rules) and _is_alone(graph, users, maker):
+            order[order.index(maker)] = _absorb(graph, maker, node)
+        else:
+            order.append(node)
+    graph.nodes[:] = order
+
+
+def _is_alone(graph: Graph, users: Mapping[Value, list[Node]], maker: Node) -> bool:
+    """Whether a gradient has no reader but its update."""
+    return len(users[maker.result]) == 1 and maker.result not in graph.outputs.values()
+
+
+def _maker(order: list[Node], update: Node) -> Node | None:
+    """The node that makes an update's gradient, if only other updates stand between the two."""
+    if update.op not in FORMULAS or len(update.operands) <= GRADIENT:
+        return None
+    maker = update.operands[GRADIENT].node
+    for node in reversed(order):
+        if node is maker:
+            return node
+        if node.results or not written_operands(node):
+            return None
+    return None
+
+
+def _fits(maker: Node, update: Node, rules: FusionRules) -> bool:
+    """Whether one kernel can do both: one anchor, one place for each sum, few pointers."""
+    anchors = [node.op for node in _nodes(maker) if not lookup(node.op).elementwise]
+    grad = update.operands[GRADIENT]
+    others = [value for value in update.operands if value is not grad]
+    return (
+        len(anchors) == len(maker.results) == 1
+        and anchors[0] in rules.update
+        and update.attrs.get("axis") is None
+        and all(value.shape in (grad.shape, ()) for value in others)
+        and not set(maker.operands) & {update.operands[i] for i in written_operands(update)}
+        and len({*maker.operands, *others}) <= MOST_OPERANDS
+    )
+
+
+def _nodes(maker: Node) -> list[Node]:
+    return list(maker.attrs["body"].nodes) if maker.op == "fusion" else [maker]
+
+
+def _absorb(graph: Graph, maker: Node, update: Node) -> Node:
+    """Build the fusion of a gradient and its update."""
+    grad = update.operands[GRADIENT]
+    written = [update.operands[index] for index in written_operands(update)]
+    body = Graph(maker.attrs["body"].name if maker.op == "fusion" else maker.op)
+    g = Builder(body)
+    inner: dict[Value, Value] = {}
+    outer = dict.fromkeys(
+        value for value in (*maker.operands, *update.operands) if value is not grad
+    )
+    for value in outer:
+        data = graph.constants.get(value)
+        if data is not None and data.ndim == 0:
+            inner[value] = g.constant(data, "c")
+        else:
+            inner[value] = g.input(value.name, value.type)
+    inner[grad] = _replay(g, maker, inner)
+    current = [inner[value] for value in update.operands]
+    for value, new in zip(written, FORMULAS[update.op](g, update, current), strict=True):
+        g.output(value.name, new)
+    operands = tuple(value for value in outer if inner[value] not in body.constants)
+    writes = tuple(operands.index(value) for value in written)
+    return Node("fusion", operands, (), {"body": body, "writes": writes}, maker.scope)
+
+
+def _replay(g: Builder, maker: Node, inner: Mapping[Value, Value]) -> Value:
+    """Emit the maker's nodes into the new body; return the gradient there."""
+    if maker.op != "fusion":
+        operands = (inner[value] for value in maker.operands)
+        return g.emit(maker.op, *operands, **maker.attrs).result
+    body: Graph = maker.attrs["body"]
+    known = dict(zip(body.inputs, (inner[value] for value in maker.operands), strict=True))
+    known |= dict(_constants(g, body))
+    for node in body.nodes:
+        copy = g.emit(node.op, *(known[value] for value in node.operands), **node.attrs)
+        known.update(zip(node.results, copy.results, strict=True))
+    (gradient,) = body.outputs.values()
+    return known[gradient]
+
+
+def _constants(g: Builder, body: Graph) -> Iterator[tuple[Value, Value]]:
+    for value, data in body.constants.items():
+        yield value, g.constant(data, "c")
