@@ -1,8 +1,8 @@
 /* Rows of probabilities: softmax, log-softmax, and cross entropy with its gradient.
  *
- * Each row is read three times, out of the cache: maximum, sum of exp, result. PE_KIND picks the
- * last step. Rows of the label PE_IGNORE do not count; any other label outside of the classes gives
- * NaN, never an access outside of the row.
+ * Each row is read three times, out of the cache: maximum, sum of exp, result; softmax keeps the
+ * exp where its result goes. PE_KIND picks the last step. Rows of the label PE_IGNORE do not count;
+ * any other label outside of the classes gives NaN, never an access outside of the row.
  *
  * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels),
  * PE_IGNORE.
@@ -49,30 +49,50 @@ PE_INLINE float PE_FN(log)(const float x) {
     return v[0];
 }
 
-PE_INLINE pe_vf PE_FN(element)(const pe_vf x, const float largest, const float total,
-                               const float log_total) {
-    (void)total, (void)log_total;
 #if PE_KIND == PE_LOG_SOFTMAX
-    return x - largest - log_total;
-#else
-    return pe_exp(x - largest) * (1.0f / total);
-#endif
-}
 
-/* One row of softmax or log-softmax, times `scale`. */
-PE_INLINE void PE_FN(row)(const float *x, float *y, const float scale) {
+PE_INLINE void PE_FN(row)(const float *x, float *y) {
     const float largest = PE_FN(maximum)(x);
-    const float total = PE_FN(total)(x, largest);
-    const float log_total = PE_KIND == PE_LOG_SOFTMAX ? PE_FN(log)(total) : 0.0f;
+    const float log_total = PE_FN(log)(PE_FN(total)(x, largest));
     for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
-        pe_store(y + i, PE_FN(element)(pe_load(x + i), largest, total, log_total) * scale);
+        pe_store(y + i, pe_load(x + i) - largest - log_total);
     }
     if (PE_TAIL) {
-        const pe_vf v = pe_load_part(x + PE_WHOLE, PE_TAIL);
-        const pe_vf e = PE_FN(element)(v, largest, total, log_total) * scale;
-        pe_store_part(y + PE_WHOLE, e, PE_TAIL);
+        const pe_vf v = pe_load_part(x + PE_WHOLE, PE_TAIL) - largest - log_total;
+        pe_store_part(y + PE_WHOLE, v, PE_TAIL);
     }
 }
+
+#elif PE_KIND != PE_CROSS_ENTROPY
+
+/* Stores exp(x - largest), and returns their sum. */
+PE_INLINE float PE_FN(exponentials)(const float *x, float *y, const float largest) {
+    pe_vf sum = pe_zero();
+    for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        const pe_vf e = pe_exp(pe_load(x + i) - largest);
+        pe_store(y + i, e);
+        sum += e;
+    }
+    if (PE_TAIL) {
+        const pe_vf e = pe_exp(pe_load_part(x + PE_WHOLE, PE_TAIL) - largest);
+        pe_store_part(y + PE_WHOLE, e, PE_TAIL);
+        sum += pe_select(pe_first_lanes(PE_TAIL), e, pe_zero());
+    }
+    return pe_sum(sum);
+}
+
+/* One row of softmax, times `scale`. */
+PE_INLINE void PE_FN(row)(const float *x, float *y, const float scale) {
+    const float share = scale / PE_FN(exponentials)(x, y, PE_FN(maximum)(x));
+    for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {
+        pe_store(y + i, pe_load(y + i) * share);
+    }
+    if (PE_TAIL) {
+        pe_store_part(y + PE_WHOLE, pe_load_part(y + PE_WHOLE, PE_TAIL) * share, PE_TAIL);
+    }
+}
+
+#endif
 
 #if PE_KIND == PE_CROSS_ENTROPY || PE_KIND == PE_CROSS_ENTROPY_DX
 
@@ -136,7 +156,11 @@ PE_INLINE void PE_FN(run)(const pe_worker *w, const float *logits, const PE_LABE
 PE_INLINE void PE_FN(run)(const pe_worker *w, const float *x, float *y) {
     const pe_range share = pe_split(w, PE_ROWS, 1);
     for (ptrdiff_t row = share.begin; row < share.end; row++) {
+#if PE_KIND == PE_SOFTMAX
         PE_FN(row)(x + row * PE_COLUMNS, y + row * PE_COLUMNS, 1.0f);
+#else
+        PE_FN(row)(x + row * PE_COLUMNS, y + row * PE_COLUMNS);
+#endif
     }
 }
 
