@@ -7,31 +7,36 @@ the message says which and why.
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
 from pockengine.devices import load_device
-from pockengine.errors import PockEngineError
+from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench_flow import Options, Outcome, run_bench
+from pockengine.farm.bench_suite_main import Choice, run_peers
 from pockengine.farm.board import Board, Local, board_for, load_boards
-from pockengine.farm.results import Results, write_lines
+from pockengine.farm.results import Record, Results, write_lines
 from pockengine.farm.table import bench_table
 
 SPARSE = "sparse"  # the scheme file that comes with the bench
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
-MODEL = "mobilenet_v2-0.35-96"
+MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 
 
 @click.command()
 @click.option("--device", default="host", show_default=True, help="A device, or a board's name.")
-@click.option("--model", default=MODEL, show_default=True)
+@click.option(
+    "--model", "models", multiple=True, help=f"Default: {MODEL}; of a suite: all its own."
+)
 @click.option(
     "--scheme", "schemes", multiple=True, help="A preset, sparse, or a TOML file; repeatable."
 )
 @click.option("--steps", default=10, show_default=True, type=click.IntRange(min=1))
-@click.option("--batch", default=4, show_default=True, type=click.IntRange(min=1))
+@click.option("--batch", "batches", multiple=True, type=click.IntRange(min=1), help="Default: 4.")
 @click.option("--threads", type=click.IntRange(min=1), help="Default: all cores; emulated: 1.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 @click.option("--database", help="SQLAlchemy URL of the results; default: SQLite of this user.")
@@ -40,41 +45,84 @@ MODEL = "mobilenet_v2-0.35-96"
     type=click.Choice(["tensorflow"]),
     help="On an emulated board, also measure aarch64 TensorFlow (minutes, once).",
 )
+@click.option("--suite", type=click.Choice(["peers"]), help="Ours beside all that is installed.")
+@click.option(
+    "--engine", "engines", multiple=True, help="Of a suite: only these peers; repeatable."
+)
+@click.option("--quick", is_flag=True, help="Of a suite: three rounds of turns instead of five.")
+@click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
+@click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--list", "only_list", is_flag=True, help="List the boards and end.")
-def main(
-    device: str,
-    model: str,
-    schemes: tuple[str, ...],
-    steps: int,
-    batch: int,
-    threads: int | None,
-    json_file: Path | None,
-    database: str | None,
-    reference: str | None,
-    only_list: bool,
-) -> None:
+def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board by several schemes, beside PyTorch and TensorFlow."""
     try:
         boards = load_boards()
         if only_list:
             _list(boards)
             return
-        board = board_for(device, boards)
-        options = Options(
-            board=board,
-            model=model,
-            schemes=tuple(_scheme(scheme) for scheme in schemes or SCHEMES),
-            steps=steps,
-            batch=batch,
-            threads=threads or _default_threads(board),
-            measure_tensorflow=reference == "tensorflow",
-        )
-        with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
-            outcome = run_bench(options, Path(folder))
-        _store(outcome, json_file, database)
+        board = board_for(options["device"], boards)
+        threads = options["threads"] or _default_threads(board)
+        if options["suite"]:
+            status = _run_suite(options, board, threads, json_file, database)
+        else:
+            outcome = _run_bench(options, board, threads)
+            _store(outcome.records, json_file, database)
+            status = _report(outcome)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(_report(outcome))
+    sys.exit(status)
+
+
+def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> Outcome:
+    """Train one model and batch on a board, and measure it."""
+    for name in ("models", "batches"):
+        if len(options[name]) > 1:
+            raise FarmError(f"several {name} are for a suite: add --suite=peers")
+    chosen = Options(
+        board=board,
+        model=next(iter(options["models"]), MODEL),
+        schemes=tuple(_scheme(scheme) for scheme in options["schemes"] or SCHEMES),
+        steps=options["steps"],
+        batch=next(iter(options["batches"]), BATCH),
+        threads=threads,
+        measure_tensorflow=options["reference"] == "tensorflow",
+    )
+    with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
+        return run_bench(chosen, Path(folder))
+
+
+def _run_suite(
+    options: Mapping[str, Any],
+    board: Board,
+    threads: int,
+    json_file: Path | None,
+    database: str | None,
+) -> int:
+    """Measure ours beside the peers on this machine; records are kept as they come."""
+    if not isinstance(board.place, Local):
+        raise FarmError(f"--suite=peers runs on this machine, not on {board.name}")
+    if options["resume"] and json_file is None:
+        raise FarmError("--resume needs --json, whose records say what is done")
+    report = options["report"]
+    choice = Choice(
+        models=options["models"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        quick=options["quick"],
+        report=None if report is None else _from_user(report),
+        done=_done(_from_user(json_file)) if options["resume"] and json_file else frozenset(),
+    )
+    return run_peers(choice, _scheme, lambda records: _store(records, json_file, database))
+
+
+def _done(path: Path) -> frozenset[tuple[str, int]]:
+    """Return the models and batches that a file has our step times of."""
+    if not path.exists():
+        return frozenset()
+    records = [Record.from_json(line) for line in path.read_text().splitlines()]
+    return frozenset((x.model, x.batch) for x in records if x.metric == "step_ms")
 
 
 def _scheme(text: str) -> str:
@@ -94,12 +142,12 @@ def _default_threads(board: Board) -> int:
     return 1 if board.emulated else load_device(board.device).cpu.cores
 
 
-def _store(outcome: Outcome, json_file: Path | None, database: str | None) -> None:
+def _store(records: Sequence[Record], json_file: Path | None, database: str | None) -> None:
     if json_file is not None:
-        write_lines(outcome.records, _from_user(json_file))
+        write_lines(records, _from_user(json_file))
     results = Results(database)
     try:
-        results.append(outcome.records)
+        results.append(records)
     finally:
         results.close()
 

@@ -20,15 +20,17 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
 from pockengine.farm.photos import CLASSES, photo_batches
 from pockengine.farm.references.job import Job, JobData
-from pockengine.models.registry import parse_model
+from pockengine.models.registry import ModelName, parse_model
 
 if TYPE_CHECKING:
     from torch import nn
 
 RATE, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 1e-4
+# A ResNet starts with losses that explode at the common rate, in every engine alike.
+PLAIN_RATES = {"resnet50": 1e-4}
 OPEN_BIAS = 2.0
 SEED = 0
-DATASET = "scikit-learn sample photographs"
+DATASET, TOKENS = "scikit-learn sample photographs", "drawn tokens"
 
 
 @dataclass(frozen=True)
@@ -55,34 +57,50 @@ class Case:
 
     def compile(self, scheme: str, device: str, folder: Path) -> Compiled:
         """Compile and build for a device; the artifact goes to `folder`."""
-        optimizer = Sgd(momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+        job = self.data.job
+        optimizer = Sgd(momentum=job.momentum, weight_decay=job.weight_decay)
         return compile_model(
             self.graph, (), optimizer=optimizer, scheme=scheme, device=device, folder=folder
         )
 
 
-def make_case(model: str, batch: int, steps: int) -> Case:
-    """Build a benchmark model, its starting weights and its photographs; all by a fixed seed."""
+def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:
+    """Build a benchmark model, its starting weights and its data; all by a fixed seed.
+
+    Pictures are photographs, tokens are drawn. `plain` takes the model's own number of classes and
+    an SGD without momentum or decay, which every engine has.
+    """
     import torch
 
     from pockengine.frontends import from_torch
 
     name = parse_model(model)
+    classes = name.classes if plain else CLASSES
     torch.manual_seed(SEED)
-    module = name.build(CLASSES).train()
+    module = name.build(classes).train()
     _open_gates(module)
-    photos = photo_batches(steps, batch, name.resolution)
+    images, labels = _batches(name, batch, steps)
     # Exporting runs the model once, which must not move the running statistics it starts from.
-    weights = {key: np.array(tensor) for key, tensor in module.state_dict().items()}
-    graph = from_torch(module, (torch.from_numpy(photos.images[0]),), loss="cross_entropy")
+    weights = {key: x.numpy().copy() for key, x in module.state_dict().items()}
+    graph = from_torch(module, (torch.from_numpy(images[0]),), loss=name.loss)
     job = Job(
         str(name),
-        classes=CLASSES,
-        learning_rate=RATE,
-        momentum=MOMENTUM,
-        weight_decay=WEIGHT_DECAY,
+        classes=classes,
+        learning_rate=PLAIN_RATES.get(name.family, RATE) if plain else RATE,
+        momentum=0.0 if plain else MOMENTUM,
+        weight_decay=0.0 if plain else WEIGHT_DECAY,
     )
-    return Case(str(name), graph, JobData(job, weights, photos.images, photos.labels))
+    return Case(str(name), graph, JobData(job, weights, images, labels))
+
+
+def _batches(name: ModelName, batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return photographs and their labels, or drawn tokens with labels of two classes."""
+    if not name.known.vocabulary:
+        photos = photo_batches(steps, batch, name.resolution)
+        return photos.images, photos.labels
+    random = np.random.default_rng(SEED)
+    tokens = random.integers(0, name.known.vocabulary, (steps, batch, *name.input_shape))
+    return tokens, random.integers(0, CLASSES, (steps, batch))
 
 
 def to_torch_layout(graph: Graph, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

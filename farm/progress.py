@@ -23,6 +23,10 @@ class Step:
         """Show how far a transfer is, where the output is a terminal."""
         self._status.update(f"{self._title}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
 
+    def say(self, text: str) -> None:
+        """Show what is going on within the step, where the output is a terminal."""
+        self._status.update(f"{self._title}: {escape(text)}")
+
 
 @contextmanager
 def step(title: str, console: Console = CONSOLE) -> Iterator[Step]:

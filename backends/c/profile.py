@@ -92,9 +92,10 @@ def _times(
                 median_ns=line["median_ns"],
                 most_ns=line["most_ns"],
                 multiply_adds=node_cost(node),
-                nbytes=_nbytes(node),
+                nbytes=node_bytes(node),
             )
 
 
-def _nbytes(node: Node) -> int:
+def node_bytes(node: Node) -> int:
+    """Return the traffic of a kernel, were every operand read and every result written once."""
     return sum(value.type.nbytes for value in (*node.operands, *node.results))

@@ -26,22 +26,30 @@ class Engine:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
+TORCH, TENSORFLOW = ("torch", "torch_worker"), ("tensorflow", "tensorflow_worker")
+KEPT = ", glibc told to keep freed memory"
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("torch-eager", "torch", "torch_worker", "PyTorch as it comes"),
-        Engine("torch-eager-cl", "torch", "torch_worker", "PyTorch in channels-last format"),
+        Engine("torch-eager", *TORCH, "PyTorch as it comes"),
+        Engine("torch-eager-malloc", *TORCH, f"PyTorch{KEPT}", KEEP_MEMORY),
+        Engine("torch-eager-cl", *TORCH, "PyTorch in channels-last format"),
         Engine(
-            "torch-eager-cl-malloc",
-            "torch",
-            "torch_worker",
-            "PyTorch in channels-last format, glibc told to keep freed memory",
+            "torch-eager-cl-malloc", *TORCH, f"PyTorch in channels-last format{KEPT}", KEEP_MEMORY
+        ),
+        Engine("torch-compile-malloc", *TORCH, f"torch.compile{KEPT}", KEEP_MEMORY),
+        Engine(
+            "torch-compile-cl-malloc",
+            *TORCH,
+            f"torch.compile in channels-last format{KEPT}",
             KEEP_MEMORY,
         ),
-        Engine("tf-eager", "tensorflow", "tensorflow_worker", "TensorFlow (Keras) run op by op"),
-        Engine(
-            "tf-graph", "tensorflow", "tensorflow_worker", "TensorFlow (Keras) under tf.function"
-        ),
+        Engine("tf-eager", *TENSORFLOW, "TensorFlow (Keras) run op by op"),
+        Engine("tf-graph", *TENSORFLOW, "TensorFlow (Keras) under tf.function"),
+        Engine("tf-xla", *TENSORFLOW, "TensorFlow (Keras) compiled by XLA"),
+        Engine("jax-jit", "jax", "jax_worker", "JAX, the whole step jitted"),
+        Engine("ort-training", "onnxruntime", "ort_worker", "ONNX Runtime's on-device training"),
+        Engine("mnn-train", "MNN", "mnn_worker", "MNN's training in Python"),
     )
 }
 

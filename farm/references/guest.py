@@ -45,7 +45,11 @@ GUEST_TIMEOUT = 1800.0
 # What decides the instructions of a step, and what else the worker imports of this project.
 MEASURED_SOURCES = (
     "farm/references/keras_models.py",
+    "farm/references/layouts.py",
+    "farm/references/nets.py",
+    "farm/references/tensorflow_arrays.py",
     "farm/references/tensorflow_reference.py",
+    "farm/references/transformer_nets.py",
 )
 SOURCES = (
     *MEASURED_SOURCES,

@@ -2,7 +2,8 @@
 
 A folder crosses process and framework borders: job.json holds the settings, weights.safetensors
 the state_dict by PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32
-and `labels` [steps, N] i64. Only NumPy and safetensors are needed: emulated Pythons read it too.
+or [steps, N, L] i64 tokens, and `labels` [steps, N] i64. Only NumPy and safetensors are needed:
+emulated Pythons read it too.
 """
 
 import dataclasses
@@ -57,19 +58,24 @@ class Job:
 
 @dataclass(frozen=True)
 class JobData:
-    """A job and its data: weights by name, images [steps, N, C, H, W], labels [steps, N]."""
+    """A job and its data: weights by name, images [steps, N, C, H, W], labels [steps, N].
+
+    For a model that takes tokens they stand in the place of images, i64 [steps, N, L]; one with a
+    loss of its own makes no use of the labels.
+    """
 
     job: Job
     weights: Tensors
-    images: NDArray[np.float32]
+    images: NDArray[np.float32] | NDArray[np.int64]
     labels: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         """Check that images and labels belong together."""
-        if self.images.ndim != 5 or self.images.dtype != np.float32:
+        form = (self.images.ndim, self.images.dtype)
+        if form not in ((5, np.dtype(np.float32)), (3, np.dtype(np.int64))):
             raise FarmError(
-                f"images must be f32 [steps, N, C, H, W], not {self.images.dtype} "
-                f"{list(self.images.shape)}"
+                "images must be f32 [steps, N, C, H, W], or tokens i64 [steps, N, L], not "
+                f"{self.images.dtype} {list(self.images.shape)}"
             )
         if self.labels.shape != self.images.shape[:2] or self.labels.dtype != np.int64:
             raise FarmError(

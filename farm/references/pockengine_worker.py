@@ -35,11 +35,11 @@ class PreparedArtifact:
         """Open the session; FarmError if the artifact does not train on a batch of images."""
         self.artifact = load_artifact(folder)
         names = [name for name in self.artifact.entries["train"].inputs if name != RATE]
-        if len(names) != 2:
+        if len(names) not in (1, 2):
             raise FarmError(f"{folder} reads {names}; a job has images and labels")
         self.rate = data.job.learning_rate
         self.batches = [
-            dict(zip(names, batch, strict=True))
+            dict(zip(names, batch, strict=False))  # a loss of its own reads no labels
             for batch in zip(data.images, data.labels, strict=True)
         ]
         self.session = Session(self.artifact, threads)

@@ -4,7 +4,8 @@ A worker is one process that holds one framework, so that the bench can run seve
 with its own environment, and read each one's own peak memory. Requests are JSON objects:
 
     {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; everything starts anew
-    {"do": "train", "out": FILE}        all batches once -> losses; tensors go to FILE (safetensors)
+    {"do": "train", "out": FILE}        all batches once -> "losses" and "ms" of each; tensors go to
+                                        FILE (safetensors)
     {"do": "predict", "out": FILE}      logits of the first batch, [N, classes], go to FILE
     {"do": "step", "count": K, "marked": false}   K steps -> "ms" of each, and the last "loss"
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
@@ -93,10 +94,14 @@ class Server:
     def train(self, request: Reply) -> Reply:
         """Train on every batch once and write the tensors."""
         trainer = self._prepared()
-        losses = [trainer.step(index) for index in range(self.steps)]
+        losses, times = [], []
+        for index in range(self.steps):
+            start = time.perf_counter_ns()
+            losses.append(trainer.step(index))
+            times.append((time.perf_counter_ns() - start) / 1e6)
         self.done += self.steps
         save_file(trainer.tensors(), request["out"])
-        return {"losses": losses}
+        return {"losses": losses, "ms": times}
 
     def predict(self, request: Reply) -> Reply:
         """Write the logits of the first batch."""

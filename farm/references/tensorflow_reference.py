@@ -5,7 +5,7 @@ weights differently, and cost more). Only what is trained is watched, so that fr
 gradient. A share of a weight's channels gets its gradient by a mask: TensorFlow has no less.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,9 @@ from pockengine.farm.references.job import (
     check_channels,
 )
 from pockengine.farm.references.keras_models import KerasNet, build_keras
+from pockengine.farm.references.nets import FAMILIES as CONVOLUTIONAL
+from pockengine.farm.references.tensorflow_arrays import TransformerNet
+from pockengine.models.registry import parse_model
 
 
 @dataclass(frozen=True)
@@ -33,39 +36,37 @@ class Trained:
 
 
 class TensorFlowTrainer:
-    """Trains a job's model step by step, op by op or (`graph`) as one tf.function."""
+    """Trains a job's model step by step: op by op, or (`graph`, `xla`) as one tf.function."""
 
-    def __init__(self, data: JobData, graph: bool) -> None:
+    def __init__(self, data: JobData, graph: bool, xla: bool = False) -> None:
         """Build the model with the job's weights and convert the batches to [N, H, W, C]."""
         self.job = data.job
-        self.net = build_keras(data.job.model, data.job.classes, data.images.shape[1])
-        self.net.load(data.weights)
-        self.trained = _choose(self.net, data.job)
+        self.tensors, self.model, self.trained = _build(data)
+        pictures = data.images.ndim == 5
         self.batches = [
-            (tf.constant(np.moveaxis(images, 1, -1)), tf.constant(labels))
+            (tf.constant(np.moveaxis(images, 1, -1) if pictures else images), tf.constant(labels))
             for images, labels in zip(data.images, data.labels, strict=True)
         ]
         # For each trainer its own: a shared one would trace again for every new model.
-        self._run = tf.function(self._train) if graph else self._train
+        compiled = graph or xla
+        self._run = tf.function(self._train, jit_compile=xla) if compiled else self._train
 
     def predict(self, index: int) -> NDArray[np.float32]:
         """Return the logits of a batch by the running statistics; nothing is updated."""
-        return self.net.model(self.batches[index][0], training=False).numpy()
+        return self.model(self.batches[index][0], training=False).numpy()
 
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""
         return float(self._run(*self.batches[index]))
-
-    def tensors(self) -> Tensors:
-        """Return all parameters and buffers by PyTorch's names, in its layouts."""
-        return self.net.tensors()
 
     def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         variables = [trained.variable for trained in self.trained]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for variable in variables:
                 tape.watch(variable)
-            logits = self.net.model(images, training=self.job.batch_norm == "train")
+            logits = self.model(images, training=self.job.batch_norm == "train")
+            if len(logits.shape) == 3:  # a language model: the next token of each but the last
+                logits, labels = logits[:, :-1], images[:, 1:]
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
         for trained, gradient in zip(self.trained, tape.gradient(loss, variables), strict=True):
@@ -75,6 +76,10 @@ class TensorFlowTrainer:
     def _update(self, trained: Trained, gradient: tf.Tensor) -> None:
         """Apply v = momentum v + g + decay w, w = w - rate v in place."""
         job = self.job
+        if isinstance(gradient, tf.IndexedSlices):  # an embedding's: only the rows that were read
+            rows = tf.IndexedSlices(job.learning_rate * gradient.values, gradient.indices)
+            trained.variable.scatter_sub(rows)
+            return
         if job.weight_decay:
             gradient = gradient + job.weight_decay * trained.variable
         if trained.mask is not None:
@@ -91,6 +96,22 @@ class TensorFlowTrainer:
                 grad=gradient,
                 momentum=job.momentum,
             )
+
+
+def _build(
+    data: JobData,
+) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[Trained]]:
+    """Return what reads all tensors, the model, and what is trained of it."""
+    job = data.job
+    if parse_model(job.model).family in CONVOLUTIONAL:
+        net = build_keras(job.model, job.classes, data.images.shape[1])
+        net.load(data.weights)
+        return net.tensors, net.model, _choose(net, job)
+    if job.trainable is not None or job.momentum:
+        raise FarmError(f"{job.model} is trained whole and by plain SGD here")
+    plain = TransformerNet(job.model, data.weights)
+    trained = [Trained(variable, None, None) for variable in plain.variables.values()]
+    return plain.tensors, plain, trained
 
 
 def _choose(net: KerasNet, job: Job) -> list[Trained]:

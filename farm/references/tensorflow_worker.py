@@ -10,7 +10,7 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.serve import serve
 from pockengine.farm.references.tensorflow_reference import TensorFlowTrainer
 
-ENGINES = ("tf-eager", "tf-graph")
+ENGINES = ("tf-eager", "tf-graph", "tf-xla")
 
 
 class TensorFlowFramework:
@@ -32,7 +32,7 @@ class TensorFlowFramework:
             self.threads = threads
         if threads != self.threads:
             raise FarmError("TensorFlow's threads cannot change once it has run; start a worker")
-        return TensorFlowTrainer(data, graph=engine == "tf-graph")
+        return TensorFlowTrainer(data, graph=engine == "tf-graph", xla=engine == "tf-xla")
 
 
 if __name__ == "__main__":

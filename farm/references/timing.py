@@ -2,7 +2,7 @@
 
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,10 +35,15 @@ class Timing:
 
 
 def interleave(
-    steppers: Mapping[str, Stepper], rounds: int, steps: int, warm_up: int = 1
+    steppers: Mapping[str, Stepper],
+    rounds: int,
+    steps: int | Mapping[str, int],
+    warm_up: int = 1,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Timing]:
     """Give each stepper `steps` measured steps in turn, `rounds` times over.
 
+    `steps` may differ by name: slow ones need fewer. `tell` hears whose turn it is.
     Each turn starts with `warm_up` steps that do not count: the one before left its own data in the
     caches. The first of all turns has some more, for what an engine only does once.
     """
@@ -47,7 +52,9 @@ def interleave(
         stepper.step(2 + warm_up)
     for turn in range(rounds):
         for name in list(steppers)[:: 1 if turn % 2 == 0 else -1]:
-            times[name] += steppers[name].step(warm_up + steps)[warm_up:]
+            tell(f"round {turn + 1} of {rounds}: {name}")
+            count = steps if isinstance(steps, int) else steps[name]
+            times[name] += steppers[name].step(warm_up + count)[warm_up:]
     return {name: Timing.of(values) for name, values in times.items()}
 
 

@@ -23,12 +23,22 @@ from pockengine.farm.references.job import (
 
 
 class TorchTrainer:
-    """Trains a module step by step as a job says; with `channels_last`, in that memory format."""
+    """Trains a module step by step as a job says.
 
-    def __init__(self, module: nn.Module, job: Job, channels_last: bool = False) -> None:
+    With `channels_last` it does so in that memory format, with `compiled` under torch.compile.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        job: Job,
+        channels_last: bool = False,
+        compiled: bool = False,
+    ) -> None:
         """Take the module as it is (its weights are updated in place)."""
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(memory_format=self.format)
+        self.forward = torch.compile(self.module) if compiled else self.module
         self.module.train(job.batch_norm == "train")
         self.shares = _freeze(module, job.trainable)
         self.optimizer = torch.optim.SGD(
@@ -39,17 +49,20 @@ class TorchTrainer:
         )
 
     def batch(
-        self, images: NDArray[np.float32], labels: NDArray[np.int64]
+        self, images: NDArray[np.generic], labels: NDArray[np.int64]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Turn images [N, C, H, W] and labels [N] into tensors in the trainer's format."""
-        pictures = torch.from_numpy(np.array(images)).contiguous(memory_format=self.format)
-        return pictures, torch.from_numpy(np.array(labels))
+        """Turn images [N, C, H, W] or tokens [N, L], and labels [N], into the trainer's tensors."""
+        inputs = torch.from_numpy(np.array(images))
+        if inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=self.format)
+        return inputs, torch.from_numpy(np.array(labels))
 
     def predict(self, images: torch.Tensor) -> NDArray[np.float32]:
         """Return the logits of a batch by the running statistics; nothing is updated."""
         training = self.module.training
         with torch.no_grad():
-            logits = self.module.eval()(images).numpy().copy()
+            found = self.module.eval()(images)
+            logits = (found["logits"] if isinstance(found, dict) else found).numpy().copy()
         self.module.train(training)
         return logits
 
@@ -57,7 +70,9 @@ class TorchTrainer:
         """Do one training step and return its loss."""
         kept = [(rest, rest.detach().clone()) for rest in self.shares]
         self.optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(self.module(images), labels)
+        found = self.forward(images)
+        own = isinstance(found, dict)  # a model that has a loss of its own returns it
+        loss = found["loss"] if own else nn.functional.cross_entropy(found, labels)
         loss.backward()
         self.optimizer.step()
         for rest, before in kept:

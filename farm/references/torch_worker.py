@@ -11,7 +11,7 @@ from pockengine.models.registry import parse_model
 
 
 class TorchFramework:
-    """PyTorch: every engine but the plain "torch-eager" trains in channels-last format."""
+    """PyTorch: the engine's name says by "cl" channels-last format, by "compile" torch.compile."""
 
     version = torch.__version__
 
@@ -20,7 +20,9 @@ class TorchFramework:
         torch.set_num_threads(threads)
         module = parse_model(data.job.model).build(data.job.classes)
         load_weights(module, data.weights)
-        return PreparedTorch(TorchTrainer(module, data.job, engine != "torch-eager"), data)
+        words = engine.split("-")
+        trainer = TorchTrainer(module, data.job, "cl" in words, "compile" in words)
+        return PreparedTorch(trainer, data)
 
 
 class PreparedTorch:

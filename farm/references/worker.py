@@ -3,12 +3,13 @@
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -25,14 +26,16 @@ from pockengine.farm.references.job import Tensors
 REPLY_TIMEOUT = 900.0
 QUIT_TIMEOUT = 120.0  # an emulated Python takes long to end, and its count is written last
 CHUNK_BYTES = 65536
+CPP_COMPILERS = ("g++", "clang++")
 
 
 @dataclass(frozen=True)
 class Training:
-    """What a training run of a job came to: the loss of each step, and all tensors at its end."""
+    """What a training run came to: loss and milliseconds of each step, all tensors at its end."""
 
     losses: list[float]
     tensors: Tensors
+    ms: list[float] = field(default_factory=list)
 
 
 class Worker:
@@ -72,7 +75,8 @@ class Worker:
         with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
             out = Path(folder) / "tensors.safetensors"
             reply = self.ask(do="train", out=str(out))
-            return Training([float(loss) for loss in reply["losses"]], load_file(out))
+            losses, times = ([float(x) for x in reply.get(key, ())] for key in ("losses", "ms"))
+            return Training(losses, load_file(out), times)
 
     def predict(self) -> NDArray[np.generic]:
         """Return the logits [N, classes] of the job's first batch by the weights as they are now.
@@ -198,6 +202,15 @@ def is_available(engine: str) -> bool:
     """Say whether an engine's framework can be run here without naming another interpreter."""
     kind = find_engine(engine)
     return _binary(kind.worker).is_file() or find_spec(kind.framework) is not None
+
+
+def why_missing(engine: str) -> str | None:
+    """Say why an engine cannot run here, None where it can."""
+    if not is_available(engine):
+        return f"{find_engine(engine).framework} is not installed"
+    if "compile" in engine.split("-") and not any(map(shutil.which, CPP_COMPILERS)):
+        return f"torch.compile needs a C++ compiler ({' or '.join(CPP_COMPILERS)}): none is here"
+    return None
 
 
 def _binary(module: str) -> Path:

@@ -16,6 +16,9 @@ lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
 lock jax --allow-unsafe
 lock onnx --allow-unsafe
+lock ort --allow-unsafe
+lock mnn
+lock report --allow-unsafe
 lock labgrid --allow-unsafe
 lock postgres --allow-unsafe
 lock lint --allow-unsafe

@@ -1,0 +1,143 @@
+"""The run of `--suite=peers`: which models, batches and engines, and where figures go."""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from pockengine.backends.c.peaks import Peaks, describe_peaks, measure_peaks
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench_records import current_commit
+from pockengine.farm.bench_suite import (
+    FULL,
+    PICTURES,
+    REFERENCE,
+    SCHEMES,
+    TEXTS,
+    Found,
+    Plan,
+    batches_for,
+    engines_for,
+    measure,
+)
+from pockengine.farm.bench_suite_table import lines_table, records_of, summary_table
+from pockengine.farm.progress import step
+from pockengine.farm.references.engines import find_engine
+from pockengine.farm.results import Record
+
+ROUNDS, QUICK_ROUNDS = 5, 3
+BUSY_SHARE = 0.3
+WIDTH = 170
+
+Keep = Callable[[Sequence[Record]], None]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What of the suite the user wants; empty: all of it. What is `done` is left out."""
+
+    models: tuple[str, ...]
+    batches: tuple[int, ...]
+    engines: tuple[str, ...]
+    schemes: tuple[str, ...]
+    threads: int
+    quick: bool
+    report: Path | None
+    done: frozenset[tuple[str, int]] = frozenset()
+
+
+def run_peers(choice: Choice, scheme_file: Callable[[str], str], keep: Keep) -> int:
+    """Measure all that is chosen, print tables, keep records model by model; the exit status.
+
+    What fails is reported at the end, and the others go on.
+    """
+    console = Console(width=None if Console().is_terminal else WIDTH)
+    for engine in choice.engines:
+        find_engine(engine)
+    with step("this machine's peaks"):
+        peaks = measure_peaks(choice.threads)
+    console.print(f"{describe_peaks(peaks)}{_busy()}", highlight=False, soft_wrap=True)
+    results: list[Found] = []
+    failures: dict[str, str] = {}
+    for plan in plans(choice, peaks, scheme_file):
+        try:
+            with tempfile.TemporaryDirectory(prefix="pockengine-peers-") as folder:
+                found = measure(plan, Path(folder))
+                keep(records_of(found, current_commit(), choice.threads, peaks))
+                console.print(lines_table(found, peaks))
+                _draw(found, choice.report)
+        except PockEngineError as error:
+            failures[f"{plan.model}, batch {plan.batch}"] = str(error)
+            continue
+        results.append(found)
+        for engine, reason in found.missing.items():
+            console.print(f"{engine}: {reason}", markup=False, highlight=False, soft_wrap=True)
+    return _finish(console, results, failures, choice.report, peaks)
+
+
+def plans(choice: Choice, peaks: Peaks, scheme_file: Callable[[str], str]) -> list[Plan]:
+    """Return what is to be measured, in order; FarmError when nothing is left."""
+    found = [
+        Plan(
+            model,
+            batch,
+            _engines(choice, model),
+            {Path(name).stem: scheme_file(name) for name in _schemes(choice, model)},
+            choice.threads,
+            QUICK_ROUNDS if choice.quick else ROUNDS,
+            peaks,
+        )
+        for model in choice.models or (*PICTURES, *TEXTS)
+        for batch in choice.batches or batches_for(model)
+        if (model, batch) not in choice.done
+    ]
+    if not found:
+        raise FarmError("nothing is left to measure: every chosen model and batch has its records")
+    return found
+
+
+def _schemes(choice: Choice, model: str) -> tuple[str, ...]:
+    """Return the chosen schemes; full is always one, for the peers."""
+    return tuple(dict.fromkeys((FULL, *(choice.schemes or SCHEMES.get(model, ())))))
+
+
+def _engines(choice: Choice, model: str) -> tuple[str, ...]:
+    """Return the chosen engines; PyTorch is always one, for its numbers."""
+    chosen = choice.engines or engines_for(model)
+    return tuple(dict.fromkeys((REFERENCE, *chosen)))
+
+
+def _busy() -> str:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < BUSY_SHARE * cores:
+        return ""
+    return f"\nThis machine is busy (load {load:.1f}, {cores} cores): do not trust times."
+
+
+def _draw(found: Found, report: Path | None) -> None:
+    """Draw what needs the compiled program, while it is there."""
+    if report is not None:
+        from pockengine.farm.report.memory import draw_memory
+
+        draw_memory(found, report)
+
+
+def _finish(
+    console: Console,
+    results: Sequence[Found],
+    failures: dict[str, str],
+    report: Path | None,
+    peaks: Peaks,
+) -> int:
+    if results:
+        console.print(summary_table(results))
+        if report is not None:
+            from pockengine.farm.report.page import write_report
+
+            console.print(f"report: {write_report(results, peaks, report)}", soft_wrap=True)
+    for name, message in failures.items():
+        console.print(f"FAILED {name}: {message}", markup=False, highlight=False, soft_wrap=True)
+    return 1 if failures else 0

@@ -1,0 +1,23 @@
+"""The worker process that holds MNN; see serve.py for what it answers."""
+
+from importlib.metadata import version
+
+from pockengine.farm.references.job import JobData
+from pockengine.farm.references.serve import Trainer, serve
+
+
+class MnnFramework:
+    """MNN on the CPU."""
+
+    version = version("MNN")
+
+    def prepare(self, data: JobData, engine: str, threads: int) -> Trainer:
+        """Build the job's model."""
+        # Imported here: it prints a line, which must not stand among the replies.
+        from pockengine.farm.references.mnn_reference import MnnTrainer
+
+        return MnnTrainer(data, threads)
+
+
+if __name__ == "__main__":
+    serve(MnnFramework())

@@ -1,0 +1,1 @@
+"""The page of a suite: tables, bars, the roofline, and the arena over a step."""

@@ -1,0 +1,70 @@
+"""Every further peer trains what PyTorch trains: three steps, the same losses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from pockengine.errors import FarmError
+from pockengine.farm.references.job import Job, JobData, Tensors, write_job
+from pockengine.farm.references.layouts import from_channels_last, to_channels_last
+from pockengine.farm.references.torch_reference import train
+from pockengine.farm.references.worker import is_available, open_worker
+from pockengine.models.registry import parse_model
+from pockengine.tests.farm.references.jobs import random_job
+
+NET, TEXT = "mobilenet_v2-0.1-32", "llama-15m-8"
+TOLERANCE = 1e-4
+CASES = (("jax-jit", NET), ("jax-jit", TEXT), ("ort-training", NET), ("mnn-train", NET))
+
+
+def make_job(folder: Path, model: str) -> JobData:
+    torch.manual_seed(0)
+    name = parse_model(model)
+    module = name.build(10)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.constant_(layer.bias, 2.0)  # gates that are open: rounding is not amplified
+    weights: Tensors = {key: x.numpy().copy() for key, x in module.state_dict().items()}
+    data = random_job(weights, (2, 3, 32, 32), model=model, learning_rate=0.01)
+    if name.known.vocabulary:
+        tokens = torch.randint(name.known.vocabulary, (3, 2, *name.input_shape)).numpy()
+        data = JobData(Job(model, classes=10, learning_rate=0.01), weights, tokens, data.labels)
+    write_job(folder, data)
+    return data
+
+
+@pytest.mark.parametrize(("engine", "model"), CASES)
+def test_three_steps_have_pytorchs_losses(engine: str, model: str, tmp_path: Path) -> None:
+    if not is_available(engine):
+        pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
+    data = make_job(tmp_path, model)
+    with open_worker(engine, tmp_path, threads=1) as worker:
+        training = worker.train()
+        times = worker.step(2)
+    torch.set_num_threads(1)
+    losses, _ = train(parse_model(model).build(10), data)
+    assert training.losses == pytest.approx(losses, rel=TOLERANCE)
+    assert len(set(losses)) == 3
+    assert len(training.ms) == 3
+    assert len(times) == 2
+
+
+@pytest.mark.parametrize("engine", ["ort-training", "mnn-train"])
+def test_what_a_peer_cannot_train_is_an_error(engine: str, tmp_path: Path) -> None:
+    if not is_available(engine):
+        pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
+    make_job(tmp_path, TEXT)
+    with pytest.raises(FarmError, match="llama-15m is no net of"):
+        open_worker(engine, tmp_path, threads=1)
+
+
+def test_weights_come_back_from_channels_last_as_they_were() -> None:
+    module = parse_model(TEXT).build()
+    weights = {name: x.numpy().copy() for name, x in module.state_dict().items()}
+    there = to_channels_last(weights)
+    assert "lm_head.weight" not in there  # it is the table of embeddings once more
+    back = from_channels_last(there, weights)
+    assert set(back) == set(weights)
+    assert all((back[name] == weights[name]).all() for name in weights)

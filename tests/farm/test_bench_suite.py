@@ -1,0 +1,95 @@
+"""The suite of peers: what is measured and checked, what is kept, and the page of it."""
+
+from pathlib import Path
+
+import pytest
+
+from pockengine.backends.c.peaks import Peaks
+from pockengine.farm import bench_suite
+from pockengine.farm.bench_suite import Found, Plan, engines_for, measure
+from pockengine.farm.bench_suite_main import Choice, plans
+from pockengine.farm.bench_suite_table import (
+    best_peer,
+    lines_table,
+    own_line,
+    records_of,
+    summary_table,
+)
+
+PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
+MODEL = "mobilenet_v2-0.1-32"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    schemes = {"full": "full", "bias-only": "bias-only"}
+    engines = ("torch-eager", "torch-eager-cl-malloc", "ort-training")
+    with pytest.MonkeyPatch.context() as patch:
+        missing = {"ort-training": "not here"}
+        patch.setattr(bench_suite, "why_missing", missing.get)
+        patch.setattr(bench_suite, "TURN_MS", 1.0)
+        plan = Plan(MODEL, 2, engines, schemes, 1, 1, PEAKS)
+        return measure(plan, tmp_path_factory.mktemp("suite"))
+
+
+def test_every_engine_is_checked_and_timed(found: Found) -> None:
+    assert {(line.engine, line.scheme) for line in found.lines} == {
+        ("pockengine", "full"),
+        ("pockengine", "bias-only"),
+        ("torch-eager", "full"),
+        ("torch-eager-cl-malloc", "full"),
+    }
+    assert found.missing == {"ort-training": "not here"}
+    for line in found.lines:
+        assert 0 < line.timing.min <= line.timing.median
+        assert line.max_rel_error < 1e-3
+        assert line.first_step_ms > line.timing.min
+        assert line.peak_rss_bytes > 2**20
+    assert best_peer(found).engine.startswith("torch-eager")
+    assert found.work.flops > 0
+    assert found.work.roofline_ms > 0
+
+
+def test_figures_become_records_and_tables(found: Found) -> None:
+    records = records_of(found, "abc", 1, PEAKS)
+    steps = [record for record in records if record.metric == "step_ms"]
+    assert [(record.engine, record.scheme) for record in steps] == [
+        (line.engine, line.scheme) for line in found.lines
+    ]
+    arena = {x.scheme: x.value for x in records if x.metric == "arena_bytes"}
+    bound = {x.scheme: x.value for x in records if x.metric == "arena_bound_bytes"}
+    assert arena["bias-only"] < arena["full"] < 1.05 * bound["full"]
+    assert lines_table(found, PEAKS).row_count == 5
+    assert summary_table([found]).row_count == 1
+    assert own_line(found) in found.lines
+
+
+def test_the_page_has_all_tables_and_escapes_what_it_shows(found: Found, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from pockengine.farm.report.memory import blocks, draw_memory
+    from pockengine.farm.report.page import write_report
+
+    for made in found.compiled.values():
+        held = blocks(made.program.entries["train"])
+        assert max(one.offset + one.size for one in held) <= made.artifact.arena_bytes
+        assert {"input", "kept for backward", "gradient"} <= {one.kind for one in held}
+    found.missing["evil"] = "<script>"
+    picture = draw_memory(found, tmp_path)
+    page = write_report([found], PEAKS, tmp_path).read_text()
+    assert picture.name in page
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "bars.svg",
+        "roofline.svg",
+        picture.name,
+    }
+
+
+def test_the_plan_is_every_model_and_batch_that_is_not_done() -> None:
+    done = frozenset({("mcunet-128", 1), ("llama-15m-256", 4)})
+    choice = Choice((), (), (), (), 2, quick=True, report=None, done=done)
+    found = [(plan.model, plan.batch) for plan in plans(choice, PEAKS, str)]
+    assert len(found) == 12
+    assert not done & set(found)
+    assert all("torch-eager" in engines_for(model) for model, _ in found)
