@@ -18,24 +18,28 @@ from pockengine.backends.c.gemm import (
     product_kernel,
     template,
 )
+from pockengine.backends.c.geometry import (
+    Geometry,
+    backward_geometry,
+    forward_geometry,
+    segment_depth,
+)
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
-from pockengine.backends.c.options import DEFAULT, Options
+from pockengine.backends.c.options import DEFAULT, Candidate, Options, as_candidates
 from pockengine.backends.c.strided import is_strided_product, strided_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.c.window import (
-    Grid,
     ImageWindow,
     Pair,
     Window,
-    backward_grids,
     describe,
     forward_grid,
     image_window,
     tap_order,
     window_of,
 )
-from pockengine.backends.c.winograd import plan_winograd, winograd_kernel
-from pockengine.backends.c.winograd_dw import gradient_kernel, plan_gradient
+from pockengine.backends.c.winograd import WinogradPlan, winograd_kernel, winograd_plans
+from pockengine.backends.c.winograd_dw import GradientPlan, gradient_kernel, gradient_plans
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
@@ -62,6 +66,11 @@ class ConvPlan:
     rows: int
     threads: int
     cycles: float
+
+    @property
+    def label(self) -> str:
+        """The plan's name among the plans of a convolution."""
+        return f"direct {self.split} {self.tile.label}"
 
 
 def conv_kernel(node: Node, device: Device, options: Options = DEFAULT) -> Kernel:
@@ -92,83 +101,17 @@ def pixel_product(node: Node, window: Window) -> Product:
     return Product(c, o, pixels, a_row=1, a_step=c, b_pitch=o)
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """A convolution, or its input gradient, as windows of a source (h, w, channels) times B.
-
-    Positions move by `step` in the source and by `out_step` in the result; each group reads
-    `channels` and writes `columns`.
-    """
-
-    backward: bool
-    grids: tuple[Grid, ...]
-    image: ImageWindow
-    channels: int
-    columns: int
-    source: tuple[int, int, int]
-    result: Pair
-    step: Pair
-    out_step: Pair
-
-    @property
-    def segments(self) -> list[list[int]]:
-        """Offsets of each grid's segments."""
-        return [self.image.segments(grid) for grid in self.grids]
-
-    @property
-    def depths(self) -> list[int]:
-        """Floats of each grid's segments."""
-        return [_depth(self.image, grid, self.channels) for grid in self.grids]
-
-    @property
-    def rows(self) -> int:
-        """Rows of positions in the largest grid."""
-        return max(grid.rows.positions for grid in self.grids)
-
-    @property
-    def pixels(self) -> list[int]:
-        """Positions in a row of each grid."""
-        return [grid.columns.positions for grid in self.grids]
-
-
-def _forward_geometry(window: Window) -> Geometry:
-    grids, source = (forward_grid(window),), (*window.size, window.channels)
-    return Geometry(
-        backward=False,
-        grids=grids,
-        image=image_window(grids, source, window.stride, window.groups),
-        channels=window.group_channels,
-        columns=window.group_features,
-        source=source,
-        result=window.output,
-        step=window.stride,
-        out_step=(1, 1),
-    )
-
-
-def _backward_geometry(window: Window) -> Geometry:
-    grids, source = backward_grids(window), (*window.output, window.features)
-    return Geometry(
-        backward=True,
-        grids=grids,
-        image=image_window(grids, source, (1, 1), window.groups),
-        channels=window.group_features,
-        columns=window.group_channels,
-        source=source,
-        result=window.size,
-        step=(1, 1),
-        out_step=window.stride,
-    )
-
-
 def _convolution(opened: Anchored, window: Window, device: Device, options: Options) -> Kernel:
     """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     backward = opened.anchor.op == "conv2d_dx"
-    geometry = _backward_geometry(window) if backward else _forward_geometry(window)
-    plan = _plan_convolution(window, geometry, device)
-    faster = plan_winograd(window, backward, device) if options.winograd else None
-    if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
-        return winograd_kernel(opened, window, faster, device)
+    geometry = backward_geometry(window) if backward else forward_geometry(window)
+    direct = _direct_plans(window, geometry, device)
+    others = winograd_plans(window, backward, device) if options.winograd else []
+    plans: list[Candidate[ConvPlan | WinogradPlan]]
+    plans = [*as_candidates(direct), *as_candidates(others, WINOGRAD_GAIN)]
+    plan = options.pick(f"{opened.anchor.op} {window.key}", plans)
+    if isinstance(plan, WinogradPlan):
+        return winograd_kernel(opened, window, plan, device)
     pitch = geometry.columns * (1 if backward else window.groups)
     block = _block_segments(geometry.segments, geometry.depths, pitch)
     unfinished = max(map(len, geometry.segments)) > block
@@ -222,11 +165,14 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
     channels, columns, step = window.group_channels, window.group_features, window.stride
     grid, source = forward_grid(window), (*window.size, window.channels)
     image = image_window((grid,), source, step, window.groups)
-    segments, depth = image.segments(grid), _depth(image, grid, channels)
-    plan = _plan_weight_gradient(window, image, depth, device)
-    faster = plan_gradient(window, device) if options.winograd else None
-    if faster and faster.cycles < WINOGRAD_GAIN * plan.cycles:
-        return gradient_kernel(opened, window, faster, device)
+    segments, depth = image.segments(grid), segment_depth(image, grid, channels)
+    direct = _direct_gradient_plans(window, image, depth, device)
+    others = gradient_plans(window, device) if options.winograd else []
+    plans: list[Candidate[ConvPlan | GradientPlan]]
+    plans = [*as_candidates(direct), *as_candidates(others, WINOGRAD_GAIN)]
+    plan = options.pick(f"conv2d_dw {window.key}", plans)
+    if isinstance(plan, GradientPlan):
+        return gradient_kernel(opened, window, plan, device)
     size = align(opened.anchor.result.type.size, 16)
     unfinished = plan.split == "INNER" or window.images * window.output[0] > plan.rows
     macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
@@ -256,11 +202,6 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv_dw"),
         scratch_bytes=4 * (parts + windows),
     )
-
-
-def _depth(image: ImageWindow, grid: Grid, channels: int) -> int:
-    """Floats of one segment: a tap's channels, or those of a row of taps."""
-    return channels * (len(grid.columns.kernel) if image.merged else 1)
 
 
 def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int], pitch: int) -> int:
@@ -337,8 +278,8 @@ def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weigh
     return -(-rows // -(-rows // most))
 
 
-def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
-    """Pick the cheapest tile and split by the estimate of tile.py."""
+def _direct_plans(window: Window, g: Geometry, device: Device) -> list[ConvPlan]:
+    """Every tile and split, by the estimate of tile.py."""
     threads, machine = device.cpu.cores, machine_of(device)
     pixels, rows = max(g.pixels), window.images * g.rows
     taps = sum(max(grid.taps, 0.1) for grid in g.grids)
@@ -357,16 +298,17 @@ def _plan_convolution(window: Window, g: Geometry, device: Device) -> ConvPlan:
 
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     found = tiles(machine, pixels, g.columns, g.step[1] * g.image.pixel)
-    tile, split = min(
-        ((tile, split) for tile in found for split in splits), key=lambda choice: cycles(*choice)
-    )
     block = _block_rows(g.image, g.rows, g.step, device, weights)
-    return ConvPlan(tile, split, block, threads, cycles(tile, split))
+    return [
+        ConvPlan(tile, split, block, threads, cycles(tile, split))
+        for tile in found
+        for split in splits
+    ]
 
 
-def _plan_weight_gradient(
+def _direct_gradient_plans(
     window: Window, image: ImageWindow, depth: int, device: Device
-) -> ConvPlan:
+) -> list[ConvPlan]:
     threads, columns = device.cpu.cores, window.group_features
     machine, rows = machine_of(device), window.images * window.output[0]
     weights = window.taps * window.group_channels * window.features
@@ -382,7 +324,7 @@ def _plan_weight_gradient(
         one = multiply_cycles(machine, tile, depth, width, SAMPLE_DEPTH)
         return one * times * window.groups / (threads if split == "INNER" else 1)
 
-    tile = min(tiles(machine, depth, columns), key=cycles)
     most = min(rows, window.output[0])
     block = _block_rows(image, most, window.stride, device, weights)
-    return ConvPlan(tile, split, block, threads, cycles(tile))
+    found = tiles(machine, depth, columns)
+    return [ConvPlan(tile, split, block, threads, cycles(tile)) for tile in found]

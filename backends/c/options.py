@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Candidate(Generic[P]):
+class Candidate(Generic[P_co]):
     """One plan of a problem, and the cycles that it is estimated to take.
 
     The label is the plan's name in tables, unique within its problem; its first word is the method
@@ -22,12 +23,32 @@ class Candidate(Generic[P]):
 
     label: str
     cycles: float
-    plan: P
+    plan: P_co
 
     @property
     def method(self) -> str:
         """What the plan does, without its sizes."""
         return self.label.split(" ")[0]
+
+
+class Plan(Protocol):
+    """A plan that knows its own name and estimate."""
+
+    @property
+    def label(self) -> str:
+        """As in `Candidate`."""
+
+    @property
+    def cycles(self) -> float:
+        """As in `Candidate`."""
+
+
+E = TypeVar("E", bound=Plan)
+
+
+def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[Candidate[E]]:
+    """Offer plans; those of a method that must gain something count for more cycles."""
+    return [Candidate(plan.label, plan.cycles / gain, plan) for plan in plans]
 
 
 class Picker(Protocol):

@@ -69,6 +69,12 @@ class Window:
         """Whether each channel has its own window and nothing else."""
         return self.groups == self.channels == self.features
 
+    @property
+    def key(self) -> str:
+        """The string, and what it leaves out: no other convolution's."""
+        padding, dilation = ("x".join(map(str, each)) for each in (self.padding, self.dilation))
+        return f"{self} p{padding} d{dilation} g{self.groups}"
+
     def __str__(self) -> str:
         images = f"{self.images}x" if self.images > 1 else ""
         size, kernel, stride = (

@@ -87,6 +87,11 @@ class WinogradPlan:
     cycles: float
 
     @property
+    def label(self) -> str:
+        """The plan's name among the plans of a convolution."""
+        return f"winograd{self.tiling.size} {self.split} {self.tile.label} in {self.block}"
+
+    @property
     def window_plane(self) -> int:
         """Floats of one point's windows: those of a block, or of all tiles where shared."""
         rows = self.tiling.tiles if self.split == "COLUMNS" else self.block
@@ -125,13 +130,12 @@ def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
     return Tiling(size, window.images, source, window.output, window.features, window.before, False)
 
 
-def plan_winograd(
+def winograd_plans(
     window: Window, backward: bool, device: Device, sizes: tuple[int, ...] = SIZES
-) -> WinogradPlan | None:
-    """Return the cheapest plan of the given tile sizes; None where the method does not apply."""
+) -> list[WinogradPlan]:
+    """Return all plans of the given tile sizes; none where the method does not apply."""
     tilings = (tiling_of(window, backward, size) for size in sizes)
-    plans = [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
-    return min(plans, key=lambda plan: plan.cycles, default=None)
+    return [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
 
 
 def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradPlan]:

@@ -48,6 +48,11 @@ class GradientPlan:
     cycles: float
 
     @property
+    def label(self) -> str:
+        """The plan's name among the plans of a weight gradient."""
+        return f"winograd{self.tiling.size} {self.split} {self.tile.label} in {self.block}"
+
+    @property
     def gradient_pitch(self) -> int:
         """Floats from one tile of transformed dy to the next."""
         return row_pitch(self.tiling.columns)
@@ -73,13 +78,12 @@ class GradientPlan:
         return windows + gradients, waiting * sums
 
 
-def plan_gradient(
+def gradient_plans(
     window: Window, device: Device, sizes: tuple[int, ...] = SIZES
-) -> GradientPlan | None:
-    """Return the cheapest plan of the given tile sizes; None where the method does not apply."""
+) -> list[GradientPlan]:
+    """Return all plans of the given tile sizes; none where the method does not apply."""
     tilings = (tiling_of(window, False, size) for size in sizes)
-    plans = [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
-    return min(plans, key=lambda plan: plan.cycles, default=None)
+    return [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
 
 
 def _plans(tiling: Tiling, device: Device) -> Iterator[GradientPlan]:
