@@ -94,29 +94,25 @@ def compile(
     """Compile a model to a training artifact.
 
     `model` is a PyTorch module, a Keras model or function of TensorFlow, a JAX function or Flax
-    module, an ONNX file or model, or a forward `Graph`; `doors.py` has the table, and each
-    `from_*` function says what it takes. `example_inputs` give the shapes and types; JAX's begin
-    with the parameters. `loss` is "cross_entropy", "mse", what the framework's door takes beside
-    these, or None where the model returns its loss. `scheme` says what trains: a preset's name, a
-    TOML file or a Scheme. `memory_budget` (bytes) bounds the largest live set by recomputing
-    activations. `sizes` lets the batch or sequence length vary in a range, by variants that inputs
-    are padded to. `bf16` rounds the operands of large products to bf16, summed in f32, where the
-    device can. The artifact goes to `folder`, or to a temporary one that lives as long as the
-    result.
-
+    module, an ONNX file or model, or a forward `Graph` (see `doors.py`). `example_inputs` give the
+    shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what the
+    framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` says
+    what trains: a preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the
+    largest live set by recomputing activations. `sizes` lets the batch or sequence length vary in a
+    range, by variants that inputs are padded to. `bf16` rounds the operands of large products to
+    bf16, summed in f32, where the device can. The artifact goes to `folder`, or to a temporary one
+    that lives as long as the result.
     Raises errors below PockEngineError that name what is wrong with model, scheme or device.
     """
     backend = CBackend(load_device(device), bf16=bf16)
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
-    if visitor is not None and optimizer is not None:
-        optimizer = visitor.optimizer(optimizer)
-    training = Training(scheme, optimizer or Sgd(), clip or Clip(), micro_batches, memory_budget)
+    optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()
+    training = Training(scheme, optimizer, clip or Clip(), micro_batches, memory_budget)
     if sizes is None:
         program = compile_program(graph, training, target=backend.target(), observe=observe)
     else:
-        check_names(sizes, {value.name: value for value in graph.inputs})
-        build = _resizing(visitor, loss, sizes)
+        build = _resizing(graph, visitor, loss, sizes)
         program = compile_variants(build, sizes, training, target=backend.target())
     return _written((graph, program, visitor), backend, folder, progress)
 
@@ -142,8 +138,11 @@ def compile_step(
     return _written((graph, program, visitor), backend, folder, progress)
 
 
-def _resizing(visitor: Visitor | None, loss: Any, sizes: Range) -> Callable[[int], Graph]:
+def _resizing(
+    graph: Graph, visitor: Visitor | None, loss: Any, sizes: Range
+) -> Callable[[int], Graph]:
     """Return a function that imports the model for one size of the range."""
+    check_names(sizes, {value.name: value for value in graph.inputs})
     if visitor is None:
         raise CompileError("a Graph has one size; give the framework's model to compile a range")
     return lambda size: visitor.resized(sizes.axes, size).graph(loss)

@@ -12,6 +12,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.idioms import recognise
 from pockengine.frontends.losses import LOSSES, add_loss
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def from_onnx(
         add_loss(g, next(iter(outputs.values())), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
+    recognise(g.graph)
     return g.graph
 
 

@@ -1,0 +1,89 @@
+"""What is measured of each door's graph, and how it is compared with the model in our own ops."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph, Node
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ops import lookup
+from pockengine.compiler.optim import Sgd
+from pockengine.devices import load_device
+from pockengine.tests.doors.reference import REFERENCE
+from pockengine.tests.doors.spec import LR, MODELS, MOMENTUM, batches
+
+DEVICE = "rpi4"
+"""Whose kernels are counted: what fuses depends on the backend and the device."""
+WRAPPED = Counter({"elementwise": 1})
+EXTRA = {(door, "transformer"): WRAPPED for door in ("jax", "keras", "onnx")}
+"""Kernels that a framework's meaning needs beyond PyTorch's: negative words count from the end."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The first step's logits, ten losses, and how often the step has each kind of kernel."""
+
+    logits: list[list[float]]
+    losses: list[float]
+    ops: dict[str, int]
+
+
+def measure(model: str, graph: Graph) -> Measured:
+    """Train a door's graph by the whole pipeline and our oracle."""
+    training = Training(optimizer=Sgd(momentum=MOMENTUM))
+    backend = CBackend(load_device(DEVICE))
+    step = compile_program(graph, training, target=backend.target()).entries["train"].graph
+    (name,) = (value.name for value in graph.inputs if value.name != "target")
+    type_ = graph.input(name).type
+    params = {key: param.data.copy() for key, param in step.params.items()}
+    losses, logits = [], None
+    for data, labels in batches(model):
+        if data.ndim == 4 and type_.shape[1] == 3:  # channels first
+            data = data.transpose(0, 3, 1, 2)
+        feed = {name: data.astype(type_.dtype.numpy), "target": labels, "lr": np.float32(LR)}
+        found = run(step, {key: np.asarray(array) for key, array in feed.items()}, params)
+        losses.append(float(found["loss"]))
+        if logits is None:
+            logits = next(array for key, array in found.items() if key != "loss")
+    assert logits is not None
+    return Measured(logits.tolist(), losses, dict(sorted(kernel_counts(step).items())))
+
+
+def kernel_counts(graph: Graph) -> Counter[str]:
+    """Count kernels: a fusion by its anchor, or as elementwise.
+
+    What brings an input into our order of dimensions does not count: it is where the frameworks
+    differ for a reason. Neither do reshapes, which cost nothing.
+    """
+    kinds: Counter[str] = Counter()
+    for node in graph.nodes:
+        of_input = node.op == "transpose" and node.operands[0] in graph.inputs
+        if not of_input and node.op != "reshape":
+            kinds[_kind(node)] += 1
+    return kinds
+
+
+def _kind(node: Node) -> str:
+    body = node.attrs.get("body")
+    inner = [node] if body is None else body.nodes
+    anchors = [part.op for part in inner if not lookup(part.op).elementwise]
+    return anchors[0] if anchors else "elementwise"
+
+
+def check(door: str, model: str, graph: Graph) -> None:
+    """Compare a door with the model in our own ops: logits 1e-5, losses 1e-4, the same kernels."""
+    found, wanted = measure(model, graph), measure(model, REFERENCE[model]())
+    np.testing.assert_allclose(found.logits, wanted.logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-4)
+    assert found.ops == Counter(wanted.ops) + EXTRA.get((door, model), Counter())
+
+
+def report(graphs: Mapping[str, Callable[[], Graph]]) -> None:
+    """Print what a door measures, one line of JSON for each model: for the table."""
+    for model in MODELS:
+        print(json.dumps({"model": model, **vars(measure(model, graphs[model]()))}))

@@ -1,0 +1,97 @@
+"""The two models as PyTorch has them."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pockengine.compiler.ir import Graph
+from pockengine.frontends import from_torch
+from pockengine.tests.doors import spec
+from pockengine.tests.doors.measure import report
+
+
+class ResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        for name, (kh, kw, i, o) in spec.CONVOLUTIONS.items():
+            setattr(self, name, nn.Conv2d(i, o, (kh, kw), padding=(kh // 2, kw // 2), bias=False))
+            setattr(self, f"{name}_norm", nn.BatchNorm2d(o, eps=spec.EPSILON))
+        self.head = nn.Linear(12, spec.CLASSES)
+
+    def block(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        return getattr(self, f"{name}_norm")(getattr(self, name)(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.block("stem", x))
+        y = functional.relu(self.block("a1", x))
+        x = functional.relu(x + self.block("a2", y))
+        x = functional.max_pool2d(x, 2)
+        y = functional.relu(self.block("b1", x))
+        x = functional.relu(self.block("skip", x) + self.block("b2", y))
+        return self.head(x.mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(spec.WORDS, spec.WIDTH)
+        self.positions = nn.Parameter(torch.zeros(spec.LENGTH, spec.WIDTH))
+        for name, sizes in spec.LINEAR.items():
+            setattr(self, name, nn.Linear(*sizes))
+        for name in spec.NORMS:
+            setattr(self, name, nn.LayerNorm(spec.WIDTH, eps=spec.EPSILON))
+
+    def heads(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(spec.BATCH, spec.LENGTH, spec.HEADS, -1).transpose(1, 2)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(words) + self.positions
+        y = self.before_attention(x)
+        parts = (self.heads(layer(y)) for layer in (self.query, self.key, self.value))
+        mixed = functional.scaled_dot_product_attention(*parts).transpose(1, 2)
+        x = x + self.out(mixed.reshape(spec.BATCH, spec.LENGTH, spec.WIDTH))
+        y = functional.gelu(self.wide(self.before_mlp(x)), approximate="tanh")
+        x = x + self.narrow(y)
+        return self.head(self.before_head(x).mean(1))
+
+
+def state(model: str) -> dict[str, torch.Tensor]:
+    """Return the weights by PyTorch's names and in its layouts."""
+    found = {}
+    norms = {"scale": "weight", "shift": "bias"}
+    for name, array in spec.weights(model).items():
+        layer, _, kind = name.partition(".")
+        if kind in norms:
+            suffix = "_norm" if model == "resnet" else ""
+            found[f"{layer}{suffix}.{norms[kind]}"] = array
+        elif kind == "kernel":
+            order = (3, 2, 0, 1) if array.ndim == 4 else (1, 0)
+            found[f"{layer}.weight"] = array.transpose(order)
+        else:
+            found[f"{layer}.weight" if name == "embedding" else name] = array
+    return {name: torch.tensor(array) for name, array in found.items()}
+
+
+def module(model: str) -> nn.Module:
+    """Return a model in training mode, with the weights."""
+    net = ResNet() if model == "resnet" else Transformer()
+    missing, unknown = net.load_state_dict(state(model), strict=False)
+    assert not unknown
+    assert all("running" in name or "num_batches" in name for name in missing)
+    return net
+
+
+def resnet() -> Graph:
+    """Import the residual net."""
+    x = torch.tensor(spec.example("resnet").transpose(0, 3, 1, 2))
+    return from_torch(module("resnet"), (x,), loss="cross_entropy")
+
+
+def transformer() -> Graph:
+    """Import the transformer."""
+    words = torch.tensor(spec.example("transformer"))
+    return from_torch(module("transformer"), (words,), loss="cross_entropy")
+
+
+if __name__ == "__main__":
+    report({"resnet": resnet, "transformer": transformer})
