@@ -4,7 +4,7 @@ Optimal packing is NP-hard. Several greedy orders (largest first, longest first,
 buffer into the tightest gap between those already placed; the smallest arena wins.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pockengine.compiler.ir.graph import Graph, Node
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
@@ -29,8 +29,7 @@ def plan_memory(graph: Graph, scratch_bytes: Callable[[Node], int]) -> MemoryPla
     for itself, 0 for none.
     """
     alive = lifetimes(graph, scratch_bytes)
-    plans = [_place(sorted(alive.buffers, key=order)) for order in ORDERS]
-    offsets = min(plans, key=lambda plan: _size(plan))
+    offsets = pack(alive.buffers)
     values, scratch = {}, {}
     for buffer, offset in offsets.items():
         for value in buffer.values:
@@ -38,8 +37,14 @@ def plan_memory(graph: Graph, scratch_bytes: Callable[[Node], int]) -> MemoryPla
         if buffer.scratch_of is not None:
             scratch[buffer.scratch_of] = Allocation(offset, buffer.size)
     return MemoryPlan(
-        values, scratch, dict(alive.aliases), _size(offsets), lower_bound(alive.buffers)
+        values, scratch, dict(alive.aliases), arena_size(offsets), lower_bound(alive.buffers)
     )
+
+
+def pack(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
+    """Return an offset for each buffer: the smallest arena that one of the orders leads to."""
+    plans = [_place(sorted(buffers, key=order)) for order in ORDERS]
+    return min(plans, key=arena_size)
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
@@ -85,7 +90,8 @@ def _tightest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
     return best if best >= 0 else end
 
 
-def _size(offsets: dict[Buffer, int]) -> int:
+def arena_size(offsets: Mapping[Buffer, int]) -> int:
+    """Return the bytes that placed buffers reach up to."""
     return max((offset + _aligned(buffer.size) for buffer, offset in offsets.items()), default=0)
 
 
