@@ -15,6 +15,7 @@ from pockengine.backends.c.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import Progress
 from pockengine.backends.c.session import Session
+from pockengine.backends.c.tuned import picker_of
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Optimizer, Sgd
@@ -87,6 +88,7 @@ def compile(
     memory_budget: int | None = None,
     sizes: Range | None = None,
     bf16: bool = False,
+    tuned: Path | str | None = None,
     folder: Path | str | None = None,
     progress: Progress | None = None,
     observe: Observer | None = None,
@@ -100,11 +102,11 @@ def compile(
     what trains: a preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the
     largest live set by recomputing activations. `sizes` lets the batch or sequence length vary in a
     range, by variants that inputs are padded to. `bf16` rounds the operands of large products to
-    bf16, summed in f32, where the device can. The artifact goes to `folder`, or to a temporary one
-    that lives as long as the result.
+    bf16, summed in f32, where the device can. The artifact goes to `folder`, or to a temporary one.
     Raises errors below PockEngineError that name what is wrong with model, scheme or device.
     """
-    backend = CBackend(load_device(device), bf16=bf16)
+    machine = load_device(device)
+    backend = CBackend(machine, bf16=bf16, pick=picker_of(tuned, machine))
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
     optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()

@@ -155,14 +155,10 @@ def _variance_of(finder: _Finder, value: Value, x: Value, mean: Value) -> bool:
         squares, square = (
             made_by(part, "reduce_mean") or core(part).node for part in node.operands
         )
-        return (
-            _mean_of_square(squares, x)
-            and square is not None
-            and square.op == "square"
-            and core(square.operands[0]) is mean
-        )
-    inner_node = node.operands[0].node if node.op == "reduce_mean" else None
-    centred = inner_node.operands[0].node if inner_node and inner_node.op == "square" else None
+        root = None if square is None else _squared(square.results[0])
+        return _mean_of_square(squares, x) and root is not None and core(root) is mean
+    squared = _squared(node.operands[0]) if node.op == "reduce_mean" else None
+    centred = None if squared is None else squared.node
     return (
         centred is not None
         and centred.op == "sub"
@@ -174,8 +170,15 @@ def _variance_of(finder: _Finder, value: Value, x: Value, mean: Value) -> bool:
 def _mean_of_square(node: Node | None, x: Value) -> bool:
     if node is None or node.op != "reduce_mean":
         return False
-    square = node.operands[0].node
-    return square is not None and square.op == "square" and square.operands[0] is x
+    return _squared(node.operands[0]) is x
+
+
+def _squared(value: Value) -> Value | None:
+    """Return what a value is the square of."""
+    node = value.node
+    if node is None or node.op not in ("square", "mul"):
+        return None
+    return node.operands[0] if node.operands[0] is node.operands[-1] else None
 
 
 def _factors(value: Value) -> list[Value]:
@@ -209,6 +212,17 @@ def _norm(finder: _Finder, node: Node) -> Value | None:
         if norm is not None:
             return norm
     return None
+
+
+def _divided_norm(finder: _Finder, node: Node) -> Value | None:
+    """(x - mean) / sqrt(var + eps)."""
+    centred, deviation = node.operands
+    root = made_by(deviation, "sqrt")
+    total = core(root.operands[0]).node if root else None
+    found = finder.split(total) if total is not None and total.op == "add" else None
+    if found is None or centred.shape != node.result.shape:
+        return None
+    return _centred_norm(finder, centred, *found, [])
 
 
 def _centred_norm(
@@ -328,7 +342,7 @@ def _running_average(finder: _Finder, node: Node) -> bool:
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
     "add": (_shift, _frozen_norm),
-    "div": (_softmax,),
+    "div": (_softmax, _divided_norm),
     "mul": (_norm,),
     "sub": (_log_softmax,),
     "where": (_dropout,),

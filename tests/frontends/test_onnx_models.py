@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from pockengine.compiler.compile import Training, compile_program
@@ -94,6 +94,60 @@ def test_external_data_are_read(tmp_path: Path) -> None:
 
     expected = outputs_of(from_onnx(mlp()), {"x": x})["logits"]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_data_beyond_what_a_file_of_the_format_can_hold(tmp_path: Path) -> None:
+    model = mlp()
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    with (tmp_path / "weights.bin").open("wb") as file:  # sparse: 8 GiB that take a few pages
+        for place, tensor in enumerate(model.graph.initializer, 2):
+            file.seek(place * 2**30)
+            file.write(held[tensor.name].tobytes())
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in (("location", "weights.bin"), ("offset", str(place * 2**30))):
+                tensor.external_data.add(key=key, value=value)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    x = random(4, 8)
+
+    graph = from_onnx(path)
+    tuned = to_initializers(path, graph, {"fc1.bias": held["fc1.bias"] + 1})
+
+    expected = outputs_of(from_onnx(mlp()), {"x": x})["logits"]
+    np.testing.assert_array_equal(outputs_of(graph, {"x": x})["logits"], expected)
+    back = {tensor.name: numpy_helper.to_array(tensor) for tensor in tuned.graph.initializer}
+    np.testing.assert_array_equal(back.pop("fc1.bias"), held["fc1.bias"] + 1)
+    assert all(np.array_equal(array, held[name]) for name, array in back.items())
+
+
+def test_spelled_out_norms_and_softmax_get_their_ops() -> None:
+    axes = {"axes": np.array([-1])}
+    vectors = {"eps": np.float32(1e-5), "scale": random(8), "shift": random(8, seed=1)}
+    nodes = [
+        helper.make_node("ReduceMean", ["x", "axes"], ["mean"]),
+        helper.make_node("Sub", ["x", "mean"], ["centred"]),
+        helper.make_node("Mul", ["centred", "centred"], ["squares"]),
+        helper.make_node("ReduceMean", ["squares", "axes"], ["var"]),
+        helper.make_node("Add", ["var", "eps"], ["room"]),
+        helper.make_node("Sqrt", ["room"], ["deviation"]),
+        helper.make_node("Div", ["centred", "deviation"], ["normal"]),
+        helper.make_node("Mul", ["normal", "scale"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "shift"], ["shifted"]),
+        helper.make_node("ReduceMax", ["shifted", "axes"], ["most"]),
+        helper.make_node("Sub", ["shifted", "most"], ["below"]),
+        helper.make_node("Exp", ["below"], ["exp"]),
+        helper.make_node("ReduceSum", ["exp", "axes"], ["total"]),
+        helper.make_node("Div", ["exp", "total"], ["y"]),
+    ]
+    model = make(nodes, {"x": (4, 8)}, {"y": (4, 8)}, {**axes, **vectors}, 18)
+    feed = {"x": random(4, 8)}
+
+    graph = from_onnx(model)
+
+    assert {"layer_norm", "softmax"} <= {node.op for node in graph.nodes}
+    (expected,) = ReferenceEvaluator(model).run(None, feed)
+    np.testing.assert_allclose(outputs_of(graph, feed)["y"], expected, atol=1e-5)
 
 
 def test_training_mode_updates_statistics_and_learns() -> None:
