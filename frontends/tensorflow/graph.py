@@ -45,6 +45,8 @@ REASONS = {
         RANDOM,
     ),
 }
+MAX_NODES = 200_000
+"""Loops inside of loops grow without bounds; no step of this many kernels is meant."""
 TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
 
 
@@ -75,6 +77,11 @@ class Importer:
 
     def _build(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
         """Build one operator, or note why not; one result for each output."""
+        if len(self.g.graph.nodes) > MAX_NODES:
+            raise ImportModelError(
+                f"{self.g.graph.name} unrolls to more than {MAX_NODES} operations; shorten its "
+                "loops"
+            )
         place = self.place(f"{function}/{op.name}")
         failed = [Opaque()] * len(op.outputs)
         try:

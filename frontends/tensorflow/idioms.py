@@ -7,7 +7,8 @@
     cross entropy sum(-log_softmax(logits)[labels]) / n          -> cross_entropy
 
 One op costs less memory than its parts, and the batch norm and the dropout of a training graph must
-be known as such to be taken out of the inference graph. What does not match stays as it is.
+be known as such to be taken out of the inference graph. What does not match stays as it is; what
+other frameworks spell out likewise is left to `pockengine.frontends.idioms`, which comes after.
 """
 
 from collections.abc import Callable, Iterator

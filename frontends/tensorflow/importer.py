@@ -9,6 +9,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, TARGET, add_loss
 from pockengine.frontends.tensorflow.graph import Importer, library_of
@@ -75,6 +76,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
         total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
         g.graph.outputs[LOSS] = total
     recognise_idioms(g.graph)
+    recognise(g.graph)
     dead_code(g.graph)
     return g.graph
 

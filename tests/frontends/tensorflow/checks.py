@@ -63,7 +63,7 @@ def check_training(
     training = Training(optimizer=to_optimizer(optimizer))
     step = compile_program(graph, training, check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
-    model.compile(optimizer, loss)
+    model.compile(optimizer, loss, jit_compile=False)
     variables = named_variables(model.variables)
     found, expected = [], []
     for number, (x, target) in enumerate(batches, start=1):
@@ -92,7 +92,7 @@ def check_compiled_training(
     loss, optimizer = "sparse_categorical_crossentropy", keras.optimizers.SGD(lr)
     graph = from_tensorflow(model, (batches[0][0],), loss=loss)
     compiled = compile_model(graph, (), optimizer=to_optimizer(optimizer))
-    model.compile(optimizer, loss)
+    model.compile(optimizer, loss, jit_compile=False)
     variables = named_variables(model.variables)
     found, expected = [], []
     with compiled.session(threads=2) as session:
@@ -101,7 +101,7 @@ def check_compiled_training(
             found.append(float(session.train_step(inputs, lr=lr)["loss"]))
             expected.append(float(model.train_on_batch(x, target)))
             held = session.params()
-            check_weights(graph, held, variables)
+            check_weights(graph, held, variables, rtol=5e-3)
             copy_weights(graph, variables, held)
             for name, array in held.items():
                 session.set_param(name, array)

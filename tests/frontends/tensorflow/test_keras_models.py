@@ -214,6 +214,17 @@ def test_states_of_a_module_are_written() -> None:
     np.testing.assert_array_equal(params["peak"], module.peak.numpy())
 
 
+def test_norms_and_softmax_by_hand_are_single_ops() -> None:
+    def by_hand(x: Any) -> Any:
+        y = x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), axis=-1, keepdims=True) + 1e-6)
+        shares = tf.exp(y - tf.reduce_max(y, axis=-1, keepdims=True))
+        return shares / tf.reduce_sum(shares, axis=-1, keepdims=True)
+
+    graph = check_forward(by_hand, random(4, 6))
+
+    assert [node.op for node in graph.nodes] == ["rms_norm", "softmax"]
+
+
 def test_dilated_convolution_is_one_op() -> None:
     model = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3, dilation_rate=2)])
     graph = from_tensorflow(model, (random(2, 8, 8, 3),))
