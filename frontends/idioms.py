@@ -14,7 +14,8 @@ from pockengine.compiler.ir import Builder, Graph, Value
 from pockengine.compiler.ir.graph import Node, replace_operands, resolve
 
 Rule = Callable[["_Finder", Node], Value | None]
-SHAPING = ("reshape", "broadcast_to", "stop_gradient")
+SHAPING = ("reshape", "broadcast_to")
+STOPPING = (*SHAPING, "stop_gradient")
 
 
 def recognise(graph: Graph) -> None:
@@ -62,9 +63,9 @@ class _Finder:
         return None
 
 
-def core(value: Value) -> Value:
-    """Look through what only adds dimensions of one, repeats, or stops gradients."""
-    while value.node is not None and value.node.op in SHAPING:
+def core(value: Value, through: tuple[str, ...] = SHAPING) -> Value:
+    """Look through what only adds dimensions of one or repeats."""
+    while value.node is not None and value.node.op in through:
         value = value.node.operands[0]
     return value
 
@@ -82,11 +83,11 @@ def _reduced_last(node: Node | None) -> bool:
 
 def _row_maximum(finder: _Finder, value: Value, x: Value) -> bool:
     """Whether a value is the maximum of each row of x, however it is guarded against infinities."""
-    node = core(value).node
+    node = core(value, STOPPING).node  # a gradient through it would cancel
     while node is not None and node.op in ("maximum", "where"):
         parts = node.operands[-2:]
         inner = [part for part in parts if finder.number(part) is None]
-        node = core(inner[0]).node if len(inner) == 1 else None
+        node = core(inner[0], STOPPING).node if len(inner) == 1 else None
     return (
         node is not None
         and node.op == "reduce_max"
@@ -320,7 +321,7 @@ def _frozen_norm(finder: _Finder, node: Node) -> Value | None:
 def _running_average(finder: _Finder, node: Node) -> bool:
     """Turn state = (1 - m) state + m value into the update that says so."""
     state, new = node.operands
-    total = core(new).node
+    total = core(new, STOPPING).node
     if total is None or total.op != "add":
         return False
     parts: dict[bool, tuple[Value, float]] = {}

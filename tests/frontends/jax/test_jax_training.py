@@ -106,3 +106,21 @@ def test_weights_go_back_losslessly() -> None:
 
     assert len(graph.params) == len(jax.tree.leaves(variables))
     jax.tree.map(np.testing.assert_array_equal, back, variables)
+
+
+def test_norm_whose_gradient_is_stopped_keeps_its_meaning() -> None:
+    params, x = {"w": np.linspace(-1, 1, 6, dtype=np.float32)}, batches_of((4, 6), 1)[0][0]
+
+    def loss(params: Any, x: Any) -> Any:
+        x = x * params["w"]
+        mean = jax.lax.stop_gradient(x.mean(-1, keepdims=True))
+        var = jax.numpy.square(x - mean).mean(-1, keepdims=True)
+        return ((x - mean) / jax.numpy.sqrt(var + 1e-5) * x).sum()
+
+    graph = from_jax(loss, (params, x))
+    _, tuned = oracle_losses(graph, [{"x": x}])
+
+    assert "layer_norm" not in {node.op for node in graph.nodes}
+    np.testing.assert_allclose(
+        tuned["w"], params["w"] - LR * jax.grad(loss)(params, x)["w"], rtol=1e-5
+    )

@@ -1,0 +1,38 @@
+"""The package without JAX: it imports, and says what is missing when it is needed."""
+
+import sys
+
+import pytest
+
+from pockengine.compiler.ir import Graph
+from pockengine.doors import DOORS, find_door
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax import from_jax, is_jax, to_pytree
+
+
+@pytest.fixture(autouse=True)
+def no_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+
+
+def test_importing_a_function_says_what_to_install() -> None:
+    with pytest.raises(ImportModelError, match=r"from_jax needs JAX.*pip install jax"):
+        from_jax(abs, ())
+
+
+def test_giving_weights_back_says_what_to_install() -> None:
+    with pytest.raises(ImportModelError, match=r"to_pytree needs JAX.*pip install jax"):
+        to_pytree(Graph("test"), {}, {})
+
+
+def test_no_door_takes_a_plain_function() -> None:
+    assert not is_jax(abs)
+    with pytest.raises(ImportModelError, match=r"a plain function is taken for JAX's once jax is"):
+        find_door(abs, ())
+
+
+def test_recognising_a_model_imports_no_framework() -> None:
+    before = set(sys.modules)
+    assert not any(door.recognises(object()) for door in DOORS)
+    new = {name.split(".")[0] for name in set(sys.modules) - before}
+    assert not new & {"jax", "keras", "onnx", "tensorflow", "torch"}
