@@ -78,7 +78,7 @@ def find_door(model: Any, example_inputs: Any) -> Visitor:
         if door.recognises(model):
             return Visitor(door, model, example_inputs)
     known = ", ".join(door.framework for door in DOORS)
-    hint = "; a plain function is JAX's once jax is imported" if callable(model) else ""
+    hint = "; a plain function is taken for JAX's once jax is imported" if callable(model) else ""
     raise ImportModelError(
         f"a {type(model).__name__} is no model that pockengine.compile knows ({known}){hint}"
     )
