@@ -72,7 +72,7 @@ def open_fusion(node: Node, device: Device) -> Anchored:
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
         parameters=tuple(parameters),
-        store=f"{_io_struct(parameters)}\n{store}",
+        store="\n".join([_io_struct(parameters), *_ahead(anchor, names, device), store]),
         plain="y0" if not nodes and len(outputs) == 1 else None,
         title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in nodes)][:4]),
         streams=bool(streamed),
@@ -129,6 +129,23 @@ def _reads(
 def _io_struct(parameters: Sequence[Parameter]) -> str:
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
     return f"typedef struct {{\n{fields}\n}} PE_FN(io);\n"
+
+
+def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
+    """The function that fetches the epilogue's operands before the sums: a line a vector."""
+    shape = anchor.result.shape
+    large = [
+        name
+        for value, name in names.items()
+        if value.shape == shape and value not in anchor.operands and value.dtype is F32
+    ]
+    if not large or device.cpu.vector_bytes < device.cpu.line_bytes:
+        return []
+    lines = [f"    __builtin_prefetch(io->{name} + row * {shape[-1]} + column);" for name in large]
+    head = (
+        "PE_INLINE void PE_FN(ahead)(const PE_FN(io) *io, const ptrdiff_t row, const int column) {"
+    )
+    return ["#define PE_AHEAD 1", head, *lines, "}"]
 
 
 def _store(

@@ -16,6 +16,8 @@
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs
+ *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
+ *                      Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
@@ -25,6 +27,9 @@
 
 #include "../pe_transpose.h"
 
+#ifndef PE_AHEAD
+#define PE_AHEAD 0
+#endif
 #ifndef PE_BF16
 #define PE_BF16 0
 #endif
@@ -168,6 +173,12 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             c[i][j] = pe_zero();
+#if PE_AHEAD
+            if (!PE_PARTIAL || t->last) {
+                PE_FN(ahead)(t->io, PE_OUTPUT_ROW(row + i) + run * PE_RUN(t, row_run),
+                             t->column + column + j * PE_VL);
+            }
+#endif
         }
     }
     const ptrdiff_t pitch = PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH;

@@ -1,11 +1,13 @@
 /* Forgets the parameters of a template, so that the next kernel of the file starts clean. */
 #undef PE_ADD_PRODUCT
+#undef PE_AHEAD
 #undef PE_A_BATCH
 #undef PE_A_ROW
 #undef PE_A_STEP
 #undef PE_BATCH
 #undef PE_BF16
 #undef PE_BLOCK
+#undef PE_BLOCK_IMAGES
 #undef PE_BLOCK_ROWS
 #undef PE_BLOCK_SEGMENTS
 #undef PE_B_BATCH

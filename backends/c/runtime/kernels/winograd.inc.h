@@ -29,6 +29,7 @@
 #define PE_SEGMENTED 0
 #include "team.inc.h"
 
+#undef PE_AHEAD /* products are not results */
 #include "gemm_tile.inc.h"
 #include "winograd_points.inc.h"
 
