@@ -84,13 +84,18 @@ class LiteOperator:
 
 @dataclass(frozen=True)
 class LiteModel:
-    """The first subgraph of a file."""
+    """The first subgraph of a file; `names` are those that its signature gives to tensors."""
 
     name: str
+    names: dict[int, str]
     tensors: tuple[LiteTensor, ...]
     operators: tuple[LiteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    def name_of(self, number: int) -> str:
+        """Return what the user knows a tensor by."""
+        return self.names.get(number) or self.tensors[number].name
 
 
 def read_lite(path: Path) -> LiteModel:
@@ -121,11 +126,24 @@ def _model(path: Path, model: Any) -> LiteModel:
     named = (graph.Name() or path.stem.encode()).decode(errors="replace")
     return LiteModel(
         path.stem if named == "main" else named,
+        _signature(model),
         tensors,
         operators,
         _numbers(graph.InputsAsNumpy()),
         _numbers(graph.OutputsAsNumpy()),
     )
+
+
+def _signature(model: Any) -> dict[int, str]:
+    """Return the names that the first signature gives to inputs and outputs."""
+    if not model.SignatureDefsLength():
+        return {}
+    signature = model.SignatureDefs(0)
+    if max(signature.InputsLength(), signature.OutputsLength()) > MOST_PARTS:
+        raise ImportModelError("a signature of absurdly many tensors")
+    maps = [signature.Inputs(i) for i in range(signature.InputsLength())]
+    maps += [signature.Outputs(i) for i in range(signature.OutputsLength())]
+    return {entry.TensorIndex(): (entry.Name() or b"").decode(errors="replace") for entry in maps}
 
 
 def _code(code: Any) -> str:

@@ -60,7 +60,7 @@ class _Importer:
 
     def declare(self, given: Any) -> None:
         """Declare the inputs, in the shapes of the examples."""
-        names = [self.model.tensors[number].name for number in self.model.inputs]
+        names = [self.model.name_of(number) for number in self.model.inputs]
         if not isinstance(given, Mapping):
             listed = given if isinstance(given, (list, tuple)) else [given]
             given = dict(zip(names, listed, strict=False))
@@ -77,15 +77,15 @@ class _Importer:
                 self.problems.add("an input", str(error), name)
 
     def _input(self, number: int, shape: tuple[int, ...]) -> Tensor:
-        tensor = self.model.tensors[number]
-        if tensor.name in RESERVED:
+        tensor, name = self.model.tensors[number], self.model.name_of(number)
+        if name in RESERVED:
             raise Unsupported("the training step has an input of this name; rename the model's")
         if len(shape) != len(tensor.shape) or shape[1:] != tensor.shape[1:]:
             raise Unsupported(f"the example of shape {shape} for the declared {tensor.shape}")
         dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)
         if dtype is None:
             raise Unsupported(f"numbers of {tensor.kind}; use FLOAT32, INT32, INT64 or BOOL")
-        return plain(self.g.input(tensor.name, TensorType(dtype, shape)))
+        return plain(self.g.input(name, TensorType(dtype, shape)))
 
     def build(self, operator: LiteOperator) -> None:
         """Build one operator, or note why not."""
@@ -128,9 +128,17 @@ class _Importer:
         return data
 
     def _tensor(self, number: int) -> Tensor:
-        if number not in self.known:
-            self.known[number] = self._constant(number)
-        return self.known[number]
+        """Return what is known by now, or a constant of the file.
+
+        Converters store equal vectors once. Each reader gets one of its own, since biases that were
+        equal once must not train as one; larger weights stay shared.
+        """
+        if number in self.known:
+            return self.known[number]
+        found = self._constant(number)
+        if found.rank != 1:
+            self.known[number] = found
+        return found
 
     def _constant(self, number: int) -> Tensor:
         """Take in what the file holds: floats of one dimension or more become params."""
@@ -164,7 +172,7 @@ class _Importer:
         """Return the outputs by their names."""
         found = {}
         for number in self.model.outputs:
-            name = self.model.tensors[number].name
+            name = self.model.name_of(number)
             try:
                 if number not in self.failed:
                     found[name] = self._tensor(number)

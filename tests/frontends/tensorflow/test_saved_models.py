@@ -167,7 +167,8 @@ def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
 
     np.testing.assert_allclose(first_output(graph, X), interpret(lite(), X), rtol=1e-5, atol=1e-6)
     assert not any(node.op == "transpose" for node in graph.nodes)
-    assert sum(node.op == "sgd_update" for node in step.nodes) == len(graph.params) == 6
+    assert [value.name for value in graph.inputs] == ["picture"]
+    assert sum(node.op == "sgd_update" for node in step.nodes) == len(graph.params) == 5
     shapes = {array.shape for array in to_weights(graph).values()}
     assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (3, 4), (3,)}  # as the file has them
 
