@@ -17,8 +17,7 @@ _T = TypeVar("_T")
 
 FOLDER = Path(__file__).parent
 
-# Of f32 vectors. Hexagon's are integer ones: its compiler makes scalar code of four lanes.
-VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "hexagon": 16, "scalar": 4}
+VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench_flow import Options, Outcome, run_bench
 from pockengine.farm.bench_suite_main import Choice, run_peers
 from pockengine.farm.board import Board, Local, board_for, load_boards
+from pockengine.farm.gate import against, report
 from pockengine.farm.results import Record, Results, write_lines
 from pockengine.farm.table import bench_table
 
@@ -28,7 +29,7 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 
 
 @click.command()
-@click.option("--device", default="host", show_default=True, help="A device, or a board's name.")
+@click.option("--device", default="host", show_default=True, help="A device, a board, or all.")
 @click.option(
     "--model", "models", multiple=True, help=f"Default: {MODEL}; of a suite: all its own."
 )
@@ -52,6 +53,8 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 @click.option("--quick", is_flag=True, help="Of a suite: three rounds of turns instead of five.")
 @click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
+@click.option("--baseline", help="Compare with what is stored of this revision: main.")
+@click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
 @click.option("--list", "only_list", is_flag=True, help="List the boards and end.")
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board by several schemes, beside PyTorch and TensorFlow."""
@@ -60,17 +63,37 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
         if only_list:
             _list(boards)
             return
-        board = board_for(options["device"], boards)
-        threads = options["threads"] or _default_threads(board)
-        if options["suite"]:
-            status = _run_suite(options, board, threads, json_file, database)
-        else:
-            outcome = _run_bench(options, board, threads)
-            _store(outcome.records, json_file, database)
-            status = _report(outcome)
+        status = 0
+        for board in _chosen(options["device"], boards):
+            threads = options["threads"] or _default_threads(board)
+            if options["suite"]:
+                status |= _run_suite(options, board, threads, json_file, database)
+            else:
+                outcome = _run_bench(options, board, threads)
+                _store(outcome.records, json_file, database)
+                status |= _report(outcome) | _gate(outcome.records, options, database)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
+
+
+def _chosen(device: str, boards: Sequence[Board]) -> list[Board]:
+    """Return the board that the user names, or with "all" the default one of each device."""
+    if device != "all":
+        return [board_for(device, boards)]
+    return [board_for(name, boards) for name in dict.fromkeys(board.device for board in boards)]
+
+
+def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str | None) -> int:
+    """Compare with the baseline that the user named; return 1 when something got worse."""
+    baseline, out = options["baseline"], options["out"]
+    if baseline is None or not records:
+        return 0
+    results = Results(database)
+    comparisons = against(records, baseline, results, skip=records[0].commit)
+    results.close()
+    folder = None if out is None else _from_user(out) / records[0].device
+    return report(comparisons, baseline, folder, _console())
 
 
 def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> Outcome:
@@ -154,7 +177,7 @@ def _store(records: Sequence[Record], json_file: Path | None, database: str | No
 
 def _report(outcome: Outcome) -> int:
     """Print the table and what went wrong; return the exit status."""
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = _console()
     if outcome.records:
         console.print(bench_table(outcome.records))
     for note in outcome.notes:
@@ -162,6 +185,10 @@ def _report(outcome: Outcome) -> int:
     for scheme, message in outcome.failures.items():
         click.echo(f"FAILED {scheme}: {message}", err=True)
     return 1 if outcome.failures else 0
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 140)
 
 
 def _list(boards: list[Board]) -> None:

@@ -27,7 +27,8 @@ from pockengine.farm.bench_peers import (
 )
 from pockengine.farm.bench_records import Context, current_commit, finite_or_large
 from pockengine.farm.bench_run import BoardRun, train_on_board
-from pockengine.farm.board import Board, Local
+from pockengine.farm.board import Board, Local, Remote, UserEmulated
+from pockengine.farm.conditions import Conditions, steady_from, watched
 from pockengine.farm.connect import connect
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData
@@ -62,6 +63,7 @@ class Trained:
     losses: list[float]  # PyTorch's
     run: BoardRun
     check: Check
+    conditions: Conditions
 
 
 @dataclass
@@ -114,8 +116,7 @@ def run_bench(options: Options, folder: Path) -> Outcome:
         _time(options, outcome, right, folder)
     else:
         for one in right:
-            times = Timing.of(one.run.step_ms[1:] or one.run.step_ms)  # the first one warms up
-            _add_measured(outcome, one.name, Measured(OURS, __version__, "step_ms", times))
+            _add_remote(outcome, one)
     return outcome
 
 
@@ -141,7 +142,10 @@ def _train(
     data = case.for_scheme(scheme)
     with step(f"{name}: compile and build for {options.board.device}"):
         compiled = case.compile(scheme, options.board.device, folder / "artifact")
-    with step(f"{name}: send to {transport.board} and train {data.steps} steps") as running:
+    with (
+        step(f"{name}: send to {transport.board} and train {data.steps} steps") as running,
+        _watching(options.board, transport) as conditions,
+    ):
         run = train_on_board(
             transport, compiled.artifact, data, options.threads, folder, running.moved
         )
@@ -157,7 +161,7 @@ def _train(
             list(data.job.trainable or expected),
         )
         running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
-    return Trained(name, compiled.artifact, data, losses, run, check)
+    return Trained(name, compiled.artifact, data, losses, run, check, conditions)
 
 
 def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
@@ -190,14 +194,18 @@ def _add_run(outcome: Outcome, one: Trained) -> None:
 
 
 def _count(options: Options, outcome: Outcome, right: list[Trained], folder: Path) -> None:
-    """Count instructions, ours and aarch64 TensorFlow's."""
+    """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
     for one in right:
         with outcome.failing(one.name):
             with step(f"{one.name}: count instructions of a step, twice"):
                 ours = count_ours(one.artifact, one.data, folder / one.name)
             _add_measured(outcome, one.name, ours)
+            if ours.metric != "guest_instructions":
+                continue
             for peer in count_tensorflow(one.data, one.losses, options.measure_tensorflow):
                 _add_measured(outcome, one.name, peer)
+    if isinstance(options.board.place, UserEmulated):
+        return
     beside = {record.scheme for record in outcome.records if record.engine in TENSORFLOW}
     outcome.note(what_is_missing([one.name for one in right if one.name not in beside], []))
 
@@ -219,6 +227,37 @@ def _time(options: Options, outcome: Outcome, right: list[Trained], folder: Path
         outcome.note(what_is_missing([], peers.missing))
 
 
+def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextManager[Conditions]:
+    """Watch governor, frequency and temperature where they are the board's own."""
+    remote = isinstance(board.place, Remote)
+    return watched(transport) if remote else contextlib.nullcontext(Conditions())
+
+
+def _add_remote(outcome: Outcome, one: Trained) -> None:
+    """Record a board's own steps from where they are steady; what it says may make them invalid."""
+    times = one.run.step_ms
+    start = steady_from(times)
+    problems = one.conditions.problems()
+    if start is None:
+        problems.append("its steps never became steady; do more: --steps")
+    timing = Timing.of(times[start if start is not None else 1 :] or times)
+    said = "; ".join([one.conditions.describe(), *problems])
+    outcome.records.append(
+        outcome.context.record(
+            OURS,
+            __version__,
+            one.name,
+            "step_ms",
+            timing.median,
+            spread=(timing.min, timing.max, timing.n),
+            samples=timing.values,
+            ok=not problems,
+            note=said,
+        )
+    )
+    outcome.note(f"{one.name}: {said}")
+
+
 def _add_measured(outcome: Outcome, scheme: str, measured: Measured) -> None:
     engine, version, timing = measured.engine, measured.version, measured.timing
     record = outcome.context.record
@@ -230,6 +269,7 @@ def _add_measured(outcome: Outcome, scheme: str, measured: Measured) -> None:
             measured.metric,
             timing.median,
             spread=(timing.min, timing.max, timing.n),
+            samples=timing.values,
         )
     )
     if measured.max_rel_error is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pockengine import __version__
 from pockengine.backends.c.artifact import Artifact
+from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench_check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench_run import train_arguments, write_batches
@@ -20,7 +21,7 @@ from pockengine.farm.references.guest import (
     cached_guest_tensorflow,
     measure_guest_tensorflow,
 )
-from pockengine.farm.references.instructions import count_twice
+from pockengine.farm.references.instructions import HEXAGON, count_twice
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
@@ -100,14 +101,20 @@ class HostPeers:
 
 
 def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
-    """Count a step's instructions on one emulated thread, twice; both must agree."""
+    """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
     short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])
     batches = folder / "counted.safetensors"
     write_batches(artifact, short, batches)
     arguments = train_arguments(short, str(artifact.weights), str(batches), threads=1)
-    counted = count_twice([str(artifact.executable), *arguments], marks=short.steps)
+    packets = load_device(artifact.device).cpu.arch == "hexagon"
+    counted = count_twice(
+        [str(artifact.executable), *arguments],
+        marks=short.steps,
+        processor=HEXAGON if packets else None,
+    )
     timing = Timing.of([float(count) for count in counted.regions])
-    return Measured(OURS, __version__, "guest_instructions", timing)
+    metric = "guest_packets" if packets else "guest_instructions"
+    return Measured(OURS, __version__, metric, timing)
 
 
 def count_tensorflow(data: JobData, losses: Sequence[float], measure: bool) -> list[Measured]:

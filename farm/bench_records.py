@@ -3,6 +3,7 @@
 import math
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pockengine.farm.results import Record, now
 UNITS = {
     "step_ms": "ms",
     "guest_instructions": "instructions",
+    "guest_packets": "packets",
     "arena_bytes": "bytes",
     "arena_bound_bytes": "bytes",
     "first_step_ms": "ms",
@@ -54,11 +56,12 @@ class Context:
         spread: tuple[float, float, int] | None = None,
         ok: bool = True,
         note: str | None = None,
+        samples: Sequence[float] = (),
     ) -> Record:
-        """Make a record; `spread` is min, max and n where the value is a median."""
+        """Make a record; `spread` is min, max and n where the value is a median of `samples`."""
         low, high, count = spread or (value, value, 1)
         # Instructions are counted on one thread, whatever the board trained with.
-        threads = 1 if metric == "guest_instructions" else self.threads
+        threads = 1 if metric.startswith("guest_") else self.threads
         return Record(
             time=now(),
             commit=self.commit,
@@ -81,6 +84,7 @@ class Context:
             n=count,
             ok=ok,
             note=note,
+            samples=tuple(samples) or None,
         )
 
 

@@ -93,7 +93,7 @@ def guest_of(board: Board, place: Emulated) -> Guest:
 
 
 # More emulated cores than this only wait for each other on the machines that emulate them.
-MOST_CORES = 8
+MOST_CORES = 4
 
 
 def _emulated_device(board: Board) -> Device:

@@ -72,7 +72,8 @@ class Facts:
     frequency_mhz: float | None
     max_frequency_mhz: float | None
     temperature_c: float | None
-    throttled: int | None  # how often, since it booted; or a bit set of a Raspberry Pi
+    throttled: int | None  # how often, since it booted
+    flags: int | None  # a Raspberry Pi's bits of what limits it, and has limited it
 
     def describe(self) -> list[str]:
         """Return a line for each thing that is known, for a person to read."""
@@ -123,7 +124,8 @@ def parse(text: str, board: str) -> Facts:
         frequency_mhz=number("khz", 1e-3),
         max_frequency_mhz=number("max_khz", 1e-3),
         temperature_c=number("millidegrees", 1e-3),
-        throttled=_flags(flags, board) if flags else whole("throttled"),
+        throttled=whole("throttled"),
+        flags=_flags(flags, board) if flags else None,
     )
 
 

@@ -14,13 +14,15 @@ import socket
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, MSG_CHANNEL_REQUEST, OPEN_SUCCEEDED
 from paramiko.sftp import SFTP_OK, SFTP_PERMISSION_DENIED
 
 from pockengine.errors import FarmError
@@ -93,22 +95,45 @@ class Loopback:
                 connection, _ = listener.accept()
             except OSError:
                 return  # switched off
-            session = paramiko.Transport(connection)
+            session = _Session(connection)
             session.set_log_channel(LOG)
             session.add_server_key(self._host_key)
             session.set_subsystem_handler(
                 "sftp", paramiko.SFTPServer, _Files, root=self._home / "work"
             )
             self._sessions.append(session)
-            server = _Host(self._client_key, self._home / "work", self._said)
+            server = _Host(self._client_key, self._home / "work", self._said, session.waiting)
             session.start_server(server=server, event=threading.Event())
+
+
+class _Session(paramiko.Transport):
+    """A connection whose commands start once their request has been answered, not before."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.waiting: list[Callable[[], None]] = []
+        table: dict[int, Any] = self._channel_handler_table  # type: ignore[has-type]
+        self._answer = table[MSG_CHANNEL_REQUEST]
+        self._channel_handler_table = {**table, MSG_CHANNEL_REQUEST: self._request}
+
+    def _request(self, channel: paramiko.Channel, message: paramiko.Message) -> None:
+        self._answer(channel, message)
+        while self.waiting:
+            threading.Thread(target=self.waiting.pop(), daemon=True).start()
 
 
 class _Host(paramiko.ServerInterface):
     """Lets one key in and runs what it asks for."""
 
-    def __init__(self, key: paramiko.PKey, folder: Path, said: list[str]) -> None:
+    def __init__(
+        self,
+        key: paramiko.PKey,
+        folder: Path,
+        said: list[str],
+        waiting: list[Callable[[], None]],
+    ) -> None:
         self._key = key
+        self._waiting = waiting
         self._folder = folder
         self._said = said
 
@@ -122,8 +147,7 @@ class _Host(paramiko.ServerInterface):
         return OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        arguments = (channel, command.decode(errors="surrogateescape"))
-        threading.Thread(target=self._run, args=arguments, daemon=True).start()
+        self._waiting.append(partial(self._run, channel, command.decode(errors="surrogateescape")))
         return True
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from pockengine.farm.results import Record
 
-SPEED = ("step_ms", "guest_instructions")
+SPEED = ("step_ms", "guest_instructions", "guest_packets")
 TENSORFLOW = ("tf-graph", "tf-eager")
 NOTHING = "-"
 
@@ -19,7 +19,8 @@ def bench_table(records: Sequence[Record]) -> Table:
         title=f"{first.model}, batch {first.batch}, on {first.board} ({kind}), {first.commit}",
         caption=_caption(first),
     )
-    speed = "instructions/step" if first.emulated else "step"
+    packets = any(record.metric == "guest_packets" for record in records)
+    speed = "packets/step" if packets else "instructions/step" if first.emulated else "step"
     table.add_column("scheme")
     table.add_column("engine")
     for heading in (
@@ -51,7 +52,7 @@ def bench_table(records: Sequence[Record]) -> Table:
 def _caption(first: Record) -> str:
     lines = ["x TensorFlow: TensorFlow's figure over this one; above 1 is less than TensorFlow."]
     if first.emulated:
-        lines.append("Instructions of one thread under emulation; they are not cycles.")
+        lines.append("Instructions or packets of one thread under emulation; they are not cycles.")
     else:
         lines.append(f"Medians of interleaved steps, {first.threads} threads.")
     return "\n".join(lines)
@@ -75,7 +76,7 @@ def _speed(figures: dict[str, Record]) -> tuple[str, str]:
     record = _find_speed(figures)
     if record is None:
         return NOTHING, NOTHING
-    if record.metric == "guest_instructions":
+    if record.metric.startswith("guest_"):
         million = 1e6
         spread = f"{record.min / million:,.1f} to {record.max / million:,.1f}"
         return f"{record.value / million:,.1f} M", spread

@@ -21,6 +21,18 @@ from pockengine.farm.folders import cache_folder
 
 EMULATOR = "qemu-aarch64"
 CPU = "cortex-a72"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """Which of QEMU's programs counts, and what it plays. Hexagon's instructions are packets."""
+
+    emulator: str
+    cpu: str
+
+
+HEXAGON = Processor("qemu-hexagon", "v67")
+
 PLUGIN_SOURCES = ("count.c", "qemu_plugin.h")
 PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 
@@ -41,6 +53,7 @@ def count(
     root: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout: float = 600.0,
+    processor: Processor | None = None,
 ) -> InstructionCount:
     """Run an aarch64 program under emulation and count the instructions of its marked regions.
 
@@ -50,7 +63,7 @@ def count(
     """
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, root), *command]
+        full = [*emulator_command(report, root, processor), *command]
         try:
             done = subprocess.run(
                 full, env=environment, capture_output=True, text=True, errors="replace",
@@ -70,11 +83,14 @@ def count(
 
 
 def count_twice(
-    command: Sequence[str], marks: int | None = None, timeout: float = 600.0
+    command: Sequence[str],
+    marks: int | None = None,
+    timeout: float = 600.0,
+    processor: Processor | None = None,
 ) -> InstructionCount:
     """Count a single-threaded static program two times; FarmError if the counts differ."""
-    first = count(command, marks, timeout=timeout)
-    second = count(command, marks, timeout=timeout)
+    first = count(command, marks, timeout=timeout, processor=processor)
+    second = count(command, marks, timeout=timeout, processor=processor)
     if first.regions != second.regions:
         raise FarmError(
             f"{command[0]}: two runs executed {list(first.regions)} and {list(second.regions)} "
@@ -83,21 +99,24 @@ def count_twice(
     return first
 
 
-def emulator_command(report: Path, root: Path | None = None) -> list[str]:
-    """Return the emulator with the plugin, to be put in front of an aarch64 command.
+def emulator_command(
+    report: Path, root: Path | None = None, processor: Processor | None = None
+) -> list[str]:
+    """Return the emulator with the plugin, to be put in front of a command.
 
     The plugin writes `report` when the program has ended; `read_report` reads it.
     """
-    emulator = shutil.which(EMULATOR)
+    processor = processor or Processor(EMULATOR, CPU)
+    emulator = shutil.which(processor.emulator)
     if emulator is None:
-        raise FarmError(f"{EMULATOR} is not installed; run: apt-get install qemu-user")
+        raise FarmError(f"{processor.emulator} is not installed; run: apt-get install qemu-user")
     # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
     plugin = ",".join(
         f"{key}={str(path).replace(',', ',,')}"
         for key, path in (("file", plugin_library()), ("out", report))
     )
     libraries = [] if root is None else ["-L", str(root)]
-    return [emulator, "-cpu", CPU, "-plugin", plugin, *libraries]
+    return [emulator, "-cpu", processor.cpu, "-plugin", plugin, *libraries]
 
 
 def emulator_version() -> str:

@@ -3,7 +3,7 @@
 import os
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 BUSY_SHARE = 0.3
@@ -19,19 +19,22 @@ class Stepper(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of the measured steps: median, extremes, and how many there were."""
+    """Milliseconds of the measured steps: median, extremes, how many there were, and each."""
 
     median: float
     min: float
     max: float
     n: int
+    values: tuple[float, ...] = field(default=(), compare=False)
 
     @staticmethod
     def of(values: list[float]) -> "Timing":
         """Summarise; ValueError for no values."""
         if not values:
             raise ValueError("no step was measured")
-        return Timing(statistics.median(values), min(values), max(values), len(values))
+        return Timing(
+            statistics.median(values), min(values), max(values), len(values), tuple(values)
+        )
 
 
 def interleave(

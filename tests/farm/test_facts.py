@@ -46,7 +46,7 @@ def test_a_raspberry_pi_is_read_and_recognised() -> None:
     assert recognise(facts) == "rpi4"
     assert (facts.governor, facts.frequency_mhz, facts.cores) == ("ondemand", 1500.0, 4)
     assert facts.temperature_c == 51.6
-    assert facts.throttled == 0x50005
+    assert facts.flags == 0x50005
     assert "temperature: 51.6 °C" in facts.describe()
 
 

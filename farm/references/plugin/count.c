@@ -1,6 +1,8 @@
-/* A QEMU plugin that counts the AArch64 instructions a program executes between two marks.
+/* A QEMU plugin that counts the AArch64 instructions, or the Hexagon packets, that a program
+ * executes between two marks.
  *
- * `hint #100` opens a region and `hint #101` closes it; both do nothing on hardware. A region
+ * `hint #100` opens a region and `hint #101` closes it, on Hexagon r28 = and(r28, r28) and
+ * r28 = or(r28, r28); all of them do nothing on hardware. A region
  * counts what all threads execute while it is open, without the marks themselves. Blocks of
  * instructions are split at the marks, so that a single thread's count is exact. Regions do not
  * nest.
@@ -24,8 +26,8 @@ qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char
 /* QEMU numbers a guest's threads one after another and uses the numbers of ended ones again. */
 enum { MAX_THREADS = 4096, MAX_REGIONS = 65536, MARK_BYTES = 4, CACHE_LINE = 64 };
 
-static const uint32_t OPEN_MARK = 0xd5032c9fU;  /* hint #100 */
-static const uint32_t CLOSE_MARK = 0xd5032cbfU; /* hint #101 */
+static uint32_t open_mark = 0xd5032c9fU;  /* hint #100 */
+static uint32_t close_mark = 0xd5032cbfU; /* hint #101 */
 
 /* A cache line each: threads that run at the same time must not fight for one. */
 struct counter {
@@ -126,11 +128,11 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     for (size_t i = 0; i < count; i++) {
         struct qemu_plugin_insn *instruction = qemu_plugin_tb_get_insn(block, i);
         uint32_t word = word_of(instruction);
-        if (word == OPEN_MARK || word == CLOSE_MARK) {
+        if (word == open_mark || word == close_mark) {
             count_segment(block, first, i);
             first = i + 1;
             qemu_plugin_register_vcpu_insn_exec_cb(instruction,
-                                                   word == OPEN_MARK ? run_open : run_close,
+                                                   word == open_mark ? run_open : run_close,
                                                    QEMU_PLUGIN_CB_NO_REGS, NULL);
         }
     }
@@ -163,9 +165,15 @@ static void report(qemu_plugin_id_t id, void *user) {
 }
 
 int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
-    if (info->system_emulation || strcmp(info->target_name, "aarch64") != 0) {
-        fprintf(stderr, "count: only for qemu-aarch64 in user mode, not %s\n", info->target_name);
+    bool hexagon = strcmp(info->target_name, "hexagon") == 0;
+    if (info->system_emulation || (!hexagon && strcmp(info->target_name, "aarch64") != 0)) {
+        fprintf(stderr, "count: only for qemu-aarch64 and qemu-hexagon in user mode, not %s\n",
+                info->target_name);
         return 1;
+    }
+    if (hexagon) {
+        open_mark = 0xf11cdc1cU;  /* r28 = and(r28, r28), alone in its packet */
+        close_mark = 0xf13cdc1cU; /* r28 = or(r28, r28) */
     }
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "out=", 4) == 0) {

@@ -1,0 +1,86 @@
+"""Every kind of board trains the small CNN: cross-built, sent over its wire, the same losses."""
+
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pockengine.backends.c.artifact import Artifact, write_artifact
+from pockengine.compiler.ir.evaluate import run
+from pockengine.devices import load_device
+from pockengine.farm.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.connect import connect
+from pockengine.farm.emulated import QEMU
+from pockengine.farm.job import Job, run_job
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+
+STEPS, BATCH, RATE = 10, 4, 0.05
+NEEDS = {"rpi4": QEMU, "jetson-orin": QEMU, "snapdragon-dsp": "qemu-hexagon"}
+MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
+
+
+@pytest.fixture(name="data", scope="module")
+def ten_batches() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((STEPS, BATCH, 12, 12, 3)).astype(np.float32)
+    return {"x": x, "labels": rng.integers(0, 5, (STEPS, BATCH))}
+
+
+@pytest.fixture(name="losses", scope="module")
+def the_oracles_losses(data: dict[str, np.ndarray]) -> list[float]:
+    program, _ = compile_for(convolutional_graph(), load_device("host"))
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    graph = program.entries["train"].graph
+    rate = np.asarray(RATE, np.float32)
+    steps = (
+        {name: array[i] for name, array in data.items()} | {"lr": rate} for i in range(STEPS)
+    )
+    return [float(run(graph, inputs, state)["loss"]) for inputs in steps]
+
+
+def build(device: str, folder: Path) -> Artifact:
+    program, backend = compile_for(convolutional_graph(), load_device(device))
+    return write_artifact(program, backend, folder / "artifact")
+
+
+def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iterator[float]:
+    """Train on a board of the inventory; yield the losses that the program printed there."""
+    arguments = ["train", "--weights", "weights", "--data", "data", "--threads", "1"]
+    job = Job(
+        artifact.executable,
+        args=(*arguments, "--steps", str(STEPS), "--lr", str(RATE)),
+        inputs={"weights": artifact.weights, "data": data},
+    )
+    with connect(board_for(board_name, load_boards([BUILT_IN]))) as transport:
+        printed = run_job(transport, job, folder).run.stdout
+    for line in map(json.loads, printed.splitlines()):
+        if "loss" in line:
+            yield line["loss"]
+
+
+@pytest.mark.parametrize("device", ["host", "rpi4", "jetson-orin", "snapdragon-dsp"])
+def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
+    device: str, data: dict[str, np.ndarray], losses: list[float], tmp_path: Path
+) -> None:
+    if shutil.which(NEEDS.get(device, "sh")) is None:
+        pytest.skip(f"{NEEDS[device]} is not installed (./bazelw installs it)")
+    save_file(data, tmp_path / "data")
+
+    found = list(train(device, build(device, tmp_path), tmp_path / "data", tmp_path))
+
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+    assert losses[-1] < losses[0]
+
+
+def test_apple_m1_gets_an_arm64_macho_of_the_same_program(tmp_path: Path) -> None:
+    executable = build("apple-m1", tmp_path).executable.read_bytes()
+
+    magic, cpu, _, kind = struct.unpack_from("<IIII", executable)
+    assert (magic, cpu, kind) == (MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE)
+    assert b"/usr/lib/libSystem.B.dylib" in executable
+    assert b"small_cnn" in executable
