@@ -33,6 +33,7 @@ def cnn(batch: int | None = None) -> keras.Model:
             layers.ReLU(6.0),
             layers.DepthwiseConv2D(3, name="conv2"),
             layers.GlobalAveragePooling2D(),
+            layers.Dense(4, name="middle"),
             layers.Dense(3, activation="softmax", name="head"),
         ],
         name="cnn",
@@ -139,6 +140,8 @@ def lite(quantised: bool = False) -> bytes:
     """Convert the CNN for one sample; quantised, by the sample pictures."""
     model = cnn(batch=1)
     model.get_layer("norm").moving_mean.assign(np.full(4, 0.1, np.float32))
+    for name in ("conv2", "middle"):  # equal vectors are stored once
+        model.get_layer(name).bias.assign(np.full(4, 0.5, np.float32))
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if quantised:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -168,9 +171,9 @@ def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
     np.testing.assert_allclose(first_output(graph, X), interpret(lite(), X), rtol=1e-5, atol=1e-6)
     assert not any(node.op == "transpose" for node in graph.nodes)
     assert [value.name for value in graph.inputs] == ["picture"]
-    assert sum(node.op == "sgd_update" for node in step.nodes) == len(graph.params) == 5
+    assert sum(node.op == "sgd_update" for node in step.nodes) == len(graph.params) == 7
     shapes = {array.shape for array in to_weights(graph).values()}
-    assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (3, 4), (3,)}  # as the file has them
+    assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (4, 4), (3, 4)}  # as the file has them
 
 
 def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> None:
