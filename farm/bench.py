@@ -17,9 +17,11 @@ from rich.console import Console
 from pockengine.devices import load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench_flow import Options, Outcome, run_bench
+from pockengine.farm.bench_suite import FULL
 from pockengine.farm.bench_suite_main import Choice, run_peers
 from pockengine.farm.board import Board, Local, board_for, load_boards
 from pockengine.farm.gate import against, report
+from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results import Record, Results, write_lines
 from pockengine.farm.table import bench_table
 
@@ -43,8 +45,10 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 @click.option("--database", help="SQLAlchemy URL of the results; default: SQLite of this user.")
 @click.option(
     "--reference",
-    type=click.Choice(["tensorflow"]),
-    help="On an emulated board, also measure aarch64 TensorFlow (minutes, once).",
+    "references",
+    multiple=True,
+    type=click.Choice(list(FRAMEWORKS)),
+    help="On an emulated board, also measure this framework's aarch64 build (minutes, once).",
 )
 @click.option("--suite", type=click.Choice(["peers"]), help="Ours beside all that is installed.")
 @click.option(
@@ -66,7 +70,7 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
         status = 0
         for board in _chosen(options["device"], boards):
             threads = options["threads"] or _default_threads(board)
-            if options["suite"]:
+            if options["suite"] and not board.emulated:
                 status |= _run_suite(options, board, threads, json_file, database)
             else:
                 outcome = _run_bench(options, board, threads)
@@ -97,10 +101,14 @@ def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str |
 
 
 def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> Outcome:
-    """Train one model and batch on a board, and measure it."""
+    """Train one model and batch on a board, and measure it.
+
+    A suite on an emulated board is this, with every framework beside the full scheme.
+    """
+    suite = options["suite"] is not None
     for name in ("models", "batches"):
         if len(options[name]) > 1:
-            raise FarmError(f"several {name} are for a suite: add --suite=peers")
+            raise FarmError(f"several {name} are for --suite=peers on this machine")
     chosen = Options(
         board=board,
         model=next(iter(options["models"]), MODEL),
@@ -108,7 +116,8 @@ def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> Outcom
         steps=options["steps"],
         batch=next(iter(options["batches"]), BATCH),
         threads=threads,
-        measure_tensorflow=options["reference"] == "tensorflow",
+        references=tuple(FRAMEWORKS) if suite else options["references"],
+        reference_schemes=(FULL,) if suite else None,
     )
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
         return run_bench(chosen, Path(folder))
@@ -123,7 +132,9 @@ def _run_suite(
 ) -> int:
     """Measure ours beside the peers on this machine; records are kept as they come."""
     if not isinstance(board.place, Local):
-        raise FarmError(f"--suite=peers runs on this machine, not on {board.name}")
+        raise FarmError(
+            f"--suite=peers runs on this machine and on emulated boards, not on {board.name}"
+        )
     if options["resume"] and json_file is None:
         raise FarmError("--resume needs --json, whose records say what is done")
     report = options["report"]

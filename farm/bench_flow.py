@@ -22,7 +22,7 @@ from pockengine.farm.bench_peers import (
     HostPeers,
     Measured,
     count_ours,
-    count_tensorflow,
+    count_peers,
     what_is_missing,
 )
 from pockengine.farm.bench_records import Context, current_commit, finite_or_large
@@ -42,7 +42,7 @@ BUSY = 1.0  # processes a core over the last quarter of an hour, longer than a b
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for."""
+    """What the user asked for; `references` are measured on `reference_schemes` (None: on all)."""
 
     board: Board
     model: str
@@ -50,7 +50,8 @@ class Options:
     steps: int
     batch: int
     threads: int
-    measure_tensorflow: bool
+    references: tuple[str, ...] = ()
+    reference_schemes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,13 @@ def _count(options: Options, outcome: Outcome, right: list[Trained], folder: Pat
             _add_measured(outcome, one.name, ours)
             if ours.metric != "guest_instructions":
                 continue
-            for peer in count_tensorflow(one.data, one.losses, options.measure_tensorflow):
+            schemes = options.reference_schemes
+            measured = options.references if schemes is None or one.name in schemes else ()
+            peers, missing = count_peers(one.data, one.losses, measured)
+            for peer in peers:
                 _add_measured(outcome, one.name, peer)
+            for framework, reason in missing.items():
+                outcome.note(f"No {framework} beside {one.name}: {reason}")
     if isinstance(options.board.place, UserEmulated):
         return
     beside = {record.scheme for record in outcome.records if record.engine in TENSORFLOW}

@@ -4,7 +4,7 @@ On this machine every engine runs in a process of its own, in turn, with the sam
 For an emulated board time means nothing; instructions of one thread between two marks do compare.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +16,11 @@ from pockengine.errors import FarmError
 from pockengine.farm.bench_check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench_run import train_arguments, write_batches
 from pockengine.farm.references.guest import (
+    FRAMEWORKS,
     HOW_TO_GET,
     GuestFigure,
-    cached_guest_tensorflow,
-    measure_guest_tensorflow,
+    cached_guest,
+    measure_guest,
 )
 from pockengine.farm.references.instructions import HEXAGON, count_twice
 from pockengine.farm.references.job import JobData, write_job
@@ -117,11 +118,23 @@ def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
     return Measured(OURS, __version__, metric, timing)
 
 
-def count_tensorflow(data: JobData, losses: Sequence[float], measure: bool) -> list[Measured]:
-    """Return aarch64 TensorFlow's instructions, cached or (in minutes) measured now."""
-    figures: Mapping[str, GuestFigure] | None
-    figures = measure_guest_tensorflow(data, losses) if measure else cached_guest_tensorflow(data)
-    return [
+def count_peers(
+    data: JobData, losses: Sequence[float], measured: Sequence[str]
+) -> tuple[list[Measured], dict[str, str]]:
+    """Return the instructions of aarch64 frameworks, and why one of them has none.
+
+    Those that are `measured` are so now, in minutes; of the others what is cached is found.
+    """
+    found: dict[str, GuestFigure] = {}
+    missing = {}
+    for framework in FRAMEWORKS:
+        try:
+            wanted = framework in measured
+            figures = measure_guest(data, losses, framework) if wanted else None
+            found |= figures or cached_guest(data, framework) or {}
+        except FarmError as error:
+            missing[framework] = str(error)
+    peers = [
         Measured(
             figure.engine,
             figure.version,
@@ -129,8 +142,9 @@ def count_tensorflow(data: JobData, losses: Sequence[float], measure: bool) -> l
             Timing.of([float(count) for count in figure.counts]),
             figure.max_rel_error,
         )
-        for figure in (figures or {}).values()
+        for figure in found.values()
     ]
+    return peers, missing
 
 
 def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:

@@ -20,6 +20,6 @@ memory of TensorFlow and PyTorch is that of their whole process. Engines are lis
 On an emulated board instructions take the place of time:
 
     ours = count_twice([binary, "train", ...], marks=steps)                    # instructions.py
-    figures = cached_guest_tensorflow(data)       # None: print HOW_TO_GET            guest.py
-    figures = measure_guest_tensorflow(data, expected.losses)   # with --reference=tensorflow
+    figures = cached_guest(data, "tensorflow")    # None: print HOW_TO_GET            guest.py
+    figures = measure_guest(data, expected.losses, "tensorflow")  # with --reference=tensorflow
 """

@@ -1,8 +1,9 @@
-"""Guest instructions of one training step in aarch64 TensorFlow, under emulation.
+"""Guest instructions of one training step in an aarch64 framework, under emulation.
 
 The same worker as on this machine runs in an emulated Python with one thread for the work inside an
-op; each step is a counted region. The count is a sum over TensorFlow's threads and varies by about
-0.3 %, so it is a median. It takes minutes and 1.3 GB the first time and is kept by its content.
+op; each step is a counted region. The count is a sum over the framework's threads and varies (for
+TensorFlow by about 0.3 %), so it is a median. It takes minutes and up to 1.3 GB the first time and
+is kept by its content.
 """
 
 import hashlib
@@ -33,7 +34,6 @@ from pockengine.farm.references.instructions import (
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.worker import Worker
 
-ENGINES = ("tf-eager", "tf-graph")
 HOW_TO_GET = "run with --reference=tensorflow"
 # The checked steps warm up too: by then every function is traced and every buffer allocated.
 WARM_UP_STEPS, COUNTED_STEPS = 1, 3
@@ -42,24 +42,46 @@ TOLERANCE = 1e-4
 # A cross entropy near zero is a difference of logits: its rounding goes by their size, not its own.
 SMALL_LOSS = 0.1
 GUEST_TIMEOUT = 1800.0
-# What decides the instructions of a step, and what else the worker imports of this project.
-MEASURED_SOURCES = (
-    "farm/references/keras_models.py",
-    "farm/references/layouts.py",
-    "farm/references/nets.py",
-    "farm/references/tensorflow_arrays.py",
-    "farm/references/tensorflow_reference.py",
-    "farm/references/transformer_nets.py",
-)
-SOURCES = (
-    *MEASURED_SOURCES,
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Engines of one guest process, and its sources: those that decide instructions, and others."""
+
+    engines: tuple[str, ...]
+    worker: str
+    measured: tuple[str, ...]
+
+
+SHARED = (
     "errors.py",
-    "models/registry.py",
     "farm/references/job.py",
     "farm/references/marks.py",
     "farm/references/serve.py",
-    "farm/references/tensorflow_worker.py",
+    "models/registry.py",
 )
+NETS = tuple(f"farm/references/{name}.py" for name in ("layouts", "nets", "transformer_nets"))
+FRAMEWORKS = {
+    "tensorflow": Framework(
+        ("tf-eager", "tf-graph"),
+        "tensorflow_worker",
+        (
+            *NETS,
+            "farm/references/keras_models.py",
+            "farm/references/tensorflow_arrays.py",
+            "farm/references/tensorflow_reference.py",
+        ),
+    ),
+    "torch": Framework(
+        ("torch-eager",),
+        "torch_worker",
+        (
+            "farm/references/torch_reference.py",
+            *(f"models/{name}.py" for name in ("layers", "mcunet", "mobilenet_v2", "resnet")),
+        ),
+    ),
+    "mnn": Framework(("mnn-train",), "mnn_worker", (*NETS, "farm/references/mnn_reference.py")),
+}
 
 
 @dataclass(frozen=True)
@@ -81,10 +103,10 @@ class GuestFigure:
         return statistics.median(self.counts)
 
 
-def cached_guest_tensorflow(data: JobData) -> dict[str, GuestFigure] | None:
+def cached_guest(data: JobData, framework: str = "tensorflow") -> dict[str, GuestFigure] | None:
     """Return the figures of an earlier run of the same model, batch size and versions, or None."""
     try:
-        told = json.loads(_result_file(data).read_text())
+        told = json.loads(_result_file(data, framework).read_text())
         return {
             name: GuestFigure(**{**figure, "counts": tuple(figure["counts"])})
             for name, figure in told.items()
@@ -93,21 +115,23 @@ def cached_guest_tensorflow(data: JobData) -> dict[str, GuestFigure] | None:
         return None  # absent, or of another version: it can be measured again
 
 
-def measure_guest_tensorflow(data: JobData, losses: Sequence[float]) -> dict[str, GuestFigure]:
+def measure_guest(
+    data: JobData, losses: Sequence[float], framework: str = "tensorflow"
+) -> dict[str, GuestFigure]:
     """Return the figures by engine, measured unless they are cached already.
 
-    `losses` are PyTorch's for the job's batches: a TensorFlow whose losses differ by more than
-    1e-4 trains something else, and is a FarmError instead of a figure.
+    `losses` are PyTorch's of this machine for the job's batches: a framework whose losses differ by
+    more than 1e-4 trains something else, and is a FarmError instead of a figure.
     """
-    cached = cached_guest_tensorflow(data)
+    cached = cached_guest(data, framework)
     if cached is not None:
         return cached
-    guest = install_guest_python()
+    guest = install_guest_python(framework)
     checked = min(CHECKED_STEPS, data.steps)
     short = replace(data, images=data.images[:checked], labels=data.labels[:checked])
     with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as folder:
-        figures = _measure(guest, short, list(losses[:checked]), Path(folder))
-    file = _result_file(data)
+        figures = _measure(guest, framework, short, list(losses[:checked]), Path(folder))
+    file = _result_file(data, framework)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps({name: asdict(figure) for name, figure in figures.items()}))
@@ -116,32 +140,34 @@ def measure_guest_tensorflow(data: JobData, losses: Sequence[float]) -> dict[str
 
 
 def _measure(
-    guest: GuestPython, data: JobData, losses: Sequence[float], folder: Path
+    guest: GuestPython, framework: str, data: JobData, losses: Sequence[float], folder: Path
 ) -> dict[str, GuestFigure]:
-    """Run both engines in one emulated process; read the count of each step when it has ended."""
+    """Run its engines in one emulated process; read the count of each step when it has ended."""
+    kind = FRAMEWORKS[framework]
     write_job(folder / "job", data)
-    _stage_sources(folder / "sources")
+    _stage_sources(kind, folder / "sources")
     report = folder / "report"
     worker = Worker(
         [*emulator_command(report, guest.root), str(guest.python), "-P", "-m",
-         "pockengine.farm.references.tensorflow_worker"],
+         f"pockengine.farm.references.{kind.worker}"],
         {
             "PYTHONPATH": os.pathsep.join([str(folder / "sources"), str(guest.packages)]),
             "PATH": os.environ.get("PATH", os.defpath),
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            "OMP_NUM_THREADS": "1",
         },
         GUEST_TIMEOUT,
     )  # fmt: skip
     errors = {}
     with worker:
-        for engine in ENGINES:
-            with step(f"aarch64 TensorFlow under emulation: {engine}") as progress:
+        for engine in kind.engines:
+            with step(f"aarch64 {framework} under emulation: {engine}") as progress:
                 errors[engine] = _run_engine(worker, folder / "job", engine, losses)
                 progress.detail = f"losses within {errors[engine]:.1e} of PyTorch's"
     regions, _ = read_report(report)
-    expected = COUNTED_STEPS * len(ENGINES)
+    expected = COUNTED_STEPS * len(kind.engines)
     if len(regions) != expected:
-        raise FarmError(f"the emulated TensorFlow marked {len(regions)} steps, not {expected}")
+        raise FarmError(f"the emulated {framework} marked {len(regions)} steps, not {expected}")
     return {
         engine: GuestFigure(
             engine,
@@ -150,7 +176,7 @@ def _measure(
             regions[index * COUNTED_STEPS : (index + 1) * COUNTED_STEPS],
             errors[engine],
         )
-        for index, engine in enumerate(ENGINES)
+        for index, engine in enumerate(kind.engines)
     }
 
 
@@ -170,10 +196,10 @@ def _run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float])
     return error
 
 
-def _stage_sources(folder: Path) -> None:
+def _stage_sources(kind: Framework, folder: Path) -> None:
     """Copy what the worker imports into a package tree without the project's own __init__ files."""
     project = Path(__file__).parents[2]
-    for name in SOURCES:
+    for name in (*SHARED, *kind.measured, f"farm/references/{kind.worker}.py"):
         place = folder / "pockengine" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(project / name, place)
@@ -181,16 +207,16 @@ def _stage_sources(folder: Path) -> None:
             (folder / package / "__init__.py").touch()
 
 
-def _result_file(data: JobData) -> Path:
+def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
     """Return where the figures of such a step are kept: what it computes, and with what."""
     job = data.job
     trainable = None if job.trainable is None else sorted(job.trainable.items())
-    project = Path(__file__).parents[2]
+    project, measured = Path(__file__).parents[2], FRAMEWORKS[framework].measured
     key: list[Any] = [
         job.model, job.classes, data.images.shape[1:], job.batch_norm, bool(job.momentum),
-        bool(job.weight_decay), trainable, lock_digest(), plugin_library().name,
+        bool(job.weight_decay), trainable, lock_digest(framework), plugin_library().name,
         emulator_version(), WARM_UP_STEPS, COUNTED_STEPS,
-        [hashlib.sha256((project / name).read_bytes()).hexdigest() for name in MEASURED_SOURCES],
+        [hashlib.sha256((project / name).read_bytes()).hexdigest() for name in measured],
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    return cache_folder() / "guest-tensorflow" / "results" / f"{digest}.json"
+    return cache_folder() / f"guest-{framework}" / "results" / f"{digest}.json"

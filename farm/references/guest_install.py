@@ -1,8 +1,9 @@
-"""TensorFlow for the emulated board: an aarch64 Python and its packages in the user's cache.
+"""Frameworks for the emulated board: an aarch64 Python and packages in the user's cache.
 
 A root file system of Debian's packages by mmdebstrap, only extracted and never entered, and the
-wheels of guest_tensorflow.lock, pinned by hash. Together about 1.3 GB. Nothing on the machine
-itself is changed but for the package mmdebstrap, which is installed where it is missing.
+wheels of guest_FRAMEWORK.lock, pinned by hash: 1.3 GB for TensorFlow, 0.6 for PyTorch, 0.3 for MNN.
+Nothing on the machine itself is changed but for the package mmdebstrap, which is installed where
+it is missing.
 """
 
 import fcntl
@@ -20,7 +21,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.folders import cache_folder
 from pockengine.farm.progress import step
 
-LOCK = Path(__file__).with_name("guest_tensorflow.lock")
+FRAMEWORKS = ("tensorflow", "torch", "mnn")
 RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 PACKAGES = "python3.11,python3-distutils,libstdc++6"
 PYTHON = "usr/bin/python3.11"
@@ -52,18 +53,24 @@ class GuestPython:
         return self.root / PYTHON
 
 
-def lock_digest() -> str:
+def lock_file(framework: str) -> Path:
+    """Return the file that pins a framework's wheels."""
+    return Path(__file__).with_name(f"guest_{framework}.lock")
+
+
+def lock_digest(framework: str) -> str:
     """Return the hash of everything that decides what is installed."""
-    told = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, LOCK.read_text()])
+    lock = lock_file(framework).read_text()
+    told = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, lock])
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def install_guest_python() -> GuestPython:
-    """Return TensorFlow's aarch64 Python, installed first where it is missing.
+def install_guest_python(framework: str = "tensorflow") -> GuestPython:
+    """Return a framework's aarch64 Python, installed first where it is missing.
 
     Raises FarmError with the failing tool's last words; a half installation is never used.
     """
-    folder = cache_folder() / "guest-tensorflow" / lock_digest()
+    folder = cache_folder() / f"guest-{framework}" / lock_digest(framework)
     guest = GuestPython(folder / "root", folder / "packages")
     if folder.exists():
         return guest
@@ -73,11 +80,11 @@ def install_guest_python() -> GuestPython:
         for left in folder.parent.glob("making-*"):  # by one that was killed
             shutil.rmtree(left)
         if not folder.exists():
-            _install(folder)
+            _install(framework, folder)
     return guest
 
 
-def _install(folder: Path) -> None:
+def _install(framework: str, folder: Path) -> None:
     """Make the installation beside its place and move it there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
         made = Path(name) / "made"
@@ -86,9 +93,9 @@ def _install(folder: Path) -> None:
         with step("aarch64 Python: a root file system by mmdebstrap (77 MB)"):
             include = [f"--include={PACKAGES}", RELEASE, str(made / "root"), MIRROR]
             _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
-        with step("aarch64 TensorFlow 2.15.1: 28 wheels by pip (250 MB, 1.2 GB unpacked)"):
-            wheels = ["--target", str(made / "packages"), "-r", str(LOCK)]
-            _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], "TensorFlow for aarch64")
+        with step(f"aarch64 {framework}: its wheels by pip"):
+            wheels = ["--target", str(made / "packages"), "-r", str(lock_file(framework))]
+            _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], f"{framework} for aarch64")
         os.replace(made, folder)
 
 

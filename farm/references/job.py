@@ -88,6 +88,15 @@ class JobData:
         """How many batches there are."""
         return self.images.shape[0]
 
+    @property
+    def trains_all(self) -> bool:
+        """Whether every weight and bias trains, and whole."""
+        if self.job.trainable is None:
+            return True
+        parameters = {name for name in self.weights if name.endswith((".weight", ".bias"))}
+        shares = [channels for channels in self.job.trainable.values() if channels is not None]
+        return set(self.job.trainable) == parameters and not shares
+
 
 def check_channels(name: str, channels: tuple[int, int], size: int) -> None:
     """Raise FarmError unless a range of channels lies in a parameter's `size` channels."""

@@ -109,10 +109,10 @@ class MnnTrainer:
     """Trains a job's model step by step."""
 
     def __init__(self, data: JobData, threads: int) -> None:
-        """Build the net; FarmError for what is not trained whole by plain SGD."""
+        """Build the net; FarmError for one that is not trained whole."""
         job = data.job
-        if job.momentum or job.weight_decay or job.trainable is not None:
-            raise FarmError("MNN trains everything by plain SGD here")
+        if not data.trains_all:
+            raise FarmError("MNN trains everything here")
         F.lazy_eval(True)  # what is evaluated at once has no gradient
         F.set_thread_number(threads)
         self.classes = job.classes
@@ -121,7 +121,7 @@ class MnnTrainer:
         self.net.train(True)
         self.net.forward(_var(self.batches[0][0]))
         self.net.train(True)
-        self.optimizer = optim.SGD(self.net, job.learning_rate, 0.0, 0.0)
+        self.optimizer = optim.SGD(self.net, job.learning_rate, job.momentum, job.weight_decay)
 
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""

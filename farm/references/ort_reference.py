@@ -122,7 +122,7 @@ class OrtTrainer:
         """Build the training graph; FarmError for what this API cannot train."""
         api, artifacts = _training_api()
         job = data.job
-        if job.momentum or job.weight_decay or job.trainable is not None:
+        if job.momentum or job.weight_decay or not data.trains_all:
             raise FarmError("ONNX Runtime's SGD has neither momentum nor decay, and trains all")
         if job.batch_norm != "train":
             raise FarmError("batch norms train by the batch here")

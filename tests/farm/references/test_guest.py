@@ -13,9 +13,10 @@ import pytest
 from pockengine.errors import FarmError
 from pockengine.farm.references import guest, guest_install
 from pockengine.farm.references.guest import (
+    FRAMEWORKS,
     GuestFigure,
-    cached_guest_tensorflow,
-    measure_guest_tensorflow,
+    cached_guest,
+    measure_guest,
 )
 from pockengine.farm.references.guest_install import install_guest_python
 from pockengine.farm.references.job import JobData
@@ -42,15 +43,21 @@ def keep(data: JobData) -> Path:
     return file
 
 
+def test_figures_of_one_framework_are_not_anothers(data: JobData) -> None:
+    keep(data)
+
+    assert cached_guest(data, "torch") is None
+
+
 def test_nothing_measured_is_no_figure(data: JobData) -> None:
-    assert cached_guest_tensorflow(data) is None
+    assert cached_guest(data) is None
 
 
 def test_kept_figure_is_found_without_installing_anything(data: JobData) -> None:
     keep(data)
 
-    assert cached_guest_tensorflow(data) == {"tf-graph": FIGURE}
-    assert measure_guest_tensorflow(data, [1.0]) == {"tf-graph": FIGURE}
+    assert cached_guest(data) == {"tf-graph": FIGURE}
+    assert measure_guest(data, [1.0]) == {"tf-graph": FIGURE}
     assert FIGURE.median == 20
 
 
@@ -62,20 +69,21 @@ def test_values_do_not_matter_to_a_kept_figure_but_the_step_does(data: JobData) 
     sparse = replace(data, job=replace(data.job, trainable={"w": None}))
     frozen = replace(data, job=replace(data.job, batch_norm="frozen"))
 
-    assert cached_guest_tensorflow(other_values) is not None
-    assert cached_guest_tensorflow(other_rate) is not None
-    assert all(cached_guest_tensorflow(other) is None for other in (fewer, sparse, frozen))
+    assert cached_guest(other_values) is not None
+    assert cached_guest(other_rate) is not None
+    assert all(cached_guest(other) is None for other in (fewer, sparse, frozen))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"tf-graph": {"counts": 3}}', '{"a": {"b": 1}}'])
 def test_damaged_figure_is_measured_again(data: JobData, text: str) -> None:
     keep(data).write_text(text)
 
-    assert cached_guest_tensorflow(data) is None
+    assert cached_guest(data) is None
 
 
-def test_staged_sources_import_without_the_project(tmp_path: Path) -> None:
-    guest._stage_sources(tmp_path)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_staged_sources_import_without_the_project(framework: str, tmp_path: Path) -> None:
+    guest._stage_sources(FRAMEWORKS[framework], tmp_path)
     program = (
         "import sys, types\n"
         "import pockengine.farm.references.serve, pockengine.models.registry\n"
@@ -95,13 +103,18 @@ def test_staged_sources_import_without_the_project(tmp_path: Path) -> None:
     assert done.stdout.startswith(str(tmp_path)), done.stderr
 
 
-def test_wheels_are_pinned_and_hashed() -> None:
-    lines = guest_install.LOCK.read_text().splitlines()
+@pytest.mark.parametrize(
+    ("framework", "wheel", "count"),
+    [("tensorflow", "tensorflow-cpu-aws==2.15.1", 28), ("torch", "torch==2.5.1", 11),
+     ("mnn", "mnn==3.6.1", 3)],
+)  # fmt: skip
+def test_wheels_are_pinned_and_hashed(framework: str, wheel: str, count: int) -> None:
+    lines = guest_install.lock_file(framework).read_text().splitlines()
     named = [line for line in lines if line and not line.startswith(("#", " "))]
 
-    assert "tensorflow-cpu-aws==2.15.1 \\" in named
+    assert f"{wheel} \\" in named
     assert all("==" in line and line.endswith("\\") for line in named)
-    assert len(named) == sum("--hash=sha256:" in line for line in lines) == 28
+    assert len(named) == sum("--hash=sha256:" in line for line in lines) == count
 
 
 def test_failed_installation_leaves_nothing_behind(
@@ -123,7 +136,7 @@ def test_what_a_killed_installation_left_is_removed_first(
 ) -> None:
     (cache / "making-killed" / "root").mkdir(parents=True)
 
-    def fill(folder: Path) -> None:
+    def fill(framework: str, folder: Path) -> None:
         assert not list(cache.glob("making-*"))
         folder.mkdir()
 
