@@ -98,15 +98,13 @@ def compile(
     `model` is a PyTorch module, a Keras model or function of TensorFlow, a JAX function or Flax
     module, an ONNX file or model, or a forward `Graph` (see `doors.py`). `example_inputs` give the
     shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what the
-    framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` says
-    what trains: a preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the
-    largest live set by recomputing activations. `sizes` lets the batch or sequence length vary in a
-    range, by variants that inputs are padded to. `bf16` rounds the operands of large products to
-    bf16, summed in f32, where the device can. The artifact goes to `folder`, or to a temporary one.
-    Raises errors below PockEngineError that name what is wrong with model, scheme or device.
+    framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` is a
+    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the live set by computing
+    activations again. `sizes` lets the batch or sequence length vary, by padding. `bf16` rounds the
+    operands of large products, where the device can. `tuned` is a file of `pockengine tune`. The
+    artifact goes to `folder`, or to a temporary one. Raises PockEngineError, which names the fault.
     """
-    machine = load_device(device)
-    backend = CBackend(machine, bf16=bf16, pick=picker_of(tuned, machine))
+    backend = CBackend(machine := load_device(device), bf16=bf16, pick=picker_of(tuned, machine))
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
     optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()

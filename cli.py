@@ -8,7 +8,7 @@ as any program that one runs.
 import importlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -16,11 +16,15 @@ from rich.table import Table
 
 from pockengine.backends.c.artifact import load_artifact
 from pockengine.cli_profile import profile
+from pockengine.cli_tune import tune_command
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import ImportModelError, PockEngineError
+
+if TYPE_CHECKING:
+    from pockengine.api import Compiled
 
 CONSOLE = Console(highlight=False)
 
@@ -39,6 +43,7 @@ def cli() -> None:
 @click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
+@click.option("--tuned", type=click.Path(path_type=Path), help="A table of pockengine tune.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
 def compile_command(
@@ -49,6 +54,7 @@ def compile_command(
     loss: str | None,
     memory_budget: int | None,
     bf16: bool,
+    tuned: Path | None,
     folder: Path | None,
     dump_ir: Path | None,
 ) -> None:
@@ -64,10 +70,16 @@ def compile_command(
         device=device,
         memory_budget=memory_budget,
         bf16=bf16,
+        tuned=tuned,
         folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),
     )
+    _describe(compiled)
+
+
+def _describe(compiled: "Compiled") -> None:
+    """Print what was made."""
     CONSOLE.print(f"artifact {compiled.artifact.folder}")
     for name, entry in compiled.program.entries.items():
         operations = sum(node_cost(node) for node in entry.graph.nodes)
@@ -109,6 +121,7 @@ def devices() -> None:
 
 
 cli.add_command(profile)
+cli.add_command(tune_command)
 
 
 class Dump:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import FLAGS, RUNTIME, find_toolchain
+from pockengine.backends.c.build import FLAGS, RUNTIME, find_toolchain, link_flags
+from pockengine.backends.c.kernel import Kernel
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import F32
-from pockengine.devices.schema import load_device
+from pockengine.devices.schema import Device, load_device
 from pockengine.errors import BuildError, RuntimeFailure
 
 BENCH = Path(__file__).parent / "bench"
@@ -36,23 +37,24 @@ def time_alone(
     }
     if not small:
         return {}
-    times = run_bench_program(_program(small, backend), threads)
+    pairs = [(backend.kernel(node), node) for node in small.values()]
+    main = f"argc == 2 ? run_benches(benches, {len(pairs)}, atoi(argv[1])) : 2"
+    times = run_bench_program(bench_program(pairs, main), threads)
     return {
         symbol: (1e9 * median, 1e9 * best)
         for symbol, (median, best) in zip(small, times, strict=True)
     }
 
 
-def _program(kernels: dict[str, Node], backend: CBackend) -> str:
-    """Return a C program that runs each kernel on buffers of its own."""
+def bench_program(kernels: Sequence[tuple[Kernel, Node]], main: str) -> str:
+    """Return a C program over bench.h: `benches` are the nodes' kernels, `main` its status."""
     calls, rows = [], []
-    for index, (symbol, node) in enumerate(kernels.items()):
-        kernel = backend.kernel(node)
+    for index, (kernel, node) in enumerate(kernels):
         values = (*node.operands, *node.results)
         arguments = ", ".join(f"p[{i}]" for i in range(len(values) + 1))
         calls.append(
             f"{kernel.source}\nstatic void call_{index}(pe_worker *w, void **p) {{\n"
-            f"    {symbol}(w, {arguments});\n}}"
+            f"    {kernel.symbol}(w, {arguments});\n}}"
         )
         sizes = ", ".join(str(value.type.nbytes) for value in values)
         kinds = "".join("f" if value.dtype is F32 else "0" for value in values)
@@ -62,8 +64,7 @@ def _program(kernels: dict[str, Node], backend: CBackend) -> str:
             '#include "bench.h"',
             *calls,
             "static const bench benches[] = {\n" + "\n".join(rows) + "\n};",
-            "int main(int argc, char **argv) {\n"
-            f"    return argc == 2 ? run_benches(benches, {len(rows)}, atoi(argv[1])) : 2;\n}}\n",
+            f"int main(int argc, char **argv) {{\n    return {main};\n}}\n",
         ]
     )
 
@@ -73,27 +74,44 @@ def run_bench_program(
 ) -> list[tuple[float, float]]:
     """Compile a program over bench.h for this machine; return its seconds, median and best."""
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
-        text, program = Path(folder) / "bench.c", Path(folder) / "bench"
-        text.write_text(source, encoding="utf-8")
-        toolchain = find_toolchain(load_device("host"))
-        built = subprocess.run(
-            [
-                *(*toolchain.command, *FLAGS, *flags, f"-I{RUNTIME}", f"-I{BENCH}"),
-                *(str(text), str(RUNTIME / "pe_pool.c"), "-lm", "-pthread", "-o", str(program)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=toolchain.environment,
-        )
-        if built.returncode:
-            raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
-        ran = subprocess.run(
-            [str(program), str(threads)], capture_output=True, text=True, check=False
-        )
+        program = Path(folder) / "bench"
+        build_bench(source, load_device("host"), program, flags)
+        return read_times(run_bench([str(program), str(threads)]))
+
+
+def build_bench(source: str, device: Device, program: Path, flags: Sequence[str] = ()) -> None:
+    """Compile a program over bench.h for a device; BuildError has what the compiler says."""
+    text = program.with_suffix(".c")
+    text.write_text(source, encoding="utf-8")
+    toolchain = find_toolchain(device)
+    built = subprocess.run(
+        [
+            *(*toolchain.command, *FLAGS, *flags, f"-I{RUNTIME}", f"-I{BENCH}"),
+            *(str(text), str(RUNTIME / "pe_pool.c"), "-o", str(program), *link_flags(device)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=toolchain.environment,
+    )
+    if built.returncode:
+        raise BuildError(f"the benchmark does not compile: {built.stderr[-2000:]}")
+
+
+def run_bench(command: Sequence[str]) -> str:
+    """Run a benchmark on this machine and return what it prints."""
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeFailure(
             f"the benchmark ended with status {ran.returncode}: {ran.stderr.strip()[-500:]}"
         )
-    lines = (line.split() for line in ran.stdout.splitlines())
-    return [(float(median), float(best)) for median, best in lines]
+    return ran.stdout
+
+
+def read_times(printed: str) -> list[tuple[float, float]]:
+    """Return the seconds that a benchmark printed, median and best; RuntimeFailure for others."""
+    try:
+        lines = (line.split() for line in printed.splitlines())
+        return [(float(median), float(best)) for median, best in lines]
+    except ValueError as error:
+        raise RuntimeFailure(f"the benchmark printed no times: {error}") from error

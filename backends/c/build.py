@@ -109,11 +109,11 @@ def build(code: Path, device: Device, out: Path, progress: Progress | None = Non
     out.mkdir(parents=True, exist_ok=True)
     executable = out / "pockengine-run"
     tell(f"linking {executable.name}")
-    _link(toolchain, [*shared, *main], executable, _link_flags(device))
+    _link(toolchain, [*shared, *main], executable, link_flags(device))
     if device.toolchain.target != "native":
         return Built(executable, None)
     library = out / "libprogram.so"
-    _link(toolchain, shared, library, ("-shared", *_link_flags(device)))
+    _link(toolchain, shared, library, ("-shared", *link_flags(device)))
     return Built(executable, _named_by_content(library))
 
 
@@ -123,7 +123,7 @@ def _named_by_content(library: Path) -> Path:
     return library.rename(library.with_name(f"libprogram-{digest}.so"))
 
 
-def _link_flags(device: Device) -> tuple[str, ...]:
+def link_flags(device: Device) -> tuple[str, ...]:
     """Static where the libc is musl: the program then needs nothing of the board's system."""
     static = ("-static",) if "musl" in device.toolchain.target else ()
     return (*static, "-s", "-lm", "-lpthread")

@@ -1,5 +1,6 @@
-/* Timing of single kernels, for alone.py and peaks.py: the median of samples of at least
- * PE_SAMPLE_SECONDS, a barrier after each call as in a step. */
+/* Measuring of single kernels. run_benches, for alone.py and peaks.py: the median of samples of at
+ * least PE_SAMPLE_SECONDS, a barrier after each call as in a step. run_races, for tune.py: kernels
+ * that do the same work take turns, or run once each between marks that an emulator counts. */
 #ifndef PE_BENCH_H
 #define PE_BENCH_H
 
@@ -16,6 +17,15 @@
 #define PE_SAMPLES 15
 #define PE_SAMPLE_SECONDS 4e-4
 #define PE_MOST_BUFFERS 32
+#define PE_FEWEST_ROUNDS 15
+#define PE_MOST_ROUNDS 201
+#define PE_ROUNDS_SECONDS 0.02
+
+/* As in pe_main.c: no-ops between which the emulator's plugin counts instructions. */
+#if defined(__aarch64__)
+#define PE_MARK_BEGIN() __asm__ volatile("hint #100" ::: "memory")
+#define PE_MARK_END() __asm__ volatile("hint #101" ::: "memory")
+#endif
 
 /* One call and its buffers: of `kinds`, 'f' is filled with floats and '0' with zeros, so that
  * integers are indices that exist. */
@@ -78,22 +88,125 @@ static inline void *bench_buffer(char kind, size_t bytes) {
     return data;
 }
 
+static inline void bench_fill(const bench *what, void **p) {
+    for (int j = 0; what->kinds[j]; j++) {
+        p[j] = bench_buffer(what->kinds[j], what->bytes[j]);
+    }
+}
+
+static inline void bench_free(const bench *what, void **p) {
+    for (int j = 0; what->kinds[j]; j++) {
+        free(p[j]);
+    }
+}
+
 static inline int run_benches(const bench *benches, int count, int threads) {
     static pe_team team;
     pe_team_start(&team, threads);
     for (int i = 0; i < count; i++) {
         bench_run run = {.what = &benches[i], .repeats = 1};
-        const int buffers = (int)strlen(benches[i].kinds);
-        for (int j = 0; j < buffers; j++) {
-            run.p[j] = bench_buffer(benches[i].kinds[j], benches[i].bytes[j]);
-        }
+        bench_fill(run.what, run.p);
         const double once = bench_median(&team, &run);
         run.repeats = 1 + (int)(PE_SAMPLE_SECONDS / once);
         const double median = bench_median(&team, &run);
         printf("%.4e %.4e\n", median, run.samples[0]);
-        for (int j = 0; j < buffers; j++) {
-            free(run.p[j]);
+        bench_free(run.what, run.p);
+    }
+    pe_team_stop(&team);
+    return 0;
+}
+
+/* One of the kernels that take turns, a call each: what disturbs the machine for a while disturbs
+ * all of them, and each finds its operands as cold as other kernels leave them in a step. */
+typedef struct bench_racer {
+    const bench *what;
+    void *p[PE_MOST_BUFFERS];
+    double seconds[PE_MOST_ROUNDS];
+} bench_racer;
+
+typedef struct bench_race {
+    bench_racer *racers;
+    int count;
+    int rounds;
+} bench_race;
+
+static inline void bench_race_job(pe_worker *w, void *argument) {
+    const bench_race *race = argument;
+    for (int round = 0; round < race->rounds; round++) {
+        for (int i = 0; i < race->count; i++) {
+            bench_racer *one = &race->racers[i];
+            const double start = bench_now();
+            one->what->call(w, one->p);
+            pe_barrier(w);
+            if (w->index == 0) {
+                one->seconds[round] = bench_now() - start;
+            }
         }
+    }
+}
+
+static inline void bench_run_race(pe_team *team, bench_race *race) {
+    race->rounds = 2; /* the first one warms up */
+    pe_team_run(team, bench_race_job, race);
+    double fastest = race->racers[0].seconds[1];
+    for (int i = 1; i < race->count; i++) {
+        const double other = race->racers[i].seconds[1];
+        fastest = other < fastest ? other : fastest;
+    }
+    const double rounds = PE_ROUNDS_SECONDS / (fastest + 1e-9);
+    race->rounds = rounds < PE_FEWEST_ROUNDS ? PE_FEWEST_ROUNDS
+                   : rounds > PE_MOST_ROUNDS ? PE_MOST_ROUNDS
+                                             : (int)rounds;
+    pe_team_run(team, bench_race_job, race);
+    for (int i = 0; i < race->count; i++) {
+        double *seconds = race->racers[i].seconds;
+        qsort(seconds, (size_t)race->rounds, sizeof *seconds, bench_compare);
+        printf("%.4e %.4e\n", seconds[race->rounds / 2], seconds[0]);
+    }
+}
+
+static inline void bench_mark_job(pe_worker *w, void *argument) {
+    bench_racer *one = argument;
+#ifdef PE_MARK_BEGIN
+    PE_MARK_BEGIN();
+    one->what->call(w, one->p);
+    PE_MARK_END();
+#else
+    (void)w, (void)one;
+    fprintf(stderr, "no instructions are counted on this processor\n");
+    exit(1);
+#endif
+}
+
+/* Runs races of `sizes[0]`, `sizes[1]`, ... benches by `THREADS` (prints median and best seconds of
+ * each bench), or by `THREADS count` each bench once between marks. */
+static inline int run_races(const bench *benches, const int *sizes, int count, int argc,
+                            char **argv) {
+    if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "count"))) {
+        return 2;
+    }
+    static pe_team team;
+    pe_team_start(&team, atoi(argv[1]));
+    for (int i = 0; i < count; benches += sizes[i++]) {
+        bench_racer *racers = calloc((size_t)sizes[i], sizeof *racers);
+        if (!racers) {
+            fprintf(stderr, "no memory for %d benches\n", sizes[i]);
+            return 1;
+        }
+        for (int j = 0; j < sizes[i]; j++) {
+            racers[j].what = &benches[j];
+            bench_fill(racers[j].what, racers[j].p);
+        }
+        if (argc == 2) {
+            bench_run_race(&team, &(bench_race){racers, sizes[i], 0});
+        }
+        for (int j = 0; j < sizes[i]; j++) {
+            if (argc == 3) {
+                pe_team_run(&team, bench_mark_job, &racers[j]);
+            }
+            bench_free(racers[j].what, racers[j].p);
+        }
+        free(racers);
     }
     pe_team_stop(&team);
     return 0;

@@ -1,0 +1,273 @@
+"""The tuner: tries the likeliest plans of each product and convolution on the device itself.
+
+A problem is an op and a shape; its plans are those that a planner lists (options.py). The likeliest
+are measured all: a handful of plans without order or gradient leaves nothing to sample, so that a
+search of Optuna's (its grid and brute-force samplers would do the same, its TPE needs more trials
+than there are plans) adds a dependency and no speed. What wins goes into a table (tuned.py).
+
+A kernel is measured alone. Its operands are then warmer than in a step; and a count of instructions
+knows no caches. So the estimate has a say as well: it picks the plans that are tried.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pockengine.backends.c.alone import (
+    MOST_BUFFERS,
+    bench_program,
+    build_bench,
+    read_times,
+    run_bench,
+)
+from pockengine.backends.c.backend import PLANNED, CBackend, anchor_op
+from pockengine.backends.c.build import PARALLEL, RUNTIME, Progress
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.options import Candidate, P, cheapest
+from pockengine.backends.c.tuned import Row, Table
+from pockengine.compiler.ir import Node
+from pockengine.devices.schema import Device
+from pockengine.errors import RuntimeFailure
+
+PLANS = 6
+"""Plans tried of a problem."""
+
+FAR = 2.0
+"""Plans whose estimate is so many times the default's are not tried."""
+
+TIME_NOISE = 0.02
+"""Plans that are not faster by this share, in the median and in the best call, do not win."""
+
+BATCH = 24
+"""Kernels in one benchmark program."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An op and a shape, `calls` times in a step: kernels by their plans, the default's first.
+
+    The node is the first that has it, so that the kernels end in its epilogue.
+    """
+
+    key: str
+    calls: int
+    node: Node
+    kernels: Mapping[str, Kernel]
+
+    @property
+    def digest(self) -> str:
+        """Changes with anything that the figures depend on but the device."""
+        symbols = "\0".join([_headers(), *(kernel.symbol for kernel in self.kernels.values())])
+        return hashlib.sha256(symbols.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a kernel takes: the median call, and the best one."""
+
+    median: float
+    best: float
+
+
+@dataclass(frozen=True)
+class Meter:
+    """How kernels are measured: figures of each problem's kernels in their order.
+
+    A figure must be lower than the default's by the share `noise` to win; `unit` says of what they
+    are.
+    """
+
+    unit: str
+    noise: float
+    measure: Callable[[Sequence[Problem]], Sequence[Sequence[Figure]]]
+
+
+RunBench = Callable[[Path, int], Sequence[Figure]]
+"""Runs a benchmark program that has so many kernels, and returns their figures."""
+
+
+def find_problems(
+    nodes: Sequence[Node], device: Device, *, bf16: bool = False, plans: int = PLANS
+) -> list[Problem]:
+    """List the problems of a step's nodes that have more than one plan worth trying."""
+    found: dict[str, tuple[list[Node], list[str]]] = {}
+    for node in nodes:
+        if anchor_op(node) not in PLANNED or len(node.operands) + len(node.results) >= MOST_BUFFERS:
+            continue
+        listing = _Listing(plans)
+        CBackend(device, bf16=bf16, pick=listing).kernel(node)
+        for key, labels in listing.found.items():
+            found.setdefault(key, ([], labels))[0].append(node)
+    problems = []
+    for key, (same, labels) in found.items():
+        kernels: dict[str, Kernel] = {}
+        for label in labels:
+            kernel = CBackend(device, bf16=bf16, pick=_Forced(key, label)).kernel(same[0])
+            if all(kernel.symbol != other.symbol for other in kernels.values()):
+                kernels[label] = kernel
+        if len(kernels) > 1:
+            problems.append(Problem(key, len(same), same[0], kernels))
+    return problems
+
+
+class _Listing:
+    """A picker that picks the default, and keeps the plans to try."""
+
+    def __init__(self, plans: int) -> None:
+        self.plans = plans
+        self.found: dict[str, list[str]] = {}
+
+    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+        self.found[key] = likeliest(candidates, self.plans)
+        return cheapest(key, candidates)
+
+
+@dataclass(frozen=True)
+class _Forced:
+    """A picker of one plan."""
+
+    key: str
+    label: str
+
+    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+        return next(c.plan for c in candidates if (key, c.label) == (self.key, self.label))
+
+
+def likeliest(candidates: Sequence[Candidate[P]], count: int) -> list[str]:
+    """Return the plans to try: the default, the cheapest of each other method, then by estimate."""
+    ranked = sorted(candidates, key=lambda candidate: candidate.cycles)
+    ranked = [each for each in ranked if each.cycles <= FAR * ranked[0].cycles]
+    firsts = {each.method: each.label for each in reversed(ranked)}
+    labels = [ranked[0].label, *firsts.values(), *(each.label for each in ranked)]
+    return list(dict.fromkeys(labels))[:count]
+
+
+def tune(
+    problems: Sequence[Problem],
+    meter: Meter,
+    table: Table,
+    save: Callable[[Table], None],
+    progress: Progress | None = None,
+) -> Table:
+    """Measure the problems that the table lacks; `save` is given the table after each batch."""
+    tell = progress or (lambda _: None)
+    missing = [problem for problem in problems if not _is_known(problem, table)]
+    if len(missing) < len(problems):
+        tell(f"{len(problems) - len(missing)} of {len(problems)} problems are in the table")
+    done = 0
+    for batch in batches(missing, PARALLEL * BATCH):
+        figures = meter.measure(batch)
+        rows = {
+            problem.key: decide(problem, each, meter.noise)
+            for problem, each in zip(batch, figures, strict=True)
+        }
+        table = table.with_rows(rows)
+        save(table)
+        done += len(batch)
+        won = sum(row.plan != row.default for row in rows.values())
+        tell(f"{done} of {len(missing)} problems measured; of the last {len(batch)} {won} gain")
+    return table
+
+
+def _is_known(problem: Problem, table: Table) -> bool:
+    row = table.rows.get(problem.key)
+    return row is not None and row.kernels == problem.digest
+
+
+def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> Row:
+    """Take the lowest figure that is below the default's by more than noise, or else that."""
+    labels, default = list(problem.kernels), figures[0]
+    share = 1.0 - noise
+    lower = [
+        index
+        for index, figure in enumerate(figures)
+        if figure.median < share * default.median and figure.best < share * default.best
+    ]
+    won = min(lower, key=lambda index: figures[index].median, default=0)
+    return Row(
+        plan=labels[won],
+        value=round(figures[won].median),
+        default=labels[0],
+        default_value=round(default.median),
+        kernels=problem.digest,
+    )
+
+
+def batches(problems: Sequence[Problem], kernels: int) -> Iterator[list[Problem]]:
+    """Divide problems into runs of about so many kernels."""
+    batch: list[Problem] = []
+    for problem in problems:
+        batch.append(problem)
+        if sum(len(each.kernels) for each in batch) >= kernels:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def bench_meter(device: Device, run: RunBench, unit: str, noise: float) -> Meter:
+    """Return a meter that builds benchmark programs for the device and has them run by `run`."""
+
+    def measure(problems: Sequence[Problem]) -> list[Sequence[Figure]]:
+        parts = list(batches(problems, BATCH))
+        with tempfile.TemporaryDirectory(prefix="pockengine-tune-") as folder:
+            programs = [Path(folder) / f"bench{index}" for index in range(len(parts))]
+            with ThreadPoolExecutor(PARALLEL) as pool:
+                list(pool.map(lambda part, to: _build(part, device, to), parts, programs))
+            return [
+                figures
+                for part, program in zip(parts, programs, strict=True)
+                for figures in _run(part, program, run)
+            ]
+
+    return Meter(unit, noise, measure)
+
+
+def _build(problems: Sequence[Problem], device: Device, program: Path) -> None:
+    pairs = [(kernel, each.node) for each in problems for kernel in each.kernels.values()]
+    sizes = ", ".join(str(len(each.kernels)) for each in problems)
+    main = f"run_races(benches, (const int[]){{{sizes}}}, {len(problems)}, argc, argv)"
+    build_bench(bench_program(pairs, main), device, program)
+
+
+def _run(problems: Sequence[Problem], program: Path, run: RunBench) -> Iterator[Sequence[Figure]]:
+    sizes = [len(problem.kernels) for problem in problems]
+    figures = iter(run(program, sum(sizes)))
+    for size in sizes:
+        yield [next(figures) for _ in range(size)]
+
+
+def host_meter(device: Device, launcher: Sequence[str] = ()) -> Meter:
+    """Return a meter by time on this machine; `launcher` starts the programs, if anything does."""
+    threads = device.cpu.cores
+
+    def run(program: Path, count: int) -> list[Figure]:
+        return as_figures(run_bench([*launcher, str(program), str(threads)]), count)
+
+    return bench_meter(device, run, time_unit(device), TIME_NOISE)
+
+
+def time_unit(device: Device) -> str:
+    """Say what times are of."""
+    return f"ns of {device.cpu.cores} threads"
+
+
+def as_figures(printed: str, count: int) -> list[Figure]:
+    """Read the times of so many kernels, in ns."""
+    times = read_times(printed)
+    if len(times) != count:
+        raise RuntimeFailure(f"the benchmark printed {len(times)} times of {count} kernels")
+    return [Figure(1e9 * median, 1e9 * best) for median, best in times]
+
+
+@cache
+def _headers() -> str:
+    """Digest of the templates and of what they include."""
+    digest = hashlib.sha256()
+    for path in sorted(RUNTIME.rglob("*.h")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
