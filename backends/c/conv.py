@@ -174,7 +174,9 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
     if isinstance(plan, GradientPlan):
         return gradient_kernel(opened, window, plan, device)
     size = align(opened.anchor.result.type.size, 16)
-    unfinished = plan.split == "INNER" or window.images * window.output[0] > plan.rows
+    taken, floats = _block_images(window, plan, device), _window_floats(image, plan, step)
+    blocks = -(-window.images // taken) * -(-window.output[0] // plan.rows)
+    unfinished = plan.split == "INNER" or blocks > 1
     macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
     macros |= {
         "PE_M": depth,
@@ -184,14 +186,15 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
         "PE_SEGMENT_TABLE": ", ".join(map(str, segments)),
         "PE_PARTIAL": int(unfinished),
         "PE_PART_FLOATS": size,
-        "PE_WINDOW_FLOATS": _window_floats(image, plan, step),
+        "PE_BLOCK_IMAGES": taken,
+        "PE_WINDOW_FLOATS": floats,
     }
     parts = 0
     if plan.split == "INNER":
         parts = size * plan.threads
     elif unfinished and opened.plain is None:
         parts = size
-    windows = _window_floats(image, plan, step) * (plan.threads if plan.split == "INNER" else 1)
+    windows = floats * (plan.threads if plan.split == "INNER" else taken)
     partial = "scratch" if parts else (opened.plain or "NULL")
     arguments = ", ".join([*opened.names, partial, f"(float *)scratch + {parts}"])
     return define_kernel(
@@ -276,6 +279,20 @@ def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weigh
     fitting = [n for n in range(1, rows + 1) if image.lines(n, step[0]) * image.line <= budget]
     most = max(fitting, default=1)
     return -(-rows // -(-rows // most))
+
+
+def _block_images(window: Window, plan: ConvPlan, device: Device) -> int:
+    """Images in a block of a weight gradient: several, where its sums are far beyond the cache.
+
+    Each block reads and writes all sums. The images' windows take a quarter of the last cache.
+    """
+    weights = window.taps * window.group_channels * window.features
+    whole = plan.split == "COLUMNS" and plan.rows == window.output[0]
+    if not whole or weights <= device.cpu.l2_bytes:
+        return 1
+    pixels = (window.size[0] + window.kernel[0]) * (window.size[1] + window.kernel[1])
+    most = max(1, device.cpu.l3_bytes // (16 * pixels * window.channels))
+    return -(-window.images // -(-window.images // most))
 
 
 def _direct_plans(window: Window, g: Geometry, device: Device) -> list[ConvPlan]:

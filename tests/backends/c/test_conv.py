@@ -1,6 +1,7 @@
 """Generated convolutions, their gradients and their depthwise forms agree with the NumPy oracle."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
+from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.options import Options
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
+from pockengine.devices.schema import Device
 from pockengine.errors import GraphError
 from pockengine.tests.backends.c.anchors import (
     FAST,
@@ -120,6 +123,18 @@ def large() -> Iterator[Node]:
 def test_blocks_join_up(tmp_path) -> None:
     cases = [case_of(node, direct_kernel, "avx512", seed) for seed, node in enumerate(large())]
     check(cases, tmp_path, FAST)
+
+
+def test_large_weight_gradients_take_several_images(tmp_path) -> None:
+    """Three images, of which a block takes two."""
+    node = convolution((3, 4, 4, 352), (3, 3, 352, 352), (2, 2), (1, 1, 1, 1))["dw"]
+
+    def emit(node: Node, device: Device) -> Kernel:
+        return direct_kernel(node, replace(device, cpu=replace(device.cpu, l3_bytes=600_000)))
+
+    case = case_of(node, emit, "avx512", 0)
+    assert "#define PE_BLOCK_IMAGES 2\n" in case.kernel.source
+    check([case], tmp_path, FAST)
 
 
 def test_every_tap_belongs_to_one_grid_of_the_input_gradient() -> None:

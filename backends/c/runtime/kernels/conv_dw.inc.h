@@ -9,9 +9,10 @@
  *   PE_IMAGES, PE_ROWS, PE_COLUMNS  positions
  *   PE_SEGMENTS, PE_SEGMENT_TABLE   runs of PE_M taps and channels, and their offsets in the window
  *   PE_GROUPS                 groups, with PE_CHANNELS read and PE_N result channels each
- *   PE_BLOCK_ROWS             rows of positions in a block
+ *   PE_BLOCK_ROWS, PE_BLOCK_IMAGES   rows of positions in a block; images whose rows it takes, more
+ *                             than one only if it takes all rows and threads share the columns
  *   PE_SPLIT, PE_THREADS      as in gemm.inc.h, INNER or COLUMNS
- *   PE_PART_FLOATS, PE_WINDOW_FLOATS  scratch of a thread for its sums, and for a window
+ *   PE_PART_FLOATS, PE_WINDOW_FLOATS  scratch of a thread for its sums, and for an image's window
  */
 
 #define PE_OUT_C (PE_GROUPS * PE_N)
@@ -47,9 +48,11 @@ PE_INLINE void PE_FN(correlate)(PE_FN(block_args) * t, const float *window, cons
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, const float *dy,
                           float *partial, float *windows) {
-    int32_t lines[PE_BLOCK_ROWS];
-    for (int i = 0; i < PE_BLOCK_ROWS; i++) {
-        lines[i] = i * PE_STEP_H * PE_LINE;
+    enum { source_floats = PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C };
+    int32_t lines[PE_BLOCK_IMAGES * PE_BLOCK_ROWS];
+    for (int i = 0; i < PE_BLOCK_IMAGES * PE_BLOCK_ROWS; i++) {
+        lines[i] = i / PE_BLOCK_ROWS * (PE_COPY ? PE_WINDOW_FLOATS : source_floats) +
+                   i % PE_BLOCK_ROWS * PE_STEP_H * PE_LINE;
     }
     PE_FN(block_args) t = {.io = io, .partial = partial, .row_end = PE_M, .runs = 1};
     t.segments = lines;
@@ -74,10 +77,15 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, co
         const int rest = (int)rows.end - image * PE_ROWS;
         const int last = rest < PE_ROWS ? rest : PE_ROWS;
         const int end = begin + PE_BLOCK_ROWS < last ? begin + PE_BLOCK_ROWS : last;
-        const float *pixels = x + image * ((ptrdiff_t)PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C);
+        const float *pixels = x + image * (ptrdiff_t)source_floats;
         const float *window = PE_FN(fill_window)(w, windows, pixels, begin, end);
         t.segment_count = end - begin;
-        row += end - begin;
+        for (int i = 1; i < PE_BLOCK_IMAGES && image + i < PE_IMAGES; i++) {
+            PE_FN(fill_window)(w, windows + i * (ptrdiff_t)PE_WINDOW_FLOATS,
+                               pixels + i * (ptrdiff_t)source_floats, begin, end);
+            t.segment_count += PE_ROWS;
+        }
+        row += t.segment_count;
         t.last = PE_SPLIT != PE_SPLIT_INNER && row == rows.end;
         PE_FN(correlate)(&t, window, dy + (row - t.segment_count) * t.b_segment);
         t.first = 0;
