@@ -29,11 +29,11 @@ from pockengine.farm.bench_records import Context, current_commit, finite_or_lar
 from pockengine.farm.bench_run import BoardRun, train_on_board
 from pockengine.farm.board import Board, Local, Remote, UserEmulated
 from pockengine.farm.conditions import Conditions, steady_from, watched
-from pockengine.farm.connect import connect
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results import Record
+from pockengine.farm.schedule.checkout import checkout
 from pockengine.farm.table import TENSORFLOW
 from pockengine.farm.transport import Transport
 
@@ -101,7 +101,7 @@ def run_bench(options: Options, folder: Path) -> Outcome:
     trained = []
     with contextlib.ExitStack() as stack:
         with step(f"connect to {options.board.name}"):
-            transport = stack.enter_context(connect(options.board))
+            transport = stack.enter_context(checkout(options.board))
         for scheme in options.schemes:
             name = Path(scheme).stem
             with outcome.failing(name):

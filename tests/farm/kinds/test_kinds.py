@@ -17,6 +17,7 @@ from pockengine.farm.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.connect import connect
 from pockengine.farm.emulated import QEMU
 from pockengine.farm.job import Job, run_job
+from pockengine.farm.references.instructions import HEXAGON, count_twice
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
 STEPS, BATCH, RATE = 10, 4, 0.05
@@ -37,9 +38,7 @@ def the_oracles_losses(data: dict[str, np.ndarray]) -> list[float]:
     state = {name: param.data.copy() for name, param in program.params.items()}
     graph = program.entries["train"].graph
     rate = np.asarray(RATE, np.float32)
-    steps = (
-        {name: array[i] for name, array in data.items()} | {"lr": rate} for i in range(STEPS)
-    )
+    steps = ({name: array[i] for name, array in data.items()} | {"lr": rate} for i in range(STEPS))
     return [float(run(graph, inputs, state)["loss"]) for inputs in steps]
 
 
@@ -75,6 +74,21 @@ def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
 
     np.testing.assert_allclose(found, losses, rtol=1e-5)
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.skipif(shutil.which("qemu-hexagon") is None, reason="qemu-hexagon is not installed")
+def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
+    data: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    artifact = build("snapdragon-dsp", tmp_path)
+    save_file(data, tmp_path / "data")
+    files = ["--weights", str(artifact.weights), "--data", str(tmp_path / "data")]
+    command = [str(artifact.executable), "train", *files, "--steps", "3", "--lr", "0.05"]
+
+    counted = count_twice([*command, "--threads", "1"], marks=3, processor=HEXAGON)
+
+    assert all(10_000 < packets < counted.total for packets in counted.regions)
+    assert max(counted.regions) < 1.2 * min(counted.regions)
 
 
 def test_apple_m1_gets_an_arm64_macho_of_the_same_program(tmp_path: Path) -> None:
