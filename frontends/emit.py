@@ -25,6 +25,10 @@ Operand = Tensor | Number
 _PRIORITY = (BOOL, I32, I64, F32)
 
 
+MOST_COUNTED = 1 << 24
+"""A float counts so far without a gap."""
+
+
 def cast(g: Builder, x: Tensor, dtype: DType) -> Tensor:
     """Convert the elements, if they are not of this type already."""
     return x if x.dtype is dtype else Tensor(g.cast(x.value, dtype=dtype.value), x.layout)
@@ -72,7 +76,13 @@ def arithmetic(g: Builder, op: str, *operands: Operand) -> Tensor:
 
 
 def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) -> Tensor:
-    """Reduce over the framework's dimensions; none given means all."""
+    """Reduce over the framework's dimensions; none given means all.
+
+    Masks are counted in floats, exactly, as no backend reduces anything else.
+    """
+    if _is_mask(x) and x.size <= MOST_COUNTED:
+        counted = reduce(g, op, cast(g, x, F32), dims, keepdims)
+        return cast(g, counted, x.dtype)
     gone = sorted({dim % x.rank for dim in dims}) if dims and x.rank else list(range(x.rank))
     axes = tuple(sorted(x.axis(dim) for dim in gone))
     value = g.emit(op, x.value, axes=axes, keepdims=keepdims).result if axes else x.value
@@ -80,6 +90,13 @@ def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) 
         return Tensor(value, x.layout)
     kept = [dim for dim in range(x.rank) if dim not in gone]
     return Tensor(value, tuple(kept.index(dim) for dim in x.layout if dim in kept))
+
+
+def _is_mask(x: Tensor) -> bool:
+    """Return whether these are booleans, or integers that were booleans."""
+    node = x.value.node
+    was = node.operands[0].dtype if node is not None and node.op == "cast" else x.dtype
+    return x.dtype is not F32 and was is BOOL
 
 
 def along_last(g: Builder, op: str, x: Tensor, dim: int) -> Tensor:

@@ -83,7 +83,8 @@ def missing_rule(graph: GraphModule) -> str | None:
 def _definitions(target: Any) -> list[Callable[..., Any]]:
     """Return what PyTorch has for an operator: its kernel made of others, then a formula."""
     if target._schema.is_mutable:
-        return []
+        plain = _functional(target)
+        return [] if plain is None else [plain, *_definitions(plain)]
     key = "CompositeImplicitAutograd"
     found = []
     if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key):
@@ -91,6 +92,14 @@ def _definitions(target: Any) -> list[Callable[..., Any]]:
     if target in decomposition_table:
         found.append(decomposition_table[target])
     return found
+
+
+def _functional(target: Any) -> Any:
+    """Return relu of relu_: the operator that computes what an in-place one writes."""
+    namespace, _, name = target._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    found = getattr(packet, target._overloadname, None) if name.endswith("_") else None
+    return None if found is None or found._schema.is_mutable else found
 
 
 def _is_tensor(node: Node) -> bool:

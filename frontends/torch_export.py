@@ -106,7 +106,8 @@ def resize_examples(
 ) -> "dict[str, torch.Tensor]":
     """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
 
-    What is there is repeated or dropped. A loss's own examples must be given by name. Raises ImportModelError as `from_torch` does.
+    What is there is repeated or dropped. A loss's own examples must be given by name. Raises
+    ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")
     args, kwargs = _checked_inputs(torch, module, example_inputs, None)

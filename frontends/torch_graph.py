@@ -38,6 +38,9 @@ PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 
 LOSS = "loss"
 
+WRITES = ("index_", "put", "scatter")
+"""How operators are called that write at indices; without any they change nothing."""
+
 STALE = (
     "it reads a tensor that an in-place operator has changed through another view; use the "
     "operator's out-of-place form"
@@ -151,7 +154,7 @@ class _Importer:
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:
             parts = self.known[node.args[0]]
-            return None if parts is None else parts[node.args[1]]
+            return parts if parts is None or isinstance(parts, Missing) else parts[node.args[1]]
         if str(node.target) == "wrap_with_set_grad_enabled":
             return self._inline(node)
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -163,23 +166,51 @@ class _Importer:
             raise Unsupported(STATE_WRITE)
         if all(isinstance(self.known[source], torch.Tensor) for source in node.all_input_nodes):
             return self._constant(node)
+        return self._apply(node, overload)
+
+    def _apply(self, node: Node, overload: str) -> Known:
+        """Build one operator by its rule, or else by PyTorch's definition of it."""
+        shape, dtype = _result_type(node)
+        if dtype is not None and 0 in shape:
+            return _empty(node)
         rule = rule_for(overload)
-        if rule is None:
+        nothing = self._reads_nothing(node) and not overload.startswith("cat.")
+        if nothing and overload.startswith(WRITES):
+            return self.known[node.args[0]]
+        if rule is None or nothing:
             return self._expand(node)
-        arguments = {name: self._value(arg) for name, arg in _bound(node).items()}
+        missing = next((self.known[x] for x in node.all_input_nodes if self._is_missing(x)), None)
+        if missing is not None:
+            return missing
+        arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
-        shape, dtype = _result_type(node)
-        if 0 in shape:
-            raise Unsupported(EMPTY)
         return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
+
+    def _bound(self, node: Node) -> dict[str, Any]:
+        """Return the arguments by name, without the parts of lists that have no elements."""
+        bound = _bound(node)
+        for name, value in bound.items():
+            if isinstance(value, (list, tuple)):
+                bound[name] = [part for part in value if not self._is_empty(part)]
+        return bound
+
+    def _reads_nothing(self, node: Node) -> bool:
+        return any(self._is_empty(source) for source in node.all_input_nodes)
+
+    def _is_empty(self, argument: Any) -> bool:
+        known = self.known.get(argument) if isinstance(argument, Node) else None
+        return isinstance(known, torch.Tensor) and known.numel() == 0
+
+    def _is_missing(self, name: Node) -> bool:
+        return isinstance(self.known[name], Missing)
 
     def _tuple(self, node: Node) -> Known:
         """Gather results in a named tuple, of which only definitions of operators make use."""
         if not (isinstance(node.target, type) and issubclass(node.target, tuple)):
             raise Unsupported(NO_RULE)
         parts = node.args if isinstance(node.args[0], Node) else node.args[0]
-        return self._value(list(parts))
+        return [self._result(part) for part in parts]
 
     def _expand(self, node: Node) -> Known:
         """Build an operator without a rule by PyTorch's definition of it."""
@@ -196,7 +227,19 @@ class _Importer:
             self.known[inner] = self.known[source]
         self.walk(body, body.graph.nodes)
         (output,) = (inner for inner in body.graph.nodes if inner.op == "output")
-        return self._value(output.args[0])
+        results = output.args[0]
+        if isinstance(results, (list, tuple)):
+            return [self._result(result) for result in results]
+        return self._result(results)
+
+    def _result(self, argument: Any) -> Known:
+        """Return what an operator's result stands for.
+
+        It may be missing or without elements, if nobody reads it.
+        """
+        if isinstance(argument, Node) and (self._is_missing(argument) or self._is_empty(argument)):
+            return self.known[argument]
+        return self._value(argument)
 
     def _value(self, argument: Any) -> Known:
         """Replace traced names by what they stand for, inside of lists too."""
@@ -293,6 +336,16 @@ def _result_type(node: Node) -> tuple[tuple[int, ...], Any]:
     if not isinstance(first, torch.Tensor):
         return (), None
     return tuple(first.shape), DTYPES.get(first.dtype)
+
+
+def _empty(node: Node) -> Known:
+    """Return constants for results without elements, which hold no number to compute."""
+    values = node.meta["val"]
+    if isinstance(values, torch.Tensor):
+        return torch.empty(values.shape, dtype=values.dtype)
+    if any(value.numel() for value in values):
+        raise Unsupported(EMPTY)
+    return [torch.empty(value.shape, dtype=value.dtype) for value in values]
 
 
 def _checked(node: Node, result: Known) -> Known:

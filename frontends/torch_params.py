@@ -14,7 +14,7 @@ from torch.fx import Node
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, TensorType
 from pockengine.frontends.aten.registry import WEIGHT_LAYOUTS
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
-from pockengine.frontends.problems import EMPTY, Problems
+from pockengine.frontends.problems import Problems
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,14 +79,13 @@ def _parameters(program: "ExportedProgram", module: "nn.Module") -> dict[str, li
 
 def _parameter(
     g: Builder, name: str, parameter: Any, nodes: list[Node], problems: Problems
-) -> Tensor | None:
+) -> Tensor | torch.Tensor | None:
     """Declare one trainable or frozen parameter in its users' favourite layout."""
     if parameter.dtype not in DTYPES:
         problems.add(f"{parameter.dtype}", "convert the module by .float()", name)
         return None
     if parameter.numel() == 0:
-        problems.add(f"shape {list(parameter.shape)}", EMPTY, name)
-        return None
+        return parameter.detach()  # nothing to train
     layout = _favourite(nodes, parameter.dim())
     value = g.param(
         name,

@@ -109,15 +109,47 @@ def dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
     return emit_activation.dropout(ctx.g, x, p, train)
 
 
-@aten("feature_dropout.default", "alpha_dropout.default", "feature_alpha_dropout.default")
-def other_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
-    """Pass everything in evaluation mode or at rate 0."""
-    if train and p > 0:
-        raise Unsupported(
-            f"dropout of whole channels, or alpha dropout, at rate {p:g} in training mode; use "
-            "plain dropout, or export the module with this layer in eval()"
-        )
-    return Tensor(x.value, x.layout, x.copies)
+@aten("feature_dropout.default")
+def feature_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+    """Zero a share p of the channels of (N, C, ...) and scale the rest up."""
+    if not train or p == 0:
+        return Tensor(x.value, x.layout, x.copies)
+    return _apply(ctx, "mul", x, _kept(ctx, x, p, whole_channels=True))
+
+
+@aten("alpha_dropout.default")
+def alpha_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+    """Set a share p of the elements to selu's limit and restore mean and variance."""
+    return _alpha_dropout(ctx, x, p if train else 0.0, whole_channels=False)
+
+
+@aten("feature_alpha_dropout.default")
+def feature_alpha_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+    """Set a share p of the channels to selu's limit and restore mean and variance."""
+    return _alpha_dropout(ctx, x, p if train else 0.0, whole_channels=True)
+
+
+def _alpha_dropout(ctx: Context, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
+    """Return a x + b where kept, else a limit + b.
+
+    What `_kept` gives is 1 in prediction, where dropout is no more: x itself.
+    """
+    if p in (0, 1):
+        return Tensor(x.value, x.layout, x.copies) if p == 0 else _apply(ctx, "mul", x, 0.0)
+    limit = -SELU_ALPHA * SELU_SCALE
+    a = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
+    b = -a * p * limit
+    kept = _kept(ctx, x, p, whole_channels)
+    survivor = _apply(ctx, "add", emit.weighted(ctx.g, x, a), b)
+    present = emit_activation.choose(ctx.g, _apply(ctx, "gt", kept, 1.0), survivor, x)
+    return emit_activation.choose(ctx.g, _apply(ctx, "lt", kept, 0.5), a * limit + b, present)
+
+
+def _kept(ctx: Context, x: Tensor, p: float, whole_channels: bool) -> Tensor:
+    """Draw 0 or 1 / (1 - p) for each element, or for each channel of (N, C, ...)."""
+    shape = (*x.shape[:2], *(1,) * (x.rank - 2)) if whole_channels else x.shape
+    ones = plain(ctx.g.constant(np.ones(shape, np.float32)))
+    return emit_activation.dropout(ctx.g, ones, p, train=True)
 
 
 @aten("one_hot.default")

@@ -204,8 +204,17 @@ def relu6(ctx: Context, x: Tensor) -> Tensor:
 
 def _clip(ctx: Context, op: str, x: Tensor, low: float, high: float) -> Tensor:
     if x.dtype is not F32:
-        raise Unsupported(f"clamping of {x.dtype.value}; convert to float32 first")
+        return _clip_integers(ctx, x, low, high)
     return Tensor(ctx.g.emit(op, x.value, min=low, max=high).result, x.layout)
+
+
+def _clip_integers(ctx: Context, x: Tensor, low: float, high: float) -> Tensor:
+    for op, bound in (("maximum", low), ("minimum", high)):
+        if math.isfinite(bound):
+            if bound != int(bound):
+                raise Unsupported("clamping integers to a fraction; convert to float32 first")
+            x = emit.arithmetic(ctx.g, op, x, int(bound))
+    return x
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default")
@@ -230,6 +239,12 @@ def _known(dtype: DType | None) -> DType:
 def same(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """Return the same numbers; how they lie in memory is ours to choose."""
     return Tensor(x.value, x.layout, x.copies)
+
+
+@aten("copy.default")
+def copy(ctx: Context, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Take another tensor's numbers in x's shape and type."""
+    return emit.broadcast(ctx.g, emit.cast(ctx.g, src, x.dtype), x.shape)
 
 
 @aten("detach.default")

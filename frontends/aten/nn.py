@@ -82,6 +82,18 @@ def addmm(
     return emit.arithmetic(ctx.g, "add", product, emit.weighted(ctx.g, x, beta))
 
 
+@aten("addbmm.default")
+def addbmm(
+    ctx: Context, x: Tensor, batch1: Tensor, batch2: Tensor, beta: Number, alpha: Number
+) -> Tensor:
+    """beta x + alpha times the sum of all products of a batch."""
+    product = emit.reduce(
+        ctx.g, "reduce_sum", emit.matmul(ctx.g, batch1, batch2), [0], keepdims=False
+    )
+    weighted = emit.weighted(ctx.g, product, alpha)
+    return emit.arithmetic(ctx.g, "add", weighted, emit.weighted(ctx.g, x, beta))
+
+
 @aten("batch_norm.default")
 def batch_norm(
     ctx: Context,

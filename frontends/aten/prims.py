@@ -74,16 +74,51 @@ def asinh(ctx: Context, x: Tensor) -> Tensor:
     return emit.elementwise(ctx.g, "where", _apply(ctx, "lt", x, 0.0), left, right(x))
 
 
+def erfc(ctx: Context, x: Tensor) -> Tensor:
+    """1 - erf(x)."""
+    return _apply(ctx, "sub", 1.0, _unary(ctx, "erf", x))
+
+
 for _name in SCALED:
     _define_unary(_name, _scaled(_name))
-for _name, _formula in {"acosh": acosh, "asinh": asinh, "atanh": atanh}.items():
+for _name, _formula in {"acosh": acosh, "asinh": asinh, "atanh": atanh, "erfc": erfc}.items():
     _define_unary(_name, _formula)
+
+
+def _integer_quotient(ctx: Context, x: Tensor, other: Operand, rounding: str) -> Tensor:
+    """Divide integers, rounding down or towards zero.
+
+    A float has 24 digits of the quotient, dividing what remains gives the rest; it is off by one at
+    most, which the last remainder tells.
+    """
+    x, by = emit.same_dtype(ctx.g, (x, other))
+
+    def rough(rest: Tensor) -> Tensor:
+        ratio = _apply(ctx, "div", emit.cast(ctx.g, rest, F32), emit.cast(ctx.g, by, F32))
+        return emit.cast(ctx.g, _unary(ctx, "floor", ratio), x.dtype)
+
+    guess = rough(x)
+    guess = _apply(ctx, "add", guess, rough(_apply(ctx, "sub", x, _apply(ctx, "mul", guess, by))))
+    rest = _apply(ctx, "sub", x, _apply(ctx, "mul", guess, by))
+    wrong_side = _apply(ctx, "lt", _apply(ctx, "mul", rest, by), 0)
+    too_far = _apply(ctx, "ge", _apply(ctx, "mul", _apply(ctx, "sub", rest, by), by), 0)
+    guess = _apply(ctx, "sub", guess, emit.cast(ctx.g, wrong_side, x.dtype))
+    over = _apply(ctx, "logical_and", too_far, _unary(ctx, "logical_not", wrong_side))
+    floor = _apply(ctx, "add", guess, emit.cast(ctx.g, over, x.dtype))
+    if rounding == "floor":
+        return floor
+    left = _apply(ctx, "ne", _apply(ctx, "mul", floor, by), x)
+    up = _apply(ctx, "logical_and", _apply(ctx, "lt", floor, 0), left)
+    return _apply(ctx, "add", floor, emit.cast(ctx.g, up, x.dtype))
 
 
 def _define_remainder(name: str, rounding: str) -> None:
     @aten(f"{name}.Tensor", f"{name}.Scalar")
     def rule(ctx: Context, x: Tensor, other: Operand) -> Tensor:
-        quotient = _unary(ctx, rounding, _apply(ctx, "div", emit.cast(ctx.g, x, F32), other))
+        if ctx.dtype is not F32:
+            quotient = _integer_quotient(ctx, x, other, rounding)
+        else:
+            quotient = _unary(ctx, rounding, _apply(ctx, "div", emit.cast(ctx.g, x, F32), other))
         return _apply(ctx, "sub", x, _apply(ctx, "mul", quotient, other))
 
 
@@ -101,6 +136,13 @@ def _define_ignoring_nan(name: str, comparison: str) -> None:
 
 _define_ignoring_nan("fmax", "ge")
 _define_ignoring_nan("fmin", "le")
+
+
+@aten("hypot.default")
+def hypot(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+    """sqrt(x² + other²)."""
+    squares = (_unary(ctx, "square", each) for each in (x, other))
+    return _unary(ctx, "sqrt", _apply(ctx, "add", *squares))
 
 
 def _define_logical(name: str, op: str) -> None:
@@ -122,7 +164,7 @@ def divide_and_round(ctx: Context, x: Tensor, other: Operand, rounding_mode: str
     if rounding_mode is None:
         return quotient
     if ctx.dtype is not F32:
-        raise Unsupported("rounded division of integers; convert to float32 first")
+        return _integer_quotient(ctx, x, other, rounding_mode)
     return _unary(ctx, {"floor": "floor", "trunc": "trunc"}[rounding_mode], quotient)
 
 

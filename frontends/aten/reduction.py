@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pockengine.compiler.ir import F32
+from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
@@ -179,6 +179,40 @@ def vector_norm(
     else:
         root = emit.arithmetic(ctx.g, "pow", safe, 1 / ord)
     return emit.elementwise(ctx.g, "where", zero, nothing, root)
+
+
+def _define_logical(name: str, op: str) -> None:
+    @aten(f"{name}.default", f"{name}.dim", f"{name}.dims")
+    def rule(
+        ctx: Context, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> Tensor:
+        dims = [dim] if isinstance(dim, int) else dim or ()
+        true = emit.cast(
+            ctx.g, emit.arithmetic(ctx.g, "ne", x, 0 if x.dtype is not BOOL else False), F32
+        )
+        return emit.arithmetic(ctx.g, "ne", emit.reduce(ctx.g, op, true, dims, keepdim), 0.0)
+
+
+for _name, _op in {"all": "reduce_min", "any": "reduce_max"}.items():
+    _define_logical(_name, _op)
+
+
+@aten("_cdist_forward.default")
+def cdist(ctx: Context, x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """Distances by a p-norm between all rows of two batches of matrices."""
+    rows = reshape(ctx.g, x1, (*x1.shape[:-1], 1, x1.shape[-1]))
+    others = reshape(ctx.g, x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+    return vector_norm(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p, [-1], keepdim=False)
+
+
+@aten("_safe_softmax.default")
+def safe_softmax(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
+    """Softmax, but zeros where everything is -infinity."""
+    top = emit.reduce(ctx.g, "reduce_max", x, [dim], keepdims=True)
+    hidden = emit.arithmetic(ctx.g, "eq", top, -math.inf)
+    zero = emit.scalar(ctx.g, 0.0, F32)
+    y = emit.along_last(ctx.g, "softmax", emit.elementwise(ctx.g, "where", hidden, zero, x), dim)
+    return emit.elementwise(ctx.g, "where", hidden, zero, y)
 
 
 @aten("cumsum.default")

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pockengine.compiler.ir import F32
-from pockengine.frontends import emit, emit_nn, emit_norm
+from pockengine.frontends import emit, emit_activation, emit_nn, emit_norm
 from pockengine.frontends.aten import elementwise
 from pockengine.frontends.aten.registry import Context, aten
-from pockengine.frontends.emit_nn import Unsupported, Window
+from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import (
     HWIO,
     NHWC,
@@ -62,6 +62,28 @@ def group_norm(
 ) -> Tensor:
     """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
     return emit_norm.group_norm(ctx.g, x, num_groups, weight, bias, eps)
+
+
+@aten("instance_norm.default")
+def instance_norm(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalise each channel of each sample of (N, C, ...), or all by the running statistics."""
+    if not use_input_stats:
+        norm = NormParams(weight, bias, running_mean, running_var, eps)
+        return emit_nn.batch_norm_frozen(ctx.g, x, norm)
+    if running_mean is not None:
+        raise Unsupported("running statistics of an instance norm; leave them out")
+    return emit_norm.group_norm(ctx.g, x, x.shape[1], weight, bias, eps)
 
 
 @aten("embedding.default")
@@ -125,9 +147,7 @@ def attention(
     scale: float | None,
     enable_gqa: bool,
 ) -> Tensor:
-    """softmax(query keyᵀ scale + mask) value, over batches and heads."""
-    if dropout_p:
-        raise Unsupported("dropout inside of attention; set its rate to 0")
+    """dropout(softmax(query keyᵀ scale + mask)) value, over batches and heads."""
     g = ctx.g
     if enable_gqa and query.shape[-3] != key.shape[-3]:
         key, value = (_repeated_heads(ctx, part, query.shape[-3]) for part in (key, value))
@@ -141,7 +161,8 @@ def attention(
     elif attn_mask is not None:
         hidden = emit.scalar(g, -math.inf, F32)
         scores = emit.elementwise(g, "where", attn_mask, scores, hidden)
-    return emit.matmul(g, emit.along_last(g, "softmax", scores, -1), value)
+    shares = emit.along_last(g, "softmax", scores, -1)
+    return emit.matmul(g, emit_activation.dropout(g, shares, dropout_p, train=True), value)
 
 
 def _repeated_heads(ctx: Context, x: Tensor, heads: int) -> Tensor:

@@ -121,7 +121,7 @@ class SampleModule(nn.Module):
         data = leaf.detach().clone()
         if leaf.requires_grad:
             self.register_parameter(name, nn.Parameter(data))
-        elif written:
+        elif written or not leaf.numel():
             self.register_buffer(name, data)
         else:
             self._given.append(index)

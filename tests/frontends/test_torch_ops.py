@@ -1,6 +1,5 @@
 """One operator at a time: forward and gradients, by our oracle, beside PyTorch's."""
 
-import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -9,11 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pockengine.compiler.autodiff import backward
-from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.checks import Function, arrays_of, check_forward, relative_error
+from pockengine.tests.frontends.checks import Function, check_forward, relative_error
+from pockengine.tests.frontends.gradients import check_function
 
 PICTURE = (2, 6, 5, 7)
 
@@ -256,50 +254,11 @@ def _in_place_through_aliases(x: torch.Tensor) -> torch.Tensor:
     return y + alias
 
 
-class Shifted(nn.Module):
-    """A function of the input plus a parameter, whose gradient shows the function's."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-        self.shift = nn.Parameter(torch.randn(PICTURE))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x + self.shift)
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function_and_its_gradient_equal_pytorch(name: str) -> None:
     torch.manual_seed(2)
-    model, x = Shifted(FUNCTIONS[name]), torch.randn(PICTURE)
 
-    check_forward(model, x)
-
-    weights = torch.randn_like(model(x))
-    expected = copy.deepcopy(model)
-    (expected(x) * weights).sum().backward()
-    graph = from_torch(Function(_weighted(model, weights)), (x,))
-    g = Builder(graph)
-    (shift,) = graph.params.values()
-    g.output("gradient", backward(g, graph.outputs["loss"], {shift.value: None})[shift.value])
-    found = run(graph, arrays_of(graph, (x,)))["gradient"]
-    assert relative_error(_as_given(found, shift.permutation), expected.shift.grad) <= 1e-4
-
-
-def _weighted(model: nn.Module, weights: torch.Tensor) -> nn.Module:
-    class Weighted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (self.model(x) * weights).sum()
-
-    return Weighted()
-
-
-def _as_given(array: np.ndarray, permutation: tuple[int, ...] | None) -> np.ndarray:
-    return array if permutation is None else array.transpose(np.argsort(permutation))
+    check_function(FUNCTIONS[name], PICTURE)
 
 
 LAYERS = {

@@ -1,0 +1,221 @@
+"""ATen operators that read and write at tensors of indices in several dimensions.
+
+Indices are merged into one along one dimension. Where a place is written twice, the last one wins,
+as eager PyTorch has it on a CPU.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Value
+from pockengine.frontends import emit
+from pockengine.frontends.aten.registry import Context, aten
+from pockengine.frontends.emit import Number
+from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+
+MOST_COMPARED = 4096
+"""Each index is compared with each: so many of them at most."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where `index` points in `x`: along dimension `dim`, into which the indexed ones are merged.
+
+    `order` is the permutation that brought these together, `shape` what x had then.
+    """
+
+    x: Tensor
+    index: Tensor
+    dim: int
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def restored(self, ctx: Context, x: Tensor) -> Tensor:
+        """Give a tensor of x's shape the dimensions back that x had at first."""
+        back = tuple(int(dim) for dim in np.argsort(self.order))
+        return permute(reshape(ctx.g, x, self.shape), back)
+
+
+def _places(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Places:
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if any(index.dtype not in (I32, I64) for index in given.values()):
+        raise Unsupported("indexing by a mask, whose result has no fixed size; use where")
+    dims = sorted(given)
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    at = dims[0] if together else 0
+    rest = [dim for dim in range(x.rank) if dim not in given]
+    order = (*rest[:at], *dims, *rest[at:])
+    moved = permute(x, order)
+    merged = math.prod(x.shape[dim] for dim in dims)
+    index = None
+    for dim in dims:
+        part = wrapped(ctx, given[dim], x.shape[dim])
+        if index is not None:
+            part = emit.arithmetic(
+                ctx.g, "add", emit.arithmetic(ctx.g, "mul", index, x.shape[dim]), part
+            )
+        index = part
+    assert index is not None  # ATen gives one at least
+    shape = moved.shape
+    lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
+    return Places(lines, index, at, order, shape)
+
+
+def wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
+    """Let negative indices count from the end."""
+    from_end = emit.arithmetic(ctx.g, "add", index, size)
+    negative = emit.arithmetic(ctx.g, "lt", index, 0)
+    return emit.elementwise(ctx.g, "where", negative, from_end, index)
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index_tensor(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[..., index, ...] with tensors of indices; negative ones count from the end."""
+    places = _places(ctx, x, indices)
+    values = framework_order(ctx.g, places.x), framework_order(ctx.g, places.index)
+    return plain(ctx.g.take(*values, axis=places.dim))
+
+
+@aten("take.default")
+def take(ctx: Context, x: Tensor, index: Tensor) -> Tensor:
+    """Read the flattened tensor."""
+    return index_tensor(ctx, reshape(ctx.g, x, (x.size,)), [index])
+
+
+@aten("index_put.default", "_unsafe_index_put.default", "_index_put_impl.default")
+def index_put(
+    ctx: Context,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool,
+    unsafe: bool = False,
+) -> Tensor:
+    """x[..., index, ...] = values, or += values."""
+    places = _places(ctx, x, indices)
+    lead, tail = places.x.shape[: places.dim], places.x.shape[places.dim + 1 :]
+    whole = emit.broadcast(ctx.g, values, (*lead, *places.index.shape, *tail))
+    lines = reshape(ctx.g, whole, (*lead, places.index.size, *tail))
+    index = reshape(ctx.g, places.index, (places.index.size,))
+    written = write_lines(ctx, places.x, places.dim, index, lines, accumulate=accumulate)
+    return places.restored(ctx, written)
+
+
+def write_lines(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
+) -> Tensor:
+    """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
+    if x.dtype is not F32:
+        raise Unsupported(f"writing at indices of {x.dtype.value}; convert to float32 first")
+    g, size = ctx.g, x.shape[dim]
+    places = framework_order(g, index)
+
+    def added(values: Tensor) -> Tensor:
+        shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
+        source = framework_order(g, values)
+        return plain(g.take_dx(source, places, axis=dim, input_shape=shape))
+
+    if accumulate:
+        return emit.arithmetic(g, "add", x, added(lines))
+    lines = _where_last(ctx, index, lines, dim)
+    ones = np.ones([index.size if each == dim else 1 for each in range(x.rank)], np.float32)
+    hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
+    return emit.elementwise(g, "where", hit, added(lines), x)
+
+
+def _where_last(ctx: Context, index: Tensor, lines: Tensor, dim: int) -> Tensor:
+    """Put zero into slices whose place a later one overwrites."""
+    last = last_writers(ctx, index)
+    if last is None:
+        return lines
+    shape = [index.size if each == dim else 1 for each in range(lines.rank)]
+    return only_last(ctx, reshape(ctx.g, last, tuple(shape)), lines)
+
+
+def only_last(ctx: Context, last: Tensor, values: Tensor) -> Tensor:
+    """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
+    nothing = emit.arithmetic(ctx.g, "sub", values, emit.unary("stop_gradient")(ctx.g, values))
+    return emit.elementwise(ctx.g, "where", last, values, nothing)
+
+
+def last_writers(ctx: Context, index: Tensor) -> Tensor | None:
+    """Say which indices along the last dimension no later one equals; None for all of them."""
+    g, count = ctx.g, index.shape[-1]
+    if count == 1 or _distinct(ctx, index.value):
+        return None
+    if count > MOST_COMPARED:
+        raise Unsupported(
+            f"writing at {count} indices that may coincide; {MOST_COMPARED} are the most, unless "
+            "values are added up"
+        )
+    equal = emit.arithmetic(
+        g,
+        "eq",
+        reshape(g, index, (*index.shape, 1)),
+        reshape(g, index, (*index.shape[:-1], 1, count)),
+    )
+    later = plain(g.constant(np.triu(np.ones((count, count), np.bool_), 1)))
+    beaten = emit.cast(g, emit.arithmetic(g, "logical_and", equal, later), F32)
+    return emit.arithmetic(g, "eq", emit.reduce(g, "reduce_max", beaten, [-1], False), 0.0)
+
+
+def _distinct(ctx: Context, index: Value) -> bool:
+    data = ctx.g.graph.constants.get(index)
+    return data is not None and data.ndim == 1 and len(np.unique(data)) == data.size
+
+
+@aten("index_copy.default")
+def index_copy(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Put slices at places of a dimension."""
+    return _along(ctx, x, dim, index, source, accumulate=False)
+
+
+@aten("index_add.default")
+def index_add(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number
+) -> Tensor:
+    """Add alpha times slices at places of a dimension."""
+    return _along(ctx, x, dim, index, emit.weighted(ctx.g, source, alpha), accumulate=True)
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(ctx: Context, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+    """Put one number at places of a dimension."""
+    shape = list(x.shape) or [1]
+    shape[dim] = index.size
+    if not isinstance(value, Tensor):
+        value = emit.scalar(ctx.g, float(value), F32)
+    return _along(ctx, x, dim, index, emit.broadcast(ctx.g, value, tuple(shape)), accumulate=False)
+
+
+def _along(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, accumulate: bool
+) -> Tensor:
+    shape = x.shape
+    if not x.rank:
+        x, source = reshape(ctx.g, x, (1,)), reshape(ctx.g, source, (1,))
+    dim %= x.rank
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.shape[dim])
+    written = write_lines(ctx, x, dim, places, source, accumulate=accumulate)
+    return reshape(ctx.g, written, shape)
+
+
+@aten("put.default")
+def put(ctx: Context, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+    """Put or add numbers at places of the flattened tensor."""
+    flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.size)
+    written = write_lines(ctx, flat, 0, places, lines, accumulate=accumulate)
+    return reshape(ctx.g, written, x.shape)
+
+
+@aten("bitwise_not.default")
+def bitwise_not(ctx: Context, x: Tensor) -> Tensor:
+    """Turn a mask around."""
+    if x.dtype is not BOOL:
+        raise Unsupported("operations on the bits of integers; use booleans")
+    return emit.unary("logical_not")(ctx.g, x)
