@@ -119,7 +119,7 @@ def _sources(
     """Declare inputs and variables; say what each input of the traced function stands for."""
     graph = traced.concrete.graph
     names = list(arguments.names)
-    captures = dict((inner.name, outer) for outer, inner in graph.captures)
+    captures = {inner.name: outer for outer, inner in graph.captures}
     variables = _by_handle(subject, traced.concrete)
     may_write = importer.library.has_writes()
     sources: list[Known] = []
@@ -142,12 +142,7 @@ def _sources(
 def _by_handle(subject: Subject, concrete: Any) -> dict[int, tuple[str, Any]]:
     """Return name and variable by the identity of the variable's handle."""
     named = named_variables([*subject.variables, *_others(subject, concrete)])
-    found = {}
-    for name, variable in named.items():
-        inner = getattr(variable, "value", variable)
-        holder = inner if hasattr(inner, "handle") else variable
-        found[id(holder.handle)] = (name, variable)
-    return found
+    return {id(_handle(variable)): (name, variable) for name, variable in named.items()}
 
 
 def _others(subject: Subject, concrete: Any) -> list[Any]:
@@ -159,6 +154,7 @@ def _others(subject: Subject, concrete: Any) -> list[Any]:
 
 
 def _handle(variable: Any) -> Any:
+    """Return the resource of TensorFlow's variable, which one of Keras holds as its value."""
     inner = getattr(variable, "value", variable)
     return inner.handle if hasattr(inner, "handle") else variable.handle
 

@@ -56,14 +56,12 @@ class Arguments:
 
     def passed(self, subject: Subject, tensors: Sequence[Any]) -> Any:
         """Call the subject with these tensors in place of the examples."""
-        if self.keys is None:
-            if subject.model is not None and len(tensors) > 1 and not _takes_several(subject.model):
-                return subject.call(list(tensors))
-            return subject.call(*tensors)
+        structured = subject.model is not None and not _takes_several(subject.model)
+        if self.keys is None or (structured and len(tensors) == 1):
+            several = structured and len(tensors) > 1
+            return subject.call(list(tensors)) if several else subject.call(*tensors)
         named = dict(zip(self.keys, tensors, strict=True))
-        if subject.model is not None and not _takes_several(subject.model):
-            return subject.call(named)
-        return subject.call(**named)
+        return subject.call(named) if structured else subject.call(**named)
 
 
 @dataclass(frozen=True)
@@ -270,4 +268,4 @@ def _takes_several(model: Any) -> bool:
     """Return whether the model's call takes its inputs one by one rather than as a structure."""
     import keras
 
-    return not isinstance(model, (keras.Sequential, keras.src.models.functional.Functional))
+    return not isinstance(model, (keras.Sequential, keras.Function))

@@ -129,6 +129,14 @@ def test_inputs_and_outputs_by_name() -> None:
     assert [value.name for value in listed.inputs] == ["left", "right"]
 
 
+def test_a_single_input_has_the_name_that_the_example_gives() -> None:
+    given = keras.Input((4,))
+    model = keras.Model(given, layers.Dense(3)(given))
+
+    for examples, name in [({"row": random(2, 4)}, "row"), ([random(2, 4)], "input")]:
+        assert [value.name for value in from_tensorflow(model, examples).inputs] == [name]
+
+
 FUNCTIONS: dict[str, Any] = {
     "slices": lambda x: x[:, ::-2, tf.newaxis, ..., 1] + x[:, 2:3, tf.newaxis, 0],
     "einsum": lambda x: tf.einsum("bij,bkj->ikb", x, x),
