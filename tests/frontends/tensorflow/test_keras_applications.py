@@ -3,10 +3,17 @@
 from collections.abc import Callable
 
 import keras
+import numpy as np
 import pytest
 from keras import applications, layers
 
-from pockengine.frontends.tensorflow import from_tensorflow
+from pockengine.api import compile as compile_model
+from pockengine.frontends.tensorflow import (
+    from_tensorflow,
+    load_weights,
+    to_optimizer,
+    to_weights,
+)
 from pockengine.tests.frontends.tensorflow.checks import check_compiled_training, pictures
 
 SHAPE, CLASSES = (32, 32, 3), 5
@@ -50,6 +57,31 @@ def test_application_trains_as_in_keras(name: str) -> None:
     check_compiled_training(
         calm(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)
     )
+
+
+def test_prediction_is_what_keras_computes_when_not_training() -> None:
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.BatchNormalization(momentum=0.5),
+            layers.Dropout(0.5),
+            layers.Flatten(),
+            layers.Dense(CLASSES),
+        ]
+    )
+    batches = pictures(4, 8, CLASSES, 3)
+    graph = from_tensorflow(model, batches[0][:1], loss="cross_entropy")
+    optimizer = to_optimizer(keras.optimizers.Adam())
+
+    with compile_model(graph, (), optimizer=optimizer).session() as session:
+        for step, (x, target) in enumerate(batches):
+            session.train_step({"input": x, "target": target}, lr=0.01, seed=step)
+        tuned = {name: session.get_param(name) for name in graph.params}
+        load_weights(model, to_weights(graph, tuned))
+        found = session.predict({"input": batches[0][0]})["output"]
+
+    np.testing.assert_allclose(found, model(batches[0][0], training=False), rtol=1e-4, atol=1e-5)
 
 
 def test_pictures_stay_as_they_lie() -> None:
