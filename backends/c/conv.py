@@ -177,23 +177,18 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
     taken, floats = _block_images(window, plan, device), _window_floats(image, plan, step)
     blocks = -(-window.images // taken) * -(-window.output[0] // plan.rows)
     unfinished = plan.split == "INNER" or blocks > 1
-    macros = _common_macros(plan, columns, channels, window) | _window_macros(image, source, step)
-    macros |= {
-        "PE_M": depth,
-        "PE_ROWS": window.output[0],
-        "PE_COLUMNS": window.output[1],
-        "PE_SEGMENTS": len(segments),
-        "PE_SEGMENT_TABLE": ", ".join(map(str, segments)),
+    macros = {
+        **_common_macros(plan, columns, channels, window),
+        **_window_macros(image, source, step),
+        **_sum_macros(window, segments, depth),
         "PE_PARTIAL": int(unfinished),
         "PE_PART_FLOATS": size,
         "PE_BLOCK_IMAGES": taken,
         "PE_WINDOW_FLOATS": floats,
     }
-    parts = 0
+    parts = size if unfinished and opened.plain is None else 0
     if plan.split == "INNER":
         parts = size * plan.threads
-    elif unfinished and opened.plain is None:
-        parts = size
     windows = floats * (plan.threads if plan.split == "INNER" else taken)
     partial = "scratch" if parts else (opened.plain or "NULL")
     arguments = ", ".join([*opened.names, partial, f"(float *)scratch + {parts}"])
@@ -205,6 +200,17 @@ def _weight_gradient(opened: Anchored, window: Window, device: Device, options: 
         prelude=describe(opened.anchor.op, window) + template(macros, opened.store, "conv_dw"),
         scratch_bytes=4 * (parts + windows),
     )
+
+
+def _sum_macros(window: Window, segments: Sequence[int], depth: int) -> dict[str, object]:
+    """Positions and result rows of a weight gradient."""
+    return {
+        "PE_M": depth,
+        "PE_ROWS": window.output[0],
+        "PE_COLUMNS": window.output[1],
+        "PE_SEGMENTS": len(segments),
+        "PE_SEGMENT_TABLE": ", ".join(map(str, segments)),
+    }
 
 
 def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int], pitch: int) -> int:

@@ -46,13 +46,31 @@ PE_INLINE void PE_FN(correlate)(PE_FN(block_args) * t, const float *window, cons
     }
 }
 
+/* The windows of a block that starts at a row of positions; its rows are counted in `t`. */
+PE_INLINE const float *PE_FN(fill_windows)(pe_worker *w, PE_FN(block_args) * t, float *windows,
+                                           const float *x, const int row, const int row_end) {
+    enum { source_floats = PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C };
+    const int image = row / PE_ROWS, begin = row - image * PE_ROWS;
+    const int rest = row_end - image * PE_ROWS;
+    const int last = rest < PE_ROWS ? rest : PE_ROWS;
+    const int end = begin + PE_BLOCK_ROWS < last ? begin + PE_BLOCK_ROWS : last;
+    const float *pixels = x + image * (ptrdiff_t)source_floats;
+    const float *window = PE_FN(fill_window)(w, windows, pixels, begin, end);
+    t->segment_count = end - begin;
+    for (int i = 1; i < PE_BLOCK_IMAGES && image + i < PE_IMAGES; i++) {
+        PE_FN(fill_window)(w, windows + i * (ptrdiff_t)PE_WINDOW_FLOATS,
+                           pixels + i * (ptrdiff_t)source_floats, begin, end);
+        t->segment_count += PE_ROWS;
+    }
+    return window;
+}
+
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, const float *dy,
                           float *partial, float *windows) {
-    enum { source_floats = PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C };
+    enum { next = PE_COPY ? PE_WINDOW_FLOATS : PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C };
     int32_t lines[PE_BLOCK_IMAGES * PE_BLOCK_ROWS];
     for (int i = 0; i < PE_BLOCK_IMAGES * PE_BLOCK_ROWS; i++) {
-        lines[i] = i / PE_BLOCK_ROWS * (PE_COPY ? PE_WINDOW_FLOATS : source_floats) +
-                   i % PE_BLOCK_ROWS * PE_STEP_H * PE_LINE;
+        lines[i] = i / PE_BLOCK_ROWS * next + i % PE_BLOCK_ROWS * PE_STEP_H * PE_LINE;
     }
     PE_FN(block_args) t = {.io = io, .partial = partial, .row_end = PE_M, .runs = 1};
     t.segments = lines;
@@ -73,18 +91,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, co
     t.panel_end = (int)panels.end;
     t.first = 1;
     for (int row = (int)rows.begin; row < rows.end;) {
-        const int image = row / PE_ROWS, begin = row - image * PE_ROWS;
-        const int rest = (int)rows.end - image * PE_ROWS;
-        const int last = rest < PE_ROWS ? rest : PE_ROWS;
-        const int end = begin + PE_BLOCK_ROWS < last ? begin + PE_BLOCK_ROWS : last;
-        const float *pixels = x + image * (ptrdiff_t)source_floats;
-        const float *window = PE_FN(fill_window)(w, windows, pixels, begin, end);
-        t.segment_count = end - begin;
-        for (int i = 1; i < PE_BLOCK_IMAGES && image + i < PE_IMAGES; i++) {
-            PE_FN(fill_window)(w, windows + i * (ptrdiff_t)PE_WINDOW_FLOATS,
-                               pixels + i * (ptrdiff_t)source_floats, begin, end);
-            t.segment_count += PE_ROWS;
-        }
+        const float *window = PE_FN(fill_windows)(w, &t, windows, x, row, (int)rows.end);
         row += t.segment_count;
         t.last = PE_SPLIT != PE_SPLIT_INNER && row == rows.end;
         PE_FN(correlate)(&t, window, dy + (row - t.segment_count) * t.b_segment);
