@@ -1,0 +1,67 @@
+"""A program whose convolutions are Winograd's and strided products trains as the oracle does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir.evaluate import run
+from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.programs import build_sanitized, compile_for
+from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
+
+SIZE = (2, 10, 11, 16)
+
+
+def residual_graph() -> Graph:
+    """A block with two 3x3 convolutions and a shortcut, then a 1x1 one of stride 2."""
+    rng = np.random.default_rng(3)
+    graph = Graph("block")
+    g = Builder(graph)
+
+    def param(name: str, *shape: int) -> object:
+        return g.param(name, (rng.standard_normal(shape) * 0.1).astype(np.float32))
+
+    same = {"padding": (1, 1, 1, 1)}
+    x = g.input("x", TensorType(F32, SIZE))
+    y = g.relu(g.add(g.conv2d(x, param("first.weight", 3, 3, 16, 32), **same), param("bias", 32)))
+    y = g.relu(g.add(g.conv2d(y, param("second.weight", 3, 3, 32, 32), **same), y))
+    y = g.conv2d(y, param("down.weight", 1, 1, 32, 24), stride=(2, 2))
+    g.output("loss", g.reduce_mean(g.square(y), axes=(0, 1, 2, 3), keepdims=False))
+    return graph
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    folder = tmp_path_factory.mktemp("block")
+    path, program = build_sanitized(residual_graph(), folder)
+    weights, data = folder / "weights.safetensors", folder / "data.safetensors"
+    save_file({**initial(program), **program.constants}, weights)
+    rng = np.random.default_rng(0)
+    save_file({"x": rng.standard_normal((2, *SIZE)).astype(np.float32)}, data)
+    return Runner(path, program, weights, data)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads: int) -> None:
+    saved = tmp_path / "out.safetensors"
+    told = lines(runner.train(3, "--threads", threads, "--save", saved))
+    state, batches = initial(runner.program), load_file(runner.data)["x"]
+    for step in range(3):
+        inputs = {"x": batches[step % 2], "lr": np.float32(RATE).reshape(())}
+        loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]
+        assert told[step]["loss"] == pytest.approx(float(loss), rel=1e-4)
+    found = load_file(saved)
+    for name, array in state.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_winograd_is_chosen_unless_it_is_switched_off() -> None:
+    program, backend = compile_for(residual_graph(), device_of("avx2", 3))
+    direct = CBackend(backend.device, winograd=False)
+    nodes = program.entries["train"].graph.nodes
+    found = {b: sum("winograd" in b.kernel(n).symbol for n in nodes) for b in (backend, direct)}
+    assert found == {backend: 5, direct: 0}  # two forward, one input gradient, two weight gradients
