@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pockengine.errors import FarmError
 from pockengine.farm.board import Board, Remote, board_for, load_boards, own_file
+from pockengine.farm.cli_ab import ab
 from pockengine.farm.cli_base import CONSOLE, from_user, plain_errors
 from pockengine.farm.cli_jobs import leases, log, quarantine, run
 from pockengine.farm.cli_results import compare, history
@@ -100,7 +101,7 @@ def _where(board: Board) -> str:
     return "this machine" if board.kind == "local" else "emulated here"
 
 
-for command in (compare, history, leases, log, quarantine, run):
+for command in (ab, compare, history, leases, log, quarantine, run):
     cli.add_command(command)
 
 if __name__ == "__main__":
