@@ -1,4 +1,8 @@
-"""Load models from disk: Keras's own files and SavedModels, with errors in the user's terms."""
+"""Load models from disk: Keras's own files and SavedModels, with errors in the user's terms.
+
+Keras and TensorFlow read the files themselves. Code inside of Keras's files is refused; loading a
+SavedModel runs what it initialises (look-up tables), and nothing else of it.
+"""
 
 import zipfile
 from pathlib import Path
