@@ -60,8 +60,6 @@ class Context:
     ) -> Record:
         """Make a record; `spread` is min, max and n where the value is a median of `samples`."""
         low, high, count = spread or (value, value, 1)
-        # Instructions are counted on one thread, whatever the board trained with.
-        threads = 1 if metric.startswith("guest_") else self.threads
         return Record(
             time=now(),
             commit=self.commit,
@@ -73,7 +71,8 @@ class Context:
             batch=self.batch,
             dtype="f32",
             scheme=scheme,
-            threads=threads,
+            # Instructions are counted on one thread, whatever the board trained with.
+            threads=1 if metric.startswith("guest_") else self.threads,
             engine=engine,
             engine_version=version,
             metric=metric,

@@ -23,7 +23,8 @@ from pockengine.farm.ssh import SshAddress
 from pockengine.farm.transport import PowerAction
 
 QEMU = "qemu-system-aarch64"
-BOOT_TIMEOUT_S = 120.0  # 2 to 4 s on an idle machine
+BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine
+FIRST_PROBE_S, LONGEST_PROBE_S = 0.4, 10.0
 CONSOLES_KEPT = 20
 TAIL_LINES = 30  # a kernel's panic takes about 20
 KERNEL_ARGUMENTS = "console=ttyAMA0 quiet loglevel=3 panic=-1 random.trust_cpu=on"
@@ -146,19 +147,25 @@ def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
 
 
 def wait_for_ssh(machine: Machine, timeout_s: float) -> None:
-    """Wait for the SSH banner: the emulator accepts connections long before the guest listens."""
+    """Wait for the SSH banner: the emulator accepts connections long before the guest listens.
+
+    Each try waits longer than the one before: a guest that is slow, on a busy machine, starts a
+    process for each connection, and would never answer any if they only came faster.
+    """
     deadline = time.monotonic() + timeout_s
+    patience = FIRST_PROBE_S
     while time.monotonic() < deadline:
         if machine.process.poll() is not None:
             raise machine.failure("stopped while it booted")
         try:
-            with socket.create_connection(("127.0.0.1", machine.port), 0.4) as probe:
-                probe.settimeout(0.4)
+            with socket.create_connection(("127.0.0.1", machine.port), patience) as probe:
+                probe.settimeout(min(patience, max(0.1, deadline - time.monotonic())))
                 if probe.recv(4) == b"SSH-":
                     return
         except OSError:
             pass
         time.sleep(0.05)
+        patience = min(1.5 * patience, LONGEST_PROBE_S)
     raise machine.failure(f"did not answer within {timeout_s:g} s")
 
 

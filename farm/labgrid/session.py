@@ -44,11 +44,7 @@ class LabgridSession:
         """Connect; FarmError when labgrid is not installed or the coordinator does not answer."""
         try:
             import grpc
-            from labgrid.remote.client import ClientSession
-            from labgrid.remote.generated import (
-                labgrid_coordinator_pb2,
-                labgrid_coordinator_pb2_grpc,
-            )
+            from labgrid.remote.generated import labgrid_coordinator_pb2
         except ImportError as error:
             raise FarmError(f"no labgrid: {error}; pip install labgrid") from None
         self.messages = labgrid_coordinator_pb2
@@ -60,21 +56,8 @@ class LabgridSession:
         self._thread.start()
         logging.getLogger("root").setLevel(logging.CRITICAL)  # it logs there what we raise
 
-        class Named(ClientSession):  # type: ignore[misc]
-            def __attrs_post_init__(self) -> None:
-                super().__attrs_post_init__()
-                # The coordinator knows its clients by their connections; gRPC would share one.
-                self.channel = grpc.aio.insecure_channel(address, CHANNEL)
-                self.stub = labgrid_coordinator_pb2_grpc.CoordinatorStub(self.channel)
-
-            def gethostname(self) -> str:
-                return host
-
-            def getuser(self) -> str:
-                return user
-
         async def start() -> Any:
-            session = Named(address, self._loop)
+            session = _client_session(address, host, user)(address, self._loop)
             await session.start()
             return session
 
@@ -139,3 +122,25 @@ class LabgridSession:
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+
+
+def _client_session(address: str, host: str, user: str) -> type[Any]:
+    """Return labgrid's client session with a name and a connection of its own."""
+    import grpc
+    from labgrid.remote.client import ClientSession
+    from labgrid.remote.generated import labgrid_coordinator_pb2_grpc
+
+    class Named(ClientSession):  # type: ignore[misc]
+        def __attrs_post_init__(self) -> None:
+            super().__attrs_post_init__()
+            # The coordinator knows its clients by their connections; gRPC would share one.
+            self.channel = grpc.aio.insecure_channel(address, CHANNEL)
+            self.stub = labgrid_coordinator_pb2_grpc.CoordinatorStub(self.channel)
+
+        def gethostname(self) -> str:
+            return host
+
+        def getuser(self) -> str:
+            return user
+
+    return Named

@@ -20,7 +20,7 @@ from pockengine.farm.ssh import SshAddress
 from pockengine.farm.transport import PowerAction, Transport
 
 GUEST = Guest("virt", "cortex-a72", cores=1, memory_mb=256, disk_mb=96)
-BOOT_TIMEOUT_S = 120.0
+BOOT_TIMEOUT_S = 240.0
 
 
 class Rack:

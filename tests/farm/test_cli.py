@@ -20,7 +20,7 @@ def a_running_machine() -> object:
     board = board_for("rpi4", load_boards([BUILT_IN]))
     assert isinstance(board.place, Emulated)
     with running("desk", replace(guest_of(board, board.place), cores=1), ensure_image()) as machine:
-        wait_for_ssh(machine, 120)
+        wait_for_ssh(machine, 240)
         yield machine
 
 

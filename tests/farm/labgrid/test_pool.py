@@ -50,7 +50,7 @@ def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 for name in ("left", "right")
             }
             for machine in machines.values():
-                wait_for_ssh(machine, 120)
+                wait_for_ssh(machine, 240)
             ports = {name: machine.port for name, machine in machines.items()}
             folder = tmp_path_factory.mktemp("lab")
             yield f"labgrid://{stack.enter_context(lab(folder, ports))}"
