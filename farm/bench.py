@@ -54,7 +54,7 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 @click.option(
     "--engine", "engines", multiple=True, help="Of a suite: only these peers; repeatable."
 )
-@click.option("--quick", is_flag=True, help="Of a suite: three rounds of turns instead of five.")
+@click.option("--quick", is_flag=True, help="Of a suite: three rounds, no torch.compile.")
 @click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--baseline", help="Compare with what is stored of this revision: main.")

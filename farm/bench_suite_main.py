@@ -23,7 +23,12 @@ from pockengine.farm.bench_suite import (
     engines_for,
     measure,
 )
-from pockengine.farm.bench_suite_table import lines_table, records_of, summary_table
+from pockengine.farm.bench_suite_table import (
+    lines_table,
+    records_of,
+    schemes_table,
+    summary_table,
+)
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.results import Record
@@ -106,7 +111,10 @@ def _schemes(choice: Choice, model: str) -> tuple[str, ...]:
 
 def _engines(choice: Choice, model: str) -> tuple[str, ...]:
     """Return the chosen engines; PyTorch is always one, for its numbers."""
-    chosen = choice.engines or engines_for(model)
+    known = engines_for(model)
+    if choice.quick:  # torch.compile takes a minute a model the first time, and is rarely ahead
+        known = tuple(name for name in known if "compile" not in name)
+    chosen = choice.engines or known
     return tuple(dict.fromkeys((REFERENCE, *chosen)))
 
 
@@ -134,6 +142,7 @@ def _finish(
 ) -> int:
     if results:
         console.print(summary_table(results))
+        console.print(schemes_table(results))
         if report is not None:
             from pockengine.farm.report.page import write_report
 

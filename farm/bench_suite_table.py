@@ -123,6 +123,32 @@ def summary_table(results: Sequence[Found]) -> Table:
     return table
 
 
+def schemes_table(results: Sequence[Found]) -> Table:
+    """Lay our schemes out beside our full step and TensorFlow's op by op."""
+    table = Table(title="our schemes")
+    table.add_column("model / batch")
+    table.add_column("scheme")
+    for heading in ("ms", "x our full", "x best peer", "x tf-eager", "arena MiB", "peak MiB"):
+        table.add_column(heading, justify="right")
+    for found in results:
+        for line in found.lines:
+            if line.engine == OURS:
+                name = f"{found.model} / {found.batch}"
+                table.add_row(name, line.scheme, *_scheme_cells(found, line))
+    return table
+
+
+def _scheme_cells(found: Found, line: Line) -> Iterator[str]:
+    ms, full = line.timing.median, own_line(found)
+    eager = [other for other in found.lines if other.engine == "tf-eager"]
+    yield f"{ms:.2f}"
+    yield NOTHING if full is None else f"{full.timing.median / ms:.2f}"
+    yield f"{best_peer(found).timing.median / ms:.2f}"
+    yield f"{eager[0].timing.median / ms:.1f}" if eager else NOTHING
+    yield f"{found.compiled[line.scheme].artifact.arena_bytes / MIB:.1f}"
+    yield f"{line.peak_rss_bytes / MIB:.0f}"
+
+
 def own_line(found: Found) -> Line | None:
     """Return our line of the full scheme, None where it has none."""
     lines = [line for line in found.lines if (line.engine, line.scheme) == (OURS, FULL)]

@@ -9,7 +9,7 @@ from rich.table import Table
 from pockengine.backends.c.peaks import Peaks, describe_peaks
 from pockengine.farm.bench_records import current_commit
 from pockengine.farm.bench_suite import Found
-from pockengine.farm.bench_suite_table import lines_table, summary_table
+from pockengine.farm.bench_suite_table import lines_table, schemes_table, summary_table
 from pockengine.farm.report.memory import memory_file
 from pockengine.farm.report.plots import draw_bars, draw_roofline
 from pockengine.farm.results import now
@@ -37,6 +37,7 @@ def write_report(results: Sequence[Found], peaks: Peaks, folder: Path) -> Path:
         bars=BARS,
         roofline=ROOFLINE,
         summary=_cells(summary_table(results)),
+        schemes=_cells(schemes_table(results)),
         models=[
             {
                 "name": f"{found.model}, batch {found.batch}",

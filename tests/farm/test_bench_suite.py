@@ -13,6 +13,7 @@ from pockengine.farm.bench_suite_table import (
     lines_table,
     own_line,
     records_of,
+    schemes_table,
     summary_table,
 )
 
@@ -61,6 +62,7 @@ def test_figures_become_records_and_tables(found: Found) -> None:
     assert arena["bias-only"] < arena["full"] < 1.05 * bound["full"]
     assert lines_table(found, PEAKS).row_count == 5
     assert summary_table([found]).row_count == 1
+    assert schemes_table([found]).row_count == 2
     assert own_line(found) in found.lines
 
 
@@ -93,3 +95,5 @@ def test_the_plan_is_every_model_and_batch_that_is_not_done() -> None:
     assert len(found) == 12
     assert not done & set(found)
     assert all("torch-eager" in engines_for(model) for model, _ in found)
+    engines = [plan.engines for plan in plans(choice, PEAKS, str)]
+    assert not any("compile" in engine for names in engines for engine in names)
