@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pockengine.compiler.optim import Sgd as Sgd
     from pockengine.compiler.passes.differentiate import Clip as Clip
     from pockengine.compiler.sizes import Range as Range
+    from pockengine.frontends.jax import from_jax as from_jax
+    from pockengine.frontends.onnx_model import from_onnx as from_onnx
+    from pockengine.frontends.tensorflow import from_tensorflow as from_tensorflow
+    from pockengine.frontends.torch_export import from_torch as from_torch
 
 __version__ = "0.1.0"
 
@@ -29,6 +33,10 @@ _PLACES = {
     "Clip": "pockengine.compiler.passes.differentiate",
     "Range": "pockengine.compiler.sizes",
     "Schedule": "pockengine.backends.c.schedule",
+    "from_jax": "pockengine.frontends.jax",
+    "from_onnx": "pockengine.frontends.onnx_model",
+    "from_tensorflow": "pockengine.frontends.tensorflow",
+    "from_torch": "pockengine.frontends.torch_export",
     **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
 }
 

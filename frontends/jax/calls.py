@@ -182,6 +182,7 @@ CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
         (
             "checkpoint",
             "closed_call",
+            "composite",
             "core_call",
             "custom_jvp_call",
             "custom_vjp_call",

@@ -88,10 +88,13 @@ def _linen(module: Any, given: Any) -> Source:
     mutable = [name for name in variables if name != PARAMS]
     seed = jax.eval_shape(lambda: jax.random.key(0))
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
+    by_name = isinstance(given, Mapping)
 
     def call(variables: Any, key: Any, *arrays: Any) -> Any:
-        filled = {**arguments, **dict(zip(inputs, arrays, strict=True))}
-        return module.apply(variables, **filled, mutable=mutable, rngs={"dropout": key})
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            return module.apply(variables, *args, **kwargs, mutable=mutable, rngs={"dropout": key})
+
+        return with_statics(apply, arguments, by_name)(*arrays)
 
     held = {"variables": dict(variables)}
     streams = {"dropout_key": seed, **inputs}
@@ -111,8 +114,7 @@ def _nnx(module: Any, given: Any) -> Source:
         fresh = jax.tree.map(lambda leaf: leaf, state)
         nnx.replace_by_pure_dict(fresh, values)
         copy = nnx.merge(definition, fresh)
-        filled = {**arguments, **dict(zip(inputs, arrays, strict=True))}
-        result = copy(**filled)
+        result = with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
         return result, nnx.to_pure_dict(nnx.state(copy))
 
     def trainable(path: str) -> bool:

@@ -1,6 +1,5 @@
 """From what the user has (a function, a Flax module) to a jaxpr with names for all that goes in."""
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -223,7 +222,6 @@ def with_statics(
     """Return a function of the arrays alone, in order; plain values are filled in."""
     names = [name for name, value in arguments.items() if not is_static(value)]
 
-    @functools.wraps(function)
     def call(*arrays: Any) -> Any:
         filled = {**arguments, **dict(zip(names, arrays, strict=True))}
         return function(**filled) if by_name else function(*filled.values())

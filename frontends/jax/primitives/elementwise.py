@@ -109,6 +109,22 @@ def exp2(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     return emit.unary("exp")(ctx.g, call(ctx, "mul", x, math.log(2)))
 
 
+@primitive("asinh")
+def asinh(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """sign(x) log(|x| + sqrt(x^2 + 1))."""
+    size = emit.unary("abs")(ctx.g, x)
+    root = emit.unary("sqrt")(ctx.g, call(ctx, "add", emit.unary("square")(ctx.g, x), 1.0))
+    grown = emit.unary("log")(ctx.g, call(ctx, "add", size, root))
+    return call(ctx, "mul", emit.unary("sign")(ctx.g, x), grown)
+
+
+@primitive("atanh")
+def atanh(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Half of log(1 + x) - log(1 - x)."""
+    up, down = (emit.unary("log1p")(ctx.g, part) for part in (x, emit.unary("neg")(ctx.g, x)))
+    return call(ctx, "mul", call(ctx, "sub", up, down), 0.5)
+
+
 @primitive("is_finite")
 def is_finite(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """Whether x is neither infinite nor no number."""

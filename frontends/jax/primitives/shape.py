@@ -48,6 +48,31 @@ def concatenate(ctx: Context, *parts: Tensor, dimension: int, **_: Any) -> Tenso
     return emit.concat(ctx.g, parts, dimension)
 
 
+@primitive("stack")
+def stack(ctx: Context, *parts: Tensor, axis: int, **_: Any) -> Tensor:
+    """Put tensors side by side along a new dimension."""
+    shape = list(ctx.shape)
+    shape[axis] = 1
+    return emit.concat(ctx.g, [reshape(ctx.g, part, tuple(shape)) for part in parts], axis)
+
+
+@primitive("unstack")
+def unstack(ctx: Context, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
+    """Take a dimension apart."""
+    places = range(x.shape[axis])
+    lines = (emit.slice_dim(ctx.g, x, axis, place, place + 1) for place in places)
+    return [emit.squeeze(ctx.g, line, [axis]) for line in lines]
+
+
+@primitive("tile")
+def tile(ctx: Context, x: Tensor, *, reps: Sequence[int], **_: Any) -> Tensor:
+    """Repeat the whole tensor along each dimension."""
+    pairs = list(zip(reps, x.shape, strict=True))
+    lines = reshape(ctx.g, x, tuple(part for _, size in pairs for part in (1, size)))
+    wide = emit.broadcast(ctx.g, lines, tuple(int(part) for pair in pairs for part in pair))
+    return reshape(ctx.g, wide, ctx.shape)
+
+
 @primitive("split")
 def split(ctx: Context, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any) -> list[Tensor]:
     """Cut into parts along a dimension."""

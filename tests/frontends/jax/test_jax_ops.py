@@ -61,6 +61,8 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "places": lambda x: (x.argmax(-1), x.argmin(0), jnp.cumsum(x, 1), jnp.tril(x)),
     "moves": lambda x: (x[::-1, ::2], jnp.roll(x, 2, 1), *jnp.split(x, 2, 0), x.T.reshape(2, 10)),
     "padding": lambda x: lax.pad(x, 0.0, ((1, 2, 1), (0, -1, 2))),
+    "stacks": lambda x: (jnp.stack([x, 2 * x], 1), *jnp.unstack(x, axis=1), jnp.tile(x, (2, 3))),
+    "hyperbolic": lambda x: (jnp.arcsinh(x), jnp.arctanh(x / 9), jnp.sinh(x), jnp.repeat(x, 2)),
     "norm": lambda x: jnp.linalg.norm(x, axis=1),
     "softmax_gradient": jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()),
 }

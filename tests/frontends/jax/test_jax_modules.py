@@ -1,0 +1,111 @@
+"""One step of Flax's modules of many kinds, and of optax's optimisers, beside JAX."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen
+
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends.jax import from_jax, to_pytree
+from pockengine.tests.frontends.jax.checks import LR, check_tree, oracle_losses, random
+from pockengine.tests.frontends.jax.nets import variables_of
+
+
+class Of(linen.Module):
+    """A module made of a function."""
+
+    function: Callable[..., Any]
+
+    @linen.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.function(x)
+
+
+def causal(x: jax.Array) -> jax.Array:
+    mask = linen.make_causal_mask(jnp.ones(x.shape[:2]))
+    return linen.MultiHeadDotProductAttention(2)(x, mask=mask)
+
+
+def tied(words: jax.Array) -> jax.Array:
+    embedding = linen.Embed(7, 4)
+    return embedding.attend(embedding(words))
+
+
+ROWS, PICTURE = (2, 5, 4), (2, 6, 6, 3)
+MODULES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "lstm": (lambda x: linen.RNN(linen.LSTMCell(8))(x), ROWS),
+    "gru": (lambda x: linen.RNN(linen.GRUCell(8), reverse=True)(x), ROWS),
+    "causal_attention": (causal, ROWS),
+    "group_norm": (lambda x: linen.GroupNorm(2)(linen.Dense(8)(x)), PICTURE),
+    "rms_norm": (lambda x: linen.RMSNorm()(linen.Dense(8)(x)), ROWS),
+    "transposed": (lambda x: linen.ConvTranspose(4, (3, 3), (2, 2))(x), PICTURE),
+    "dilated": (lambda x: linen.Conv(4, (3, 3), kernel_dilation=2, padding="CIRCULAR")(x), PICTURE),
+    "causal_line": (lambda x: linen.Conv(4, (3,), padding="CAUSAL")(x), ROWS),
+    "several_dimensions": (lambda x: linen.DenseGeneral((2, 3), axis=(-2, -1))(x), ROWS),
+    "remat": (lambda x: linen.remat(linen.Dense)(4)(x), ROWS),
+}
+
+
+def check_step(module: linen.Module, x: np.ndarray) -> None:
+    """Compare one step of SGD on the mean square of a module's output with JAX's."""
+    variables = variables_of(module, x)
+
+    def loss(variables: Any, x: Any) -> Any:
+        return jnp.square(module.apply(variables, x)).mean()
+
+    graph = from_jax(loss, (variables, x))
+    (found,), params = oracle_losses(graph, [{"x": x}])
+    expected, grads = jax.jit(jax.value_and_grad(loss))(variables, x)
+
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    tuned = jax.tree.map(lambda p, g: p - LR * g, variables, grads)
+    check_tree(to_pytree(graph, params, variables), tuned, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_module_trains_as_in_jax(name: str) -> None:
+    function, shape = MODULES[name]
+    check_step(Of(function), random(*shape))
+
+
+def test_tied_embedding_trains_as_in_jax() -> None:
+    check_step(Of(tied), np.array([[1, 2, 6], [0, 2, 2]], np.int32))
+
+
+OPTIMIZERS = {
+    "adafactor": optax.adafactor(0.01),
+    "adamw_by_schedule": optax.adamw(optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 10)),
+    "every_second_step": optax.MultiSteps(optax.sgd(0.1), 2),
+    "lamb": optax.lamb(0.01),
+    "lion": optax.lion(0.01),
+    "rmsprop": optax.rmsprop(0.01, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_of_optax_are_compiled_as_they_are(name: str) -> None:
+    optimizer: Any = OPTIMIZERS[name]
+    params, x = {"w": random(4, 6), "b": random(6)}, random(3, 4)
+
+    def step(params: Any, slots: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            return jnp.square(x @ params["w"] + params["b"]).mean()
+
+        value, grads = jax.value_and_grad(loss)(params)
+        updates, slots = optimizer.update(grads, slots, params)
+        return optax.apply_updates(params, updates), slots, value
+
+    slots = optimizer.init(params)
+    graph = from_jax(step, (params, slots, x), carried=2)
+    held = {key: param.data for key, param in graph.params.items()}
+    reference = jax.jit(step)
+    for _ in range(3):
+        run(graph, {"x": x}, held)
+        params, slots, _ = reference(params, slots, x)
+
+    check_tree(to_pytree(graph, held, params, "params"), params, rtol=1e-4)
