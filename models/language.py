@@ -7,6 +7,8 @@ shape loads as it is. Dropout is off: a training step is the same step in every 
 import torch
 from torch.nn import functional
 from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     LlamaConfig,
@@ -15,6 +17,25 @@ from transformers import (
 
 IGNORED = -100
 """A label that does not count: the last token has no next one."""
+
+
+class Bert(BertForSequenceClassification):
+    """BERT-base (109 M parameters: 12 layers of 768) with a classification head."""
+
+    def __init__(self, classes: int = 2, **sizes: int) -> None:
+        """Take BERT-base's own sizes unless `sizes` says otherwise, by transformers' names."""
+        config = BertConfig(
+            num_labels=classes,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            attn_implementation="sdpa",
+            **sizes,
+        )
+        super().__init__(config)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Map token ids [N, L] to logits [N, classes]."""
+        return super().forward(input_ids=input_ids).logits
 
 
 class DistilBert(DistilBertForSequenceClassification):

@@ -152,6 +152,12 @@ def _vit_tiny(name: ModelName, classes: int) -> "nn.Module":
     return VisionTransformer(name.size, classes)
 
 
+def _bert_base(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.language import Bert
+
+    return Bert(classes)
+
+
 def _distilbert(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.language import DistilBert
 
@@ -165,6 +171,7 @@ def _llama_15m(name: ModelName, classes: int) -> "nn.Module":
 
 
 FAMILIES = {
+    "bert_base": Family(_bert_base, classes=2, smallest=2, largest=512, vocabulary=30522),
     "cnn": Family(_cnn, channels=1, classes=10, smallest=4),
     "distilbert": Family(_distilbert, classes=2, smallest=2, largest=512, vocabulary=30522),
     "llama-15m": Family(

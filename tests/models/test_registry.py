@@ -54,8 +54,11 @@ def test_every_family_is_reachable_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mobilenet-0.35-96", "unknown model 'mobilenet' in 'mobilenet-0.35-96'; known: cnn,"),
-        ("", "unknown model '' in ''; known: cnn,"),
+        (
+            "mobilenet-0.35-96",
+            "unknown model 'mobilenet' in 'mobilenet-0.35-96'; known: bert_base, cnn,",
+        ),
+        ("", "unknown model '' in ''; known: bert_base,"),
         ("mobilenet_v2", "must read mobilenet_v2-width-resolution"),
         ("mobilenet_v2-96", "must read mobilenet_v2-width-resolution, for example"),
         ("mobilenet_v2-0.35-96-2", "must read mobilenet_v2-width-resolution"),

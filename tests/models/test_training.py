@@ -10,15 +10,13 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
     EfficientNetConfig,
     EfficientNetForImageClassification,
     GPT2Config,
     GPT2LMHeadModel,
 )
 
-from pockengine.models.language import DistilBert, Llama
+from pockengine.models.language import Bert, DistilBert, Llama
 from pockengine.models.mobilenet_v3 import MobileNetV3Small
 from pockengine.models.resnet import resnet50
 from pockengine.models.vit import VisionTransformer
@@ -79,18 +77,14 @@ class GruCell(nn.Module):
 
 
 def bert() -> nn.Module:
-    config = BertConfig(
+    return Bert(
+        CLASSES,
         vocab_size=WORDS,
         hidden_size=32,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=48,
-        max_position_embeddings=16,
-        num_labels=CLASSES,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
     )
-    return Logits(BertForSequenceClassification(config))
 
 
 def distilbert() -> nn.Module:
