@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pockengine.backends.c.artifact import load_artifact
+from pockengine.cli_compile_time import compile_time
 from pockengine.cli_profile import profile
 from pockengine.cli_tune import tune_command
 from pockengine.compiler.ir.graph import Graph
@@ -120,6 +121,7 @@ def devices() -> None:
         CONSOLE.print(f"{name:12} {load_device(name).description}")
 
 
+cli.add_command(compile_time)
 cli.add_command(profile)
 cli.add_command(tune_command)
 

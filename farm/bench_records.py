@@ -23,6 +23,7 @@ UNITS = {
     "binary_bytes": "bytes",
     "max_rel_error": "1",
     "kernel_us": "us",
+    "compile_s": "s",
     "peak_gflops": "GFLOP/s",
     "peak_gbytes": "GB/s",
     "ops_passed": "ops",
