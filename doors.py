@@ -17,6 +17,8 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.errors import CompileError, ImportModelError
 
 Arrays = Mapping[str, np.ndarray]
+TENSORFLOW_FILES = (".h5", ".hdf5", ".keras", ".tflite")
+"""A SavedModel is a folder."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ def find_door(model: Any, example_inputs: Any) -> Visitor:
     for door in DOORS:
         if door.recognises(model):
             return Visitor(door, model, example_inputs)
+    if isinstance(model, (str, Path)):
+        raise ImportModelError(
+            f"{model} is no file of a model: .onnx, {', '.join(TENSORFLOW_FILES)}, or the folder "
+            "of a SavedModel"
+        )
     known = ", ".join(door.framework for door in DOORS)
     hint = "; a plain function is taken for JAX's once jax is imported" if callable(model) else ""
     raise ImportModelError(
@@ -168,7 +175,9 @@ def _keras_optimizer(optimizer: Any) -> Optimizer:
 def _is_tensorflow(model: Any) -> bool:
     from pockengine.frontends.tensorflow import is_tensorflow
 
-    return isinstance(model, (str, Path)) or is_tensorflow(model)
+    if isinstance(model, (str, Path)):
+        return Path(model).suffix in TENSORFLOW_FILES or Path(model).is_dir()
+    return is_tensorflow(model)
 
 
 def _from_jax(model: Any, inputs: Any, loss: Any) -> Graph:

@@ -31,6 +31,11 @@ def test_no_door_takes_a_plain_function() -> None:
         find_door(abs, ())
 
 
+def test_paths_of_no_model_are_named() -> None:
+    with pytest.raises(ImportModelError, match=r"model\.onx is no file of a model: \.onnx, \.h5"):
+        find_door("model.onx", ())
+
+
 def test_recognising_a_model_imports_no_framework() -> None:
     before = set(sys.modules)
     assert not any(door.recognises(object()) for door in DOORS)
