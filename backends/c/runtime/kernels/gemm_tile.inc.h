@@ -163,11 +163,10 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
 }
 #endif
 
-/* One tile from its first step to its epilogue, or from and to its partial sums. */
-PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const int row,
-                           const int column, const int rows, const int vectors, const int lanes,
-                           const int run) {
-    pe_vf c[PE_MR][PE_NV];
+/* Sums of nothing; what their epilogue will read is on its way meanwhile. */
+PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
+                            const int column, const int rows, const int vectors, const int run) {
+    (void)t, (void)row, (void)column, (void)run;
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
         PE_UNROLL
@@ -181,6 +180,14 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
 #endif
         }
     }
+}
+
+/* One tile from its first step to its epilogue, or from and to its partial sums. */
+PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const int row,
+                           const int column, const int rows, const int vectors, const int lanes,
+                           const int run) {
+    pe_vf c[PE_MR][PE_NV];
+    PE_FN(clear)(t, c, row, column, rows, vectors, run);
     const ptrdiff_t pitch = PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH;
     const int valid = PE_B_TRANSPOSED ? PE_VL : lanes;
     const float *a = t->a + row * (ptrdiff_t)PE_A_ROW + run * PE_RUN(t, a_run);
