@@ -77,8 +77,8 @@ class Figure:
 class Meter:
     """How kernels are measured: figures of each problem's kernels in their order.
 
-    A figure must be lower than the default's by the share `noise` to win; `unit` says of what they
-    are.
+    A figure must be lower than the default's by more than the share `noise` to win; `unit` says of
+    what they are.
     """
 
     unit: str

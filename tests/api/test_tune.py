@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,10 @@ def test_a_board_is_measured_over_its_transport() -> None:
 
 
 def test_what_cannot_be_measured_is_an_error() -> None:
-    board = board_for("snapdragon-dsp-qemu", load_boards())
+    board, device = board_for("rpi4-qemu", load_boards()), load_device("rpi4")
+    other = replace(device, cpu=replace(device.cpu, arch="riscv64"))
     with (
-        pytest.raises(FarmError, match="on aarch64 only; name a physical snapdragon-dsp"),
-        open_meter(board, load_device(board.device)),
+        pytest.raises(FarmError, match="on aarch64, hexagon only; name a physical rpi4"),
+        open_meter(board, other),
     ):
         pass

@@ -25,6 +25,9 @@
 #if defined(__aarch64__)
 #define PE_MARK_BEGIN() __asm__ volatile("hint #100" ::: "memory")
 #define PE_MARK_END() __asm__ volatile("hint #101" ::: "memory")
+#elif defined(__hexagon__)
+#define PE_MARK_BEGIN() __asm__ volatile("{ r28 = and(r28, r28) }" ::: "memory")
+#define PE_MARK_END() __asm__ volatile("{ r28 = or(r28, r28) }" ::: "memory")
 #endif
 
 /* One call and its buffers: of `kinds`, 'f' is filled with floats and '0' with zeros, so that
@@ -116,30 +119,25 @@ static inline int run_benches(const bench *benches, int count, int threads) {
     return 0;
 }
 
-/* One of the kernels that take turns, a call each: what disturbs the machine for a while disturbs
- * all of them, and each finds its operands as cold as other kernels leave them in a step. */
-typedef struct bench_racer {
-    const bench *what;
-    void *p[PE_MOST_BUFFERS];
-    double seconds[PE_MOST_ROUNDS];
-} bench_racer;
-
+/* Kernels that do the same work on the same buffers take turns, a call each: what disturbs the
+ * machine for a while disturbs all of them, and none has better pages than another. */
 typedef struct bench_race {
-    bench_racer *racers;
+    const bench *benches;
     int count;
     int rounds;
+    void *p[PE_MOST_BUFFERS];
+    double *seconds; /* PE_MOST_ROUNDS of each bench */
 } bench_race;
 
 static inline void bench_race_job(pe_worker *w, void *argument) {
-    const bench_race *race = argument;
+    bench_race *race = argument;
     for (int round = 0; round < race->rounds; round++) {
         for (int i = 0; i < race->count; i++) {
-            bench_racer *one = &race->racers[i];
             const double start = bench_now();
-            one->what->call(w, one->p);
+            race->benches[i].call(w, race->p);
             pe_barrier(w);
             if (w->index == 0) {
-                one->seconds[round] = bench_now() - start;
+                race->seconds[i * PE_MOST_ROUNDS + round] = bench_now() - start;
             }
         }
     }
@@ -148,9 +146,9 @@ static inline void bench_race_job(pe_worker *w, void *argument) {
 static inline void bench_run_race(pe_team *team, bench_race *race) {
     race->rounds = 2; /* the first one warms up */
     pe_team_run(team, bench_race_job, race);
-    double fastest = race->racers[0].seconds[1];
+    double fastest = race->seconds[1];
     for (int i = 1; i < race->count; i++) {
-        const double other = race->racers[i].seconds[1];
+        const double other = race->seconds[i * PE_MOST_ROUNDS + 1];
         fastest = other < fastest ? other : fastest;
     }
     const double rounds = PE_ROUNDS_SECONDS / (fastest + 1e-9);
@@ -159,27 +157,46 @@ static inline void bench_run_race(pe_team *team, bench_race *race) {
                                              : (int)rounds;
     pe_team_run(team, bench_race_job, race);
     for (int i = 0; i < race->count; i++) {
-        double *seconds = race->racers[i].seconds;
+        double *seconds = race->seconds + i * PE_MOST_ROUNDS;
         qsort(seconds, (size_t)race->rounds, sizeof *seconds, bench_compare);
         printf("%.4e %.4e\n", seconds[race->rounds / 2], seconds[0]);
     }
 }
 
 static inline void bench_mark_job(pe_worker *w, void *argument) {
-    bench_racer *one = argument;
+    bench_race *race = argument;
 #ifdef PE_MARK_BEGIN
-    PE_MARK_BEGIN();
-    one->what->call(w, one->p);
-    PE_MARK_END();
+    for (int i = 0; i < race->count; i++) {
+        PE_MARK_BEGIN();
+        race->benches[i].call(w, race->p);
+        PE_MARK_END();
+    }
 #else
-    (void)w, (void)one;
+    (void)w, (void)race;
     fprintf(stderr, "no instructions are counted on this processor\n");
     exit(1);
 #endif
 }
 
+/* Makes the buffers of a race: each as large as the largest that a bench wants. */
+static inline void bench_fill_race(bench_race *race) {
+    bench most = race->benches[0];
+    for (int i = 1; i < race->count; i++) {
+        for (int j = 0; most.kinds[j]; j++) {
+            const size_t wanted = race->benches[i].bytes[j];
+            most.bytes[j] = wanted > most.bytes[j] ? wanted : most.bytes[j];
+        }
+    }
+    bench_fill(&most, race->p);
+    race->seconds = calloc((size_t)race->count * PE_MOST_ROUNDS, sizeof *race->seconds);
+    if (!race->seconds) {
+        fprintf(stderr, "no memory for %d benches\n", race->count);
+        exit(1);
+    }
+}
+
 /* Runs races of `sizes[0]`, `sizes[1]`, ... benches by `THREADS` (prints median and best seconds of
- * each bench), or by `THREADS count` each bench once between marks. */
+ * each bench), or by `1 count` each bench once between marks. */
 static inline int run_races(const bench *benches, const int *sizes, int count, int argc,
                             char **argv) {
     if (argc < 2 || argc > 3 || (argc == 3 && strcmp(argv[2], "count"))) {
@@ -188,25 +205,15 @@ static inline int run_races(const bench *benches, const int *sizes, int count, i
     static pe_team team;
     pe_team_start(&team, atoi(argv[1]));
     for (int i = 0; i < count; benches += sizes[i++]) {
-        bench_racer *racers = calloc((size_t)sizes[i], sizeof *racers);
-        if (!racers) {
-            fprintf(stderr, "no memory for %d benches\n", sizes[i]);
-            return 1;
-        }
-        for (int j = 0; j < sizes[i]; j++) {
-            racers[j].what = &benches[j];
-            bench_fill(racers[j].what, racers[j].p);
-        }
+        bench_race race = {.benches = benches, .count = sizes[i]};
+        bench_fill_race(&race);
         if (argc == 2) {
-            bench_run_race(&team, &(bench_race){racers, sizes[i], 0});
+            bench_run_race(&team, &race);
+        } else {
+            pe_team_run(&team, bench_mark_job, &race);
         }
-        for (int j = 0; j < sizes[i]; j++) {
-            if (argc == 3) {
-                pe_team_run(&team, bench_mark_job, &racers[j]);
-            }
-            bench_free(racers[j].what, racers[j].p);
-        }
-        free(racers);
+        bench_free(benches, race.p);
+        free(race.seconds);
     }
     pe_team_stop(&team);
     return 0;
