@@ -15,6 +15,8 @@ from pockengine.compiler.ir.graph import Node, replace_operands, resolve
 
 Rule = Callable[["_Finder", Node], Value | None]
 SHAPING = ("reshape", "broadcast_to")
+NO_LABEL = 1 - 2**31
+"""No label is left out of a mean."""
 STOPPING = (*SHAPING, "stop_gradient")
 
 
@@ -126,6 +128,40 @@ def _log_softmax(finder: _Finder, node: Node) -> Value | None:
         return None
     x = _shifted(finder, shifted)
     return None if x is None or not _reduced_last(total) else finder.g.log_softmax(x)
+
+
+def _log_sum_exp(finder: _Finder, node: Node | None) -> Value | None:
+    """x, for the logarithm of the sum of exp(x) over each row, guarded by its maximum."""
+    if node is None or node.op != "add":
+        return None
+    for log, most in (node.operands, node.operands[::-1]):
+        inner = made_by(log, "log")
+        total = made_by(inner.operands[0], "abs") or inner if inner else None
+        total = made_by(total.operands[0], "reduce_sum") if total else None
+        exponent = total.operands[0].node if total and _reduced_last(total) else None
+        if exponent is None or exponent.op != "exp":
+            continue
+        x = _shifted(finder, exponent.operands[0])
+        if x is not None and _row_maximum(finder, most, x):
+            return x
+    return None
+
+
+def _cross_entropy(finder: _Finder, node: Node) -> Value | None:
+    """Mean of the rows' log sum exp(x) - x[label]: the op, which gives NaN for a foreign label."""
+    losses = node.operands[0].node
+    if node.result.shape or losses is None or losses.op != "sub":
+        return None
+    x = _log_sum_exp(finder, losses.operands[0].node)
+    picked = made_by(losses.operands[1], "take_along")
+    if x is None or picked is None or core(picked.operands[0]) is not core(x):
+        return None
+    g, labels, rows = finder.g, picked.operands[1], x.type.size // x.shape[-1]
+    along = picked.operands[0].shape[picked.attrs["axis"]]
+    if labels.type.size != rows or along != x.shape[-1] or losses.result.type.size != rows:
+        return None
+    logits = g.reshape(x, shape=(rows, x.shape[-1]))
+    return g.cross_entropy(logits, g.reshape(labels, shape=(rows,)), ignore_index=NO_LABEL)
 
 
 def _dropout(finder: _Finder, node: Node) -> Value | None:
@@ -345,6 +381,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "add": (_shift, _frozen_norm),
     "div": (_softmax, _divided_norm),
     "mul": (_norm,),
+    "reduce_mean": (_cross_entropy,),
     "sub": (_log_softmax,),
     "where": (_dropout,),
 }

@@ -4,6 +4,7 @@ An index outside of its dimension reads or adds at the nearer end: JAX's NaN fil
 updates are for debugging, and no data may make a kernel touch foreign memory.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +96,9 @@ def gather(
         slice_sizes,
     )
     g, groups = ctx.g, places.order(x.rank)
+    single = not places.batch and all(x.shape[dim] == 1 for dim in places.picked)
+    if single and x.size == math.prod(ctx.shape):
+        return reshape(g, x, ctx.shape)  # there is one place only
     flat = _flat_index(g, index, x, places)
     sizes = [x.shape[dim] for dim in groups[2]]
     lines = merged(g, x, *groups)

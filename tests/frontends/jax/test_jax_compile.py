@@ -58,6 +58,17 @@ def test_function_trains_and_its_pytree_comes_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(saved["last.kernel"], tuned["last"]["kernel"])
 
 
+def test_loss_of_the_users_own_is_recognised_and_trains() -> None:
+    params, x, y = parameters(), random(5, 6), np.array([0, 2, -1, 1, 0], np.int32)
+    compiled = pockengine.compile(loss_of, (params, x, y))
+    with compiled.session() as session:
+        losses = [session.train_step({"x": x, "y": y}, lr=LR)["loss"] for _ in range(3)]
+        check_tree(compiled.tuned(session), trained(params, x, y, 3), rtol=1e-5)
+
+    assert "cross_entropy" in {node.op for node in compiled.graph.nodes}
+    np.testing.assert_allclose(losses[2], loss_of(trained(params, x, y, 2), x, y), rtol=1e-5)
+
+
 def test_batches_of_any_size_train_as_in_jax() -> None:
     batch = pockengine.Range(
         "batch", 1, 8, axes={"x": 0, "target": 0}, buckets=(2, 8), pad={"target": -100}
