@@ -179,12 +179,12 @@ def adaptive_avg_pool2d(g: Builder, x: Tensor, output: tuple[int, int]) -> Tenso
     if output == (1, 1):
         return emit.reduce(g, "reduce_mean", x, (2, 3), keepdims=True)
     if size[0] % output[0] or size[1] % output[1]:
-        return _average_bins(g, _average_bins(g, x, 2, output[0]), 3, output[1])
+        return average_bins(g, average_bins(g, x, 2, output[0]), 3, output[1])
     kernel = (size[0] // output[0], size[1] // output[1])
     return avg_pool2d(g, x, Window(kernel, kernel, (0, 0, 0, 0)), count_padding=True)
 
 
-def _average_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
+def average_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
     """Average dimension `dim` in `count` bins [floor(i n / count), ceil((i + 1) n / count))."""
     size = x.shape[dim]
     weights = np.zeros((size, count), np.float32)
@@ -192,6 +192,16 @@ def _average_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
         first, end = i * size // count, -(-(i + 1) * size // count)
         weights[first:end, i] = 1 / (end - first)
     return along_dim(g, x, dim, weights)
+
+
+def max_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
+    """Take the maximum of dimension `dim` in as many bins, which may overlap."""
+    size = x.shape[dim]
+    parts = []
+    for i in range(count):
+        part = emit.slice_dim(g, x, dim, i * size // count, -(-(i + 1) * size // count))
+        parts.append(emit.reduce(g, "reduce_max", part, [dim], keepdims=True))
+    return emit.concat(g, parts, dim)
 
 
 def along_dim(g: Builder, x: Tensor, dim: int, weights: np.ndarray) -> Tensor:

@@ -195,3 +195,47 @@ def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
     picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, (1, ctx.shape[-1]))
     return reshape(ctx.g, y, ctx.shape)
+
+
+def _define_adaptive(rank: int) -> None:
+    @aten(f"adaptive_max_pool{rank}d.default")
+    def largest(ctx: Context, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
+        for dim in range(x.rank - rank, x.rank):
+            x = emit_nn.max_bins(ctx.g, x, dim, ctx.shape[dim])
+        return [x, Missing("the indices of max pooling; use the maxima alone")]
+
+
+for _rank in (1, 2, 3):
+    _define_adaptive(_rank)
+
+
+@aten("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
+def adaptive_avg_pool3d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average down to a given depth, height and width."""
+    for dim in range(x.rank - 3, x.rank):
+        x = emit_nn.average_bins(ctx.g, x, dim, ctx.shape[dim])
+    return x
+
+
+@aten("_trilinear.default")
+def trilinear(
+    ctx: Context,
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int,
+) -> Tensor:
+    """Sum products of three tensors, each widened by dimensions of size 1."""
+    product: Tensor | None = None
+    for tensor, expand in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        shape = list(tensor.shape)
+        for dim in expand:
+            shape.insert(dim, 1)
+        wide = reshape(ctx.g, tensor, tuple(shape))
+        product = wide if product is None else emit.arithmetic(ctx.g, "mul", product, wide)
+    assert product is not None
+    return emit.reduce(ctx.g, "reduce_sum", product, sumdim, keepdims=False)

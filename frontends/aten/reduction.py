@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit
 from pockengine.frontends.aten.registry import Context, aten
@@ -202,6 +204,15 @@ def cdist(ctx: Context, x1: Tensor, x2: Tensor, p: float, compute_mode: int | No
     """Distances by a p-norm between all rows of two batches of matrices."""
     rows = reshape(ctx.g, x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     others = reshape(ctx.g, x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+    return vector_norm(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p, [-1], keepdim=False)
+
+
+@aten("_pdist_forward.default")
+def pdist(ctx: Context, x: Tensor, p: float) -> Tensor:
+    """Distances by a p-norm between the rows of a matrix, each pair once."""
+    pairs = (plain(ctx.g.constant(index)) for index in np.triu_indices(x.shape[0], 1))
+    values = framework_order(ctx.g, x)
+    rows, others = (plain(ctx.g.take(values, index.value, axis=0)) for index in pairs)
     return vector_norm(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p, [-1], keepdim=False)
 
 

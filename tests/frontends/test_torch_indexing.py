@@ -1,4 +1,4 @@
-"""Reading and writing at indices, sorting, and tensors without elements, as PyTorch has them."""
+"""Reading and writing at indices, sorting, bins, and tensors without elements, as in PyTorch."""
 
 from collections.abc import Callable
 
@@ -66,6 +66,10 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pooled indices": lambda x: functional.max_pool2d(x, 2, return_indices=True)[0],
     "distances": lambda x: torch.cdist(x, x * 2 + 1),
     "in place by a definition": lambda x: (x * 1).clamp_min_(torch.tensor(0.2)),
+    "distances of pairs": lambda x: functional.pdist(x.flatten(1)),
+    "bilinear form": lambda x: functional.bilinear(x, x + 1, torch.ones(2, 5, 5) / 5),
+    "adaptive maxima": lambda x: functional.adaptive_max_pool2d(x, (3, 2)),
+    "adaptive means of volumes": lambda x: functional.adaptive_avg_pool3d(x[None], (2, 4, 3)),
     "instance norm": lambda x: functional.instance_norm(x),
     "cubic resizing": lambda x: functional.interpolate(x[None], (7, 3), mode="bicubic"),
     "grid of samples": lambda x: functional.grid_sample(
