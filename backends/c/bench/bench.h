@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "pe_pool.h"
@@ -77,14 +78,18 @@ static inline double bench_median(pe_team *team, bench_run *run) {
     return run->samples[PE_SAMPLES / 2];
 }
 
-static inline void *bench_buffer(char kind, size_t bytes) {
-    const size_t size = (bytes / PE_ALIGN + 1) * PE_ALIGN;
-    float *data = aligned_alloc(PE_ALIGN, size);
-    if (!data) {
-        fprintf(stderr, "no memory for a buffer of %zu bytes\n", size);
+/* Zeroed pages: QEMU's Hexagon has no malloc that works. */
+static inline void *bench_pages(size_t bytes) {
+    void *data = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+        fprintf(stderr, "no memory for a buffer of %zu bytes\n", bytes);
         exit(1);
     }
-    memset(data, 0, size);
+    return data;
+}
+
+static inline void *bench_buffer(char kind, size_t bytes) {
+    float *data = bench_pages(bytes);
     for (size_t k = 0; kind == 'f' && k < bytes / sizeof(float); k++) {
         data[k] = (float)(k * 7 % 31) / 16.0f - 1.0f;
     }
@@ -99,7 +104,7 @@ static inline void bench_fill(const bench *what, void **p) {
 
 static inline void bench_free(const bench *what, void **p) {
     for (int j = 0; what->kinds[j]; j++) {
-        free(p[j]);
+        munmap(p[j], what->bytes[j] + 1);
     }
 }
 
@@ -125,6 +130,7 @@ typedef struct bench_race {
     const bench *benches;
     int count;
     int rounds;
+    bench most; /* the size of each buffer: the largest that one of them wants */
     void *p[PE_MOST_BUFFERS];
     double *seconds; /* PE_MOST_ROUNDS of each bench */
 } bench_race;
@@ -178,21 +184,20 @@ static inline void bench_mark_job(pe_worker *w, void *argument) {
 #endif
 }
 
-/* Makes the buffers of a race: each as large as the largest that a bench wants. */
+static inline size_t bench_seconds_bytes(const bench_race *race) {
+    return (size_t)race->count * PE_MOST_ROUNDS * sizeof *race->seconds;
+}
+
 static inline void bench_fill_race(bench_race *race) {
-    bench most = race->benches[0];
+    race->most = race->benches[0];
     for (int i = 1; i < race->count; i++) {
-        for (int j = 0; most.kinds[j]; j++) {
+        for (int j = 0; race->most.kinds[j]; j++) {
             const size_t wanted = race->benches[i].bytes[j];
-            most.bytes[j] = wanted > most.bytes[j] ? wanted : most.bytes[j];
+            race->most.bytes[j] = wanted > race->most.bytes[j] ? wanted : race->most.bytes[j];
         }
     }
-    bench_fill(&most, race->p);
-    race->seconds = calloc((size_t)race->count * PE_MOST_ROUNDS, sizeof *race->seconds);
-    if (!race->seconds) {
-        fprintf(stderr, "no memory for %d benches\n", race->count);
-        exit(1);
-    }
+    bench_fill(&race->most, race->p);
+    race->seconds = bench_pages(bench_seconds_bytes(race));
 }
 
 /* Runs races of `sizes[0]`, `sizes[1]`, ... benches by `THREADS` (prints median and best seconds of
@@ -212,8 +217,8 @@ static inline int run_races(const bench *benches, const int *sizes, int count, i
         } else {
             pe_team_run(&team, bench_mark_job, &race);
         }
-        bench_free(benches, race.p);
-        free(race.seconds);
+        bench_free(&race.most, race.p);
+        munmap(race.seconds, bench_seconds_bytes(&race) + 1);
     }
     pe_team_stop(&team);
     return 0;
