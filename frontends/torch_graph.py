@@ -233,10 +233,7 @@ class _Importer:
         return self._result(results)
 
     def _result(self, argument: Any) -> Known:
-        """Return what an operator's result stands for.
-
-        It may be missing or without elements, if nobody reads it.
-        """
+        """Return what a result stands for; unread, it may be missing or have no elements."""
         if isinstance(argument, Node) and (self._is_missing(argument) or self._is_empty(argument)):
             return self.known[argument]
         return self._value(argument)
@@ -335,6 +332,8 @@ def _result_type(node: Node) -> tuple[tuple[int, ...], Any]:
     first = value[0] if isinstance(value, (list, tuple)) and value else value
     if not isinstance(first, torch.Tensor):
         return (), None
+    if not all(isinstance(size, int) for size in first.shape):
+        raise Unsupported("a result whose size depends on the data; use where")
     return tuple(first.shape), DTYPES.get(first.dtype)
 
 

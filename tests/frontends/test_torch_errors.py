@@ -163,6 +163,13 @@ def test_buffer_that_forward_writes_is_named() -> None:
     assert "running statistics" in message
 
 
+def test_size_that_depends_on_the_data_is_named() -> None:
+    message = rejection(Function(lambda x: torch.masked_select(x, x > 0)))
+
+    assert "aten.masked_select.default" in message
+    assert "a result whose size depends on the data; use where" in message
+
+
 def test_write_through_an_overlapping_view_is_named() -> None:
     def overwrite(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
