@@ -19,6 +19,7 @@ from pockengine.backends.c.alone import time_alone
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.peaks import Peaks, describe_peaks, measure_peaks
 from pockengine.backends.c.profile import KernelTime, profile_step
+from pockengine.backends.c.tuned import picker_of
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.types import F32
@@ -60,6 +61,7 @@ class Row:
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
 @click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
 @click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
+@click.option("--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`.")
 @click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 def profile(
@@ -71,13 +73,14 @@ def profile(
     top: int,
     only: str,
     bf16: bool,
+    tuned: Path | None,
     alone: bool,
     json_file: Path | None,
 ) -> None:
     """Time every kernel of MODEL's training step on this machine against its measured peaks."""
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
     device = load_device("host")
-    backend = CBackend(device, bf16=bf16)
+    backend = CBackend(device, bf16=bf16, pick=picker_of(tuned, device))
     threads = threads or device.cpu.cores
     program = compile_program(_graph(model, batch), Training(scheme), target=backend.target())
     inputs = {

@@ -56,6 +56,8 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 )
 @click.option("--quick", is_flag=True, help="Of a suite: three rounds, no torch.compile.")
 @click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
+@click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
+@click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--baseline", help="Compare with what is stored of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
@@ -146,6 +148,8 @@ def _run_suite(
         threads=threads,
         quick=options["quick"],
         report=None if report is None else _from_user(report),
+        bf16=options["bf16"],
+        tuned=None if options["tuned"] is None else _from_user(options["tuned"]),
         done=_done(_from_user(json_file)) if options["resume"] and json_file else frozenset(),
     )
     return run_peers(choice, _scheme, lambda records: _store(records, json_file, database))

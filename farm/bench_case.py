@@ -55,12 +55,27 @@ class Case:
         }
         return replace(self.data, job=replace(self.data.job, trainable=trainable))
 
-    def compile(self, scheme: str, device: str, folder: Path) -> Compiled:
+    def compile(
+        self,
+        scheme: str,
+        device: str,
+        folder: Path,
+        *,
+        bf16: bool = False,
+        tuned: Path | None = None,
+    ) -> Compiled:
         """Compile and build for a device; the artifact goes to `folder`."""
         job = self.data.job
         optimizer = Sgd(momentum=job.momentum, weight_decay=job.weight_decay)
         return compile_model(
-            self.graph, (), optimizer=optimizer, scheme=scheme, device=device, folder=folder
+            self.graph,
+            (),
+            optimizer=optimizer,
+            scheme=scheme,
+            device=device,
+            bf16=bf16,
+            tuned=tuned,
+            folder=folder,
         )
 
 

@@ -18,7 +18,7 @@ from pockengine.backends.c.program import kernel_nodes
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.errors import FarmError, PockEngineError
-from pockengine.farm.bench_case import make_case
+from pockengine.farm.bench_case import Case, make_case
 from pockengine.farm.bench_check import LOSS_TOLERANCE, compare, loss_error
 from pockengine.farm.bench_start import Start, measure_start
 from pockengine.farm.progress import step
@@ -32,7 +32,8 @@ from pockengine.farm.references.worker import (
     why_missing,
 )
 
-OURS = "pockengine"
+OURS, OURS_BF16 = "pockengine", "pockengine-bf16"
+BF16_TOLERANCE = 2e-2  # of losses: bf16 has eight bits of mantissa
 REFERENCE, FULL = "torch-eager", "full"
 CHECKED_STEPS = 3
 TURN_MS = 400.0  # what an engine's turn should take, as far as one step allows
@@ -64,6 +65,11 @@ class Line:
     max_rel_error: float
     peak_rss_bytes: int
     first_step_ms: float
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is no peer."""
+        return self.engine in (OURS, OURS_BF16)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one model and batch is to be measured; `schemes` are presets or files by name."""
+    """How one model and batch is to be measured; `schemes` are presets or files by name.
+
+    `bf16` adds a line of ours that rounds operands; `tuned` is a file of `pockengine tune`.
+    """
 
     model: str
     batch: int
@@ -109,6 +118,8 @@ class Plan:
     threads: int
     rounds: int
     peaks: Peaks
+    bf16: bool = False
+    tuned: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -151,9 +162,12 @@ def measure(plan: Plan, folder: Path) -> Found:
         for name, scheme in plan.schemes.items():
             place, wanted = folder / name, expected[name]
             with found.keeping(f"{OURS} {name}"), step(f"{title}: ours, {name}"):
-                compiled = case.compile(scheme, "host", place / "artifact")
+                compiled = case.compile(scheme, "host", place / "artifact", tuned=plan.tuned)
                 runs.append(_start_ours(plan, compiled, jobs[name], (name, wanted), place, stack))
                 found.compiled[name] = compiled
+        if plan.bf16:
+            with found.keeping(OURS_BF16), step(f"{title}: ours, {FULL}, bf16"):
+                runs.append(_start_bf16(plan, case, expected[FULL], folder / FULL, stack))
         for engine in plan.engines:
             if engine != REFERENCE:
                 with found.keeping(engine), step(f"{title}: {engine}"):
@@ -205,6 +219,21 @@ def _start_ours(
     if check.problems:
         raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
     return Running(worker, OURS, scheme, training, check.largest, start)
+
+
+def _start_bf16(
+    plan: Plan, case: Case, expected: Training, place: Path, stack: contextlib.ExitStack
+) -> Running:
+    """Start our worker on an artifact that rounds; FarmError unless its losses are near."""
+    folder = place / "artifact-bf16"
+    compiled = case.compile(FULL, "host", folder, bf16=True, tuned=plan.tuned)
+    start = measure_start(compiled.artifact, case.data, plan.threads, place)
+    worker = stack.enter_context(open_own_worker(folder, place, plan.threads))
+    training = worker.train()
+    error = loss_error(training.losses, expected.losses)
+    if not error <= BF16_TOLERANCE:
+        raise FarmError(f"its losses are off by {error:.1e}, more than rounding explains")
+    return Running(worker, OURS_BF16, FULL, training, error, start)
 
 
 def _start_peer(

@@ -52,6 +52,8 @@ class Choice:
     quick: bool
     report: Path | None
     done: frozenset[tuple[str, int]] = frozenset()
+    bf16: bool = False
+    tuned: Path | None = None
 
 
 def run_peers(choice: Choice, scheme_file: Callable[[str], str], keep: Keep) -> int:
@@ -94,6 +96,8 @@ def plans(choice: Choice, peaks: Peaks, scheme_file: Callable[[str], str]) -> li
             choice.threads,
             QUICK_ROUNDS if choice.quick else ROUNDS,
             peaks,
+            choice.bf16,
+            choice.tuned,
         )
         for model in choice.models or (*PICTURES, *TEXTS)
         for batch in choice.batches or batches_for(model)

@@ -1,6 +1,7 @@
 """What `--suite=peers` found, as records and as tables."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 
@@ -8,7 +9,15 @@ from pockengine import __version__
 from pockengine.backends.c.peaks import Peaks, describe_peaks
 from pockengine.farm.bench_case import DATASET, TOKENS
 from pockengine.farm.bench_records import Context
-from pockengine.farm.bench_suite import FULL, OURS, REFERENCE, TEXTS, Found, Line
+from pockengine.farm.bench_suite import (
+    FULL,
+    OURS,
+    OURS_BF16,
+    REFERENCE,
+    TEXTS,
+    Found,
+    Line,
+)
 from pockengine.farm.results import Record
 
 NOTHING = "-"
@@ -23,9 +32,11 @@ def records_of(found: Found, commit: str, threads: int, peaks: Peaks) -> list[Re
     for line in found.lines:
         spread = (line.timing.min, line.timing.max, line.timing.n)
         key = (line.engine, line.version, line.scheme)
-        records.append(context.record(*key, "step_ms", line.timing.median, spread=spread))
+        figures = [context.record(*key, "step_ms", line.timing.median, spread=spread)]
         for metric in ("max_rel_error", "peak_rss_bytes", "first_step_ms"):
-            records.append(context.record(*key, metric, getattr(line, metric)))
+            figures.append(context.record(*key, metric, getattr(line, metric)))
+        dtype = "bf16" if line.engine == OURS_BF16 else "f32"
+        records += [replace(record, dtype=dtype) for record in figures]
     for scheme, metric, value in _own_facts(found, peaks):
         records.append(context.record(OURS, __version__, scheme, metric, value))
     return records
@@ -47,7 +58,7 @@ def _own_facts(found: Found, peaks: Peaks) -> Iterator[tuple[str, str, float]]:
 
 def best_peer(found: Found) -> Line:
     """Return the fastest engine that is not ours."""
-    peers = [line for line in found.lines if line.engine != OURS]
+    peers = [line for line in found.lines if not line.is_ours]
     return min(peers, key=lambda line: line.timing.median)
 
 
@@ -67,7 +78,7 @@ def lines_table(found: Found, peaks: Peaks) -> Table:
         "first step ms",
     ):
         table.add_column(heading, justify="right")
-    for line in sorted(found.lines, key=lambda x: (x.engine != OURS, x.timing.median)):
+    for line in sorted(found.lines, key=lambda x: (not x.is_ours, x.timing.median)):
         table.add_row(_name(line), *_cells(line, best, found, peaks))
     for engine, reason in found.missing.items():
         table.add_row(engine, NOTHING, reason[:60])
@@ -75,7 +86,7 @@ def lines_table(found: Found, peaks: Peaks) -> Table:
 
 
 def _name(line: Line) -> str:
-    return f"{line.engine} {line.scheme}" if line.engine == OURS else line.engine
+    return f"{line.engine} {line.scheme}" if line.is_ours else line.engine
 
 
 def _cells(line: Line, best: Line, found: Found, peaks: Peaks) -> Iterator[str]:
@@ -132,10 +143,14 @@ def schemes_table(results: Sequence[Found]) -> Table:
         table.add_column(heading, justify="right")
     for found in results:
         for line in found.lines:
-            if line.engine == OURS:
+            if line.is_ours:
                 name = f"{found.model} / {found.batch}"
-                table.add_row(name, line.scheme, *_scheme_cells(found, line))
+                table.add_row(name, f"{line.scheme}{_rounding(line)}", *_scheme_cells(found, line))
     return table
+
+
+def _rounding(line: Line) -> str:
+    return ", bf16" if line.engine == OURS_BF16 else ""
 
 
 def _scheme_cells(found: Found, line: Line) -> Iterator[str]:
@@ -158,7 +173,7 @@ def own_line(found: Found) -> Line | None:
 def _summary(found: Found, own: Line) -> Iterator[str]:
     ms, best = own.timing.median, best_peer(found)
     eager = next(line for line in found.lines if line.engine == REFERENCE)
-    peers = [line for line in found.lines if line.engine != OURS]
+    peers = [line for line in found.lines if not line.is_ours]
     leanest = min(peers, key=lambda line: line.peak_rss_bytes)
     yield f"{ms:.2f}"
     yield best.engine

@@ -17,8 +17,8 @@ INTENSITIES = (0.1, 1000.0)  # operations a byte, from copies to large matrix pr
 
 def draw_bars(results: Sequence[Found], path: Path) -> None:
     """Draw each engine's time over ours, model by model; a bar of 1 is as fast as ours."""
-    engines = list(dict.fromkeys(x.engine for found in results for x in found.lines))
-    engines.remove(OURS)
+    lines = [line for found in results for line in found.lines]
+    engines = list(dict.fromkeys(line.engine for line in lines if line.engine != OURS))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12, 0.5 + 1.1 * len(results)), layout="constrained")
         axis = figure.subplots()
