@@ -10,7 +10,7 @@ import pytest
 HERE = Path(__file__).parent
 
 ELF_MAGIC = b"\x7fELF"
-ELF_X86_64, ELF_AARCH64 = 62, 183
+ELF_X86_64, ELF_AARCH64, ELF_HEXAGON = 62, 183, 164
 PROGRAM_INTERPRETER = 3
 MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
@@ -51,6 +51,17 @@ def test_apple_m1_gets_an_arm64_macho() -> None:
 @pytest.mark.parametrize("name", ["selftest", "selftest_host"])
 def test_host_binary_runs(name: str, tmp_path: Path) -> None:
     result = run_selftest([str(HERE / name)], tmp_path)
+
+    assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
+
+
+def test_dsp_binary_is_hexagons_and_runs_emulated(tmp_path: Path) -> None:
+    binary = HERE / "selftest_snapdragon-dsp"
+    assert elf_machine(binary.read_bytes()) == ELF_HEXAGON
+    if shutil.which("qemu-hexagon") is None:
+        pytest.skip("qemu-hexagon is not installed (apt-get install qemu-user)")
+
+    result = run_selftest(["qemu-hexagon", "-cpu", "v67", str(binary)], tmp_path)
 
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
 
