@@ -40,8 +40,8 @@ def buffers_of(path: Path) -> list[Buffer]:
     for place, op in enumerate(ops):
         reads = {name for v in op["inputs"] for name in sources.get(v["name"], ())}
         (result,) = op["outputs"]
-        name = places_name = result["name"]
-        places[places_name] = place
+        name = result["name"]
+        places[name] = place
         if _is_mask(op):
             first = min(places[v["name"]] for v in _compared(ops, op))
             kept[name] = Buffer(-(-prod(result["shape"]) // 8), first, first)
