@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +30,13 @@ def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
 
 
 @pytest.fixture
-def counting() -> Iterator[None]:
+def counting() -> None:
     emulator = shutil.which("qemu-aarch64")
     if emulator is None:
         pytest.skip("qemu-aarch64 is not installed")
     told = subprocess.run([emulator, "-help"], capture_output=True, text=True, check=False).stdout
     if "-plugin" not in told:
         pytest.skip(f"{emulator} has no plugins to count instructions with")
-    return
 
 
 def problems_of(name: str, plans: int) -> list[Problem]:
