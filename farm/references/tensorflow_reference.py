@@ -23,6 +23,7 @@ from pockengine.farm.references.job import (
 from pockengine.farm.references.keras_models import KerasNet, build_keras
 from pockengine.farm.references.nets import FAMILIES as CONVOLUTIONAL
 from pockengine.farm.references.tensorflow_arrays import TransformerNet
+from pockengine.farm.references.transformer_nets import FAMILIES as TRANSFORMERS
 from pockengine.models.registry import parse_model
 
 
@@ -103,7 +104,10 @@ def _build(
 ) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[Trained]]:
     """Return what reads all tensors, the model, and what is trained of it."""
     job = data.job
-    if parse_model(job.model).family in CONVOLUTIONAL:
+    family = parse_model(job.model).family
+    if family not in (*CONVOLUTIONAL, *TRANSFORMERS):
+        raise FarmError(f"{family} has no TensorFlow form here; pick another engine")
+    if family in CONVOLUTIONAL:
         net = build_keras(job.model, job.classes, data.images.shape[1])
         net.load(data.weights)
         return net.tensors, net.model, _choose(net, job)

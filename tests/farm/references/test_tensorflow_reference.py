@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_named(tensorflow: Worker, tmp_path: Path) -> None:
     without = {name: w for name, w in data.weights.items() if name != "classifier.1.bias"}
     cases = {
         "weights": (replace(data, weights=without), "'classifier.1.bias' is not in the weights"),
-        "family": (replace(data, job=replace(data.job, model="resnet18-64")), "no Keras form"),
+        "family": (replace(data, job=replace(data.job, model="resnet18-64")), "resnet18 has no TensorFlow form"),
         "name": (replace(data, job=replace(data.job, trainable={"x": None})), "no parameter 'x'"),
     }
     for name, (case, message) in cases.items():
