@@ -127,9 +127,10 @@ def test_steps_are_timed_and_memory_is_read(tensorflow: Worker, tmp_path: Path) 
 def test_what_does_not_fit_is_named(tensorflow: Worker, tmp_path: Path) -> None:
     data = make_job(tmp_path)
     without = {name: w for name, w in data.weights.items() if name != "classifier.1.bias"}
+    unknown = replace(data.job, model="resnet18-64")
     cases = {
         "weights": (replace(data, weights=without), "'classifier.1.bias' is not in the weights"),
-        "family": (replace(data, job=replace(data.job, model="resnet18-64")), "resnet18 has no TensorFlow form"),
+        "family": (replace(data, job=unknown), "resnet18 has no TensorFlow form"),
         "name": (replace(data, job=replace(data.job, trainable={"x": None})), "no parameter 'x'"),
     }
     for name, (case, message) in cases.items():
