@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.conv import conv_kernel
@@ -15,7 +15,6 @@ from pockengine.backends.c.options import Options
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
-from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import Device
 from pockengine.errors import GraphError
 from pockengine.tests.backends.c.anchors import (
@@ -27,32 +26,10 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import device_of, new_builder
+from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.problems import SETTINGS, convolution
 
 direct_kernel = partial(conv_kernel, options=Options(winograd=False))
-
-SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
-
-
-def convolution(
-    x: tuple[int, int, int, int],
-    w: tuple[int, int, int, int],
-    stride: tuple[int, int] = (1, 1),
-    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
-    dilation: tuple[int, int] = (1, 1),
-    groups: int = 1,
-) -> dict[str, Node]:
-    """The forward node and both gradients of one geometry."""
-    g = new_builder()
-    attrs = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    image, weights = g.input("x", f32(*x)), g.input("w", f32(*w))
-    y = g.emit("conv2d", image, weights, **attrs)
-    dy = g.input("dy", y.result.type)
-    return {
-        "forward": y,
-        "dx": g.emit("conv2d_dx", dy, weights, input_shape=x, **attrs),
-        "dw": g.emit("conv2d_dw", image, dy, weight_shape=w, **attrs),
-    }
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))

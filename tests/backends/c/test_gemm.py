@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
@@ -30,18 +29,9 @@ from pockengine.tests.backends.c.anchors import (
     with_epilogue,
 )
 from pockengine.tests.backends.c.harness import Case, device_of, new_builder, run_cases
+from pockengine.tests.backends.c.problems import SETTINGS, matmul
 
 BATCHES = [((), ()), ((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 1), (1, 2))]
-SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
-
-
-def matmul(
-    m: int, n: int, k: int, transpose: tuple[bool, bool] = (False, False), batches: Any = ((), ())
-) -> Node:
-    g = new_builder()
-    a = g.input("a", f32(*batches[0], *((k, m) if transpose[0] else (m, k))))
-    b = g.input("b", f32(*batches[1], *((n, k) if transpose[1] else (k, n))))
-    return g.emit("matmul", a, b, transpose_a=transpose[0], transpose_b=transpose[1])
 
 
 @st.composite

@@ -1,7 +1,7 @@
 """Generated pooling kernels and their gradients agree with the NumPy oracle."""
 
 import numpy as np
-from hypothesis import Phase, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.pool import pool_kernel
@@ -17,8 +17,8 @@ from pockengine.tests.backends.c.anchors import (
     with_epilogue,
 )
 from pockengine.tests.backends.c.harness import Case, device_of, new_builder
+from pockengine.tests.backends.c.problems import SETTINGS
 
-SETTINGS = {"deadline": None, "derandomize": True, "database": None, "phases": [Phase.generate]}
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 

@@ -12,7 +12,7 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import FAST, case_of, check, with_epilogue
 from pockengine.tests.backends.c.harness import device_of
-from pockengine.tests.backends.c.test_conv import convolution
+from pockengine.tests.backends.c.problems import convolution
 
 
 def emit(node: Node, device: Device) -> Kernel:

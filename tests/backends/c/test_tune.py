@@ -24,8 +24,7 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError, RuntimeFailure
 from pockengine.tests.backends.c.harness import device_of
-from pockengine.tests.backends.c.test_conv import convolution
-from pockengine.tests.backends.c.test_gemm import matmul
+from pockengine.tests.backends.c.problems import convolution, matmul
 
 DEVICE = device_of("avx2", 3)
 SMALL, OTHER = matmul(24, 40, 16), matmul(40, 33, 7)

@@ -28,9 +28,8 @@ from pockengine.tests.backends.c.anchors import (
     with_epilogue,
 )
 from pockengine.tests.backends.c.harness import device_of
-from pockengine.tests.backends.c.test_conv import SETTINGS, convolution
+from pockengine.tests.backends.c.problems import DIRECT, SETTINGS, convolution
 
-DIRECT = 2e-6
 BOUND = {2: 1.7 * DIRECT, 4: 31 * DIRECT}
 """Largest error by r, relative to the largest result."""
 

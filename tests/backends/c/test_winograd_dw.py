@@ -18,8 +18,7 @@ from pockengine.backends.c.winograd_dw import gradient_kernel, gradient_plans
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import FAST, case_of, check, check_on_arm
-from pockengine.tests.backends.c.test_conv import SETTINGS, convolution
-from pockengine.tests.backends.c.test_winograd import DIRECT
+from pockengine.tests.backends.c.problems import DIRECT, SETTINGS, convolution
 
 BOUND = {2: 2 * DIRECT, 4: 24 * DIRECT}
 """Largest error by r, relative to the largest result."""
