@@ -16,7 +16,7 @@ LOSS_TOLERANCE = 1e-4
 WEIGHT_TOLERANCE = 1e-3
 CHANGE_TOLERANCE = 5e-2
 # Below these a difference is rounding: of logits that nearly cancel in a small loss, of a tensor
-# whose true value is zero, of weights of order one that hardly move.
+# whose true value is zero, of weights well below one that hardly move.
 SMALL_LOSS = 1e-2
 SMALL_WEIGHT = 1e-3
 SMALL_CHANGE = 5e-6
@@ -65,7 +65,9 @@ def compare(
     }
     change_errors = {
         f"the change of {name}": _relative(
-            tensors[name] - start[name], expected[name] - start[name], SMALL_CHANGE
+            tensors[name] - start[name],
+            expected[name] - start[name],
+            _smallest_change(start[name], len(losses)),
         )
         for name in trained
     }
@@ -76,6 +78,15 @@ def compare(
     )
     worst = [max(errors.values(), default=0.0) for errors in (loss_errors, weight_errors)]
     return Check(worst[0], worst[1], max(change_errors.values(), default=0.0), problems)
+
+
+def _smallest_change(start: np.ndarray, steps: int) -> float:
+    """Return the change of a tensor whose rounding may already be beyond the tolerance.
+
+    Each step rounds every element by half a unit in its last place, here and in the reference.
+    """
+    unit = float(np.spacing(np.float32(np.max(np.abs(start), initial=0.0))))
+    return max(SMALL_CHANGE, steps * unit / CHANGE_TOLERANCE)
 
 
 def loss_error(losses: Sequence[float], expected: Sequence[float]) -> float:

@@ -44,6 +44,15 @@ def test_an_update_that_is_missing_is_found_where_the_weight_hardly_moves() -> N
     assert found.problems == ("the change of w is off by 1.0e+00 where 0.05 is allowed",)
 
 
+def test_a_change_of_few_roundings_cannot_be_judged() -> None:
+    unit = 2.0**-22  # of the last place of 2.0 in f32
+    start, expected = {"w": np.array([2.0])}, {"w": np.array([2.0 + 8 * unit])}
+
+    for off, wrong in ((2, False), (4, True)):
+        found = {"w": expected["w"] + off * unit}
+        assert bool(compare(LOSSES, found, LOSSES, expected, start, ["w"]).problems) == wrong
+
+
 def test_a_frozen_tensor_that_moved_is_found() -> None:
     moved = {"w": np.array([1.0]), "frozen": np.array([1.1])}
     expected = {"w": np.array([1.0]), "frozen": np.array([1.0])}
