@@ -4,7 +4,7 @@ Pictures are NHWC and weights HWIO, as ours are. The shared meanings in `emit_nn
 first; looking at a tensor in that order (`permute`) moves nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -120,12 +120,7 @@ def conv2d(
 ) -> Tensor:
     """Convolve by (KH, KW, I, O); fewer input channels in the weight than in x are groups."""
     if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
-        assert x.whole is not None  # space_to_batch has set it
-        whole = conv2d(
-            ctx, x.whole, weight, strides=strides, padding=padding, dilations=[1, *x.block, 1]
-        )
-        y = conv2d(ctx, plain(x.value), weight, strides=strides, padding=padding)
-        return Spread(y.value, y.layout, whole=whole, block=x.block)
+        return _of_spread(conv2d, ctx, x, weight)
     picture, kernel = _channels_first(x, data_format), permute(weight, OIHW_OF_HWIO)
     steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
     window = window_of(
@@ -139,6 +134,15 @@ def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequen
     """Return whether a convolution of a spread picture is a dilated one of the whole picture."""
     same_layout = x.layout == (0, 1, 2, 3) and len(x.block) == 2
     return same_layout and padding == "VALID" and {*strides, *dilations} == {1}
+
+
+def _of_spread(convolve: Callable[..., Tensor], ctx: Context, x: Spread, weight: Tensor) -> Spread:
+    """Convolve a spread picture as it is, and the whole one with gaps."""
+    assert x.whole is not None  # space_to_batch has set it
+    step = {"strides": [1, 1, 1, 1], "padding": "VALID"}
+    whole = convolve(ctx, x.whole, weight, **step, dilations=[1, *x.block, 1])
+    y = convolve(ctx, plain(x.value), weight, **step)
+    return Spread(y.value, y.layout, whole=whole, block=x.block)
 
 
 def _hw(x: Tensor) -> tuple[int, int]:
@@ -159,12 +163,7 @@ def depthwise_conv2d(
 ) -> Tensor:
     """Convolve each channel by M filters of its own, given as (KH, KW, C, M)."""
     if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
-        assert x.whole is not None  # space_to_batch has set it
-        whole = depthwise_conv2d(
-            ctx, x.whole, weight, strides=strides, padding=padding, dilations=[1, *x.block, 1]
-        )
-        y = depthwise_conv2d(ctx, plain(x.value), weight, strides=strides, padding=padding)
-        return Spread(y.value, y.layout, whole=whole, block=x.block)
+        return _of_spread(depthwise_conv2d, ctx, x, weight)
     height, width, channels, multiplier = weight.shape
     if multiplier == 1:
         kernel = permute(weight, (2, 3, 0, 1))
