@@ -40,6 +40,10 @@ class RuntimeFailure(PockEngineError):
     """A compiled program that reported an error or was fed the wrong inputs."""
 
 
+class FinetuneError(PockEngineError):
+    """Data, a recipe or a table of trials that does not fit what is to be tuned."""
+
+
 class FarmError(PockEngineError):
     """A board, transport or job that failed."""
 

@@ -6,6 +6,6 @@ name, which pyproject.toml alone cannot say.
 
 from setuptools import find_packages, setup
 
-FOLDERS = ["backends*", "compiler*", "devices*", "farm*", "frontends*", "models*"]
+FOLDERS = ["backends*", "compiler*", "devices*", "farm*", "finetune*", "frontends*", "models*"]
 
 setup(packages=["pockengine", *(f"pockengine.{name}" for name in find_packages(include=FOLDERS))])

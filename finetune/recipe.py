@@ -1,0 +1,51 @@
+"""How a trial trains: optimiser, rate and its schedule, epochs, and the order of the data."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pockengine.backends.c.schedule import KINDS, Schedule
+from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.errors import FinetuneError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about a training run but the model, the scheme and the data.
+
+    `rate` is the highest of the schedule, which warms up over the share `warmup` of all steps. The
+    order of the data, and dropout, depend on `seed` alone.
+    """
+
+    rate: float
+    epochs: int
+    seed: int = 0
+    optimizer: Optimizer = field(default_factory=lambda: Sgd(momentum=0.9))
+    warmup: float = 0.05
+    schedule: str = "cosine"
+
+    def __post_init__(self) -> None:
+        if not self.rate >= 0 or self.epochs < 1 or not 0 <= self.warmup < 1:
+            raise FinetuneError(
+                f"{self}: the rate must be at least 0, epochs at least 1, warmup in [0, 1)"
+            )
+        if self.schedule not in KINDS:
+            raise FinetuneError(f"unknown schedule {self.schedule!r}; known: {', '.join(KINDS)}")
+
+    def rates(self, steps: int) -> Schedule:
+        """Return the rate of each of `steps` steps, the first being step 1."""
+        return Schedule(self.schedule, self.rate, steps, min(int(self.warmup * steps), steps - 1))
+
+
+def order(count: int, epoch: int, seed: int) -> np.ndarray:
+    """Return the order [count] in which an epoch reads its examples."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def batches(count: int, batch: int, epoch: int, seed: int) -> np.ndarray:
+    """Return the examples of each step of an epoch, [steps, batch]; the last step is filled up.
+
+    It is filled from the start of the same order, so that every example comes at least once.
+    """
+    steps = -(-count // batch)
+    return np.resize(order(count, epoch, seed), (steps, batch))

@@ -1,0 +1,130 @@
+"""Data to tune on: examples, and which of them train, validate and test.
+
+What chooses anything (rates, sensitivity, search) is given a `Tuning`, which has no test examples;
+only a `Task` has them, and only the study reads it, once for each final scheme.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from pockengine.errors import FinetuneError
+
+TARGET = "target"
+"""The labels' name in data files and among a graph's inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs by name, each [N, ...], and labels i64 [N]."""
+
+    inputs: Mapping[str, np.ndarray]
+    labels: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.labels.ndim != 1 or self.labels.dtype != np.int64 or not len(self.labels):
+            raise FinetuneError(
+                f"labels must be i64 [N] with N > 0, not {self.labels.dtype}"
+                f"{list(self.labels.shape)}"
+            )
+        for name, array in self.inputs.items():
+            if array.shape[:1] != self.labels.shape:
+                raise FinetuneError(
+                    f"input {name} has shape {list(array.shape)}, but there are "
+                    f"{len(self.labels)} labels"
+                )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: np.ndarray) -> "Examples":
+        """Return the examples at these places, in this order."""
+        inputs = {name: np.asarray(array[index]) for name, array in self.inputs.items()}
+        return Examples(inputs, np.asarray(self.labels[index]))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of names, types and contents: the same data, the same digest."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        whole = hashlib.sha256()
+        for name, array in sorted({**self.inputs, TARGET: self.labels}.items()):
+            whole.update(f"{name} {array.dtype} {array.shape}\n".encode())
+            whole.update(np.ascontiguousarray(array).data)
+        return whole.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """All that a choice may look at: what trains, and what judges. There is no test set here."""
+
+    train: Examples
+    validation: Examples
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A data set of `classes` labels, with a test set for final schemes alone."""
+
+    name: str
+    classes: int
+    tuning: Tuning
+    test: Examples
+
+
+def split(examples: Examples, validation: int, seed: int) -> Tuning:
+    """Set `validation` examples apart, by chance and with about the same share of every label."""
+    count = len(examples)
+    if not 0 < validation < count:
+        raise FinetuneError(
+            f"{validation} of {count} examples cannot be set apart: both parts need some"
+        )
+    mixed = np.random.default_rng([seed, count]).permutation(count)
+    order = mixed[np.argsort(examples.labels[mixed], kind="stable")]  # by label, each shuffled
+    middles = (np.arange(validation) * 2 + 1) * count // (2 * validation)
+    apart = np.zeros(count, bool)
+    apart[order[middles]] = True
+    return Tuning(examples.take(np.flatnonzero(~apart)), examples.take(np.flatnonzero(apart)))
+
+
+def load_examples(path: Path) -> Examples:
+    """Read an .npz or .safetensors file of the model's inputs and `target`, each [N, ...]."""
+    arrays = _read_arrays(path)
+    if TARGET not in arrays:
+        raise FinetuneError(f"{path} has no array {TARGET!r}; it has {', '.join(arrays) or 'none'}")
+    labels = arrays.pop(TARGET)
+    if not np.issubdtype(labels.dtype, np.integer) or not arrays:
+        raise FinetuneError(f"{path}: {TARGET} must hold integers, beside at least one input")
+    return Examples(arrays, labels.astype(np.int64))
+
+
+def load_task(train: Path, test: Path | None, validation_share: float, seed: int) -> Tuning | Task:
+    """Read files for the command line; a Task where there is a test file, else a Tuning."""
+    examples = load_examples(train)
+    if not 0 < validation_share < 1:
+        raise FinetuneError(f"the share of validation is {validation_share}; give one in (0, 1)")
+    tuning = split(examples, max(1, round(validation_share * len(examples))), seed)
+    if test is None:
+        return tuning
+    classes = int(examples.labels.max()) + 1
+    return Task(train.stem, classes, tuning, load_examples(test))
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a data file; nothing in it is ever unpickled."""
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, SafetensorError) as error:
+        raise FinetuneError(f"{path} cannot be read: {error}") from error
+    raise FinetuneError(f"{path} is no data file; give .npz or .safetensors")

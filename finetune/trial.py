@@ -1,0 +1,148 @@
+"""One real fine-tuning in compiled C on this machine: train a scheme, judge what came of it.
+
+The compiled artifact depends on graph, scheme and optimiser only, and is kept by that in a folder:
+another seed, rate or data set compiles nothing. Each trial uses one thread; several run at once in
+processes (executor.py).
+"""
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pockengine import __version__
+from pockengine.api import compile
+from pockengine.backends.c.artifact import Artifact, load_artifact
+from pockengine.backends.c.session import Session
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.sparse import Scheme
+from pockengine.errors import FinetuneError
+from pockengine.finetune.files import place_once
+from pockengine.finetune.recipe import Recipe, batches
+from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.task import TARGET, Examples
+
+DEVICE = "host"
+_SOURCES = ("compiler", "backends", "devices")
+"""Folders of this package whose files decide what an artifact is."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial.
+
+    `accuracy` is the share of the judged examples that came out right; `loss` the mean training
+    loss of the last epoch, NaN where it diverged; `seconds` what training and judging took, without
+    compiling. A `diverged` trial stopped at its first loss that was no finite number, or judged
+    logits that were none; its accuracy is as found.
+    """
+
+    accuracy: float
+    loss: float
+    steps: int
+    seconds: float
+    diverged: bool
+
+
+def run_trial(
+    subject: Subject,
+    scheme: Scheme,
+    recipe: Recipe,
+    train: Examples,
+    judged: Examples,
+    folder: Path | None = None,
+) -> Outcome:
+    """Fine-tune by a scheme, then classify the judged examples.
+
+    `folder` keeps compiled artifacts between trials. The same arguments give the same outcome bit
+    for bit, `seconds` aside. Raises FinetuneError for data that do not fit the graph.
+    """
+    _check_labels(subject, train, judged)
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
+            return run_trial(subject, scheme, recipe, train, judged, Path(place))
+    artifact = compiled(subject, scheme, recipe.optimizer, folder)
+    with Session(artifact, threads=1) as session:
+        start = time.perf_counter()
+        losses, steps = _train(session, recipe, train, subject.batch)
+        logits = judge(session, judged, subject.logits, subject.batch)
+        seconds = time.perf_counter() - start
+    sound = np.isfinite(logits).all(axis=1)
+    right = sound & (logits.argmax(axis=1) == judged.labels)
+    diverged = not (np.isfinite(losses).all() and sound.all())
+    loss = float("nan") if diverged else float(np.mean(losses, dtype=np.float64))
+    return Outcome(float(right.mean()), loss, steps, seconds, diverged)
+
+
+def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:
+    """Return the artifact of a scheme, from the folder if it is there; one process makes it."""
+    choices = repr((scheme.rules, scheme.default))
+    parts = (_sources_digest(), subject.digest(), choices, repr(optimizer))
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def make(place: Path) -> None:
+        compile(subject.graph, (), optimizer=optimizer, scheme=scheme, device=DEVICE, folder=place)
+
+    return load_artifact(place_once(folder / "artifacts" / key[:32], make))
+
+
+def judge(session: Session, examples: Examples, logits: str, batch: int) -> np.ndarray:
+    """Return the logits [N, classes] of all examples; the last batch is padded, then cut."""
+    names = session.artifact.entries["predict"].inputs
+    count = len(examples)
+    found = []
+    for first in range(0, count, batch):
+        rows = np.minimum(np.arange(first, first + batch), count - 1)
+        given = {name: examples.inputs[name][rows] for name in names if name in examples.inputs}
+        found.append(session.predict(given)[logits])
+    return np.concatenate(found)[:count]
+
+
+def _train(
+    session: Session, recipe: Recipe, train: Examples, batch: int
+) -> tuple[list[float], int]:
+    """Train all epochs; return the last epoch's losses, up to the first that is not finite."""
+    steps = -(-len(train) // batch)
+    rates = recipe.rates(recipe.epochs * steps)
+    losses: list[float] = []
+    for epoch in range(recipe.epochs):
+        losses = []
+        for rows in batches(len(train), batch, epoch, recipe.seed):
+            inputs = _step_inputs(train, rows)
+            result = session.train_step(inputs, rates(session.steps + 1), recipe.seed)
+            losses.append(float(result[LOSS]))
+            if not np.isfinite(losses[-1]):
+                return losses, session.steps
+    return losses, session.steps
+
+
+def _step_inputs(examples: Examples, rows: np.ndarray) -> Mapping[str, np.ndarray]:
+    inputs = {name: array[rows] for name, array in examples.inputs.items()}
+    return {**inputs, TARGET: examples.labels[rows]}
+
+
+def _check_labels(subject: Subject, *parts: Examples) -> None:
+    for examples in parts:
+        low, high = int(examples.labels.min()), int(examples.labels.max())
+        if low < 0 or high >= subject.classes:
+            raise FinetuneError(
+                f"{subject.name} tells {subject.classes} labels apart, from 0; the data have "
+                f"labels from {low} to {high}"
+            )
+
+
+@cache
+def _sources_digest() -> str:
+    """Digest of the code that makes artifacts: an artifact of other code is another artifact."""
+    root = Path(__file__).parents[1]
+    whole = hashlib.sha256(__version__.encode())
+    for name in _SOURCES:
+        for path in sorted((root / name).rglob("*")):
+            if path.suffix in {".py", ".c", ".h", ".toml"}:
+                whole.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return whole.hexdigest()

@@ -1,0 +1,88 @@
+"""A trial is a real training in C: it learns, repeats bit for bit, and survives bad rates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.backends.c.session import Session
+from pockengine.compiler.sparse import preset
+from pockengine.errors import FinetuneError
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.subject import load_subject
+from pockengine.finetune.task import Examples
+from pockengine.finetune.trial import Outcome, judge, run_trial
+from pockengine.finetune.trial import compiled as compiled_artifact
+from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
+
+SUBJECT = tiny_subject()
+TUNING = tiny_tuning()
+RECIPE = Recipe(0.05, 3)
+
+
+@pytest.fixture(name="folder", scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Artifacts of all tests here."""
+    return tmp_path_factory.mktemp("trials")
+
+
+def trial(folder: Path | None, scheme: str = "full", recipe: Recipe = RECIPE) -> Outcome:
+    made = preset(scheme, SUBJECT.graph)
+    return run_trial(SUBJECT, made, recipe, TUNING.train, TUNING.validation, folder)
+
+
+def test_training_more_learns_more(folder: Path) -> None:
+    full, head = trial(folder), trial(folder, "head-only")
+
+    assert full.accuracy > head.accuracy > 0.5
+    assert full.steps == head.steps == 3 * 19  # 300 examples by 16, the last step filled up
+    assert not full.diverged
+
+
+def test_same_seed_gives_the_same_outcome_bit_for_bit(folder: Path) -> None:
+    first, again, compiled_again = trial(folder), trial(folder), trial(None)
+
+    assert replace(first, seconds=0.0) == replace(again, seconds=0.0)
+    assert replace(first, seconds=0.0) == replace(compiled_again, seconds=0.0)
+    assert trial(folder, recipe=replace(RECIPE, seed=1)).loss != first.loss
+
+
+def test_divergence_is_an_outcome(folder: Path) -> None:
+    outcome = trial(folder, recipe=replace(RECIPE, rate=1e9))
+
+    assert outcome.diverged
+    assert np.isnan(outcome.loss)
+    assert outcome.steps < 3 * 19
+    assert outcome.accuracy <= 0.2  # logits that are no numbers are no right answers
+
+
+def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
+    trial(folder)
+    before = {path: path.stat().st_mtime_ns for path in (folder / "artifacts").iterdir()}
+    trial(folder, recipe=Recipe(0.01, 1, seed=5))
+
+    assert {p: p.stat().st_mtime_ns for p in (folder / "artifacts").iterdir()} == before
+
+
+def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
+    artifact = compiled_artifact(SUBJECT, preset("full", SUBJECT.graph), RECIPE.optimizer, folder)
+    with Session(artifact) as session:
+        logits = judge(session, digits(37), "logits", SUBJECT.batch)
+        whole = judge(session, digits(48), "logits", SUBJECT.batch)
+
+    assert np.array_equal(logits, whole[:37])
+
+
+def test_labels_that_the_model_cannot_tell_are_an_error(folder: Path) -> None:
+    wrong = Examples(TUNING.train.inputs, TUNING.train.labels + 5)
+
+    with pytest.raises(FinetuneError, match="labels from 5 to 14"):
+        run_trial(SUBJECT, preset("full", SUBJECT.graph), RECIPE, wrong, wrong, folder)
+
+
+def test_subject_reads_back_as_it_was(tmp_path: Path) -> None:
+    SUBJECT.save(tmp_path)
+
+    assert load_subject(tmp_path).digest() == SUBJECT.digest()
+    assert tiny_subject(seed=1).digest() != SUBJECT.digest()
