@@ -1,0 +1,215 @@
+"""The contribution table: what each item gains over tuning the head alone, as JSON lines on disk.
+
+The first line is a header: model, data, recipe, seeds and baseline, by digests where they are
+large. Each further line is one finished trial, written whole and at once, so that a run that is
+killed loses only what was under way: opening the table again checks the header, drops a torn last
+line, and knows what is there.
+"""
+
+import fcntl
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.trial import Outcome
+
+SCHEMA = 1
+KINDS = ("weight", "biases")
+
+Header = Mapping[str, Any]
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """What a scheme may train beside the head.
+
+    `kind` "weight": the weight `name`, at a `share` of its channels that are chosen by `by`.
+    "biases": the biases that `name` says, whole. `by` is "" where nothing is chosen.
+    """
+
+    kind: str
+    name: str
+    share: float = 1.0
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or not self.name or not 0 < self.share <= 1:
+            raise FinetuneError(
+                f"{self.kind} {self.name!r} at {self.share:g} is no item: the kind is one of "
+                f"{', '.join(KINDS)}, the share in (0, 1]"
+            )
+
+    def __str__(self) -> str:
+        share = "" if self.share == 1 else f" {self.share:g}"
+        return f"{self.name}{share}{f' by {self.by}' if self.by else ''}"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Accuracy above the baseline's at the same seed: mean and standard deviation of n seeds."""
+
+    mean: float
+    spread: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """The baseline's mean accuracy on the validation set, and each item's gain over it."""
+
+    baseline: float
+    gains: Mapping[Item, Gain]
+
+
+Key = tuple[Item | None, int]
+"""An item (None: the baseline) and a seed."""
+
+
+class Table:
+    """An open table: what is there, and how to add to it. See `open_table`."""
+
+    def __init__(self, file: IO[str], trials: dict[Key, Outcome]) -> None:
+        self._file = file
+        self.trials = trials
+
+    def add(self, item: Item | None, seed: int, outcome: Outcome) -> None:
+        """Append a trial; it is on disk when this returns."""
+        if (item, seed) in self.trials:
+            raise FinetuneError(f"{self._file.name} has {_title(item)} with seed {seed} already")
+        self.trials[item, seed] = outcome
+        row = {"item": None if item is None else asdict(item), "seed": seed, **asdict(outcome)}
+        if outcome.diverged:
+            row["loss"] = None  # JSON has no NaN
+        _append(self._file, row)
+
+
+@contextmanager
+def open_table(path: Path, header: Header) -> Iterator[Table]:
+    """Open a table to add to it, or begin one; only one process at a time may.
+
+    FinetuneError says what differs where the file's header is another, and which line is damaged.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FinetuneError(f"another process is adding to {path}; wait for it") from error
+        whole = _drop_torn_line(path)
+        if whole:
+            found, trials = read_table(path)
+            _compare(path, found, {"schema": SCHEMA, **header})
+        else:
+            trials = {}
+            _append(file, {"schema": SCHEMA, **header})
+        yield Table(file, trials)
+
+
+def read_table(path: Path) -> tuple[Header, dict[Key, Outcome]]:
+    """Return the header and the trials of a table; a torn last line does not count."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FinetuneError(f"contribution table {path} cannot be read: {error}") from error
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    if not lines:
+        raise FinetuneError(f"{path} is no contribution table: it is empty")
+    header = _parse(path, 1, lines[0])
+    if header.get("schema") != SCHEMA:
+        raise FinetuneError(f"{path} is no contribution table of schema {SCHEMA}; measure again")
+    trials: dict[Key, Outcome] = {}
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            key, outcome = _trial(_parse(path, number, line))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FinetuneError(f"{path}, line {number} is no trial: {error!r}") from error
+        if key in trials:
+            raise FinetuneError(f"{path}, line {number}: {_title(key[0])} is there twice")
+        trials[key] = outcome
+    return header, trials
+
+
+def load_contributions(path: Path) -> Contributions:
+    """Read a table and compute what each item gains."""
+    return contributions_of(read_table(path)[1])
+
+
+def contributions_of(trials: Mapping[Key, Outcome]) -> Contributions:
+    """Compare each item's accuracy with the baseline's at the same seed."""
+    base = {seed: outcome.accuracy for (item, seed), outcome in trials.items() if item is None}
+    if not base:
+        raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
+    found: dict[Item, list[float]] = {}
+    for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):
+        if item is not None and seed in base:
+            found.setdefault(item, []).append(outcome.accuracy - base[seed])
+    gains = {item: gain_of(found[item]) for item in sorted(found)}
+    return Contributions(statistics.fmean(base.values()), gains)
+
+
+def gain_of(differences: list[float]) -> Gain:
+    """Return mean and standard deviation (0 of one) of differences in accuracy."""
+    spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+    return Gain(statistics.fmean(differences), spread, len(differences))
+
+
+def _trial(row: Mapping[str, Any]) -> tuple[Key, Outcome]:
+    item = None if row["item"] is None else Item(**row["item"])
+    diverged = row["diverged"]
+    loss = math.nan if row["loss"] is None else float(row["loss"])
+    accuracy = float(row["accuracy"])
+    if not isinstance(row["seed"], int) or not isinstance(diverged, bool) or not 0 <= accuracy <= 1:
+        raise ValueError("a field is out of its range")
+    steps, seconds = int(row["steps"]), float(row["seconds"])
+    return (item, row["seed"]), Outcome(accuracy, loss, steps, seconds, diverged)
+
+
+def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FinetuneError(f"{path}, line {number} is no JSON: {error}") from error
+    if not isinstance(row, dict):
+        raise FinetuneError(f"{path}, line {number} is no JSON object")
+    return row
+
+
+def _compare(path: Path, found: Header, wanted: Header) -> None:
+    """Refuse to mix trials of different models, data or recipes in one table."""
+    plain = json.loads(json.dumps(wanted))
+    differing = [
+        f"{name}: {found.get(name)} there, {plain.get(name)} now"
+        for name in dict.fromkeys([*found, *plain])
+        if found.get(name) != plain.get(name)
+    ]
+    if differing:
+        raise FinetuneError(
+            f"{path} was measured otherwise; give another file, or the same settings. "
+            + "; ".join(differing)
+        )
+
+
+def _drop_torn_line(path: Path) -> int:
+    """Cut what a kill left of a last line; return the bytes that remain."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return whole
+
+
+def _append(file: IO[str], row: Mapping[str, Any]) -> None:
+    file.write(json.dumps(row, allow_nan=False) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _title(item: Item | None) -> str:
+    return "the baseline" if item is None else str(item)

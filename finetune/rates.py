@@ -1,0 +1,48 @@
+"""The learning rate of a scheme: every scheme gets the same number of tries.
+
+A scheme at another's rate looks worse than it is, so that no comparison is fair without this. Rates
+are judged on the validation set; there is no other here.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.errors import FinetuneError
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.subject import Subject
+from pockengine.finetune.task import Examples, Tuning
+from pockengine.finetune.trial import Outcome
+
+Run = Callable[[Subject, Scheme, Recipe, Examples, Examples], Outcome]
+"""`run_trial`, with or without its folder bound."""
+
+
+def tune_rate(
+    subject: Subject,
+    scheme: Scheme,
+    recipe: Recipe,
+    tuning: Tuning,
+    rates: Sequence[float],
+    run: Run,
+) -> tuple[Recipe, dict[float, float]]:
+    """Try each rate once; return the recipe at the best and the accuracies by rate.
+
+    Of equal accuracies the smaller rate is taken, and a diverged trial never; FinetuneError where
+    all diverge.
+    """
+    if not rates:
+        raise FinetuneError("give at least one learning rate to try")
+    outcomes = {
+        rate: run(subject, scheme, replace(recipe, rate=rate), tuning.train, tuning.validation)
+        for rate in dict.fromkeys(rates)
+    }
+    sound = [rate for rate, outcome in outcomes.items() if not outcome.diverged]
+    if not sound:
+        tried = ", ".join(f"{rate:g}" for rate in outcomes)
+        raise FinetuneError(
+            f"scheme {scheme.name} on {subject.name} diverges at every rate ({tried}); give smaller"
+        )
+    best = max(sorted(sound), key=lambda rate: outcomes[rate].accuracy)
+    accuracies = {rate: outcome.accuracy for rate, outcome in outcomes.items()}
+    return replace(recipe, rate=best), accuracies

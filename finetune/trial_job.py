@@ -1,0 +1,82 @@
+"""Trials for other processes: model and data lie once in a folder, a job only names them.
+
+A job crosses process borders as a few hundred bytes. Workers read model and data once and keep
+them; arrays are mapped, so that the workers of one machine share the memory. The folder must be
+reachable under the same path by every worker.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.finetune.files import place_once
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.subject import Subject, load_subject
+from pockengine.finetune.task import Examples
+from pockengine.finetune.trial import Outcome, run_trial
+
+_NAMES, _LABELS = "inputs.json", "labels.npy"
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """The arguments of `run_trial`, with subject and data by their digests in `folder`."""
+
+    folder: Path
+    subject: str
+    train: str
+    judged: str
+    scheme: Scheme
+    recipe: Recipe
+
+
+def put_subject(folder: Path, subject: Subject) -> str:
+    """Keep a subject for the workers; return its digest."""
+    digest = subject.digest()
+    place_once(folder / "subjects" / digest, subject.save)
+    return digest
+
+
+def put_examples(folder: Path, examples: Examples) -> str:
+    """Keep examples for the workers; return their digest."""
+    digest = examples.digest()
+    place_once(folder / "data" / digest, lambda place: _save_examples(examples, place))
+    return digest
+
+
+def run_job(job: TrialJob) -> Outcome:
+    """Run a trial in a worker."""
+    subject = _subject(job.folder / "subjects" / job.subject)
+    train = _examples(job.folder / "data" / job.train)
+    judged = _examples(job.folder / "data" / job.judged)
+    return run_trial(subject, job.scheme, job.recipe, train, judged, job.folder)
+
+
+def _save_examples(examples: Examples, folder: Path) -> None:
+    for index, array in enumerate(examples.inputs.values()):
+        np.save(folder / f"{index}.npy", array, allow_pickle=False)
+    np.save(folder / _LABELS, examples.labels, allow_pickle=False)
+    (folder / _NAMES).write_text(json.dumps(list(examples.inputs)), encoding="utf-8")
+
+
+@lru_cache(maxsize=2)
+def _subject(folder: Path) -> Subject:
+    return load_subject(folder)
+
+
+@lru_cache(maxsize=4)
+def _examples(folder: Path) -> Examples:
+    names = json.loads((folder / _NAMES).read_text(encoding="utf-8"))
+    inputs: Mapping[str, np.ndarray] = {
+        name: _mapped(folder / f"{index}.npy") for index, name in enumerate(names)
+    }
+    return Examples(inputs, _mapped(folder / _LABELS))
+
+
+def _mapped(path: Path) -> np.ndarray:
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
