@@ -2,7 +2,7 @@
 
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
-from pockengine.finetune.task import Examples, Task, Tuning, load_task, split
+from pockengine.finetune.task import Examples, Task, Tuning, load_task, load_tuning, split
 from pockengine.finetune.trial import Outcome, run_trial
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Task",
     "Tuning",
     "load_task",
+    "load_tuning",
     "run_trial",
     "split",
 ]

@@ -6,6 +6,7 @@ workers need this package and the folder of the trials under the same path.
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Ite
     """
     if scheduler == PROCESSES:
         context = multiprocessing.get_context("spawn")  # a fork would copy our threads' locks
-        pool = ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context)
+        pool = ProcessPoolExecutor(workers or os.cpu_count(), context, _end_with_parent)
         try:
             yield pool
         finally:
@@ -39,6 +40,18 @@ def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Ite
         raise FinetuneError(
             f"unknown scheduler {scheduler!r}; give {PROCESSES!r} or a Dask scheduler, tcp://..."
         )
+
+
+def _end_with_parent() -> None:
+    """Make a worker end when its parent is killed: it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this runs in a worker
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

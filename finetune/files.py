@@ -1,7 +1,7 @@
 """Folders that are made once by whichever process comes first, and are whole or not there."""
 
 import fcntl
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +19,11 @@ def place_once(folder: Path, make: Callable[[Path], None]) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{folder.name}.lock").open("w") as lock, locked(lock):
         if not folder.exists():
-            with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as place:
-                made = Path(place) / "made"
-                made.mkdir()
-                make(made)
-                made.rename(folder)
+            making = folder.parent / f".making-{folder.name}"
+            shutil.rmtree(making, ignore_errors=True)  # what a kill left: we hold the lock
+            making.mkdir()
+            make(making)
+            making.rename(folder)
     return folder
 
 

@@ -105,15 +105,18 @@ def load_examples(path: Path) -> Examples:
     return Examples(arrays, labels.astype(np.int64))
 
 
-def load_task(train: Path, test: Path | None, validation_share: float, seed: int) -> Tuning | Task:
-    """Read files for the command line; a Task where there is a test file, else a Tuning."""
+def load_tuning(train: Path, validation_share: float, seed: int) -> Tuning:
+    """Read a data file and set a share of its examples apart to judge."""
     examples = load_examples(train)
     if not 0 < validation_share < 1:
-        raise FinetuneError(f"the share of validation is {validation_share}; give one in (0, 1)")
-    tuning = split(examples, max(1, round(validation_share * len(examples))), seed)
-    if test is None:
-        return tuning
-    classes = int(examples.labels.max()) + 1
+        raise FinetuneError(f"the share of validation is {validation_share:g}; give one in (0, 1)")
+    return split(examples, max(1, round(validation_share * len(examples))), seed)
+
+
+def load_task(train: Path, test: Path, validation_share: float, seed: int) -> Task:
+    """Read a data file to tune on and one that only final schemes see."""
+    tuning = load_tuning(train, validation_share, seed)
+    classes = int(max(tuning.train.labels.max(), tuning.validation.labels.max())) + 1
     return Task(train.stem, classes, tuning, load_examples(test))
 
 

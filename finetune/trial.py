@@ -28,6 +28,7 @@ from pockengine.finetune.subject import LOSS, Subject
 from pockengine.finetune.task import TARGET, Examples
 
 DEVICE = "host"
+_ARTIFACT = "artifact"
 _SOURCES = ("compiler", "backends", "devices")
 """Folders of this package whose files decide what an artifact is."""
 
@@ -86,9 +87,16 @@ def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Pat
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def make(place: Path) -> None:
-        compile(subject.graph, (), optimizer=optimizer, scheme=scheme, device=DEVICE, folder=place)
+        compile(
+            subject.graph,
+            (),
+            optimizer=optimizer,
+            scheme=scheme,
+            device=DEVICE,
+            folder=place / _ARTIFACT,
+        )
 
-    return load_artifact(place_once(folder / "artifacts" / key[:32], make))
+    return load_artifact(place_once(folder / "artifacts" / key[:32], make) / _ARTIFACT)
 
 
 def judge(session: Session, examples: Examples, logits: str, batch: int) -> np.ndarray:
