@@ -11,17 +11,17 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.elementwise import STOP
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import ChannelSet, lookup
 from pockengine.errors import CompileError
 
-Channels = range | None
-"""Which channels of a weight train; None for all of them."""
+Channels = ChannelSet | None
+"""Which channels of a weight train: a range, or sorted indices; None for all of them."""
 
 
 def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Value, Value]:
     """Append the backward nodes of the scalar `loss`; return the gradient of each value in `wrt`.
 
-    A value with a channel range gets the gradient of that range only. Values that `loss` does not
+    A value with some channels gets the gradient of those only. Values that `loss` does not
     depend on are absent from the result.
     """
     if loss.type != TensorType(F32, ()):

@@ -201,4 +201,6 @@ def _shared_constants(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
 
 
 def _describe(channels: Channels) -> str:
-    return "full" if channels is None else f"[{channels.start}, {channels.stop}]"
+    if channels is None or isinstance(channels, range):
+        return "full" if channels is None else f"[{channels.start}, {channels.stop}]"
+    return f"channels {', '.join(map(str, channels))}"

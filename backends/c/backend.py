@@ -23,6 +23,7 @@ from pockengine.backends.c.movement import (
     transpose_kernel,
 )
 from pockengine.backends.c.options import Options, Picker, cheapest
+from pockengine.backends.c.pick import pick_kernel
 from pockengine.backends.c.pool import pool_kernel
 from pockengine.backends.c.randomness import OPS as RANDOM
 from pockengine.backends.c.randomness import random_kernel
@@ -61,6 +62,7 @@ EMITTERS: dict[str, Emitter] = {
     "concat": concat_kernel,
     "pad": pad_kernel,
     "slice": slice_kernel,
+    "pick": pick_kernel,
     "reverse": reverse_kernel,
     "argmax": argmax_kernel,
     "cumsum": cumsum_kernel,

@@ -32,12 +32,16 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Pointwise:
-    """An elementwise computation over one shape: what is read, computed and written where."""
+    """An elementwise computation over one shape: what is read, computed and written where.
+
+    `helpers` is C that the accesses need: tables of indices, gathers.
+    """
 
     title: str
     parameters: tuple[Parameter, ...]
     space: Space
     body: Body
+    helpers: str = ""
 
 
 def elementwise_kernel(node: Node, device: Device) -> Kernel:
@@ -56,6 +60,7 @@ def pointwise_kernel(work: Pointwise, device: Device) -> Kernel:
     prelude = [
         f"/* {work.title} over {space} */",
         *(f"#define {name} {value}" for name, value in macros.items()),
+        *([work.helpers] if work.helpers else []),
         io_struct(work.parameters),
         tile_function(work.body, space, "tile"),
         '#include "kernels/elementwise.inc.h"',

@@ -46,13 +46,21 @@ class Space:
 class Access:
     """How a kernel walks the elements behind one pointer: strides of outer, rows and column.
 
-    The column's stride is 1, or 0 where the operand is broadcast along the columns.
+    The column's stride is 1, or 0 where the operand is broadcast along the columns. Dimension
+    `along` of the space, if any, is looked up in the constant table `table`.
     """
 
     name: str
     value: Value
     strides: Strides
     start: int = 0
+    along: int | None = None
+    table: str = ""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether neighbouring columns lie anywhere."""
+        return self.along == len(self.strides) - 1
 
 
 def contiguous_strides(shape: Sequence[int]) -> Strides:
@@ -108,15 +116,16 @@ def address(access: Access, space: Space, row: str = "row") -> str:
     terms = [f"io->{access.name}"]
     if access.start:
         terms.append(str(access.start))
-    terms += _offsets("outer", space.outer, access.strides[:outers])
-    terms += _offsets(row, space.row_sizes, access.strides[outers:-1])
-    if access.strides[-1] and space.columns > 1:
+    terms += _offsets("outer", space.outer, access, 0)
+    terms += _offsets(row, space.row_sizes, access, outers)
+    if access.strides[-1] and space.columns > 1 and not access.gathers:
         terms.append("column")
     return " + ".join(terms)
 
 
-def _offsets(index: str, sizes: Sequence[int], strides: Strides) -> list[str]:
-    """Terms of an address that come from one index over several dimensions."""
+def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> list[str]:
+    """Terms of an address that come from one index over several dimensions, from `first` on."""
+    strides = access.strides[first : first + len(sizes)]
     simple = index if index.isidentifier() else f"({index})"
     terms = []
     for place, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
@@ -125,7 +134,10 @@ def _offsets(index: str, sizes: Sequence[int], strides: Strides) -> list[str]:
         inner = math.prod(sizes[place + 1 :])
         at = f"{simple} / {inner}" if inner > 1 else simple
         wraps = math.prod(sizes[:place]) > 1
-        terms.append(f"{at}{f' % {size}' if wraps else ''} * {stride}")
+        place_of = f"{at}{f' % {size}' if wraps else ''}"
+        if access.along == first + place:
+            place_of = f"{access.table}[{place_of}]"
+        terms.append(f"{place_of} * {stride}")
     return terms
 
 
@@ -141,13 +153,17 @@ def load(access: Access, space: Space, row: str = "row") -> str:
     if access.strides[-1] == 0:
         sign = "-" if access.value.dtype is BOOL else ""
         return f"pe_splat{'_i' if access.value.dtype is BOOL else suffix}({sign}*({where}))"
+    if access.gathers:
+        return f"PE_FN(gather)({where}, column, lanes)"
     return f"pe_load_part{suffix}({where}, lanes)"
 
 
 def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
     """The C statement that stores a vector."""
-    suffix = SUFFIX[access.value.dtype]
-    return f"pe_store_part{suffix}({address(access, space, row)}, {variable}, lanes);"
+    suffix, where = SUFFIX[access.value.dtype], address(access, space, row)
+    if access.gathers:
+        return f"PE_FN(scatter)({where}, {variable}, column, lanes);"
+    return f"pe_store_part{suffix}({where}, {variable}, lanes);"
 
 
 def io_struct(parameters: Sequence[Parameter]) -> str:

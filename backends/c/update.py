@@ -1,10 +1,11 @@
-"""Kernels of update nodes: they write params and states in place, where asked a slice only.
+"""Kernels of update nodes: they write params and states in place, where asked a part only.
 
 An update is pointwise work over the written part; the formula is built from elementwise nodes, so
 that there is one way from a formula to C. The learning rate is read at run time.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pockengine.backends.c.elementwise import Pointwise, pointwise_kernel
 from pockengine.backends.c.kernel import Kernel, read, write
@@ -17,11 +18,30 @@ from pockengine.backends.c.loops import (
     contiguous_strides,
     space_of,
 )
+from pockengine.backends.c.pick import TABLE, index_table
 from pockengine.compiler.ir import Builder, Graph, Node, TensorType, Value
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.ops.update import updated_type
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.devices.schema import Device
+
+GATHER = f"""PE_INLINE pe_vf PE_FN(gather)(const float *from, const ptrdiff_t column,
+                              const int lanes) {{
+    pe_vf v = pe_splat(0.0f);
+    PE_UNROLL
+    for (int lane = 0; lane < lanes; lane++) {{
+        v[lane] = from[{TABLE}[column + lane]];
+    }}
+    return v;
+}}
+
+PE_INLINE void PE_FN(scatter)(float *to, const pe_vf v, const ptrdiff_t column, const int lanes) {{
+    PE_UNROLL
+    for (int lane = 0; lane < lanes; lane++) {{
+        to[{TABLE}[column + lane]] = v[lane];
+    }}
+}}"""
+"""Columns at the table's indices: a depthwise weight's channels are its columns."""
 
 
 def update_kernel(node: Node, device: Device) -> Kernel:
@@ -35,20 +55,31 @@ def update_kernel(node: Node, device: Device) -> Kernel:
         for index, operand in enumerate(node.operands)
     ]
     results = FORMULAS[node.op](g, node, current)
+    index = node.attrs.get("index")
     walks, starts = _walks(node, part, current)
-    sizes, walks, _ = collapse(part.shape, walks)
+    kinds = [index is not None and axis == node.attrs["axis"] for axis in range(len(part.shape))]
+    sizes, walks, kept = collapse(part.shape, walks, kinds)
     space, walks = space_of(sizes, walks)
     accesses = [
         Access(value.name, value, walk, start)
         for value, walk, start in zip(current, walks, starts, strict=True)
     ]
-    stores = [(result, accesses[index]) for result, index in zip(results, written, strict=True)]
+    if True in kept:
+        along = kept.index(True) + len(walks[0]) - len(kept)
+        accesses[0] = replace(accesses[0], along=along, table=TABLE)
+    stores = [(result, accesses[place]) for result, place in zip(results, written, strict=True)]
     parameters = [
-        (write if index in written else read)(value.name, value)
-        for index, value in enumerate(current)
+        (write if place in written else read)(value.name, value)
+        for place, value in enumerate(current)
     ]
     body = Body(dict(zip(current, accesses, strict=True)), graph.nodes, graph.constants, stores)
-    return pointwise_kernel(Pointwise(node.op, tuple(parameters), space, body), device)
+    helpers = _helpers(index or (), accesses[0]) if True in kept else ""
+    return pointwise_kernel(Pointwise(node.op, tuple(parameters), space, body, helpers), device)
+
+
+def _helpers(index: Sequence[int], access: Access) -> str:
+    """The table of indices, and where it walks along the columns the gather and the scatter."""
+    return index_table(index) + (f"\n{GATHER}" if access.gathers else "")
 
 
 def _part(node: Node) -> TensorType:
@@ -67,5 +98,6 @@ def _walks(
     if axis is not None:
         own = contiguous_strides(node.operands[0].shape)
         walks[0] = own
-        starts[0] = own[axis] * node.attrs["start"]
+        index = node.attrs["index"] or (node.attrs["start"],)
+        starts[0] = own[axis] * index[0] if len(index) == 1 else 0
     return walks, starts

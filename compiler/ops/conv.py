@@ -13,8 +13,8 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, Shape, TensorType
-from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
-from pockengine.compiler.ops.shape import slice_axis
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, ChannelSet, Types, define
+from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -177,14 +177,14 @@ def _channel_axis(node: Node) -> int | None:
     return 3 if is_depthwise(x.shape, w.shape, node.attrs["groups"]) else None
 
 
-def _dw_channels(g: "Builder", node: Node, dy: Value, channels: range) -> Value:
+def _dw_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> Value:
     """Gradient of w's `channels` alone: needs, and so stores, those channels of x only."""
     x, w = node.operands
-    part = slice_axis(g, x, 3, channels)
+    part = part_of_axis(g, x, 3, channels)
     shape, geometry = list(w.shape), _geometry(node)
     shape[_channel_axis(node) or 2] = len(channels)
     if node.attrs["groups"] > 1:
-        dy, geometry["groups"] = slice_axis(g, dy, 3, channels), len(channels)
+        dy, geometry["groups"] = part_of_axis(g, dy, 3, channels), len(channels)
     return g.conv2d_dw(part, dy, weight_shape=tuple(shape), **geometry)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to
-from pockengine.compiler.ops.registry import Arrays, Types, define
-from pockengine.compiler.ops.shape import slice_axis
+from pockengine.compiler.ops.registry import Arrays, ChannelSet, Types, define
+from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def _channel_axis(node: Node) -> int | None:
     return 0 if len(b.shape) == 2 and not node.attrs["transpose_b"] else None
 
 
-def _db_channels(g: "Builder", node: Node, dy: Value, channels: range) -> Value:
+def _db_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> Value:
     """Gradient of some rows of b alone: needs, and so stores, those columns of a only."""
     a, b = node.operands
     ta = node.attrs["transpose_a"]
-    part = slice_axis(g, a, len(a.shape) - (2 if ta else 1), channels)
+    part = part_of_axis(g, a, len(a.shape) - (2 if ta else 1), channels)
     db = g.matmul(part, dy, transpose_a=not ta, transpose_b=False)
     return reduce_to(g, db, (len(channels), b.shape[1]))
 

@@ -28,7 +28,9 @@ Infer = Callable[[Types, Mapping[str, Any]], Types]
 Eval = Callable[[Arrays, Mapping[str, Any]], Arrays]
 Vjp = Callable[["Builder", Node, Value], Value]
 Cost = Callable[[Node], int]
-ChannelVjp = Callable[["Builder", Node, Value, range], Value]
+ChannelSet = range | tuple[int, ...]
+"""Some channels of a tensor: neighbours, or sorted indices."""
+ChannelVjp = Callable[["Builder", Node, Value, ChannelSet], Value]
 
 REQUIRED = object()
 """Marks an attr that has no default."""
@@ -44,7 +46,7 @@ class OpDef:
 
     `variadic` ops repeat their last operand; `optional` counts trailing operands that may be
     absent. `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the
-    axis along which a range of its channels can train, and the gradient of just that range.
+    axis along which some of its channels can train, and the gradient of just those.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""Ops that move elements without computing: reshape, transpose, broadcast, concat, pad, slice."""
+"""Ops that move elements without computing: reshape, transpose, broadcast, concat, pad, slice...
+
+`pick` is `take` at indices that are known when compiling: y[a, i, b] = x[a, index[i], b].
+"""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +12,7 @@ import numpy as np
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import Shape
 from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to
-from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, Vjp, define
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, ChannelSet, Types, Vjp, define
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -71,6 +74,14 @@ def _infer_slice(types: Types, attrs: Attrs) -> Types:
     return (x.with_shape(tuple(-(-(last - first) // n) for first, last, n in spans)),)
 
 
+def _infer_pick(types: Types, attrs: Attrs) -> Types:
+    (x,) = types
+    axis, index = attrs["axis"], attrs["index"]
+    if not 0 <= axis < x.rank or not index or not 0 <= min(index) <= max(index) < x.shape[axis]:
+        raise GraphError(f"pick of {index} on axis {axis} is empty or outside of {x}")
+    return (x.with_shape((*x.shape[:axis], len(index), *x.shape[axis + 1 :])),)
+
+
 def _eval_pad(arrays: Arrays, attrs: Attrs) -> Arrays:
     width = list(zip(attrs["low"], attrs["high"], strict=True))
     return (np.pad(arrays[0], width, constant_values=attrs["value"]),)
@@ -93,6 +104,13 @@ def slice_axis(g: "Builder", x: Value, axis: int, span: range) -> Value:
     start, stop = [0] * len(x.shape), list(x.shape)
     start[axis], stop[axis] = span.start, span.stop
     return cut(g, x, tuple(start), tuple(stop))
+
+
+def part_of_axis(g: "Builder", x: Value, axis: int, channels: ChannelSet) -> Value:
+    """Slice or pick some channels of one axis; x itself when they are all of them."""
+    if isinstance(channels, range):
+        return slice_axis(g, x, axis, channels)
+    return g.pick(x, axis=axis, index=tuple(channels))
 
 
 def _reshape_dx(g: "Builder", node: Node, dy: Value) -> Value:
@@ -132,6 +150,13 @@ def _spread(g: "Builder", dy: Value, step: Shape) -> Value:
     whole = g.reshape(padded, shape=merged)
     stop = tuple((n - 1) * stride + 1 for n, stride in zip(dy.shape, step, strict=True))
     return cut(g, whole, (0,) * len(step), stop)
+
+
+def _pick_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Zeros, and dy added at the indices."""
+    index = g.constant(np.asarray(node.attrs["index"], np.int64), "index")
+    shape = node.operands[0].shape
+    return g.take_dx(dy, index, axis=node.attrs["axis"], input_shape=shape)
 
 
 def concat_rule(index: int) -> Vjp:
@@ -194,4 +219,12 @@ define(
     infer=_infer_slice,
     eval=_eval_slice,
     vjp={"x": _slice_dx},
+)
+define(
+    "pick",
+    "x",
+    attrs={"axis": REQUIRED, "index": REQUIRED},
+    infer=_infer_pick,
+    eval=lambda arrays, attrs: (np.take(arrays[0], attrs["index"], axis=attrs["axis"]),),
+    vjp={"x": _pick_dx},
 )

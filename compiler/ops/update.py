@@ -1,12 +1,14 @@
 """Update ops: they write a param in place and have no results.
 
-`axis`, `start` and `stop` restrict an update to a slice of the param (channel-sparse training): the
-gradient then has the slice's shape, and so have the states that belong to it. The oracle returns
+`axis` with `start` and `stop`, or with the rising indices `index`, restricts an update to a part of
+the param (channel-sparse training): the gradient then has the part's shape, and so have the states
+that belong to it. The oracle returns
 the new contents of each written operand. The optimisers mean what PyTorch's of the same name mean;
 what depends on the step number alone comes in as scalars, computed once for all params.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
 from pockengine.errors import GraphError
 
 Attrs = Mapping[str, Any]
-SLICE = {"axis": None, "start": 0, "stop": 0}
+PART = {"axis": None, "start": 0, "stop": 0, "index": None}
 SCALAR = TensorType(F32, ())
 
 
@@ -25,19 +27,29 @@ def updated_type(param: TensorType, attrs: Attrs) -> TensorType:
     axis = attrs["axis"]
     if axis is None:
         return param
+    if attrs["index"] is not None:
+        return _indexed_type(param, axis, attrs["index"])
     start, stop = attrs["start"], attrs["stop"]
     if not 0 <= axis < param.rank or not 0 <= start < stop <= param.shape[axis]:
         raise GraphError(f"update of [{start}:{stop}] on axis {axis} is outside of {param}")
     return param.with_shape((*param.shape[:axis], stop - start, *param.shape[axis + 1 :]))
 
 
-def updated_part(param: np.ndarray, attrs: Attrs) -> np.ndarray:
-    """View of the elements of `param` that an update with these attrs writes."""
-    axis = attrs["axis"]
-    if axis is None:
-        return param
-    index = (slice(None),) * axis + (slice(attrs["start"], attrs["stop"]),)
-    return np.asarray(param[index])
+def _indexed_type(param: TensorType, axis: int, index: tuple[int, ...]) -> TensorType:
+    rising = all(first < second for first, second in pairwise(index))
+    inside = 0 <= axis < param.rank and index and index[0] >= 0 and index[-1] < param.shape[axis]
+    if not rising or not inside:
+        raise GraphError(f"update of {index} on axis {axis} of {param}: needs rising indices in it")
+    return param.with_shape((*param.shape[:axis], len(index), *param.shape[axis + 1 :]))
+
+
+def _updated_part(attrs: Attrs) -> tuple[Any, ...]:
+    """NumPy's index of the elements that an update with these attrs writes."""
+    if attrs["axis"] is None:
+        return (...,)
+    index = attrs["index"]
+    part = slice(attrs["start"], attrs["stop"]) if index is None else list(index)
+    return (*(slice(None),) * attrs["axis"], part)
 
 
 def optimizer_update(
@@ -65,17 +77,17 @@ def optimizer_update(
 
     def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
         param = arrays[0].copy()
-        part = updated_part(param, given)
+        part = _updated_part(given)
         own = {key: given[key] for key in attrs}
         absent = [None] * (len(names) - len(arrays))
-        part[...], *new_states = step(part.copy(), *arrays[1:], *absent, **own)
+        param[part], *new_states = step(param[part].copy(), *arrays[1:], *absent, **own)
         return (param, *(np.asarray(state, np.float32) for state in new_states))
 
     define(
         name,
         " ".join(names),
         optional=optional,
-        attrs={**attrs, **SLICE},
+        attrs={**attrs, **PART},
         infer=infer,
         eval=evaluate,
         writes=(0, *range(first_state, len(names))),

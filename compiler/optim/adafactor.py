@@ -37,22 +37,13 @@ class Adafactor:
         )
         direction = g.mul(grad, g.rsqrt(g.maximum(variance, g.scalar(self.eps[0] ** 2))))
         denominator = g.maximum(g.scalar(1.0), _rms(update, direction, 1 / self.d))
-        scale = g.maximum(g.scalar(self.eps[1]), _rms(update, self._trained_part(update), 1.0))
+        scale = g.maximum(g.scalar(self.eps[1]), _rms(update, update.part, 1.0))
         rate = g.minimum(update.lr, g.rsqrt(update.step))
         step = g.mul(direction, g.div(g.mul(scale, rate), denominator))
         if self.weight_decay:
             decay = g.mul(update.lr, g.scalar(self.weight_decay))
-            step = g.add(step, g.mul(self._trained_part(update), decay))
+            step = g.add(step, g.mul(update.part, decay))
         update.emit("sgd_update", step, g.scalar(1.0))
-
-    def _trained_part(self, update: Update) -> Value:
-        value, axis, channels = update.param.value, update.axis, update.channels
-        if axis is None or channels is None:
-            return value
-        start, stop = [0] * len(value.shape), list(value.shape)
-        start[axis], stop[axis] = channels.start, channels.stop
-        ones = (1,) * len(value.shape)
-        return update.g.slice(value, start=tuple(start), stop=tuple(stop), step=ones)
 
     def _plain(self, update: Update, blend: Value) -> Value:
         return _track(update, "square", update.g.square(update.grad), blend)

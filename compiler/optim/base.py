@@ -13,6 +13,8 @@ from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Param, Value
 from pockengine.compiler.ir.types import F32, I32, DType, Shape, TensorType
+from pockengine.compiler.ops.registry import ChannelSet
+from pockengine.compiler.ops.shape import part_of_axis
 
 STATE_PREFIX = "optimizer."
 LEARNING_RATE = "lr"
@@ -45,12 +47,25 @@ class Update:
         full_name = f"{STATE_PREFIX}{name}.{self.param.name}"
         return self.g.param(full_name, zeros, trainable=False)
 
+    @property
+    def part(self) -> Value:
+        """The channels of the parameter that train, of the gradient's shape."""
+        if self.axis is None or self.channels is None:
+            return self.param.value
+        return part_of_axis(self.g, self.param.value, self.axis, self.channels)
+
     def emit(self, op: str, *operands: Value, **attrs: Any) -> Node:
         """Append the update op that writes the trained part of the parameter."""
         if self.channels is not None:
-            span = {"start": self.channels.start, "stop": self.channels.stop}
-            attrs = {**attrs, "axis": self.axis, **span}
+            attrs = {**attrs, "axis": self.axis, **_span(self.channels)}
         return self.g.emit(op, self.param.value, *operands, **attrs)
+
+
+def _span(channels: ChannelSet) -> dict[str, Any]:
+    """Return the attrs of an update that say which channels it writes."""
+    if isinstance(channels, range):
+        return {"start": channels.start, "stop": channels.stop}
+    return {"index": tuple(channels)}
 
 
 class Optimizer(Protocol):

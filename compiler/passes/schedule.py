@@ -1,12 +1,14 @@
 """The order of execution: what shortens lifetimes moves, the rest stays where it was built.
 
 Updates move up to the first place where their gradient exists and nobody reads the old parameter
-any more, so that a gradient lives for a moment only. A slice that is all the backward pass needs of
-an activation moves up to where the activation is made, so that the rest of it dies early.
+any more, so that a gradient lives for a moment only. A slice or pick that is all the backward pass
+needs of an activation moves up to where the activation is made, so that the rest dies early.
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
+
+SLICES = ("slice", "pick")
 
 
 def schedule(graph: Graph) -> None:
@@ -19,7 +21,7 @@ def _hoist_slices(graph: Graph) -> list[Node]:
     slices: dict[Value, list[Node]] = {}
     rest: list[Node] = []
     for node in graph.nodes:
-        if node.op == "slice" and _last_reader_is_slice(graph, node.operands[0]):
+        if node.op in SLICES and _last_reader_is_slice(graph, node.operands[0]):
             slices.setdefault(node.operands[0], []).append(node)
         else:
             rest.append(node)
@@ -43,7 +45,7 @@ def _hoist_slices(graph: Graph) -> list[Node]:
 def _last_reader_is_slice(graph: Graph, value: Value) -> bool:
     """Whether slicing early lets the whole value die earlier."""
     readers = [node for node in graph.nodes if value in node.operands]
-    return bool(readers) and readers[-1].op == "slice" and value not in graph.outputs.values()
+    return bool(readers) and readers[-1].op in SLICES and value not in graph.outputs.values()
 
 
 def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:

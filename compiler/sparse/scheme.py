@@ -1,44 +1,41 @@
-"""Schemes: parameter name -> frozen, full, or a share of its channels. A readable TOML file.
+"""Schemes: parameter name -> how it trains. A readable TOML file.
 
 default = "frozen"
 
 [params]                                    # patterns as in a shell; the last match wins
 "*.bias" = "full"
 "features.1[4-7].conv.0.0.weight" = 0.25    # the first quarter of its input channels
-"features.18.0.weight" = [0, 32]            # channels 0 to 31
+"features.18.0.weight" = { share = 0.5, by = "magnitude" }
 "classifier.1.weight" = "full"
+
+compiler/sparse/choice.py lists what may stand on the right.
 """
 
 import difflib
 import fnmatch
+import os
+import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.graph import Graph, Node, Param
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse.channels import channel_set, kept, rank
+from pockengine.compiler.sparse.choice import (
+    FROZEN,
+    FULL,
+    SIMPLE,
+    Choice,
+    parse_choice,
+    quote,
+    write_choice,
+)
 from pockengine.errors import SchemeError
 
-
-@dataclass(frozen=True)
-class Choice:
-    """How one parameter trains: not at all, whole, a leading share, or a range of channels."""
-
-    kind: str
-    share: float = 1.0
-    channels: tuple[int, int] = (0, 0)
-
-    def __str__(self) -> str:
-        if self.kind == "share":
-            return f"{self.share:g}"
-        return f"[{self.channels[0]}, {self.channels[1]}]" if self.kind == "range" else self.kind
-
-
-FROZEN = Choice("frozen")
-FULL = Choice("full")
+__all__ = ["FROZEN", "FULL", "Choice", "Scheme", "channel_axis", "load_scheme", "save_scheme"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Scheme:
     default: Choice = FROZEN
 
     def resolve(self, graph: Graph) -> dict[str, Channels]:
-        """Trained params of `graph` with their channel range (None: all), in the graph's order.
+        """Params that train themselves with their channels (None: all), in the graph's order.
 
         SchemeError names a pattern that matches nothing, or a parameter that cannot train so.
         """
@@ -60,9 +57,9 @@ class Scheme:
                 raise _unknown(self.name, pattern, names)
         trained: dict[str, Channels] = {}
         for name in names:
-            training = self._training_of(name)
-            if training.kind != "frozen":
-                trained[name] = _channels(self.name, graph, graph.params[name], training)
+            choice = self._training_of(name)
+            if choice.kind != "frozen":
+                trained[name] = _channels(self.name, graph, graph.params[name], choice)
         if not trained:
             raise SchemeError(
                 f"scheme {self.name}: it freezes every parameter; nothing would train"
@@ -87,27 +84,47 @@ def load_scheme(path: Path) -> Scheme:
     if unknown or not isinstance(params, Mapping):
         raise SchemeError(f"scheme file {path}: unknown {unknown}; it holds `default` and [params]")
     where = f"scheme file {path}"
-    rules = tuple(
-        (name, parse_training(value, f"{where}: {name}")) for name, value in params.items()
-    )
-    default = parse_training(table.get("default", "frozen"), f"{where}: default")
+    rules = tuple((name, parse_choice(value, f"{where}: {name}")) for name, value in params.items())
+    default = parse_choice(table.get("default", "frozen"), f"{where}: default")
     return Scheme(path.stem, rules, default)
 
 
-def parse_training(value: Any, where: str) -> Choice:
-    """Turn a TOML value into a Choice: "frozen", "full", a share in (0, 1], or [start, stop]."""
-    if value in ("frozen", "full"):
-        return Choice(value)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if number and 0 < value <= 1:
-        return FULL if value == 1 else Choice("share", share=float(value))
-    if isinstance(value, list) and len(value) == 2 and all(type(item) is int for item in value):
-        start, stop = value
-        if 0 <= start < stop:
-            return Choice("range", channels=(start, stop))
-    raise SchemeError(
-        f'{where} = {value!r}: use "frozen", "full", a share between 0 and 1, or [start, stop]'
-    )
+def save_scheme(scheme: Scheme, path: Path, comment: str = "") -> None:
+    """Write a scheme as a file that `load_scheme` reads as the same, whole or not at all.
+
+    `comment` goes before it, line by line. SchemeError when the file cannot be written.
+    """
+    text, part = _text_of(scheme, comment), None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            part = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.chmod(0o644)
+        os.replace(part, path)
+    except OSError as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise SchemeError(f"scheme file {path} cannot be written: {error}") from error
+
+
+def _text_of(scheme: Scheme, comment: str) -> str:
+    """Return the file's text; of rules with one pattern only the last counts, so it alone stays."""
+    last = {pattern: place for place, (pattern, _) in enumerate(scheme.rules)}
+    lines = [f"# {line}".rstrip() for line in comment.splitlines()]
+    lines += [f"default = {_value(scheme.default)}", "", "[params]"]
+    for place, (pattern, choice) in enumerate(scheme.rules):
+        if last[pattern] == place:
+            lines.append(f"{quote(pattern)} = {_value(choice)}")
+    return "\n".join(lines) + "\n"
+
+
+def _value(choice: Choice) -> str:
+    text = write_choice(choice)
+    return quote(text) if choice.kind in SIMPLE else text
 
 
 def channel_axis(scheme: str, graph: Graph, param: Param) -> int:
@@ -134,19 +151,21 @@ def _axis_in(node: Node, param: Param) -> int | None:
     return None if rule is None else rule(node)
 
 
-def _channels(scheme: str, graph: Graph, param: Param, training: Choice) -> Channels:
-    if training.kind == "full":
+def _channels(scheme: str, graph: Graph, param: Param, choice: Choice) -> Channels:
+    if choice.kind == "full":
         return None
-    count = param.value.shape[channel_axis(scheme, graph, param)]
-    if training.kind == "share":
-        kept = max(1, round(count * training.share))
-        return None if kept == count else range(kept)
-    start, stop = training.channels
-    if stop > count:
+    axis = channel_axis(scheme, graph, param)
+    count = param.value.shape[axis]
+    if choice.kind == "share":
+        ranking = rank(param.data, axis, choice.by, choice.seed)
+        return channel_set(ranking[: kept(count, choice.share)], count)
+    last = choice.channels[-1] - (choice.kind == "range")
+    if last >= count:
         raise SchemeError(
-            f"scheme {scheme}: {param.name} has {count} channels; [{start}, {stop}] is outside"
+            f"scheme {scheme}: {param.name} has {count} channels; {choice} is outside"
         )
-    return None if (start, stop) == (0, count) else range(start, stop)
+    listed = range(*choice.channels) if choice.kind == "range" else choice.channels
+    return channel_set(listed, count)
 
 
 def _unknown(scheme: str, pattern: str, names: Iterable[str]) -> SchemeError:

@@ -134,12 +134,12 @@ class KerasAdafactor:
         excess = g.mul(_rms(update, direction), g.scalar(1 / self.clip_threshold))
         # Keras decays the weights before it measures them.
         decayed = g.sub(g.scalar(1.0), g.mul(update.lr, g.scalar(self.weight_decay)))
-        size = g.mul(_rms(update, _part(update)), decayed)
+        size = g.mul(_rms(update, update.part), decayed)
         rate = g.minimum(update.lr, g.rsqrt(update.step))
         scale = g.mul(g.maximum(g.scalar(self.epsilon_2), size), rate)
         step = g.mul(direction, g.div(scale, g.maximum(g.scalar(1.0), excess)))
         if self.weight_decay:
-            step = g.add(step, g.mul(_part(update), g.mul(update.lr, g.scalar(self.weight_decay))))
+            step = g.add(step, g.mul(update.part, g.mul(update.lr, g.scalar(self.weight_decay))))
         update.emit("sgd_update", step, g.scalar(1.0))
 
     def _factored(self, update: Update, square: Value, blend: Value) -> Value:
@@ -239,19 +239,8 @@ def _descend(
     moved = g.add(g.mul(velocity, g.scalar(momentum)), step)
     g.emit("assign", velocity, moved)
     whole = g.add(step, g.mul(moved, g.scalar(momentum))) if nesterov else moved
-    decay = g.mul(_part(update), g.mul(update.lr, g.scalar(weight_decay)))
+    decay = g.mul(update.part, g.mul(update.lr, g.scalar(weight_decay)))
     update.emit("sgd_update", g.add(whole, decay), g.scalar(1.0))
-
-
-def _part(update: Update) -> Value:
-    """Return the trained channels of the parameter."""
-    value, axis, channels = update.param.value, update.axis, update.channels
-    if axis is None or channels is None:
-        return value
-    start, stop = [0] * len(value.shape), list(value.shape)
-    start[axis], stop[axis] = channels.start, channels.stop
-    ones = (1,) * len(value.shape)
-    return update.g.slice(value, start=tuple(start), stop=tuple(stop), step=ones)
 
 
 def _track(update: Update, name: str, value: Value, blend: Value) -> Value:

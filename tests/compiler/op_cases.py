@@ -151,6 +151,10 @@ def _movement(draw: Draw, op: str) -> OpCase:
         attrs = {"axis": draw(st.integers(0, rank - 1)), "reverse": draw(st.booleans())}
     elif op == "reverse":
         attrs = {"axes": tuple(draw(st.sets(st.integers(0, rank - 1))))}
+    elif op == "pick":
+        axis = draw(st.integers(0, rank - 1))
+        index = draw(st.sets(st.integers(0, shape[axis] - 1), min_size=1))
+        attrs = {"axis": axis, "index": tuple(sorted(index))}
     elif op in ("layer_norm", "rms_norm"):
         attrs = {"eps": 1e-3}
     else:

@@ -190,5 +190,6 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "concat": lambda *parts, axis: torch.cat(parts, axis),
     "pad": _torch_pad,
     "slice": _torch_slice,
+    "pick": lambda x, axis, index: x.index_select(axis, torch.tensor(index)),
 }
 DIFFERENTIABLE = sorted(set(TORCH) - set(COMPARISONS))

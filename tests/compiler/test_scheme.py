@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pockengine.compiler.compile import find_scheme
-from pockengine.compiler.sparse import Scheme, load_scheme, preset
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.sparse import Scheme, load_scheme, preset, save_scheme
+from pockengine.compiler.sparse.choice import CRITERIA
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FROZEN, FULL, Choice
 from pockengine.errors import SchemeError
@@ -46,7 +51,17 @@ def test_file_names_what_trains_and_the_last_match_wins(tmp_path: Path) -> None:
         ('[params]\n"c.0.weight" = 1.5', "a share between 0 and 1"),
         ('[params]\n"c.0.weight" = true', "a share between 0 and 1"),
         ('[params]\n"c.0.weight" = [5, 2]', r"\[start, stop\]"),
-        ('[params]\n"c.0.weight" = [0, 99]', "has 8 channels"),
+        ('[params]\n"c.0.weight" = [0, 99]', r"has 8 channels; \[0, 99\] is outside"),
+        ('[params]\n"c.0.weight" = { channels = [1, 8] }', r"\[1, 8\] } is outside"),
+        ('[params]\n"c.0.weight" = { channels = [1, 1] }', r"\{ channels = \[1, 5, 7\] \}"),
+        ('[params]\n"c.0.weight" = { channels = [-1] }', r"\{ channels = \[1, 5, 7\] \}"),
+        ('[params]\n"c.0.weight" = { channels = [0.5] }', r"\{ channels = \[1, 5, 7\] \}"),
+        ('[params]\n"c.0.weight" = { channels = [] }', r"\{ channels = \[1, 5, 7\] \}"),
+        ('[params]\n"c.0.weight" = { share = 0.5, by = "size" }', "leading | magnitude"),
+        ('[params]\n"c.0.weight" = { share = 0.5, by = [1] }', "leading | magnitude"),
+        ('[params]\n"c.0.weight" = { share = 0.5, seed = 1 }', "a `seed` with random"),
+        ('[params]\n"c.0.weight" = { share = 0.5, rank = 1 }', "leading | magnitude"),
+        ('[params]\n"c.0.weight" = { by = "magnitude" }', "leading | magnitude"),
         ('[params]\n"c.1.bias" = 0.5', "has no channels to slice in batch_norm"),
         ('[parameters]\n"c.0.weight" = 1', r"unknown \['parameters'\]"),
         ("default = 7", "default = 7"),
@@ -107,3 +122,86 @@ def test_a_share_rounds_to_at_least_one_channel() -> None:
     whole = Scheme("whole", (("c.0.weight", Choice("range", channels=(0, 8))),))
     assert whole.resolve(residual_net()) == {"c.0.weight": None}
     assert str(FULL) == "full"
+
+
+def norms_graph() -> Graph:
+    """A linear weight whose rows have the norms 3, 1, 4, 1, 5, 9, 2, 6."""
+    g = Builder(Graph("norms"))
+    rows = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.float32)
+    x = g.constant(np.ones((1, 8), np.float32))
+    w = g.param("w", np.outer(rows, [0.6, -0.8]).astype(np.float32))
+    g.output("loss", g.reduce_mean(g.matmul(x, w), axes=(0, 1)))
+    return g.graph
+
+
+def resolved(choice: Choice) -> object:
+    return Scheme("one", (("w", choice),)).resolve(norms_graph())["w"]
+
+
+def test_magnitude_takes_the_channels_of_largest_norm() -> None:
+    assert resolved(Choice("share", share=0.5, by="magnitude")) == (2, 4, 5, 7)
+    assert resolved(Choice("share", share=0.25, by="magnitude")) == (5, 7)
+    assert resolved(Choice("share", share=0.125, by="magnitude")) == range(5, 6)
+
+
+def test_random_channels_follow_the_seed() -> None:
+    drawn = [resolved(Choice("share", share=0.5, by="random", seed=seed)) for seed in range(20)]
+    assert drawn[3] == resolved(Choice("share", share=0.5, by="random", seed=3))
+    assert len(set(drawn)) > 10
+    assert {index for channels in drawn for index in channels} == set(range(8))
+
+
+def test_neighbours_are_a_range_and_all_channels_none() -> None:
+    assert resolved(Choice("channels", channels=(3, 4, 5))) == range(3, 6)
+    assert resolved(Choice("channels", channels=tuple(range(8)))) is None
+
+
+SHARES = st.floats(0.001, 0.999)
+CHOICES = st.one_of(
+    st.sampled_from([FROZEN, FULL]),
+    st.builds(lambda share: Choice("share", share=share), SHARES),
+    st.builds(
+        lambda share, by, seed: Choice("share", share=share, by=by, seed=seed * (by == "random")),
+        SHARES,
+        st.sampled_from(CRITERIA),
+        st.integers(0, 99),
+    ),
+    st.builds(
+        lambda start, size: Choice("range", channels=(start, start + size)),
+        st.integers(0, 9),
+        st.integers(1, 9),
+    ),
+    st.builds(
+        lambda found: Choice("channels", channels=tuple(sorted(found))),
+        st.sets(st.integers(0, 500), min_size=1),
+    ),
+)
+
+
+@given(rules=st.dictionaries(st.text(), CHOICES, max_size=5), default=CHOICES)
+def test_a_saved_scheme_loads_as_the_same(
+    rules: dict[str, Choice], default: Choice, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("scheme") / "found.toml"
+    scheme = Scheme("found", tuple(rules.items()), default)
+    save_scheme(scheme, path, "searched under 250 KB\nin two lines")
+    assert load_scheme(path) == scheme
+    assert path.read_text().startswith("# searched under 250 KB\n# in two lines\n")
+    assert [file.name for file in path.parent.iterdir()] == ["found.toml"]
+
+
+def test_of_rules_with_one_pattern_the_last_is_saved(tmp_path: Path) -> None:
+    path = tmp_path / "twice.toml"
+    save_scheme(Scheme("twice", (("a", FULL), ("*", FROZEN), ("a", FROZEN))), path)
+    assert load_scheme(path).rules == (("*", FROZEN), ("a", FROZEN))
+
+
+def test_a_scheme_that_cannot_be_saved_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "kept.toml"
+    save_scheme(Scheme("kept", (), FULL), path)
+    with pytest.raises(SchemeError, match="'odd' cannot be written"):
+        save_scheme(Scheme("kept", (("a", Choice("odd")),)), path)
+    with pytest.raises(SchemeError, match="nowhere"):
+        save_scheme(Scheme("kept", ()), tmp_path / "nowhere" / "kept.toml")
+    assert load_scheme(path).default == FULL
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.toml"]

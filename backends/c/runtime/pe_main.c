@@ -155,14 +155,26 @@ static pe_controls controls_of(const options *o, long index) {
     return (pe_controls){.lr = rate, .step = step, .seed = (int32_t)seed};
 }
 
-/* Runs step `index` of this call on a batch that is in place; returns its time. */
-static long long timed_step(pe_session *session, const options *o, long index) {
+/* The number in a scalar output, NAN where there is none. */
+static float number_in(const pe_session *session, const pe_tensor *scalar) {
+    float value = NAN;
+    if (scalar) {
+        memcpy(&value, pe_tensor_data(session, scalar), sizeof value);
+    }
+    return value;
+}
+
+/* Runs step `index` of this call on a batch that is in place; returns its time.
+ * `*number` becomes the loss, read before the update uses the arena for its own values. */
+static long long timed_step(pe_session *session, const options *o, long index,
+                            const pe_tensor *loss, float *number) {
     const pe_controls controls = controls_of(o, index);
     const pe_entry *update = pe_find_entry(session->program, "update");
     const bool apply = update && (index + 1) % o->micro_batches == 0;
     const long long begin = now_ns();
     PE_MARK_BEGIN();
     (void)pe_train_step(session, NULL, &controls, NULL);
+    *number = number_in(session, loss);
     if (apply) {
         pe_set_controls(session, update, &controls);
         (void)pe_run(session, update, NULL, NULL);
@@ -181,12 +193,7 @@ static const pe_tensor *find_loss(const pe_entry *entry) {
     return NULL;
 }
 
-static void print_step(const pe_session *session, const pe_tensor *loss, long step, float rate,
-                       long long ns) {
-    float value = NAN;
-    if (loss) {
-        memcpy(&value, pe_tensor_data(session, loss), sizeof value);
-    }
+static void print_step(float value, long step, float rate, long long ns) {
     if (isfinite(value)) {
         printf("{\"step\": %ld, \"loss\": %.9g, \"lr\": %.9g, \"ns\": %lld}\n", step, (double)value,
                (double)rate, ns);
@@ -217,9 +224,10 @@ static pe_status train_on(pe_session *session, const pe_data *data, const option
         if (status != PE_OK) {
             return status;
         }
-        const long long ns = timed_step(session, o, step);
+        float value;
+        const long long ns = timed_step(session, o, step, loss, &value);
         if (step < o->steps) {
-            print_step(session, loss, step + 1, controls_of(o, step).lr, ns);
+            print_step(value, step + 1, controls_of(o, step).lr, ns);
         } else {
             printf("{\"repeat\": %ld, \"ns\": %lld}\n", step - o->steps + 1, ns);
         }

@@ -16,7 +16,7 @@ def movements(draw: st.DrawFn) -> Node:
     """One node of any op that moves elements."""
     op = draw(
         st.sampled_from(
-            ["transpose", "concat", "pad", "slice", "broadcast_to", "reshape", "reverse"]
+            ["transpose", "concat", "pad", "slice", "pick", "broadcast_to", "reshape", "reverse"]
         )
     )
     shape = tuple(draw(st.lists(SIZES, min_size=1, max_size=4)))
@@ -26,6 +26,10 @@ def movements(draw: st.DrawFn) -> Node:
     rank = len(shape)
     if op == "transpose":
         return g.emit(op, x, perm=tuple(draw(st.permutations(range(rank)))))
+    if op == "pick":
+        axis = draw(st.integers(0, rank - 1))
+        index = draw(st.sets(st.integers(0, shape[axis] - 1), min_size=1))
+        return g.emit(op, x, axis=axis, index=tuple(sorted(index)))
     if op == "reverse":
         return g.emit(op, x, axes=tuple(axis for axis in range(rank) if draw(st.booleans())))
     if op == "concat":

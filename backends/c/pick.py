@@ -1,0 +1,99 @@
+"""Channels at indices that are known when compiling: pick, and the tables of indexed updates.
+
+The indices stand in the kernel as a constant table. Where channels are long, or stand in runs of
+neighbours, whole runs are copied; else the compiler makes vector gathers of the loop.
+"""
+
+import math
+from collections.abc import Sequence
+
+from pockengine.backends.c.kernel import C_TYPES, SYMBOL, Kernel, define_kernel, read, write
+from pockengine.compiler.ir import Node
+from pockengine.devices.schema import Device
+
+TABLE = f"{SYMBOL}_index"
+RUN_ELEMENTS = 12
+"""Mean length of a run from which a call of memcpy is quicker than as many gathered elements."""
+
+
+def index_table(index: Sequence[int]) -> str:
+    """The C of the table of indices, by the name TABLE."""
+    return _table(TABLE, index)
+
+
+def runs_of(index: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbours among the indices, as (first, count)."""
+    runs: list[tuple[int, int]] = []
+    for at in index:
+        if runs and at == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((at, 1))
+    return runs
+
+
+def pick_kernel(node: Node, device: Device) -> Kernel:
+    """Emit pick: y[a, i, :] = x[a, index[i], :]; threads share what is before the axis."""
+    (x,), axis, index = node.operands, node.attrs["axis"], node.attrs["index"]
+    behind = math.prod(x.shape[axis + 1 :])
+    runs = runs_of(index)
+    by_runs = len(index) * behind >= RUN_ELEMENTS * len(runs)
+    ctype = C_TYPES[x.dtype]
+    body = [
+        f"const pe_range share = pe_split(w, {math.prod(x.shape[:axis])}, 1);",
+        "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
+        f"    const {ctype} *from = x + row * {x.shape[axis] * behind};",
+        f"    {ctype} *to = y + row * {len(index) * behind};",
+        *(_copy_runs(runs, behind, ctype) if by_runs else _gather(len(index), behind)),
+        "}",
+    ]
+    tables = _run_tables(runs, behind) if by_runs else [index_table(index)]
+    return define_kernel(
+        name=f"pe_{x.dtype.value}_pick_{'x'.join(map(str, node.result.shape))}",
+        isa=device.cpu.isa,
+        parameters=[read("x", x), write("y", node.result)],
+        body=body,
+        prelude="\n".join([f"/* pick of {list(x.shape)}, axis {axis} */", *tables]),
+    )
+
+
+def _gather(count: int, behind: int) -> list[str]:
+    if behind == 1:
+        return [
+            f"    for (int i = 0; i < {count}; i++) {{",
+            f"        to[i] = from[{TABLE}[i]];",
+            "    }",
+        ]
+    return [
+        f"    for (int i = 0; i < {count}; i++) {{",
+        f"        for (int b = 0; b < {behind}; b++) {{",
+        f"            to[i * {behind} + b] = from[{TABLE}[i] * {behind} + b];",
+        "        }",
+        "    }",
+    ]
+
+
+def _copy_runs(runs: Sequence[tuple[int, int]], behind: int, ctype: str) -> list[str]:
+    """Copy run by run; runs of one length are copies of constant size."""
+    lengths = {count for _, count in runs}
+    one = f"{lengths.pop() * behind}" if len(lengths) == 1 else None
+    length = one or f"(size_t){SYMBOL}_length[i]"
+    return [
+        f"    for (int i = 0; i < {len(runs)}; i++) {{",
+        f"        memcpy(to, from + {SYMBOL}_first[i], {length} * sizeof({ctype}));",
+        f"        to += {one or f'{SYMBOL}_length[i]'};",
+        "    }",
+    ]
+
+
+def _run_tables(runs: Sequence[tuple[int, int]], behind: int) -> list[str]:
+    """Where runs begin and how long they are, in elements."""
+    tables = [_table(f"{SYMBOL}_first", [first * behind for first, _ in runs])]
+    lengths = [count * behind for _, count in runs]
+    return tables if len(set(lengths)) == 1 else [*tables, _table(f"{SYMBOL}_length", lengths)]
+
+
+def _table(name: str, numbers: Sequence[int]) -> str:
+    rows = [", ".join(map(str, numbers[at : at + 16])) for at in range(0, len(numbers), 16)]
+    text = ",\n".join(f"    {row}" for row in rows)
+    return f"static const int32_t {name}[{len(numbers)}] = {{\n{text},\n}};"

@@ -1,0 +1,158 @@
+"""How one parameter trains, and how that reads in a scheme file.
+
+    "frozen", "full"                          nothing of it, all of it
+    0.25                                      the first quarter of its channels
+    [0, 32]                                   channels 0 to 31
+    { share = 0.25, by = "magnitude" }        the quarter that `by` ranks first: CRITERIA
+    { share = 0.25, by = "random", seed = 3 }
+    { channels = [1, 5, 7] }                  these channels
+
+An inline table is known by its first word, its row in TABLES, which reads and writes it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pockengine.compiler.sparse.channels import CRITERIA, LEADING
+from pockengine.errors import SchemeError
+
+SIMPLE = ("frozen", "full")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How one parameter trains: `kind` is "frozen", "full", "share", "range" or "channels".
+
+    A share's channels are those that `by` ranks first; a range's `channels` are (start, stop), a
+    set's its sorted indices.
+    """
+
+    kind: str
+    share: float = 1.0
+    channels: tuple[int, ...] = ()
+    by: str = LEADING
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """Return the choice as a scheme file has it."""
+        return write_choice(self)
+
+
+@dataclass(frozen=True)
+class Table:
+    """One kind of inline table: its words, how it is read (None: wrongly written), and written."""
+
+    kind: str
+    words: frozenset[str]
+    read: Callable[[Mapping[str, Any]], Choice | None]
+    write: Callable[[Choice], Mapping[str, object]]
+    form: str
+
+
+FROZEN = Choice("frozen")
+FULL = Choice("full")
+
+
+def _is_share(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < float(value) <= 1  # type: ignore[arg-type]
+
+
+def _read_share(table: Mapping[str, Any]) -> Choice | None:
+    by, seed = table.get("by", LEADING), table.get("seed", 0)
+    if not _is_share(table["share"]) or by not in CRITERIA or type(seed) is not int or seed < 0:
+        return None
+    if "seed" in table and by != "random":
+        return None
+    share = float(table["share"])
+    return FULL if share == 1 else Choice("share", share=share, by=by, seed=seed)
+
+
+def _write_share(choice: Choice) -> Mapping[str, object]:
+    seed = {"seed": choice.seed} if choice.by == "random" else {}
+    return {"share": choice.share, "by": choice.by, **seed}
+
+
+def _read_channels(table: Mapping[str, Any]) -> Choice | None:
+    listed = table["channels"]
+    if not isinstance(listed, list) or not listed or any(type(item) is not int for item in listed):
+        return None
+    if min(listed) < 0 or len(set(listed)) != len(listed):
+        return None
+    return Choice("channels", channels=tuple(sorted(listed)))
+
+
+TABLES: dict[str, Table] = {
+    "share": Table(
+        "share",
+        frozenset({"share", "by", "seed"}),
+        _read_share,
+        _write_share,
+        f"{{ share = 0.25, by = {' | '.join(CRITERIA)} }} (and a `seed` with random)",
+    ),
+    "channels": Table(
+        "channels",
+        frozenset({"channels"}),
+        _read_channels,
+        lambda choice: {"channels": list(choice.channels)},
+        "{ channels = [1, 5, 7] }",
+    ),
+}
+"""Inline tables by the word that tells them apart."""
+
+
+def parse_choice(value: Any, where: str) -> Choice:
+    """Turn a TOML value into a Choice; SchemeError says what may stand there."""
+    choice = _parsed(value)
+    if choice is None:
+        forms = ", ".join(table.form for table in TABLES.values())
+        raise SchemeError(
+            f'{where} = {value!r}: use "frozen", "full", a share between 0 and 1, '
+            f"[start, stop], or {forms}"
+        )
+    return choice
+
+
+def _parsed(value: Any) -> Choice | None:
+    if isinstance(value, str):
+        return Choice(value) if value in SIMPLE else None
+    if _is_share(value):
+        return FULL if value == 1 else Choice("share", share=float(value))
+    if isinstance(value, list) and len(value) == 2 and all(type(item) is int for item in value):
+        return Choice("range", channels=tuple(value)) if 0 <= value[0] < value[1] else None
+    if isinstance(value, Mapping):
+        for word, table in TABLES.items():
+            if word in value:
+                return table.read(value) if set(value) <= table.words else None
+    return None
+
+
+def write_choice(choice: Choice) -> str:
+    """Return the TOML value that `parse_choice` reads as this choice; for a simple kind its name.
+
+    SchemeError for a kind that no row of TABLES writes.
+    """
+    if choice.kind in SIMPLE:
+        return choice.kind
+    if choice.kind == "range":
+        return f"[{choice.channels[0]}, {choice.channels[1]}]"
+    if choice.kind == "share" and choice.by == LEADING:
+        return repr(choice.share)
+    for table in TABLES.values():
+        if table.kind == choice.kind:
+            items = (f"{word} = {_toml(value)}" for word, value in table.write(choice).items())
+            return f"{{ {', '.join(items)} }}"
+    raise SchemeError(f"a choice of kind {choice.kind!r} cannot be written; know {sorted(TABLES)}")
+
+
+def _toml(value: object) -> str:
+    return quote(value) if isinstance(value, str) else repr(value)
+
+
+def quote(text: str) -> str:
+    """Return a TOML basic string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'
+    )
