@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.absorb_updates import absorb_updates
@@ -29,6 +29,7 @@ from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.recompute import recompute
+from pockengine.compiler.passes.recompute_elementwise import recompute_elementwise
 from pockengine.compiler.passes.save_masks import save_masks
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
@@ -56,12 +57,14 @@ class Options:
 
 def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
     """Passes that turn a forward graph with a loss into a scheduled training step."""
+    copies: dict[Value, Value] = {}
     return [
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
         ("differentiate", lambda graph: _differentiate(graph, options)),
         *_lower_norms(options),
+        ("recompute_elementwise", lambda graph: _recompute_elementwise(graph, copies)),
         ("save_masks", _save_masks),
-        ("recompute", lambda graph: _recompute(graph, options)),  # before fusion hides the values
+        ("recompute", lambda graph: _recompute(graph, options, copies)),  # fusion hides values
         *_fuse(options),
     ]
 
@@ -82,14 +85,19 @@ def _save_masks(graph: Graph) -> None:
     save_masks(graph, graph.outputs[LOSS])
 
 
-def _recompute(graph: Graph, options: Options) -> None:
+def _recompute_elementwise(graph: Graph, copies: dict[Value, Value]) -> None:
+    copies |= recompute_elementwise(graph, graph.outputs[LOSS])
+
+
+def _recompute(graph: Graph, options: Options, copies: Mapping[Value, Value]) -> None:
     if options.memory_budget is None:
         return
 
     def finish(copy: Graph) -> None:
         run(_fuse(options), copy)
 
-    options.report(recompute(graph, graph.outputs[LOSS], options.memory_budget, finish))
+    loss = graph.outputs[LOSS]
+    options.report(recompute(graph, loss, options.memory_budget, finish, copies))
 
 
 def _apply_gradients(graph: Graph, options: Options) -> None:

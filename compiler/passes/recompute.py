@@ -6,7 +6,7 @@ backward reader (Chen et al., arXiv 1604.06174, with the choice made per value).
 peak fits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
@@ -24,13 +24,16 @@ OPERATIONS_PER_ELEMENT = 8
 """What moving one element costs, in multiply-adds: elementwise nodes are not free."""
 
 
-def recompute(graph: Graph, loss: Value, budget: int, finish: Finish) -> Recomputation:
+def recompute(
+    graph: Graph, loss: Value, budget: int, finish: Finish, copies: Mapping[Value, Value]
+) -> Recomputation:
     """Rewrite a training graph so that its largest live set fits into `budget` bytes.
 
-    Requires: gradients appended, common subexpressions merged, no fusions. CompileError names the
-    smallest peak that was reached when the budget is out of reach.
+    `copies` are the second computations that there are already. Requires: gradients appended,
+    common subexpressions merged, no fusions. CompileError names the smallest peak that was reached
+    when the budget is out of reach.
     """
-    rewriter = _Rewriter(graph, loss)
+    rewriter = _Rewriter(graph, loss, copies)
     operations = sum(node_cost(node) for node in graph.nodes)
     alive = _peak(graph, finish)
     before = peak = smallest = lower_bound(alive)
@@ -49,7 +52,7 @@ def recompute(graph: Graph, loss: Value, budget: int, finish: Finish) -> Recompu
         peak = lower_bound(alive)
         smallest = min(peak, smallest)
     extra = sum(node_cost(node) for node in graph.nodes) - operations
-    dropped = tuple(value.name for value in rewriter.copies)
+    dropped = tuple(value.name for value in rewriter.copies if value not in copies)
     return Recomputation(dropped, extra, before, peak)
 
 
@@ -63,13 +66,13 @@ def _peak(graph: Graph, finish: Finish) -> list[Buffer]:
 class _Rewriter:
     """The graph with its nodes before and after the loss, and what has been dropped so far."""
 
-    def __init__(self, graph: Graph, loss: Value) -> None:
+    def __init__(self, graph: Graph, loss: Value, copies: Mapping[Value, Value]) -> None:
         assert loss.node is not None
         self.graph = graph
         last = graph.nodes.index(loss.node)
         self.forward = graph.nodes[: last + 1]
         self.backward = graph.nodes[last + 1 :]
-        self.copies: dict[Value, Value] = {}
+        self.copies = dict(copies)
 
     def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
         """Candidates alive at the peak, the most worth first, until `wanted` bytes are freed."""

@@ -1,53 +1,28 @@
 """Activations that the way back only compares need not be kept: a bit of each element is enough.
 
 The gradient of an activation function asks where its result (or operand) lay: `gt(y, 0)`, or two
-such comparisons. Where nothing else on the way back reads y, either y is elementwise arithmetic on
-values that are kept anyway (batch norm in training mode), and the comparison computes it again; or
-the comparison moves to the forward pass and keeps its result as bits, 1/32 of the bytes.
+such comparisons. Where nothing else on the way back reads y, the comparison moves to the forward
+pass and keeps its result as bits, 1/32 of the bytes. What elementwise arithmetic makes from kept
+values has been let go of before, by `recompute_elementwise`.
 """
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL
 from pockengine.compiler.ops.registry import lookup
-
-SMALLEST = 1024
-"""Elements below which a mask is not worth a kernel."""
+from pockengine.compiler.passes.second_computation import readers_on_the_way_back, split_at
 
 
 def save_masks(graph: Graph, loss: Value) -> None:
     """Free activations that only comparisons read after the loss.
 
-    Requires: gradients appended, no fusions. Leaves: such an activation is computed again from what
-    is kept anyway, or its comparisons are packed bits.
+    Requires: gradients appended, no fusions. Leaves: the comparisons of such an activation are in
+    the forward pass, their results packed bits.
     """
-    for value in _compared_only(graph, loss):
-        if not _compute_again(graph, loss, value):
+    readers = readers_on_the_way_back(graph, loss)
+    for value, nodes in readers.items():
+        if all(_is_mask(node, value) for node in nodes):
             _pack(graph, loss, value)
-
-
-def _split(graph: Graph, loss: Value) -> tuple[list[Node], list[Node]]:
-    assert loss.node is not None
-    last = graph.nodes.index(loss.node)
-    return graph.nodes[: last + 1], graph.nodes[last + 1 :]
-
-
-def _compared_only(graph: Graph, loss: Value) -> list[Value]:
-    """Forward results that backward nodes read for masks alone."""
-    forward, backward = _split(graph, loss)
-    outputs = set(graph.outputs.values())
-    made = {result for node in forward for result in node.results}
-    readers: dict[Value, list[Node]] = {}
-    for node in backward:
-        for operand in dict.fromkeys(node.operands):
-            if operand in made:
-                readers.setdefault(operand, []).append(node)
-    return [
-        value
-        for value, nodes in readers.items()
-        if value not in outputs and value.type.size >= SMALLEST and value.dtype.is_float
-        if all(_is_mask(node, value) for node in nodes)
-    ]
 
 
 def _is_mask(node: Node, value: Value) -> bool:
@@ -57,47 +32,9 @@ def _is_mask(node: Node, value: Value) -> bool:
     return compares and all(other.type.size == 1 for other in others)
 
 
-def _compute_again(graph: Graph, loss: Value, value: Value) -> bool:
-    """Clone the elementwise nodes that make `value` before its first backward reader, if kept."""
-    forward, backward = _split(graph, loss)
-    kept = {operand for node in backward for operand in node.operands}
-    chain = _elementwise_chain(value, kept - {value})
-    if chain is None:
-        return False
-    place = next(i for i, node in enumerate(backward) if value in node.operands)
-    again: list[Node] = []
-    copies: dict[Value, Value] = {}
-    g = Builder(graph)
-    with g.into(again):
-        for node in chain:
-            with g.scope(node.scope):
-                operands = (copies.get(operand, operand) for operand in node.operands)
-                copies[node.result] = g.emit(node.op, *operands, **node.attrs).result
-    for reader in backward:
-        reader.operands = tuple(copies.get(operand, operand) for operand in reader.operands)
-    graph.nodes[:] = [*forward, *backward[:place], *again, *backward[place:]]
-    return True
-
-
-def _elementwise_chain(value: Value, kept: set[Value]) -> list[Node] | None:
-    """Nodes, in order, that compute `value` from kept values, sources and small vectors alone."""
-    node = value.node
-    if node is None or not lookup(node.op).elementwise:
-        return None
-    chain: list[Node] = []
-    for operand in node.operands:
-        if operand in kept or operand.node is None or operand.type.size < SMALLEST:
-            continue
-        inner = _elementwise_chain(operand, kept)
-        if inner is None or operand.shape != value.shape:
-            return None
-        chain.extend(other for other in inner if other not in chain)
-    return [*chain, node]
-
-
 def _pack(graph: Graph, loss: Value, value: Value) -> None:
     """Move the comparisons of `value` behind its maker and keep each result as bits."""
-    forward, backward = _split(graph, loss)
+    forward, backward = split_at(graph, loss)
     roots = _mask_roots([node for node in backward if value in node.operands], backward)
     moved, unpacked = [], {}
     g = Builder(graph)

@@ -1,0 +1,73 @@
+"""Activations made again from what is kept: the same numbers, fewer bytes, no budget needed."""
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import F32, I64, Graph, TensorType, Value
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.passes import pipeline
+from pockengine.compiler.passes.pipeline import LOSS
+from pockengine.compiler.passes.second_computation import readers_on_the_way_back
+from pockengine.compiler.program import Program
+from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
+
+SHAPE = {"batch": 2, "size": 12}
+
+
+def compiled(graph: Graph, scheme: str, monkeypatch: pytest.MonkeyPatch, *, again: bool) -> Program:
+    if not again:
+        monkeypatch.setattr(pipeline, "recompute_elementwise", lambda graph, loss: {})
+    return compile_program(graph, Training(scheme), check=True)
+
+
+def kept_after_the_pass(graph: Graph) -> set[str]:
+    """What large values, by their op, the way back still reads from the forward pass."""
+    found: set[str] = set()
+
+    def watch(name: str, seen: Graph) -> None:
+        if name == "train.recompute_elementwise":
+            readers = readers_on_the_way_back(seen, seen.outputs[LOSS])
+            found.update(_op(value) for value in readers)
+
+    compile_program(graph, Training(), observe=watch)
+    return found
+
+
+def _op(value: Value) -> str:
+    assert value.node is not None
+    return value.node.op
+
+
+@pytest.mark.parametrize("scheme", ["full", "bias-only"])
+def test_norms_and_activations_are_made_again(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = residual_net(**SHAPE)
+    lean = compiled(graph, scheme, monkeypatch, again=True)
+    plain = compiled(graph, scheme, monkeypatch, again=False)
+    assert lean.entries["train"].plan.size < plain.entries["train"].plan.size
+    results = []
+    for program in (plain, lean):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        step = program.entries["train"].graph
+        losses = [float(run(step, batch, params)[LOSS]) for batch in batches(2, **SHAPE)]
+        results.append((losses, params))
+    assert results[0][0] == results[1][0]
+    for name, data in results[0][1].items():
+        np.testing.assert_array_equal(results[1][1][name], data)
+
+
+def test_what_a_convolution_makes_stays() -> None:
+    assert "conv2d" in kept_after_the_pass(residual_net(**SHAPE))
+
+
+def test_a_sum_over_many_layers_stays() -> None:
+    """Making it again would read every summand: more than keeping the sum itself."""
+    net = NetBuilder("sums")
+    x = net.g.input("x", TensorType(F32, (2, 12, 12, 8)))
+    target = net.g.input("target", TensorType(I64, (2,)))
+    total = net.conv(x, "stem", 8, 3)
+    for layer in range(4):
+        branch = net.g.square(net.conv(net.g.square(total), f"branch{layer}", 8, 3))
+        total = net.g.add(total, branch)
+    kept = kept_after_the_pass(net.head(total, 3, target))
+    assert kept == {"conv2d", "add"}
