@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.optim import Sgd as Sgd
     from pockengine.compiler.passes.differentiate import Clip as Clip
     from pockengine.compiler.sizes import Range as Range
+    from pockengine.compiler.sparse.lora import lora as lora
     from pockengine.frontends.jax import from_jax as from_jax
     from pockengine.frontends.onnx_model import from_onnx as from_onnx
     from pockengine.frontends.tensorflow import from_tensorflow as from_tensorflow
@@ -37,6 +38,7 @@ _PLACES = {
     "from_onnx": "pockengine.frontends.onnx_model",
     "from_tensorflow": "pockengine.frontends.tensorflow",
     "from_torch": "pockengine.frontends.torch_export",
+    "lora": "pockengine.compiler.sparse.lora",
     **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
 }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors.numpy import save_file
 
 from pockengine.backends.c.artifact import Artifact, write_artifact
@@ -24,10 +25,12 @@ from pockengine.compiler.passes.pipeline import Observer
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.lora import merged
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
 from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
 from pockengine.errors import CompileError
+from pockengine.frontends.peft import Tuning, load_adapters, save_adapters
 
 if TYPE_CHECKING:
     import torch
@@ -51,17 +54,18 @@ class Compiled:
     def tuned(self, session: Session) -> Any:
         """Return the session's tuned weights in the form of the framework that the model is of.
 
+        LoRA's products are merged into their weights, as they are by all that gives weights back.
         PyTorch: a state_dict. Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx
         module. ONNX: the model. Else, and for a `Graph`, arrays by name.
         """
-        values = session.params()
+        values = self._merged(session)
         if self.visitor is None:
             return framework_arrays(self.graph, values)
         return self.visitor.tuned(self.graph, values)
 
     def save_weights(self, session: Session, path: Path | str) -> None:
         """Write the tuned weights as safetensors, by the framework's names and in its layouts."""
-        save_file(framework_arrays(self.graph, session.params()), str(path))
+        save_file(framework_arrays(self.graph, self._merged(session)), str(path))
 
     def state_dict(self, session: Session) -> "dict[str, torch.Tensor]":
         """Return the session's tuned parameters as PyTorch holds them, by the model's own names.
@@ -71,8 +75,26 @@ class Compiled:
         """
         from pockengine.frontends.torch_export import to_state_dict
 
-        known = {name: data for name, data in session.params().items() if name in self.graph.params}
+        values = self._merged(session)
+        known = {name: data for name, data in values.items() if name in self.graph.params}
         return to_state_dict(self.graph, known)
+
+    def save_adapters(self, session: Session, folder: Path | str) -> None:
+        """Write the LoRA adapters, and what else trained, as a folder that PEFT loads."""
+        model = None if self.visitor is None else self.visitor.model
+        save_adapters(self._tuning(), session.params(), Path(folder), model)
+
+    def load_adapters(self, session: Session, folder: Path | str) -> None:
+        """Take the adapters of a PEFT folder into the session: all of it, or AdapterError."""
+        for name, data in load_adapters(self._tuning(), Path(folder)).items():
+            session.set_param(name, data)
+
+    def _tuning(self) -> Tuning:
+        return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))
+
+    def _merged(self, session: Session) -> dict[str, np.ndarray]:
+        """All params by name; weights that have a LoRA adapter with its product added."""
+        return merged(self.graph, self.program.adapters, session.params())
 
 
 def compile(

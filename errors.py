@@ -20,6 +20,10 @@ class SchemeError(PockEngineError):
     """A training scheme that does not fit the model or cannot be read."""
 
 
+class AdapterError(PockEngineError):
+    """An adapter's files that are damaged, or that do not fit the compiled model."""
+
+
 class CompileError(PockEngineError):
     """A graph that cannot be compiled for the chosen device."""
 

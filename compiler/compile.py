@@ -26,6 +26,7 @@ from pockengine.compiler.passes.pipeline import (
     update_pipeline,
 )
 from pockengine.compiler.program import Entry, Program, Recomputation
+from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.errors import CompileError
@@ -83,7 +84,7 @@ def compile_program(
     """
     verify(forward)
     training, target = training or Training(), target or Target()
-    trained = find_scheme(training.scheme, forward).resolve(forward)
+    forward, trained, adapters = with_adapters(forward, find_scheme(training.scheme, forward))
     decisions: list[Recomputation] = []
     options = Options(
         trained,
@@ -102,9 +103,9 @@ def compile_program(
         run(passes, graph, check=check, observe=watch)
         entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
     described = {name: _describe(channels) for name, channels in trained.items()}
-    return Program(
-        forward.name, entries, *share_tensors(entries), described, next(iter(decisions), None)
-    )
+    recomputation = next(iter(decisions), None)
+    shared = share_tensors(entries)
+    return Program(forward.name, entries, *shared, described, recomputation, None, adapters)
 
 
 def compile_entries(

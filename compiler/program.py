@@ -10,6 +10,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.sparse.lora import Adapter
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Program:
     scheme: dict[str, str] = field(default_factory=dict)
     recomputation: Recomputation | None = None
     sizes: Range | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def arena_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Programs for a range of sizes: a variant of every entry for each bucket."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,9 +49,7 @@ def compile_variants(
         for name, entry in program.entries.items()
     }
     params, constants = share_tensors(entries)
-    return Program(
-        largest.name, entries, params, constants, largest.scheme, largest.recomputation, sizes
-    )
+    return replace(largest, entries=entries, params=params, constants=constants, sizes=sizes)
 
 
 def output_axes(program: Program, sizes: Range, entry: str) -> dict[str, int]:

@@ -6,10 +6,12 @@
     { share = 0.25, by = "magnitude" }        the quarter that `by` ranks first: CRITERIA
     { share = 0.25, by = "random", seed = 3 }
     { channels = [1, 5, 7] }                  these channels
+    { lora = 8, alpha = 16 }                  frozen, beside a trained product of rank 8: lora.py
 
 An inline table is known by its first word, its row in TABLES, which reads and writes it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +20,15 @@ from pockengine.compiler.sparse.channels import CRITERIA, LEADING
 from pockengine.errors import SchemeError
 
 SIMPLE = ("frozen", "full")
+LORA = "lora"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How one parameter trains: `kind` is "frozen", "full", "share", "range" or "channels".
+    """How one parameter trains: `kind` is frozen, full, share, range, channels or lora.
 
     A share's channels are those that `by` ranks first; a range's `channels` are (start, stop), a
-    set's its sorted indices.
+    set's its sorted indices. An adapter has a `rank` and an `alpha`; its start is drawn by `seed`.
     """
 
     kind: str
@@ -33,6 +36,8 @@ class Choice:
     channels: tuple[int, ...] = ()
     by: str = LEADING
     seed: int = 0
+    rank: int = 0
+    alpha: float = 0.0
 
     def __str__(self) -> str:
         """Return the choice as a scheme file has it."""
@@ -83,6 +88,21 @@ def _read_channels(table: Mapping[str, Any]) -> Choice | None:
     return Choice("channels", channels=tuple(sorted(listed)))
 
 
+def _read_lora(table: Mapping[str, Any]) -> Choice | None:
+    rank, alpha, seed = table[LORA], table.get("alpha"), table.get("seed", 0)
+    number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
+    if type(rank) is not int or rank < 1 or type(seed) is not int or seed < 0:
+        return None
+    if not number or not 0 < float(alpha) < math.inf:  # type: ignore[arg-type]
+        return None
+    return Choice(LORA, rank=rank, alpha=float(alpha), seed=seed)  # type: ignore[arg-type]
+
+
+def _write_lora(choice: Choice) -> Mapping[str, object]:
+    seed = {"seed": choice.seed} if choice.seed else {}
+    return {LORA: choice.rank, "alpha": choice.alpha, **seed}
+
+
 TABLES: dict[str, Table] = {
     "share": Table(
         "share",
@@ -97,6 +117,13 @@ TABLES: dict[str, Table] = {
         _read_channels,
         lambda choice: {"channels": list(choice.channels)},
         "{ channels = [1, 5, 7] }",
+    ),
+    LORA: Table(
+        LORA,
+        frozenset({LORA, "alpha", "seed"}),
+        _read_lora,
+        _write_lora,
+        "{ lora = 8, alpha = 16 } (rank, and what the product is scaled by: alpha / rank, above 0)",
     ),
 }
 """Inline tables by the word that tells them apart."""

@@ -7,10 +7,17 @@ new task needs new outputs.
 import re
 
 from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
 
-PRESETS = ("full", "bias-only", "head-only", "last-N-blocks")
+PRESETS = ("full", "bias-only", "head-only", "last-N-blocks", "lora", "lora-RANK")
+
+QUERY_VALUE = (
+    *("query", "value", "query_proj", "value_proj", "q_lin", "v_lin", "q_proj", "v_proj", "q"),
+    *("v", "wq", "wv", "qkv", "Wqkv", "query_key_value", "c_attn", "in_proj"),
+)
+"""Names of attention's projections to queries and values, family by family, as PEFT's defaults."""
 
 
 def preset(name: str, graph: Graph) -> Scheme:
@@ -26,6 +33,9 @@ def preset(name: str, graph: Graph) -> Scheme:
     match = re.fullmatch(r"last-(\d+)-blocks", name)
     if match:
         return _blocks_scheme(name, blocks[-1 - int(match[1]) :])
+    match = re.fullmatch(r"lora(?:-(\d+))?", name)
+    if match:
+        return _lora_scheme(name, int(match[1] or 8), blocks)
     raise SchemeError(f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file")
 
 
@@ -57,6 +67,25 @@ def _block(name: str) -> str:
 
 def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
     return _names_scheme(name, [param for params in blocks for param in params])
+
+
+def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
+    """Adapters beside attention's queries and values, with alpha twice the rank, and the head."""
+    if rank < 1:
+        raise SchemeError(f"scheme {name}: the rank must be at least 1")
+    head = blocks[-1]
+    targets = [
+        param
+        for params in blocks[:-1]
+        for param in params
+        if param.rpartition(".")[2] in ("weight", "kernel") and param.split(".")[-2] in QUERY_VALUE
+    ]
+    if not targets:
+        raise SchemeError(
+            f"scheme {name}: no attention projection has a known name "
+            f"({', '.join(QUERY_VALUE)}); name the targets in a scheme file"
+        )
+    return lora(rank, 2.0 * rank, targets, head, name=name)
 
 
 def _names_scheme(name: str, params: list[str]) -> Scheme:
