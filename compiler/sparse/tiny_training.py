@@ -1,0 +1,224 @@
+"""Schemes of mit-han-lab/tiny-training: what they train of a graph, and what they say it costs.
+
+A scheme of theirs counts convolutions from 0 in the order of the forward pass: the last
+`n_bias_update` train their biases, those listed in `manual_weight_idx` also the share
+`weight_update_ratio` of their weights' input channels (of a depthwise one's channels), a share of 0
+nothing more. The classifier always trains. `convert` turns that into a scheme of names;
+`saved_bits` is their model of memory, by which the published budgets were searched.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.sparse.choice import FULL, Choice
+from pockengine.compiler.sparse.presets import blocks_of
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.errors import SchemeError
+
+PUBLISHED = Path(__file__).parent / "tiny_training.toml"
+CRITERIA = {"magnitude+": "magnitude", "random": "random"}
+"""Their words for how channels are chosen, with ours."""
+LISTS = ("manual_weight_idx", "weight_update_ratio")
+
+Shares = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A scheme of theirs: biases of the last `biases` convolutions, and (index, share) of weights.
+
+    A share above 1 is a number of channels.
+    """
+
+    biases: int
+    weights: Shares
+    by: str = "magnitude"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One of their 15 schemes: its net, and the budget in KB for which they searched it."""
+
+    net: str
+    budget_kb: int
+    config: Config
+
+    def __str__(self) -> str:
+        return f"{self.net} at {self.budget_kb} KB"
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bits of an element of what is kept or trained; a mask tells where a clamp was open."""
+
+    activation: int
+    weight: int
+    bias: int = 32
+    mask: int = 1
+
+
+INT8 = Widths(activation=8, weight=8)
+F32 = Widths(activation=32, weight=32)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Bits that a step keeps for its backward pass, and bits of what it trains."""
+
+    activations: int
+    weights: int
+
+    @property
+    def kilobytes(self) -> float:
+        """Both together in KB of 1024 bytes, as the budgets count."""
+        return (self.activations + self.weights) / 8 / 1024
+
+
+def published() -> tuple[Published, ...]:
+    """Return the 15 schemes that tiny-training ships."""
+    schemes = tomllib.loads(PUBLISHED.read_text(encoding="utf-8"))["scheme"]
+    return tuple(
+        Published(scheme.pop("net"), scheme.pop("budget_kb"), read_config(scheme, PUBLISHED.name))
+        for scheme in schemes
+    )
+
+
+def read_config(table: Mapping[str, Any], where: str) -> Config:
+    """Read a `backward_config` of theirs; lists may be text, as on their command line ("21-24-27").
+
+    SchemeError when it asks for more than which weights and biases train.
+    """
+    known = {"enable_backward_config", "n_bias_update", "weight_select_criteria", *LISTS}
+    unread = sorted(word for word in set(table) - known if table[word])
+    if unread:
+        raise SchemeError(f"{where}: cannot read {unread}; list the weights in manual_weight_idx")
+    biases, by = table.get("n_bias_update"), table.get("weight_select_criteria", "magnitude+")
+    indices, ratios = (_numbers(table.get(word, ()), f"{where}: {word}") for word in LISTS)
+    if type(biases) is not int or biases < 0 or len(indices) != len(ratios):
+        raise SchemeError(
+            f"{where}: needs a whole n_bias_update (not {biases!r}), and as many ratios as indices "
+            f"(not {len(ratios)} for {len(indices)})"
+        )
+    if by not in list(CRITERIA):
+        raise SchemeError(f"{where}: the criterion is {' or '.join(CRITERIA)}, not {by!r}")
+    if sorted(set(indices)) != indices or any(index != int(index) for index in indices):
+        raise SchemeError(f"{where}: manual_weight_idx {indices} must be whole and rising")
+    weights = tuple((int(index), ratio) for index, ratio in zip(indices, ratios, strict=True))
+    return Config(biases, weights, CRITERIA[by])
+
+
+def _numbers(value: object, where: str) -> list[float]:
+    """Read a list of numbers, or their text with "-" between; none is negative."""
+    items: Sequence[object] = value.split("-") if isinstance(value, str) else value  # type: ignore[assignment]
+    try:
+        numbers = [float(item) for item in items]  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise SchemeError(f"{where} = {value!r}: expected numbers ({error})") from error
+    if any(not 0 <= number < 1e9 for number in numbers):
+        raise SchemeError(f"{where} = {value!r}: no number may be below 0 or above 1e9")
+    return numbers
+
+
+def convert(config: Config, graph: Graph, name: str) -> Scheme:
+    """Say by names what a scheme of theirs trains of a forward graph.
+
+    SchemeError when the graph has too few convolutions, or one that should train has no bias; and,
+    as theirs, when a weight should train whose bias does not.
+    """
+    convs = _convolutions(config, graph, name)
+    rules = [(param, FULL) for param in blocks_of(graph)[-1]]
+    for index in range(len(convs) - config.biases, len(convs)):
+        rules.append((_bias(graph, convs[index], name), FULL))
+    for index, ratio in config.weights:
+        count, kept = _channels(convs[index], ratio, name)
+        if kept:
+            choice = FULL if kept == count else Choice("share", share=kept / count, by=config.by)
+            rules.append((_weight(graph, convs[index], name), choice))
+    return Scheme(name, tuple(rules))
+
+
+def saved_bits(config: Config, graph: Graph, widths: Widths = INT8) -> Saved:
+    """Return what a training step keeps by their model, `nelem_saved_for_backward`, for one batch.
+
+    Per convolution that trains: a mask of its output, its bias, and of a weight that trains the
+    kept channels, with those of its input. The classifier counts with its input alone.
+    """
+    convs = _convolutions(config, graph, "tiny-training")
+    shares = dict(config.weights)
+    head = graph.params[blocks_of(graph)[-1][0]].value
+    activations, weights = head.shape[0] * widths.activation, 0
+    for index in range(len(convs) - config.biases, len(convs)):
+        (x, weight), y = convs[index].operands, convs[index].result
+        activations += y.type.size * widths.mask
+        weights += y.shape[-1] * widths.bias
+        count, kept = _channels(convs[index], shares.get(index, 0.0), "tiny-training")
+        activations += x.type.size // count * kept * widths.activation
+        weights += weight.type.size // count * kept * widths.weight
+    return Saved(activations, weights)
+
+
+def _convolutions(config: Config, graph: Graph, name: str) -> list[Node]:
+    """Return the graph's convolutions in order, checked to have what the config counts."""
+    convs = [node for node in graph.nodes if node.op == "conv2d"]
+    first = len(convs) - config.biases
+    if first < 0:
+        raise SchemeError(
+            f"scheme {name}: {config.biases} biases of {graph.name}, "
+            f"which has {len(convs)} convolutions"
+        )
+    for index, _ in config.weights:
+        if not first <= index < len(convs):
+            raise SchemeError(
+                f"scheme {name}: the weight of convolution {index} should train, but only "
+                f"convolutions {first} to {len(convs) - 1} train their biases"
+            )
+    return convs
+
+
+def _channels(conv: Node, ratio: float, name: str) -> tuple[int, int]:
+    """Return how many input channels (depthwise: channels) a weight has, and how many train."""
+    count = conv.operands[0].shape[-1]
+    if conv.attrs["groups"] not in (1, count):
+        raise SchemeError(f"scheme {name}: {conv} is neither dense nor depthwise")
+    kept = int(count * ratio) if ratio <= 1 else int(ratio)
+    if kept > count:
+        raise SchemeError(f"scheme {name}: {kept} channels of {conv}, which has {count}")
+    return count, kept
+
+
+def _weight(graph: Graph, conv: Node, name: str) -> str:
+    param = graph.param_of(conv.operands[1])
+    if param is None or not param.trainable:
+        raise SchemeError(f"scheme {name}: the weight of {conv} is no parameter of the model")
+    return param.name
+
+
+def _bias(graph: Graph, conv: Node, name: str) -> str:
+    """Find what is added to a convolution's result: its bias, or that of the norm after it."""
+    users = graph.users()
+    value = conv.result
+    while len(readers := users.get(value, [])) == 1:
+        (reader,) = readers
+        if reader.op not in ("add", "batch_norm", "mul"):
+            break
+        added = None if reader.op == "mul" else _added(graph, reader, value)
+        if added is not None:
+            return added
+        value = reader.results[0]
+    raise SchemeError(f"scheme {name}: {conv} has no bias that could train")
+
+
+def _added(graph: Graph, node: Node, value: Value) -> str | None:
+    """Return the parameter that a node adds to `value`; a frozen norm adds beta - mean scale."""
+    if node.op == "batch_norm":
+        added = node.operands[2]
+    else:
+        added = node.operands[1] if node.operands[0] is value else node.operands[0]
+    if added.node is not None and added.node.op == "sub":
+        added = added.node.operands[0]
+    param = graph.param_of(added)
+    return param.name if param is not None and param.trainable else None
