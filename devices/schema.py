@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pockengine.devices.host import detect_bf16, detect_cores, detect_isa
+from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_mhz
 from pockengine.errors import DeviceError
 
 _T = TypeVar("_T")
@@ -24,7 +24,8 @@ VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
 class Cpu:
     """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none).
 
-    `bf16` says that it multiplies pairs of bf16 numbers.
+    `bf16` says that it multiplies pairs of bf16 numbers. `mhz` is the nominal clock, by which
+    modelled cycles become modelled time; 0 where it is not known.
     """
 
     arch: str
@@ -36,6 +37,7 @@ class Cpu:
     l2_bytes: int
     l3_bytes: int
     bf16: bool = False
+    mhz: int = 0
 
     @property
     def vector_bytes(self) -> int:
@@ -102,7 +104,8 @@ def read_device(path: Path) -> Device:
         raise DeviceError(f"device file {path.name}: {error}") from error
     cpu = _table(table, "cpu", path)
     if cpu.get("isa") == "detect":
-        cpu |= {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
+        found = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
+        cpu |= {**found, "mhz": detect_mhz()}
     toolchain = _table(table, "toolchain", path)
     toolchain["flags"] = tuple(toolchain.get("flags", ()))
     emulator = table.pop("emulator", None)

@@ -1,0 +1,127 @@
+"""What a scheme costs on a device under the compiled memory plan, without generating any C.
+
+Memory is exact: the arena is planned just as for an artifact. Cycles are modelled: the sum of the
+backend's own estimates (cost_kernels.py), which rank schemes; they are not measured time.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.program import kernel_nodes
+from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.optim.base import STATE_PREFIX
+from pockengine.compiler.program import Program
+from pockengine.compiler.sparse import Scheme, preset
+from pockengine.compiler.sparse.scheme import channel_axis
+from pockengine.devices import Device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.cost_kernels import KernelCosts
+
+INFERENCE = "predict"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a training step takes.
+
+    `arena_bytes`: the arena of `train`. `extra_bytes`: what that is beyond inference's arena with
+    everything frozen but the head. `state_bytes`: the optimiser's states. `trained`: parameters, in
+    numbers, of those that train (channels that do not are not counted). `cycles`: modelled, of the
+    busiest thread on all cores; `work`: modelled, on one core.
+    """
+
+    arena_bytes: int
+    extra_bytes: int
+    state_bytes: int
+    trained: int
+    multiply_adds: int
+    cycles: float
+    work: float
+
+    @property
+    def memory_bytes(self) -> int:
+        """What training takes beyond inference: more arena, and the optimiser's states."""
+        return self.extra_bytes + self.state_bytes
+
+    def milliseconds(self, device: Device) -> float | None:
+        """Return the modelled time of a step; None where the device's file gives no clock."""
+        return self.cycles / (1e3 * device.cpu.mhz) if device.cpu.mhz else None
+
+
+class CostModel:
+    """Costs of schemes of one graph on one device, each compiled once."""
+
+    def __init__(self, graph: Graph, device: Device, optimizer: Optimizer | None = None) -> None:
+        self.graph, self.device = graph, device
+        self.optimizer = optimizer or Sgd()
+        self.compiled = 0
+        self._kernels = KernelCosts(device)
+        self._target = Target(CBackend(device).target().fusion, self._kernels.scratch_bytes)
+        self._costs: dict[Hashable, Cost] = {}
+        self.inference_bytes = self._inference_bytes()
+
+    def cost(self, scheme: Scheme) -> Cost:
+        """Return a scheme's cost; SchemeError where it does not fit the graph."""
+        trained = scheme.resolve(self.graph)
+        key = tuple((name, repr(channels)) for name, channels in trained.items())
+        if key not in self._costs:
+            self._costs[key] = self._measure(scheme, trained)
+        return self._costs[key]
+
+    def _measure(self, scheme: Scheme, trained: Mapping[str, Channels]) -> Cost:
+        program = self._compile(scheme)
+        self.compiled += 1
+        entry = program.entries["train"]
+        kernels = [self._kernels.of(node) for node in kernel_nodes(entry)]
+        return Cost(
+            arena_bytes=entry.plan.size,
+            extra_bytes=max(0, entry.plan.size - self.inference_bytes),
+            state_bytes=_state_bytes(program),
+            trained=_trained(self.graph, trained),
+            multiply_adds=sum(node_cost(node) for node in entry.graph.nodes),
+            cycles=sum(kernel.cycles for kernel in kernels),
+            work=sum(kernel.work for kernel in kernels),
+        )
+
+    def _inference_bytes(self) -> int:
+        program = self._compile(preset("head-only", self.graph))
+        if INFERENCE not in program.entries:
+            raise FinetuneError(
+                f"graph {self.graph.name} has no output but its loss, so there is no inference to "
+                "compare training with; give it its logits as an output"
+            )
+        return program.entries[INFERENCE].plan.size
+
+    def _compile(self, scheme: Scheme) -> Program:
+        return compile_program(self.graph, Training(scheme, self.optimizer), target=self._target)
+
+
+def cost_of(
+    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
+) -> Cost:
+    """Return the cost of one scheme; for several keep a `CostModel`."""
+    return CostModel(graph, device, optimizer).cost(scheme)
+
+
+def _trained(graph: Graph, trained: Mapping[str, Channels]) -> int:
+    """Count the numbers that train."""
+    total = 0
+    for name, channels in trained.items():
+        param = graph.params[name]
+        size = param.value.type.size
+        if channels is not None:
+            count = param.value.shape[channel_axis("search", graph, param)]
+            size = size // count * len(channels)
+        total += size
+    return total
+
+
+def _state_bytes(program: Program) -> int:
+    return sum(
+        param.data.nbytes for name, param in program.params.items() if name.startswith(STATE_PREFIX)
+    )

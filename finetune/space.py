@@ -1,0 +1,255 @@
+"""What a scheme search may choose for a model: last biases, and shares of weights.
+
+The head (the block that the forward pass reads last) always trains. Beside it there is
+
+    biases    "last K blocks" or "last K layers": every bias of the last K of them, head not counted
+    weights   of one convolution or linear layer a share of its channels, picked by a criterion
+
+A chosen weight brings its own bias along. Embedding tables are left out: a table is read by index,
+so no share of its channels saves an activation, and its gradient is as large as the vocabulary. In
+big models `upper` keeps the top share of the layers: below, the activations down to there would
+have to be kept, which no memory budget that is worth searching for allows.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pockengine.compiler.ir import Graph, Node, Value
+from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse.channels import CRITERIA, kept
+from pockengine.compiler.sparse.presets import blocks_of
+from pockengine.compiler.sparse.scheme import FULL, channel_axis
+from pockengine.errors import SchemeError
+from pockengine.finetune.contributions import Item
+
+SHARES = (0.125, 0.25, 0.5, 1.0)
+WHOLE = ""
+"""The criterion of an item that needs none: all channels, or biases."""
+
+MOST_BIAS_SETS = 12
+UNITS = ("blocks", "layers")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear layer: its weight, own bias, and channels that can be shared out.
+
+    `channels` is 0 where only the whole weight can train.
+    """
+
+    weight: str
+    bias: str | None
+    channels: int
+
+
+@dataclass(frozen=True)
+class Space:
+    """The items to choose from: at most one of `biases`, and at most one of each of `weights`.
+
+    Biases are in the order of their number, weights in that of the forward pass, the options of a
+    weight by their share.
+    """
+
+    biases: tuple[Item, ...]
+    weights: tuple[tuple[Item, ...], ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """Every item."""
+        return (*self.biases, *(item for options in self.weights for item in options))
+
+
+def head_of(graph: Graph) -> tuple[str, ...]:
+    """Return the parameters of the head, which always trains."""
+    blocks = blocks_of(graph)
+    if not blocks:
+        raise SchemeError(f"graph {graph.name} has no trainable parameter; nothing can be chosen")
+    return tuple(blocks[-1])
+
+
+def layers_of(graph: Graph) -> list[Layer]:
+    """Return the convolutions and linear layers below the head, in the order of the forward pass.
+
+    A weight that another op reads as well (a table that is tied to the output) is none.
+    """
+    head, users = set(head_of(graph)), graph.users()
+    found: dict[str, Layer] = {}
+    for node in graph.nodes:
+        if node.op not in ("conv2d", "matmul"):
+            continue
+        param = graph.param_of(node.operands[1])
+        if param is None or not param.trainable or param.name in head:
+            continue
+        if any(reader.op not in ("conv2d", "matmul") for reader in users[param.value]):
+            continue
+        found.setdefault(
+            param.name, Layer(param.name, _bias_of(graph, node, users), _channels(graph, node))
+        )
+    return list(found.values())
+
+
+def _channels(graph: Graph, node: Node) -> int:
+    param = graph.params[node.operands[1].name]
+    try:
+        return param.value.shape[channel_axis("search", graph, param)]
+    except SchemeError:
+        return 0
+
+
+def _bias_of(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> str | None:
+    """Follow a layer's result to the parameter that is added to it: its bias, or its norm's."""
+    value = node.result
+    while len(users.get(value, ())) == 1:
+        reader = users[value][0]
+        if reader.op == "batch_norm" and reader.operands[0] is value:
+            return reader.operands[2].name
+        if reader.op not in ("add", "sub", "mul", "reshape"):
+            return None
+        others = [operand for operand in reader.operands if operand is not value]
+        if reader.op == "add":
+            return next((name for each in others if (name := _added(graph, each))), None)
+        value = reader.result
+    return None
+
+
+def _added(graph: Graph, value: Value) -> str | None:
+    """Name the trainable parameter that a summand is, or whose own summand it is."""
+    terms = [value]
+    if value.node is not None and value.node.op in ("add", "sub", "reshape"):
+        terms = list(value.node.operands)
+    for term in terms:
+        param = graph.param_of(term)
+        if param is not None and param.trainable and len(param.value.shape) == 1:
+            return param.name
+    return None
+
+
+def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
+    """Return the biases below the head: of each block that has any, or of each layer."""
+    if unit not in UNITS:
+        raise SchemeError(f"biases are counted in {' or '.join(UNITS)}, not in {unit!r}")
+    own = {layer.bias for layer in layers_of(graph) if layer.bias}
+    if unit == "layers":
+        return [(layer.bias,) for layer in layers_of(graph) if layer.bias]
+    groups = [
+        tuple(name for name in block if name in own or name.endswith("bias"))
+        for block in blocks_of(graph)[:-1]
+    ]
+    return [group for group in groups if group]
+
+
+def items_of(
+    graph: Graph,
+    shares: Sequence[float] = SHARES,
+    *,
+    by: str = "magnitude",
+    unit: str = "blocks",
+    bias_sets: int = MOST_BIAS_SETS,
+    upper: float = 1.0,
+) -> list[Item]:
+    """List what can be tried: bias sets, then each weight at several shares of its channels.
+
+    There are at most `bias_sets` of them, evenly spread. `upper` keeps that share of the layers,
+    counted from the top. Shares that come to the same number of channels are listed once.
+    """
+    if not 0 < upper <= 1 or not all(0 < share <= 1 for share in shares):
+        raise SchemeError(f"shares {list(shares)} and upper {upper} must lie in (0, 1]")
+    layers = layers_of(graph)
+    layers = layers[len(layers) - max(1, round(upper * len(layers))) :] if layers else []
+    groups = bias_groups(graph, unit)
+    most = max(1, round(upper * len(groups))) if groups else 0
+    steps = min(bias_sets, most)
+    counts = dict.fromkeys(-(-most * (index + 1) // steps) for index in range(steps))
+    biases = [Item("biases", f"last {count} {unit}", 1.0, WHOLE) for count in counts]
+    return [*biases, *(item for layer in layers for item in _options(layer, shares, by))]
+
+
+def _options(layer: Layer, shares: Sequence[float], by: str) -> list[Item]:
+    options: dict[int, Item] = {}
+    for share in sorted(shares):
+        if share == 1:
+            options[layer.channels] = Item("weight", layer.weight, 1.0, WHOLE)
+        elif layer.channels:
+            count = kept(layer.channels, share)
+            options.setdefault(count, Item("weight", layer.weight, share, by))
+    return list(options.values())
+
+
+def space_of(graph: Graph, items: Iterable[Item]) -> Space:
+    """Group items into a space; SchemeError names one that does not fit this model."""
+    layers = {layer.weight: layer for layer in layers_of(graph)}
+    options: dict[str, list[Item]] = {name: [] for name in layers}
+    biases: list[Item] = []
+    for item in items:
+        if item.kind == "biases":
+            _biases(graph, item)
+            biases.append(item)
+        else:
+            options[_layer(layers, item).weight].append(item)
+    return Space(
+        tuple(sorted(biases, key=lambda item: len(_biases(graph, item)))),
+        tuple(
+            tuple(sorted(each, key=lambda item: item.share)) for each in options.values() if each
+        ),
+    )
+
+
+def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Scheme:
+    """Return the scheme that trains the head and these items; SchemeError where they clash.
+
+    Of several bias sets all are trained.
+    """
+    layers = {layer.weight: layer for layer in layers_of(graph)}
+    choices: dict[str, Choice] = dict.fromkeys(head_of(graph), FULL)
+    for item in items:
+        if item.kind == "biases":
+            choices |= dict.fromkeys(_biases(graph, item), FULL)
+    for item in items:
+        if item.kind != "weight":
+            continue
+        layer = _layer(layers, item)
+        if layer.weight in choices:
+            raise SchemeError(f"{layer.weight} is chosen twice; choose one share of it")
+        choices[layer.weight] = _choice(item)
+        if layer.bias is not None:
+            choices[layer.bias] = FULL
+    ordered = [name for name in graph.params if name in choices]
+    return Scheme(name, tuple((_literal(each), choices[each]) for each in ordered))
+
+
+def _choice(item: Item) -> Choice:
+    return FULL if item.share == 1 else Choice("share", share=item.share, by=item.by)
+
+
+def _biases(graph: Graph, item: Item) -> list[str]:
+    """Return the biases of a bias item."""
+    match = re.fullmatch(r"last (\d{1,6}) (blocks|layers)", item.name)
+    groups = bias_groups(graph, match[2]) if match else []
+    if match is None or not 0 < int(match[1]) <= len(groups):
+        raise SchemeError(
+            f"{item.name!r} is no set of biases of {graph.name}; it is `last K blocks` or "
+            f"`last K layers`, with K from 1 to {len(groups) or len(bias_groups(graph))}"
+        )
+    return [name for group in groups[-int(match[1]) :] for name in group]
+
+
+def _layer(layers: Mapping[str, Layer], item: Item) -> Layer:
+    layer = layers.get(item.name)
+    if item.kind != "weight" or layer is None:
+        raise SchemeError(
+            f"{item.kind} {item.name!r} is no convolution or linear weight below the model's head; "
+            "was it measured on another model?"
+        )
+    if item.share < 1 and not layer.channels:
+        raise SchemeError(f"{item.name} cannot train a share of its channels, only the whole")
+    if item.share < 1 and item.by not in CRITERIA:
+        raise SchemeError(
+            f"{item}: channels are chosen by one of {', '.join(CRITERIA)}, not by {item.by!r}"
+        )
+    return layer
+
+
+def _literal(name: str) -> str:
+    """Return a pattern that matches this name alone."""
+    return re.sub(r"([*?[])", r"[\1]", name)

@@ -1,0 +1,86 @@
+"""What a scheme costs: the compiled plan's memory exactly, modelled cycles in the right order."""
+
+import pytest
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Node
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse import preset
+from pockengine.devices import known_devices, load_device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import Item
+from pockengine.finetune.cost import CostModel, cost_of
+from pockengine.finetune.cost_kernels import KernelCosts, node_key
+from pockengine.finetune.space import items_of, scheme_of
+from pockengine.tests.finetune.tiny import tiny_subject
+
+GRAPH = tiny_subject().graph
+RPI4 = load_device("rpi4")
+
+
+@pytest.mark.parametrize("name", ["full", "bias-only", "head-only"])
+def test_memory_is_that_of_the_compiled_program(name: str) -> None:
+    optimizer = Sgd(momentum=0.9)
+    program = compile_program(GRAPH, Training(name, optimizer), target=CBackend(RPI4).target())
+    states = [p.data.nbytes for p in program.params.values() if p.name.startswith("optimizer.")]
+    cost = cost_of(GRAPH, preset(name, GRAPH), RPI4, optimizer)
+
+    assert cost.arena_bytes == program.entries["train"].plan.size
+    assert cost.state_bytes == sum(states) > 0
+    assert cost.memory_bytes == cost.extra_bytes + cost.state_bytes
+
+
+def test_extra_memory_is_what_the_arena_is_beyond_inference() -> None:
+    costs = CostModel(GRAPH, RPI4)
+    full = costs.cost(preset("full", GRAPH))
+
+    assert full.extra_bytes == full.arena_bytes - costs.inference_bytes > 0
+
+
+@pytest.mark.parametrize("device", known_devices())
+def test_training_more_costs_more_everywhere(device: str) -> None:
+    costs = CostModel(GRAPH, load_device(device))
+    head, some, full = (
+        costs.cost(scheme)
+        for scheme in (
+            preset("head-only", GRAPH),
+            scheme_of(GRAPH, [Item("weight", "layers.1.weight", 0.5, "magnitude")]),
+            preset("full", GRAPH),
+        )
+    )
+
+    assert head.cycles < some.cycles < full.cycles
+    assert head.work < some.work < full.work
+    assert head.multiply_adds < some.multiply_adds < full.multiply_adds
+    assert (head.trained, some.trained) == (650, 650 + 3 * 3 * 4 * 16 + 16)
+
+
+def test_equal_schemes_compile_once() -> None:
+    costs = CostModel(GRAPH, RPI4)
+    items = [Item("weight", "layers.1.weight", 0.5, "leading")]
+
+    assert costs.cost(scheme_of(GRAPH, items, "one")) == costs.cost(scheme_of(GRAPH, items, "two"))
+    assert costs.compiled == 1
+
+
+def test_equal_keys_are_equal_kernels() -> None:
+    """Scratch is looked up by key, so that nodes of one key must want the same."""
+    known: dict[object, tuple[int, Node]] = {}
+    for item in items_of(GRAPH):
+        backend = CBackend(RPI4)
+        scheme = scheme_of(GRAPH, [item])
+        program = compile_program(GRAPH, Training(scheme), target=backend.target())
+        for node in program.entries["train"].graph.nodes:
+            scratch = backend.scratch_bytes(node)
+            assert known.setdefault(node_key(node), (scratch, node))[0] == scratch
+            assert KernelCosts(RPI4).scratch_bytes(node) == scratch
+    assert len(known) > 20
+
+
+def test_graph_without_inference_is_refused() -> None:
+    graph = tiny_subject().graph
+    del graph.outputs["logits"]
+
+    with pytest.raises(FinetuneError, match="no output but its loss"):
+        CostModel(graph, RPI4)

@@ -1,0 +1,117 @@
+"""What a search may choose: items of a model, and the scheme that they make."""
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir import I64, Builder, Graph, TensorType
+from pockengine.errors import SchemeError
+from pockengine.finetune.contributions import Item
+from pockengine.finetune.space import bias_groups, items_of, layers_of, scheme_of, space_of
+from pockengine.tests.finetune.tiny import tiny_subject
+
+
+def normed_graph() -> Graph:
+    """An embedding table, a linear layer whose norm holds the bias, and a head."""
+    g = Builder(Graph("normed"))
+    tokens = g.input("tokens", TensorType(I64, (4,)))
+    table = g.param("embedding.weight", np.ones((7, 8), np.float32))
+    weight = g.param("block.0.weight", np.ones((8, 6), np.float32))
+    scale = g.param("block.1.weight", np.ones(6, np.float32))
+    shift = g.param("block.1.bias", np.ones(6, np.float32))
+    hidden = g.matmul(g.take(table, tokens, axis=0), weight)
+    hidden = g.add(g.mul(hidden, scale), shift)
+    logits = g.matmul(hidden, g.param("head.weight", np.ones((6, 3), np.float32)))
+    target = g.input("target", TensorType(I64, (4,)))
+    g.graph.outputs |= {"loss": g.cross_entropy(logits, target), "logits": logits}
+    return g.graph
+
+
+def test_layers_are_below_the_head_and_know_their_bias() -> None:
+    layers = layers_of(tiny_subject().graph)
+
+    assert [(layer.weight, layer.bias, layer.channels) for layer in layers] == [
+        ("layers.0.weight", "layers.0.bias", 1),
+        ("layers.1.weight", "layers.1.bias", 8),
+    ]
+
+
+def test_table_is_no_layer_and_bias_of_a_norm_is_its_layers() -> None:
+    graph = normed_graph()
+
+    assert [(layer.weight, layer.bias) for layer in layers_of(graph)] == [
+        ("block.0.weight", "block.1.bias")
+    ]
+    assert bias_groups(graph, "layers") == [("block.1.bias",)]
+
+
+def test_shares_of_equal_channels_are_listed_once() -> None:
+    items = items_of(tiny_subject().graph)
+
+    assert items == [
+        Item("biases", "last 1 blocks"),
+        Item("biases", "last 2 blocks"),
+        Item("weight", "layers.0.weight"),
+        Item("weight", "layers.1.weight", 0.125, "magnitude"),
+        Item("weight", "layers.1.weight", 0.25, "magnitude"),
+        Item("weight", "layers.1.weight", 0.5, "magnitude"),
+        Item("weight", "layers.1.weight"),
+    ]
+
+
+def test_upper_keeps_the_layers_nearest_to_the_head() -> None:
+    items = items_of(tiny_subject().graph, (1.0,), upper=0.5)
+
+    assert items == [Item("biases", "last 1 blocks"), Item("weight", "layers.1.weight")]
+
+
+def test_scheme_trains_head_items_and_their_biases() -> None:
+    graph = tiny_subject().graph
+    scheme = scheme_of(graph, [Item("weight", "layers.1.weight", 0.25, "leading")])
+
+    assert scheme.resolve(graph) == {
+        "layers.1.weight": range(2),
+        "layers.1.bias": None,
+        "head.weight": None,
+        "head.bias": None,
+    }
+
+
+def test_scheme_of_nothing_is_the_head() -> None:
+    graph = tiny_subject().graph
+
+    assert set(scheme_of(graph, []).resolve(graph)) == {"head.weight", "head.bias"}
+
+
+def test_space_groups_items_by_weight() -> None:
+    graph = tiny_subject().graph
+    items = items_of(graph)
+    space = space_of(graph, reversed(items))
+
+    assert space.items == tuple(items)
+    assert [len(options) for options in space.weights] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        (Item("weight", "layers.9.weight"), "'layers.9.weight' is no convolution"),
+        (Item("weight", "head.weight"), "'head.weight' is no convolution"),
+        (Item("biases", "last 3 blocks"), "with K from 1 to 2"),
+        (Item("biases", "last 99999999999 blocks"), "is no set of biases"),
+        (Item("weight", "layers.1.weight", 0.5, "charm"), "not by 'charm'"),
+    ],
+)
+def test_item_of_another_model_is_named(item: Item, said: str) -> None:
+    graph = tiny_subject().graph
+
+    with pytest.raises(SchemeError, match=said):
+        space_of(graph, [item])
+    with pytest.raises(SchemeError, match=said):
+        scheme_of(graph, [item])
+
+
+def test_two_shares_of_one_weight_clash() -> None:
+    items = [Item("weight", "layers.1.weight"), Item("weight", "layers.1.weight", 0.5, "magnitude")]
+
+    with pytest.raises(SchemeError, match=r"layers\.1\.weight is chosen twice"):
+        scheme_of(tiny_subject().graph, items)
