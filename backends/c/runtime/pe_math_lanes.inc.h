@@ -1,10 +1,22 @@
 /* Functions on vectors of PE_VL lanes; pe_math.h includes this file once for each width. */
 
-/* The larger; NaN if either is. */
-PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) { return pe_select((a > b) | (a != a), a, b); }
+/* The larger; NaN if either is, as NEON has it. */
+PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
+#if PE_VL == 4 && PE_NEON
+    return pe_max(a, b);
+#else
+    return pe_select((a > b) | (a != a), a, b);
+#endif
+}
 
-/* The smaller; NaN if either is. */
-PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) { return pe_select((a < b) | (a != a), a, b); }
+/* The smaller; NaN if either is, as NEON has it. */
+PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) {
+#if PE_VL == 4 && PE_NEON
+    return pe_min(a, b);
+#else
+    return pe_select((a < b) | (a != a), a, b);
+#endif
+}
 
 /* The order of the operands of pe_max and pe_min lets NaN through. */
 PE_INLINE pe_vf pe_relu(pe_vf x) { return pe_max((pe_vf){0}, x); }

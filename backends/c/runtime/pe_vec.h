@@ -43,6 +43,13 @@
 #define PE_MASK_256 0
 #endif
 
+#if defined(__ARM_NEON)
+#define PE_NEON 1
+#include <arm_neon.h>
+#else
+#define PE_NEON 0
+#endif
+
 #define PE_LANES 4
 #include "pe_vec_lanes.inc.h"
 #undef PE_LANES

@@ -162,13 +162,22 @@ PE_INLINE PE_V(pe_vi) PE_V(pe_to_i)(PE_V(pe_vf) v) {
     return __builtin_convertvector(v, PE_V(pe_vi));
 }
 
-/* a where the comparison holds, else b: a NaN in either gives b. */
+/* The larger and the smaller of a, which is no NaN, and b: NaN if b is. NEON has instructions that
+ * pass NaN on; elsewhere compilers make one of such a comparison. */
 PE_INLINE PE_V(pe_vf) PE_V(pe_max)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
+#if PE_LANES == 4 && PE_NEON
+    return (pe_vf4)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#else
     return PE_V(pe_select)(a > b, a, b);
+#endif
 }
 
 PE_INLINE PE_V(pe_vf) PE_V(pe_min)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
+#if PE_LANES == 4 && PE_NEON
+    return (pe_vf4)vminq_f32((float32x4_t)a, (float32x4_t)b);
+#else
     return PE_V(pe_select)(a < b, a, b);
+#endif
 }
 
 /* Sum of all lanes, in pairs: the order is the same for every compiler. */
