@@ -1,17 +1,23 @@
-"""Schemes that need no file: full, bias-only, head-only, last-N-blocks.
+"""Schemes that need no file: full, bias-only, head-only, last-N-blocks, sparse, lora.
 
-The head is the block whose parameters the forward pass reads last; it trains in every preset, as a
-new task needs new outputs.
+The head trains in every preset, as a new task needs new outputs: what families.toml says of a known
+family, else the block whose parameters the forward pass reads last. "sparse" is the paper's
+pattern: biases from some block to the end, and in the last blocks the weights that matter most.
+Where a family has no biases (LLaMA), the norms' weights play their part.
 """
 
 import re
 
 from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse.families import Recognised, recognise, unknown_family
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
 
-PRESETS = ("full", "bias-only", "head-only", "last-N-blocks", "lora", "lora-RANK")
+PRESETS = ("full", "bias-only", "head-only", "last-N-blocks", "sparse", "lora", "lora-RANK")
+
+HEAD = " head"
+"""Stands for the head among the names of blocks."""
 
 QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_lin", "v_lin", "q_proj", "v_proj", "q"),
@@ -28,8 +34,9 @@ def preset(name: str, graph: Graph) -> Scheme:
     if name == "head-only":
         return _blocks_scheme(name, blocks[-1:])
     if name == "bias-only":
-        biases = [param for params in blocks for param in params if param.endswith("bias")]
-        return _names_scheme(name, [*biases, *blocks[-1]])
+        return _names_scheme(name, [*_biases(blocks), *blocks[-1]])
+    if name == "sparse":
+        return _sparse_scheme(name, blocks)
     match = re.fullmatch(r"last-(\d+)-blocks", name)
     if match:
         return _blocks_scheme(name, blocks[-1 - int(match[1]) :])
@@ -42,21 +49,26 @@ def preset(name: str, graph: Graph) -> Scheme:
 def blocks_of(graph: Graph) -> list[list[str]]:
     """Names of trainable parameters by block, in the order in which the forward pass reads them.
 
-    A block is a module path up to its first number among three parts (`features.3`,
-    `layer4.1`, `encoder.layer.5`), or the module itself where there is none (`fc`).
+    Blocks are those of a known family, and for other names a module path up to its first number
+    among three parts (`stem.3`), or the module itself where there is none (`fc`). The last is the
+    head.
     """
+    params = [graph.param_of(operand) for node in graph.nodes for operand in node.operands]
+    names = dict.fromkeys(param.name for param in params if param is not None and param.trainable)
+    family = recognise(list(names))
     blocks: dict[str, list[str]] = {}
-    for node in graph.nodes:
-        for operand in node.operands:
-            param = graph.param_of(operand)
-            if param is not None and param.trainable:
-                names = blocks.setdefault(_block(param.name), [])
-                if param.name not in names:
-                    names.append(param.name)
-    return list(blocks.values())
+    for name in names:
+        blocks.setdefault(_block(name, family), []).append(name)
+    head = blocks.pop(HEAD, None)
+    return [*blocks.values(), *([head] if head else [])]
 
 
-def _block(name: str) -> str:
+def _block(name: str, family: Recognised | None) -> str:
+    if family is not None and family.family.is_head(name):
+        return HEAD
+    known = family.family.block_of(name) if family is not None else None
+    if known is not None:
+        return known
     parts = name.split(".")[:-1]
     numbered = [index for index, part in enumerate(parts[:3]) if part.isdigit()]
     if not numbered:
@@ -65,8 +77,28 @@ def _block(name: str) -> str:
     return ".".join(parts[: first + 1])
 
 
+def _flat(blocks: list[list[str]]) -> list[str]:
+    return [param for params in blocks for param in params]
+
+
+def _biases(blocks: list[list[str]]) -> list[str]:
+    """Names of all biases, or of what plays their part in a family without."""
+    family = recognise(_flat(blocks))
+    if family is not None:
+        return family.biases
+    return [param for param in _flat(blocks) if param.endswith("bias")]
+
+
+def _sparse_scheme(name: str, blocks: list[list[str]]) -> Scheme:
+    """Train the paper's pattern of a known family; SchemeError says what the others are called."""
+    family = recognise(_flat(blocks))
+    if family is None:
+        raise unknown_family(name, _flat(blocks))
+    return _names_scheme(name, [*family.sparse(), *blocks[-1]])
+
+
 def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
-    return _names_scheme(name, [param for params in blocks for param in params])
+    return _names_scheme(name, _flat(blocks))
 
 
 def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from pockengine.compiler.sparse.families import recognise
 from pockengine.errors import ImportModelError
 from pockengine.models.language import Llama
 from pockengine.models.layers import round_channels
 from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
 from pockengine.models.mobilenet_v2 import MobileNetV2
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
-from pockengine.models.registry import parse_model
+from pockengine.models.registry import FAMILIES, parse_model
 from pockengine.models.resnet import CifarResNet, resnet18, resnet50
 
 
@@ -38,6 +39,17 @@ def test_model_has_the_published_number_of_parameters(name: str, parameters: int
     model = parse_model(name).build()
 
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_presets_know_the_names_of_every_family(family: str) -> None:
+    width = "-0.35" if FAMILIES[family].has_width else ""
+    with torch.device("meta"):
+        model = parse_model(f"{family}{width}-64").build()
+    found = recognise([name for name, _ in model.named_parameters()])
+    assert found is not None
+    assert len(found.blocks) > 1
+    assert found.head
 
 
 def test_example_inputs_fit_the_model() -> None:

@@ -1,0 +1,133 @@
+"""Families of models known by their parameters' names: their blocks, and what matters in them.
+
+The names are data, in families.toml beside this file; what is here finds them in a model.
+"""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+from pockengine.errors import SchemeError
+
+NAMES = Path(__file__).parent / "families.toml"
+
+
+@dataclass(frozen=True)
+class Family:
+    """One row of families.toml; `last_weights` and `last_biases` are shares of the blocks."""
+
+    name: str
+    block: str
+    weights: tuple[str, ...]
+    biases: tuple[str, ...]
+    head: tuple[str, ...]
+    last_weights: tuple[int, int]
+    last_biases: tuple[int, int]
+
+    def block_of(self, name: str) -> str | None:
+        """Return the name of the block that a parameter stands in, if it stands in one."""
+        numbered = re.escape(self.block).replace(r"\#", r"\d+")
+        found = re.match(rf"(?:.*?\.)?{numbered}(?=\.)", name)
+        return found[0] if found else None
+
+    def is_weight(self, name: str) -> bool:
+        """Whether a parameter is one of a block's weights that matter most."""
+        block = self.block_of(name)
+        return block is not None and _matches(name.removeprefix(f"{block}."), self.weights)
+
+    def is_bias(self, name: str) -> bool:
+        """Whether a parameter is a bias, or plays the part of one."""
+        return _matches(name, self.biases)
+
+    def is_head(self, name: str) -> bool:
+        """Whether a parameter belongs to the head."""
+        return self.block_of(name) is None and _matches(name, self.head)
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A model's parameters in the order of the forward pass, and its family's blocks in it."""
+
+    family: Family
+    names: tuple[str, ...]
+    blocks: tuple[str, ...]
+
+    @property
+    def head(self) -> list[str]:
+        """Names of the head's parameters."""
+        return [name for name in self.names if self.family.is_head(name)]
+
+    @property
+    def biases(self) -> list[str]:
+        """Names of all biases, or what plays their part."""
+        return [name for name in self.names if self.family.is_bias(name)]
+
+    def sparse(self) -> list[str]:
+        """Names of what the paper's pattern trains, the head included."""
+        weights = set(self._last(self.family.last_weights))
+        first = self._last(self.family.last_biases)[0]
+        begin = next(i for i, name in enumerate(self.names) if self.family.block_of(name) == first)
+        chosen = {
+            name
+            for place, name in enumerate(self.names)
+            if (self.family.is_weight(name) and self.family.block_of(name) in weights)
+            or (self.family.is_bias(name) and place >= begin)
+        }
+        chosen |= set(self.head)
+        return [name for name in self.names if name in chosen]
+
+    def _last(self, share: tuple[int, int]) -> Sequence[str]:
+        """Return the last blocks, a share of them rounded up."""
+        count = -(-len(self.blocks) * share[0] // share[1])
+        return self.blocks[len(self.blocks) - count :]
+
+
+@cache
+def known_families() -> tuple[Family, ...]:
+    """Read families.toml."""
+    table = tomllib.loads(NAMES.read_text(encoding="utf-8"))
+    return tuple(
+        Family(
+            name,
+            row["block"],
+            *(tuple(row[part]) for part in ("weights", "biases", "head")),
+            *(tuple(table["kinds"][row["kind"]][part]) for part in ("weights", "biases")),
+        )
+        for name, row in table["families"].items()
+    )
+
+
+def recognise(names: Sequence[str]) -> Recognised | None:
+    """Return the family that most of a model's blocks belong to; None where none is known.
+
+    `names` are the parameters in the order in which the forward pass reads them. Of families that
+    find as many blocks, that with more of their weights is meant.
+    """
+    found: Recognised | None = None
+    most = (0, 0)
+    for family in known_families():
+        blocks = [family.block_of(name) for name in names if family.is_weight(name)]
+        ordered = tuple(dict.fromkeys(block for block in blocks if block is not None))
+        if (len(ordered), len(blocks)) > most:
+            most = (len(ordered), len(blocks))
+            found = Recognised(family, tuple(names), ordered)
+    return found
+
+
+def unknown_family(scheme: str, names: Sequence[str]) -> SchemeError:
+    """Say what a model's parameters are called, and what would be known."""
+    numbered = list(dict.fromkeys(re.sub(r"\d+", "#", name) for name in names))
+    known = ", ".join(f"{family.name} ({family.block})" for family in known_families())
+    return SchemeError(
+        f"scheme {scheme}: no known family of models has parameters called "
+        f"{', '.join(numbered[:6])}{'...' if len(numbered) > 6 else ''}; known are {known}. "
+        "Name what trains in a scheme file, or use last-N-blocks"
+    )
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

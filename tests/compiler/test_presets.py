@@ -1,0 +1,161 @@
+"""Presets by the names that families of models give their parameters."""
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.sparse import preset
+from pockengine.compiler.sparse.families import known_families, recognise
+from pockengine.compiler.sparse.presets import blocks_of
+from pockengine.errors import SchemeError
+
+NORM = ("weight", "bias")
+
+
+def reader(names: list[str]) -> Graph:
+    """A graph that reads parameters of these names in order."""
+    g = Builder(Graph("names"))
+    total = g.scalar(0.0)
+    for name in names:
+        total = g.add(total, g.param(name, np.ones((), np.float32)))
+    g.output("loss", total)
+    return g.graph
+
+
+def model(blocks: int, block: str, parts: list[str], before: list[str], after: list[str]) -> Graph:
+    inside = [f"{block.replace('#', str(n))}.{part}" for n in range(blocks) for part in parts]
+    return reader([*before, *inside, *after])
+
+
+def both(*modules: str) -> list[str]:
+    return [f"{module}.{kind}" for module in modules for kind in NORM]
+
+
+MOBILENET = model(
+    10,
+    "features.#",
+    ["conv.0.0.weight", *both("conv.0.1"), "conv.1.0.weight", *both("conv.1.1"), "conv.2.weight"],
+    ["features.stem.0.weight"],
+    ["features.18.0.weight", *both("features.18.1", "classifier.1")],
+)
+RESNET = model(
+    5, "layer3.#", ["conv1.weight", *both("bn1"), "conv2.weight"], ["conv1.weight"], both("fc")
+)
+BERT = model(
+    12,
+    "bert.encoder.layer.#",
+    both(
+        *(f"attention.self.{part}" for part in ("query", "key", "value")),
+        *("attention.output.dense", "attention.output.LayerNorm"),
+        *("intermediate.dense", "output.dense", "output.LayerNorm"),
+    ),
+    ["bert.embeddings.word_embeddings.weight"],
+    both("classifier"),
+)
+LLAMA = model(
+    6,
+    "model.layers.#",
+    [
+        "input_layernorm.weight",
+        *(f"self_attn.{part}_proj.weight" for part in "qkvo"),
+        "post_attention_layernorm.weight",
+        *(f"mlp.{part}_proj.weight" for part in ("gate", "up", "down")),
+    ],
+    ["model.embed_tokens.weight"],
+    ["model.norm.weight"],
+)
+GPT2 = model(
+    4,
+    "transformer.h.#",
+    both("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"),
+    ["transformer.wte.weight", "transformer.wpe.weight"],
+    both("transformer.ln_f"),
+)
+
+
+def trained(name: str, graph: Graph) -> list[str]:
+    return list(preset(name, graph).resolve(graph))
+
+
+def test_a_mobilenet_trains_first_pointwise_convolutions_and_biases_of_its_last_blocks() -> None:
+    last = range(6, 10)
+    assert set(trained("sparse", MOBILENET)) == {
+        *(f"features.{n}.conv.0.0.weight" for n in last),
+        *(f"features.{n}.conv.{k}.1.bias" for n in last for k in (0, 1)),
+        "features.18.1.bias",
+        *both("classifier.1"),
+    }
+
+
+def test_a_resnet_trains_each_last_blocks_first_convolution() -> None:
+    assert trained("sparse", RESNET) == [
+        *("layer3.3.conv1.weight", "layer3.3.bn1.bias"),
+        *("layer3.4.conv1.weight", "layer3.4.bn1.bias"),
+        *both("fc"),
+    ]
+
+
+def test_bert_trains_biases_of_half_and_weights_of_a_third_of_its_blocks() -> None:
+    names = trained("sparse", BERT)
+    weights = {name for name in names if name.endswith("weight")}
+    assert weights == {
+        "classifier.weight",
+        *(f"bert.encoder.layer.{n}.intermediate.dense.weight" for n in range(8, 12)),
+        *(f"bert.encoder.layer.{n}.attention.output.dense.weight" for n in range(8, 12)),
+        *(
+            f"bert.encoder.layer.{n}.attention.self.{part}.weight"
+            for n in range(8, 12)
+            for part in ("query", "key", "value")
+        ),
+    }
+    biases = [name for name in names if name.endswith("bias") and "encoder" in name]
+    assert len(biases) == 6 * 8
+    assert biases[0] == "bert.encoder.layer.6.attention.self.query.bias"
+
+
+def test_the_norms_of_llama_play_the_part_of_biases() -> None:
+    assert "model.layers.3.input_layernorm.weight" in trained("sparse", LLAMA)
+    assert "model.layers.2.input_layernorm.weight" not in trained("sparse", LLAMA)
+    assert "model.layers.4.mlp.gate_proj.weight" in trained("sparse", LLAMA)
+    assert "model.layers.4.mlp.down_proj.weight" not in trained("sparse", LLAMA)
+    assert len(trained("bias-only", LLAMA)) == 2 * 6 + 1
+    assert trained("head-only", LLAMA) == ["model.norm.weight"]
+
+
+def test_gpt2_trains_attention_and_the_first_linear_layer_of_its_last_blocks() -> None:
+    names = trained("sparse", GPT2)
+    assert [name for name in names if ".c_" in name and name.endswith("weight")] == [
+        f"transformer.h.{n}.{part}.weight"
+        for n in (2, 3)
+        for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc")
+    ]
+
+
+def test_blocks_of_a_known_family_lie_at_any_depth_and_the_head_comes_last() -> None:
+    blocks = blocks_of(BERT)
+    assert [block[0].rpartition(".attention")[0] for block in blocks[1:-1]] == [
+        f"bert.encoder.layer.{n}" for n in range(12)
+    ]
+    assert blocks[-1] == both("classifier")
+    assert trained("last-1-blocks", BERT) == [*blocks[-2], *blocks[-1]]
+
+
+@pytest.mark.parametrize("family", known_families(), ids=lambda family: family.name)
+def test_every_row_of_the_families_is_found_by_its_own_names(family) -> None:
+    parts = [pattern.replace("*.", "x.").replace("?", "q") for pattern in family.weights]
+    names = [
+        f"net.{family.block.replace('#', str(n))}.{part.replace('*', 'x')}"
+        for n in range(3)
+        for part in parts
+    ]
+    found = recognise(names)
+    assert found is not None
+    assert len(found.blocks) == 3
+    assert found.family.block == family.block
+
+
+def test_an_unknown_family_says_what_it_found_and_what_to_do() -> None:
+    graph = reader(["stem.0.weight", "mixer.0.alpha", "mixer.1.alpha"])
+    message = r"called stem\.#\.weight, mixer\.#\.alpha; known are .*llama.*scheme file"
+    with pytest.raises(SchemeError, match=message):
+        preset("sparse", graph)
