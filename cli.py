@@ -23,6 +23,7 @@ from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import ImportModelError, PockEngineError
+from pockengine.finetune.cli_sensitivity import sensitivity_command
 
 if TYPE_CHECKING:
     from pockengine.api import Compiled
@@ -123,6 +124,7 @@ def devices() -> None:
 
 cli.add_command(compile_time)
 cli.add_command(profile)
+cli.add_command(sensitivity_command)
 cli.add_command(tune_command)
 
 

@@ -47,6 +47,8 @@ class Item:
             )
 
     def __str__(self) -> str:
+        if self.kind == "biases":
+            return f"biases, {self.name}"
         share = "" if self.share == 1 else f" {self.share:g}"
         return f"{self.name}{share}{f' by {self.by}' if self.by else ''}"
 
@@ -128,8 +130,8 @@ def read_table(path: Path) -> tuple[Header, dict[Key, Outcome]]:
     for number, line in enumerate(lines[1:], 2):
         try:
             key, outcome = _trial(_parse(path, number, line))
-        except (KeyError, TypeError, ValueError) as error:
-            raise FinetuneError(f"{path}, line {number} is no trial: {error!r}") from error
+        except (FinetuneError, KeyError, TypeError, ValueError) as error:
+            raise FinetuneError(f"{path}, line {number} is no trial: {error}") from error
         if key in trials:
             raise FinetuneError(f"{path}, line {number}: {_title(key[0])} is there twice")
         trials[key] = outcome

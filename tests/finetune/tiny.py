@@ -1,7 +1,6 @@
 """A tiny model and the digits, for tests that fine-tune in seconds."""
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.finetune.subject import Subject
@@ -34,6 +33,8 @@ def tiny_subject(batch: int = BATCH, seed: int = 0, name: str = "tiny") -> Subje
 
 def digits(count: int = 400) -> Examples:
     """The first of scikit-learn's pictures."""
+    from sklearn.datasets import load_digits  # here: a trial's worker should not wait for it
+
     data = load_digits()
     images = (data.images[:count, :, :, None] / 8 - 1).astype(np.float32)
     return Examples({"x": images}, data.target[:count].astype(np.int64))

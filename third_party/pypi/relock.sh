@@ -19,6 +19,7 @@ lock onnx --allow-unsafe
 lock ort --allow-unsafe
 lock mnn
 lock report --allow-unsafe
+lock search --allow-unsafe
 lock labgrid --allow-unsafe
 lock postgres --allow-unsafe
 lock postgres_server --allow-unsafe

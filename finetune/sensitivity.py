@@ -1,0 +1,143 @@
+"""Sensitivity: fine-tune one item at a time beside the head, and measure what it gains.
+
+All trials of a table share model, data, recipe and seeds; the baseline trains the head alone. Runs
+on any `concurrent.futures` executor. Every finished trial is on disk at once, and what is on disk
+is not run again.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import (
+    Contributions,
+    Item,
+    Key,
+    Table,
+    contributions_of,
+    open_table,
+)
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.space import scheme_of
+from pockengine.finetune.subject import Subject
+from pockengine.finetune.task import Tuning
+from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial_job import TrialJob, put_examples, put_subject, run_job
+
+BASELINE = "head-only"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Trials in the table, in all, and about how many seconds the others take; the last one's name.
+
+    `seconds_left` is None until this run has finished one.
+    """
+
+    done: int
+    total: int
+    seconds_left: float | None
+    last: str
+
+
+Tell = Callable[[Progress], None]
+
+
+def measure(
+    subject: Subject,
+    tuning: Tuning,
+    items: Sequence[Item],
+    recipe: Recipe,
+    seeds: Sequence[int],
+    path: Path,
+    executor: Executor,
+    progress: Tell = lambda _: None,
+    folder: Path | None = None,
+) -> Contributions:
+    """Measure each item's gain at each seed; `recipe.seed` does not count.
+
+    The table in `path` is added to: what it has is not run again. `folder` keeps model, data and
+    artifacts for the workers; by default it is beside the table. FinetuneError where a table was
+    measured otherwise, or where a worker dies: run it again to go on.
+    """
+    folder = (folder or path.with_name(f"{path.name}.work")).resolve()
+    wanted: list[Key] = [(item, seed) for seed in seeds for item in (None, *items)]
+    with open_table(path, header_of(subject, tuning, recipe, seeds)) as table:
+        missing = [key for key in dict.fromkeys(wanted) if key not in table.trials]
+        _tell_start(table, missing, progress)
+        if missing:
+            jobs = _jobs(subject, tuning, recipe, missing, folder)
+            _run(jobs, table, executor, progress)
+        asked = set(wanted)
+        return contributions_of({key: table.trials[key] for key in table.trials if key in asked})
+
+
+def header_of(
+    subject: Subject, tuning: Tuning, recipe: Recipe, seeds: Sequence[int]
+) -> dict[str, Any]:
+    """Say what a table's trials have in common."""
+    shared = {name: value for name, value in _plain(recipe).items() if name != "seed"}
+    return {
+        "subject": subject.name,
+        "graph": subject.digest(),
+        "train": tuning.train.digest(),
+        "validation": tuning.validation.digest(),
+        "recipe": shared,
+        "seeds": list(seeds),
+        "baseline": [pattern for pattern, _ in scheme_of(subject.graph, [], BASELINE).rules],
+    }
+
+
+def _plain(recipe: Recipe) -> Mapping[str, Any]:
+    return {**asdict(recipe), "optimizer": repr(recipe.optimizer)}
+
+
+def _jobs(
+    subject: Subject, tuning: Tuning, recipe: Recipe, keys: Sequence[Key], folder: Path
+) -> dict[Key, TrialJob]:
+    """Put model and data where workers find them, and name each trial."""
+    placed = (
+        put_subject(folder, subject),
+        put_examples(folder, tuning.train),
+        put_examples(folder, tuning.validation),
+    )
+    schemes = {
+        item: scheme_of(subject.graph, [] if item is None else [item], str(item or BASELINE))
+        for item in dict.fromkeys(item for item, _ in keys)
+    }
+    return {
+        (item, seed): TrialJob(folder, *placed, schemes[item], replace(recipe, seed=seed))
+        for item, seed in keys
+    }
+
+
+def _run(jobs: Mapping[Key, TrialJob], table: Table, executor: Executor, progress: Tell) -> None:
+    """Run jobs and add each to the table as it ends; on any error the others are cancelled."""
+    start = time.monotonic()
+    futures: dict[Future[Outcome], Key] = {
+        executor.submit(run_job, job): key for key, job in jobs.items()
+    }
+    try:
+        for done, future in enumerate(as_completed(futures), 1):
+            item, seed = futures[future]
+            table.add(item, seed, future.result())
+            left = (time.monotonic() - start) / done * (len(jobs) - done)
+            total = len(table.trials) + len(jobs) - done
+            progress(Progress(len(table.trials), total, left, f"{item or BASELINE}, seed {seed}"))
+    except (BrokenExecutor, CancelledError) as error:
+        raise FinetuneError(
+            "a worker ended in the middle of a trial (was it killed, or out of memory?); run the "
+            "same again: what is in the table is not run twice"
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _tell_start(table: Table, missing: Sequence[Key], progress: Tell) -> None:
+    done = len(table.trials)
+    progress(Progress(done, done + len(missing), None, "started"))

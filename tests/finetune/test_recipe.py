@@ -1,0 +1,46 @@
+"""Recipes: the order of data is the seed's alone, every example comes, the rate is a schedule."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.recipe import Recipe, batches, order
+
+
+@given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 3))
+def test_every_example_comes_in_every_epoch(count: int, batch: int, epoch: int) -> None:
+    steps = batches(count, batch, epoch, seed=1)
+
+    assert steps.shape == (-(-count // batch), batch)
+    assert set(steps.flat) == set(range(count))
+    assert np.array_equal(steps.ravel()[:count], order(count, epoch, seed=1))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    orders = {tuple(order(30, epoch, seed)) for epoch in range(3) for seed in range(3)}
+
+    assert len(orders) == 9
+
+
+def test_rate_warms_up_and_falls_as_a_cosine() -> None:
+    rates = Recipe(0.1, 1, warmup=0.1).rates(100)
+    found = [rates(step) for step in range(1, 101)]
+
+    assert found[:10] == pytest.approx([0.01 * step for step in range(1, 11)])
+    assert max(found) == pytest.approx(0.1)
+    assert all(a > b > 0 for a, b in pairwise(found[10:]))
+    assert Recipe(0.1, 1, warmup=0.99).rates(1)(1) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rate": -1.0}, {"rate": float("nan")}, {"epochs": 0}, {"warmup": 1.0}]
+)
+def test_impossible_recipes_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(FinetuneError, match="the rate must be at least 0"):
+        Recipe(**{"rate": 0.1, "epochs": 1, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(FinetuneError, match="unknown schedule 'steps'"):
+        Recipe(0.1, 1, schedule="steps")

@@ -1,0 +1,159 @@
+"""Sensitivity: complete tables, whatever dies on the way, and no test set within reach."""
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import time
+import typing
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pockengine.errors import CompileError, FinetuneError
+from pockengine.finetune import contributions, rates, sensitivity, task
+from pockengine.finetune.contributions import Key, read_table
+from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.task import Examples, Task, Tuning
+from pockengine.finetune.trial import Outcome
+from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
+from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
+
+SUBJECT = tiny_subject()
+TUNING = tiny_tuning(200)
+
+
+def plain(path: Path) -> dict[Key, Outcome]:
+    """A table's trials without what a clock said."""
+    return {key: replace(outcome, seconds=0.0) for key, outcome in read_table(path)[1].items()}
+
+
+def start(path: Path, stop_after: int) -> "subprocess.Popen[str]":
+    command = (sys.executable, "-m", "pockengine.tests.finetune.run_sensitivity")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = (*command, str(path), "processes", str(stop_after))
+    return subprocess.Popen(arguments, env=variables, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(name="whole", scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table that was measured in one go, on a thread."""
+    path = tmp_path_factory.mktemp("whole") / "table.jsonl"
+    with ThreadPoolExecutor(1) as executor:
+        measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, path, executor)
+    return path
+
+
+def test_a_killed_run_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    first = start(path, stop_after=5)
+    assert first.stdout is not None
+    while not first.stdout.readline().startswith("5 "):
+        assert first.poll() is None
+    workers = children(first.pid)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    begun = read_table(path)[1]
+    path.write_bytes(path.read_bytes() + b'{"item": null, "see')  # as if killed while writing
+    second = start(path, stop_after=0)
+    told = second.communicate(timeout=120)[0].splitlines()
+
+    assert second.returncode == 0
+    assert len(begun) == 5
+    assert told[0] == f"5 {TRIALS} started"
+    assert len(told) == TRIALS - 5 + 1  # one line for each trial that was missing, and no more
+    assert plain(path) == plain(whole)
+    assert begun.items() <= read_table(path)[1].items()
+    assert gone(workers)
+
+
+def children(pid: int) -> list[int]:
+    """Processes below this one."""
+    task = Path(f"/proc/{pid}/task")
+    direct = [int(child) for file in task.glob("*/children") for child in file.read_text().split()]
+    return [*direct, *(below for child in direct for below in children(child))]
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether the processes have ended, or do within seconds."""
+    assert pids
+    for _ in range(100):
+        if not any(runs(pid) for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie that nobody has asked for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_complete_table_runs_nothing(whole: Path) -> None:
+    seen: list[Progress] = []
+    before = whole.read_bytes()
+    found = measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, whole, Refusing(), seen.append)
+
+    assert seen == [Progress(TRIALS, TRIALS, None, "started")]
+    assert whole.read_bytes() == before
+    assert list(found.gains) == sorted(ITEMS)
+    assert all(gain.n == len(SEEDS) for gain in found.gains.values())
+    assert found.gains[ITEMS[2]].mean > 0  # training more gains something
+
+
+class Refusing(Executor):
+    """An executor that a complete table must not use, and that dies at the first job."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        raise CompileError("nothing was to be run")
+
+
+def test_changed_settings_are_refused(whole: Path) -> None:
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("seeds", {"seeds": (0, 1)}),
+        ("recipe", {"recipe": replace(RECIPE, epochs=3)}),
+        ("graph", {"subject": tiny_subject(seed=1)}),
+        ("train", {"tuning": tiny_tuning(240)}),
+    ]
+    settings = {"subject": SUBJECT, "tuning": TUNING, "recipe": RECIPE, "seeds": SEEDS}
+    for name, change in changes:
+        with pytest.raises(FinetuneError, match=f"{name}: .* there, .* now"):
+            measure(**settings | change, items=ITEMS, path=whole, executor=Refusing())
+
+
+def test_a_failed_trial_ends_the_run_and_keeps_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    wrong = replace(TUNING.train, labels=TUNING.train.labels + 5)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(FinetuneError, match="labels from 5"):
+        measure(SUBJECT, Tuning(wrong, TUNING.validation), ITEMS, RECIPE, SEEDS, path, executor)
+
+    assert read_table(path)[1] == {}
+
+
+def mentioned(annotation: Any) -> set[Any]:
+    """The types that an annotation is made of."""
+    parts = typing.get_args(annotation)
+    return {annotation}.union(*(mentioned(part) for part in parts if not isinstance(part, list)))
+
+
+def test_no_test_set_is_within_reach_of_what_chooses() -> None:
+    assert typing.get_type_hints(Tuning) == {"train": Examples, "validation": Examples}
+    for module in (contributions, rates, sensitivity):
+        assert task.Task not in vars(module).values()
+        for function in vars(module).values():
+            if inspect.isfunction(function):
+                seen = mentioned_by(function)
+                assert Task not in seen, f"{function.__name__} takes a task"
+
+
+def mentioned_by(function: Callable[..., Any]) -> set[Any]:
+    hints = typing.get_type_hints(function).values()
+    return set().union(*(mentioned(hint) for hint in hints))

@@ -1,0 +1,101 @@
+"""Data: what is kept apart stays apart, and files of any content are data or an error."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.task import Examples, Task, load_task, load_tuning, split
+
+
+def numbered(labels: np.ndarray) -> Examples:
+    """Examples that know their number."""
+    return Examples({"x": np.arange(len(labels), dtype=np.float32)[:, None]}, labels)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.data())
+def test_split_is_a_partition(labels: list[int], data: st.DataObject) -> None:
+    validation = data.draw(st.integers(1, len(labels) - 1))
+    tuning = split(numbered(np.array(labels, np.int64)), validation, seed=0)
+
+    seen = [*tuning.train.inputs["x"][:, 0], *tuning.validation.inputs["x"][:, 0]]
+    assert sorted(seen) == list(range(len(labels)))
+    assert len(tuning.validation) == validation
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_split_keeps_the_shares_of_labels(seed: int) -> None:
+    labels = np.repeat(np.arange(4), [400, 200, 100, 40])
+    tuning = split(numbered(labels), 185, seed)
+
+    assert np.abs(np.bincount(tuning.validation.labels) - [100, 50, 25, 10]).max() <= 1
+
+
+def test_another_seed_sets_others_apart() -> None:
+    examples = numbered(np.zeros(50, np.int64))
+    apart = [set(split(examples, 10, seed).validation.inputs["x"][:, 0]) for seed in (0, 0, 1)]
+
+    assert apart[0] == apart[1] != apart[2]
+
+
+def test_digest_is_that_of_the_contents() -> None:
+    labels = np.array([0, 1, 1])
+    first = numbered(labels)
+
+    assert first.digest() == numbered(labels.copy()).digest()
+    assert first.digest() == first.take(np.array([0, 1, 2])).digest()
+    assert first.digest() != first.take(np.array([0, 2, 1])).digest()
+    assert first.digest() != Examples({"y": first.inputs["x"]}, labels).digest()
+
+
+def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
+    arrays = {"x": np.ones((8, 3), np.float32), "target": np.arange(8) % 2}
+    np.savez(tmp_path / "train.npz", **arrays)
+    save_file(arrays, tmp_path / "test.safetensors")
+    task = load_task(tmp_path / "train.npz", tmp_path / "test.safetensors", 0.25, seed=0)
+
+    assert isinstance(task, Task)
+    assert (task.classes, len(task.tuning.train), len(task.tuning.validation)) == (2, 6, 2)
+    assert len(task.test) == 8
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.ones(3, np.float32)}, "no array 'target'"),
+        ({"target": np.zeros(3, np.int64)}, "beside at least one input"),
+        ({"x": np.ones(3), "target": np.zeros(3)}, "must hold integers"),
+        ({"x": np.ones(4), "target": np.zeros(3, np.int64)}, "but there are 3 labels"),
+        ({"x": np.ones((0, 2)), "target": np.zeros(0, np.int64)}, "N > 0"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+
+    with pytest.raises(FinetuneError, match=message):
+        load_tuning(tmp_path / "data.npz", 0.5, seed=0)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (Path.touch, (Path("exploded"),))
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.safetensors", "data.txt"])
+def test_nothing_in_a_file_is_executed(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+    objects = np.array([Bomb()], dtype=object)
+    np.savez(tmp_path / "objects.npz", x=objects, target=np.zeros(1, np.int64))
+
+    for path in (tmp_path / name, tmp_path / "objects.npz"):
+        with pytest.raises(FinetuneError):
+            load_tuning(path, 0.5, seed=0)
+    assert not (tmp_path / "exploded").exists()
