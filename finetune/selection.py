@@ -1,0 +1,142 @@
+"""Channels chosen by data: by the size of the activation that a weight reads, or by its gradient.
+
+    activation   mean square of each input channel over examples and places
+    fisher       squared gradient of a batch's mean loss, summed over each channel's weights, a mean
+                 over batches: the empirical Fisher information where a batch is one example
+
+Both are computed by compiled code on this machine from training examples; what comes out is a
+scheme with lists of channels, static as any other. Criteria that need no data are in
+compiler/sparse/channels.py.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.session import Session
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.compile import compile_entries
+from pockengine.compiler.ir import Builder, Graph, Node, Value
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse.channels import kept, rank_scores
+from pockengine.compiler.sparse.scheme import channel_axis
+from pockengine.devices.schema import load_device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.subject import LOSS
+from pockengine.finetune.task import TARGET, Examples
+
+DATA_CRITERIA = ("activation", "fisher")
+"""Criteria that need examples, beside those of compiler/sparse/channels.py."""
+
+_ENTRY = "scores"
+
+
+def choose_channels(graph: Graph, scheme: Scheme, by: str, examples: Examples) -> Scheme:
+    """Return the scheme with every share of channels replaced by those that `by` ranks first.
+
+    `graph` is a forward graph of a fixed batch with the output `loss`; all whole batches of the
+    examples count. FinetuneError for an unknown criterion or fewer examples than a batch.
+    """
+    shares = {
+        name: choice for name, choice in scheme.choices(graph).items() if choice.kind == "share"
+    }
+    scores = channel_scores(graph, tuple(shares), by, examples)
+    rules = list(scheme.rules)
+    for name, choice in shares.items():
+        ranked = rank_scores(scores[name])
+        first = sorted(int(index) for index in ranked[: kept(len(ranked), choice.share)])
+        rules.append((escape(name), Choice("channels", channels=tuple(first))))
+    return Scheme(f"{scheme.name} by {by}", tuple(rules), scheme.default)
+
+
+def channel_scores(
+    graph: Graph, names: Sequence[str], by: str, examples: Examples
+) -> dict[str, np.ndarray]:
+    """Return f64 [channels] for each weight: the higher, the more its channels should train."""
+    build = _BUILDERS.get(by)
+    if build is None:
+        raise FinetuneError(f"no criterion {by!r} that needs data; use {' or '.join(_BUILDERS)}")
+    batch = graph.input(TARGET).shape[0]
+    if len(examples) < batch:
+        raise FinetuneError(
+            f"{len(examples)} examples fill no batch of {batch}; give more to choose channels by"
+        )
+    if not names:
+        return {}
+    scores = clone(graph)
+    scores.nodes[:] = [node for node in scores.nodes if not lookup(node.op).writes]
+    build(scores, names)
+    return _means(scores, batch, examples)
+
+
+def _activations(graph: Graph, names: Sequence[str]) -> None:
+    """Make the mean squares of what each weight's channels read the graph's outputs."""
+    g = Builder(graph)
+    found = {}
+    for name in names:
+        node, _ = _reader(graph, name)
+        x = node.operands[0]
+        channels = len(x.shape) - (2 if node.attrs.get("transpose_a") else 1)
+        found[name] = g.reduce_mean(g.square(x), axes=_others(x, channels))
+    graph.outputs = found
+
+
+def _squared_gradients(graph: Graph, names: Sequence[str]) -> None:
+    """Make the sums of each channel's squared gradients the graph's outputs."""
+    g = Builder(graph)
+    axes = {graph.params[name].value: _reader(graph, name)[1] for name in names}
+    gradients = backward(g, graph.outputs[LOSS], dict.fromkeys(axes))
+    idle = [value.name for value in axes if value not in gradients]
+    if idle:
+        raise FinetuneError(f"{', '.join(idle)} do not influence the loss; freeze them")
+    graph.outputs = {
+        value.name: g.reduce_sum(g.square(gradients[value]), axes=_others(value, axis))
+        for value, axis in axes.items()
+    }
+
+
+_BUILDERS: Mapping[str, Callable[[Graph, Sequence[str]], None]] = {
+    "activation": _activations,
+    "fisher": _squared_gradients,
+}
+
+
+def _reader(graph: Graph, name: str) -> tuple[Node, int]:
+    """Return the node that reads a weight, and the axis of its channels."""
+    param = graph.params[name]
+    axis = channel_axis("of channels", graph, param)
+    return next(node for node in graph.nodes if param.value in node.operands), axis
+
+
+def _others(value: Value, axis: int) -> tuple[int, ...]:
+    return tuple(other for other in range(len(value.shape)) if other != axis)
+
+
+def _means(graph: Graph, batch: int, examples: Examples) -> dict[str, np.ndarray]:
+    """Return each output's mean over all whole batches."""
+    backend = CBackend(load_device("host"))
+    program = compile_entries(graph.name, {_ENTRY: graph}, target=backend.target())
+    totals = {name: np.zeros(value.shape) for name, value in graph.outputs.items()}
+    count = len(examples) // batch
+    with tempfile.TemporaryDirectory(prefix="pockengine-") as folder:
+        artifact = write_artifact(program, backend, Path(folder) / "artifact")
+        wanted = artifact.entries[_ENTRY].inputs
+        given = {name: array for name, array in _named(examples).items() if name in wanted}
+        with Session(artifact, threads=1) as session:
+            for step in range(count):
+                rows = slice(step * batch, (step + 1) * batch)
+                inputs = {name: np.ascontiguousarray(array[rows]) for name, array in given.items()}
+                for name, array in session.run(_ENTRY, inputs).items():
+                    totals[name] += array
+    return {name: total / count for name, total in totals.items()}
+
+
+def _named(examples: Examples) -> dict[str, np.ndarray]:
+    return {**examples.inputs, TARGET: examples.labels}

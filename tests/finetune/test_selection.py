@@ -1,0 +1,85 @@
+"""Channels chosen by data: scores of compiled code against NumPy, and the scheme that they give."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.api import compile
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.sparse import Choice, Scheme, load_scheme, save_scheme
+from pockengine.compiler.sparse.scheme import FULL
+from pockengine.errors import FinetuneError
+from pockengine.finetune.selection import channel_scores, choose_channels
+from pockengine.finetune.task import Examples
+from pockengine.tests.finetune.tiny import BATCH, digits, tiny_subject
+
+WEIGHTS = ("layers.1.weight", "head.weight")
+
+
+def batches(examples: Examples) -> list[dict[str, np.ndarray]]:
+    return [
+        {"x": examples.inputs["x"][at : at + BATCH], "target": examples.labels[at : at + BATCH]}
+        for at in range(0, len(examples) - BATCH + 1, BATCH)
+    ]
+
+
+def test_activation_scores_are_mean_squares_of_what_the_weight_reads() -> None:
+    subject, examples = tiny_subject(), digits(40)
+    found = channel_scores(subject.graph, WEIGHTS, "activation", examples)
+    graph = clone(subject.graph)
+    readers = {
+        name: next(n for n in graph.nodes if graph.params[name].value in n.operands)
+        for name in WEIGHTS
+    }
+    graph.outputs = {name: node.operands[0] for name, node in readers.items()}
+    read = [run(graph, batch) for batch in batches(examples)]
+    assert len(read) == 2
+    for name in WEIGHTS:
+        whole = np.concatenate([batch[name] for batch in read])
+        wanted = np.square(whole, dtype=np.float64).mean(axis=tuple(range(whole.ndim - 1)))
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-5)
+
+
+def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:
+    subject, examples = tiny_subject(), digits(40)
+    found = channel_scores(subject.graph, WEIGHTS, "fisher", examples)
+    graph = clone(subject.graph)
+    wrt = {graph.params[name].value: None for name in WEIGHTS}
+    for value, gradient in backward(Builder(graph), graph.outputs["loss"], wrt).items():
+        graph.outputs[f"d {value.name}"] = gradient
+    told = [run(graph, batch) for batch in batches(examples)]
+    conv = np.mean([np.square(g["d layers.1.weight"]).sum(axis=(0, 1, 3)) for g in told], axis=0)
+    head = np.mean([np.square(g["d head.weight"]).sum(axis=1) for g in told], axis=0)
+    np.testing.assert_allclose(found["layers.1.weight"], conv, rtol=1e-4)
+    np.testing.assert_allclose(found["head.weight"], head, rtol=1e-4)
+
+
+@pytest.mark.parametrize("by", ["activation", "fisher"])
+def test_shares_become_the_channels_of_highest_score(by: str, tmp_path: Path) -> None:
+    subject, examples = tiny_subject(), digits(32)
+    share = Choice("share", share=0.25)
+    scheme = Scheme("part", (("layers.1.weight", share), ("head.*", FULL)))
+    chosen = choose_channels(subject.graph, scheme, by, examples)
+    scores = channel_scores(subject.graph, WEIGHTS, by, examples)["layers.1.weight"]
+    assert set(chosen.choices(subject.graph)["layers.1.weight"].channels) == set(
+        np.argsort(-scores)[:2]
+    )
+    save_scheme(chosen, tmp_path / "chosen.toml")
+    saved = load_scheme(tmp_path / "chosen.toml")
+    with compile(subject.graph, (), scheme=saved).session() as session:
+        before = session.get_param("layers.1.weight")
+        session.train_step(batches(examples)[0], lr=0.1)
+        moved = np.abs(session.get_param("layers.1.weight") - before).sum(axis=(0, 1, 3)) > 0
+    assert set(np.flatnonzero(moved)) == set(np.argsort(-scores)[:2])
+
+
+def test_what_cannot_be_scored_is_an_error() -> None:
+    subject = tiny_subject()
+    with pytest.raises(FinetuneError, match="use activation or fisher"):
+        channel_scores(subject.graph, WEIGHTS, "taste", digits(32))
+    with pytest.raises(FinetuneError, match="15 examples fill no batch of 16"):
+        channel_scores(subject.graph, WEIGHTS, "fisher", digits(15))
