@@ -9,15 +9,19 @@ from rich.console import Console
 from rich.table import Table
 
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse.channels import CRITERIA
 from pockengine.finetune.cli_subject import open_subject
 from pockengine.finetune.contributions import Contributions
 from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import Progress, measure
 from pockengine.finetune.space import SHARES, items_of
 from pockengine.finetune.task import load_tuning
 
 WIDTH = 120
+ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
+"""By what channels may be chosen."""
 MOMENTUM = 0.9
 
 
@@ -29,7 +33,7 @@ MOMENTUM = 0.9
 @click.option("--classes", type=click.IntRange(2), help="Of a new head.")
 @click.option("--validation", default=0.2, show_default=True, help="Share of the data that judges.")
 @click.option("--share", "shares", multiple=True, type=float, help="Of channels; may be repeated.")
-@click.option("--by", default="magnitude", show_default=True, help="Which channels come first.")
+@click.option("--by", default="magnitude", show_default=True, type=click.Choice(ALL_CRITERIA))
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))

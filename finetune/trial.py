@@ -26,6 +26,7 @@ from pockengine.finetune.files import place_once
 from pockengine.finetune.recipe import Recipe, batches
 from pockengine.finetune.subject import LOSS, Subject
 from pockengine.finetune.task import TARGET, Examples
+from pockengine.finetune.trial_channels import settle_channels
 
 DEVICE = "host"
 _ARTIFACT = "artifact"
@@ -60,13 +61,15 @@ def run_trial(
 ) -> Outcome:
     """Fine-tune by a scheme, then classify the judged examples.
 
-    `folder` keeps compiled artifacts between trials. The same arguments give the same outcome bit
+    Shares of channels that data choose are chosen from the training examples. `folder` keeps
+    compiled artifacts between trials. The same arguments give the same outcome bit
     for bit, `seconds` aside. Raises FinetuneError for data that do not fit the graph.
     """
     _check_labels(subject, train, judged)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
             return run_trial(subject, scheme, recipe, train, judged, Path(place))
+    scheme = settle_channels(subject, scheme, train, folder)
     artifact = compiled(subject, scheme, recipe.optimizer, folder)
     with Session(artifact, threads=1) as session:
         start = time.perf_counter()

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.session import Session
-from pockengine.compiler.sparse import preset
+from pockengine.compiler.sparse import Choice, Scheme, preset
 from pockengine.errors import FinetuneError
-from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.recipe import Recipe, order
+from pockengine.finetune.selection import channel_scores
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.task import Examples
 from pockengine.finetune.trial import Outcome, judge, run_trial
 from pockengine.finetune.trial import compiled as compiled_artifact
+from pockengine.finetune.trial_channels import settle_channels
 from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
 
 SUBJECT = tiny_subject()
@@ -86,3 +88,23 @@ def test_subject_reads_back_as_it_was(tmp_path: Path) -> None:
 
     assert load_subject(tmp_path).digest() == SUBJECT.digest()
     assert tiny_subject(seed=1).digest() != SUBJECT.digest()
+
+
+@pytest.mark.parametrize("by", ["activation", "fisher"])
+def test_channels_by_data_are_those_of_the_training_examples(by: str, folder: Path) -> None:
+    head = preset("head-only", SUBJECT.graph)
+    share = Choice("share", share=0.25, by=by)
+    scheme = Scheme("quarter", (*head.rules, ("layers.1.weight", share)))
+    settled = settle_channels(SUBJECT, scheme, TUNING.train, folder)
+    chosen = settled.choices(SUBJECT.graph)["layers.1.weight"]
+    scored = TUNING.train.take(order(len(TUNING.train), 0, 0))
+    scores = channel_scores(SUBJECT.graph, ("layers.1.weight",), by, scored)
+    outcomes = [
+        run_trial(SUBJECT, each, RECIPE, TUNING.train, TUNING.validation, folder)
+        for each in (scheme, settled)
+    ]
+
+    best = np.argsort(-scores["layers.1.weight"])[:2]
+    assert chosen == Choice("channels", channels=tuple(sorted(int(index) for index in best)))
+    assert replace(outcomes[0], seconds=0.0) == replace(outcomes[1], seconds=0.0)
+    assert settle_channels(SUBJECT, head, TUNING.train) is head

@@ -1,0 +1,85 @@
+"""Channels that data choose, within a trial: scored once for a model and its training examples.
+
+A share `by` "activation" or "fisher" means nothing to the compiler; before it sees the scheme, the
+share becomes a list of channels. All weights are scored at once, as the one compilation that this
+takes costs more than all the scores.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from glob import escape
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse.channels import kept, rank_scores
+from pockengine.compiler.sparse.scheme import channel_axis
+from pockengine.errors import SchemeError
+from pockengine.finetune.files import place_once
+from pockengine.finetune.recipe import order
+from pockengine.finetune.selection import DATA_CRITERIA, channel_scores
+from pockengine.finetune.subject import Subject
+from pockengine.finetune.task import Examples
+
+EXAMPLES = 512
+"""Training examples that scores are a mean over, at most."""
+
+_SCORES = "scores.safetensors"
+
+
+def settle_channels(
+    subject: Subject, scheme: Scheme, train: Examples, folder: Path | None = None
+) -> Scheme:
+    """Return the scheme with every share by one of DATA_CRITERIA as a list of channels.
+
+    A scheme without such shares comes back as it is. `folder` keeps the scores.
+    """
+    shares = {
+        name: choice
+        for name, choice in scheme.choices(subject.graph).items()
+        if choice.kind == "share" and choice.by in DATA_CRITERIA
+    }
+    if not shares:
+        return scheme
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
+            return settle_channels(subject, scheme, train, Path(place))
+    criteria = dict.fromkeys(choice.by for choice in shares.values())
+    scores = {by: _scores(subject, by, train, folder) for by in criteria}
+    rules = list(scheme.rules)
+    for name, choice in shares.items():
+        channel_axis(scheme.name, subject.graph, subject.graph.params[name])
+        ranked = rank_scores(scores[choice.by][name])
+        first = sorted(int(index) for index in ranked[: kept(len(ranked), choice.share)])
+        rules.append((escape(name), Choice("channels", channels=tuple(first))))
+    return Scheme(scheme.name, tuple(rules), scheme.default)
+
+
+def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping[str, np.ndarray]:
+    """Score the channels of every weight that has some, or read what has been scored."""
+    parts = (subject.digest(), train.digest(), by, str(EXAMPLES))
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+    def make(place: Path) -> None:
+        some = train.take(order(len(train), 0, 0)[: max(EXAMPLES, subject.batch)])
+        found = channel_scores(subject.graph, _sliceable(subject.graph), by, some)
+        save_file(found, place / _SCORES)
+
+    return load_file(place_once(folder / "scores" / key, make) / _SCORES)
+
+
+def _sliceable(graph: Graph) -> list[str]:
+    """Return the weights whose channels can train apart from each other."""
+    names = []
+    for name, param in graph.params.items():
+        try:
+            channel_axis("scored", graph, param)
+        except SchemeError:
+            continue
+        if param.trainable:
+            names.append(name)
+    return names
