@@ -30,7 +30,8 @@ from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
 from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
 from pockengine.errors import CompileError
-from pockengine.frontends.peft import Tuning, load_adapters, save_adapters
+from pockengine.frontends.peft import Tuning, save_adapters
+from pockengine.frontends.peft_load import load_adapters
 
 if TYPE_CHECKING:
     import torch

@@ -131,7 +131,7 @@ def _adapter(scheme: Scheme, graph: Graph, param: Param) -> Adapter:
 def _problem(node: Node, weight: Value) -> str | None:
     """What keeps this reader of a weight from having an adapter, if anything does."""
     if node.op not in READERS:
-        kind = {"gather": "an embedding", "add": "a bias"}.get(node.op)
+        kind = {"take": "an embedding", "add": "a bias"}.get(node.op)
         return f"{node.op} reads it" + (f", as {kind}" if kind else "")
     if node.operands.index(weight) != 1 or node.operands[0] is weight:
         return f"it is no right-hand operand of {node.op}"
