@@ -14,6 +14,7 @@ have to be kept, which no memory budget that is worth searching for allows.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.sparse import Choice, Scheme
@@ -22,6 +23,7 @@ from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FULL, channel_axis
 from pockengine.errors import SchemeError
 from pockengine.finetune.contributions import Item
+from pockengine.finetune.selection import DATA_CRITERIA
 
 SHARES = (0.125, 0.25, 0.5, 1.0)
 WHOLE = ""
@@ -30,17 +32,23 @@ WHOLE = ""
 MOST_BIAS_SETS = 12
 UNITS = ("blocks", "layers")
 
+GRAPHS = 4
+"""Graphs whose blocks and layers are remembered: a search asks hundreds of times, and the forward
+graph that it asks about does not change."""
+
 
 @dataclass(frozen=True)
 class Layer:
     """A convolution or linear layer: its weight, own bias, and channels that can be shared out.
 
-    `channels` is 0 where only the whole weight can train.
+    `channels` is 0 where only the whole weight can train; `saved_bytes` is the activation that the
+    gradient of the whole weight reads.
     """
 
     weight: str
     bias: str | None
     channels: int
+    saved_bytes: int
 
 
 @dataclass(frozen=True)
@@ -62,13 +70,19 @@ class Space:
 
 def head_of(graph: Graph) -> tuple[str, ...]:
     """Return the parameters of the head, which always trains."""
+    return _blocks(graph)[-1]
+
+
+@lru_cache(maxsize=GRAPHS)
+def _blocks(graph: Graph) -> tuple[tuple[str, ...], ...]:
     blocks = blocks_of(graph)
     if not blocks:
         raise SchemeError(f"graph {graph.name} has no trainable parameter; nothing can be chosen")
-    return tuple(blocks[-1])
+    return tuple(map(tuple, blocks))
 
 
-def layers_of(graph: Graph) -> list[Layer]:
+@lru_cache(maxsize=GRAPHS)
+def layers_of(graph: Graph) -> tuple[Layer, ...]:
     """Return the convolutions and linear layers below the head, in the order of the forward pass.
 
     A weight that another op reads as well (a table that is tied to the output) is none.
@@ -83,10 +97,14 @@ def layers_of(graph: Graph) -> list[Layer]:
             continue
         if any(reader.op not in ("conv2d", "matmul") for reader in users[param.value]):
             continue
-        found.setdefault(
-            param.name, Layer(param.name, _bias_of(graph, node, users), _channels(graph, node))
-        )
-    return list(found.values())
+        found.setdefault(param.name, _read_layer(graph, node, users))
+    return tuple(found.values())
+
+
+def _read_layer(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> Layer:
+    x, weight = node.operands
+    bias, channels = _bias_of(graph, node, users), _channels(graph, node)
+    return Layer(weight.name, bias, channels, x.type.nbytes)
 
 
 def _channels(graph: Graph, node: Node) -> int:
@@ -134,7 +152,7 @@ def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
         return [(layer.bias,) for layer in layers_of(graph) if layer.bias]
     groups = [
         tuple(name for name in block if name in own or name.endswith("bias"))
-        for block in blocks_of(graph)[:-1]
+        for block in _blocks(graph)[:-1]
     ]
     return [group for group in groups if group]
 
@@ -155,8 +173,8 @@ def items_of(
     """
     if not 0 < upper <= 1 or not all(0 < share <= 1 for share in shares):
         raise SchemeError(f"shares {list(shares)} and upper {upper} must lie in (0, 1]")
-    layers = layers_of(graph)
-    layers = layers[len(layers) - max(1, round(upper * len(layers))) :] if layers else []
+    found = layers_of(graph)
+    layers = found[len(found) - max(1, round(upper * len(found))) :] if found else ()
     groups = bias_groups(graph, unit)
     most = max(1, round(upper * len(groups))) if groups else 0
     steps = min(bias_sets, most)
@@ -243,9 +261,10 @@ def _layer(layers: Mapping[str, Layer], item: Item) -> Layer:
         )
     if item.share < 1 and not layer.channels:
         raise SchemeError(f"{item.name} cannot train a share of its channels, only the whole")
-    if item.share < 1 and item.by not in CRITERIA:
+    if item.share < 1 and item.by not in (*CRITERIA, *DATA_CRITERIA):
         raise SchemeError(
-            f"{item}: channels are chosen by one of {', '.join(CRITERIA)}, not by {item.by!r}"
+            f"{item}: channels are chosen by {', '.join((*CRITERIA, *DATA_CRITERIA))}, not by "
+            f"{item.by!r}"
         )
     return layer
 

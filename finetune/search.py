@@ -1,0 +1,272 @@
+"""Search a scheme: the most predicted gain that fits a budget of memory and time.
+
+The gain of a scheme is predicted as the sum of the gains that its items had alone, on top of the
+head (contributions.py); its cost is that of the compiled program (cost.py). Optuna's NSGA-II looks
+for the front of gain, memory and cycles; random search, the control, draws from the same prior.
+
+A draw says how many weights train, then which, then what share of each: drawn independently, most
+of the weights would always train and no draw would fit a tight budget. NSGA-II starts from such
+draws too, so that both searches begin alike; `warm` also gives it prefixes of a greedy order. Every
+scheme that is asked for counts as an evaluation, also one that was asked for before.
+
+With a budget NSGA-II spends its population near the bounds; the front is of all that was evaluated.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.sparse import Scheme
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import Contributions, Item
+from pockengine.finetune.cost import Cost
+from pockengine.finetune.space import Space, layers_of, scheme_of
+
+SAMPLERS = ("nsga2", "random")
+EVALUATIONS = 500
+STARTS = 8
+"""Beginnings of the greedy order that a warm search starts from."""
+
+Progress = Callable[[int, float], None]
+
+Genome = tuple[int, ...]
+"""What is chosen: the number of a bias set, then of an option of each weight; 0 for none."""
+
+
+class Costs(Protocol):
+    """What the search asks of a `CostModel`."""
+
+    graph: Graph
+
+    def cost(self, scheme: Scheme) -> Cost:
+        """Return what a scheme costs."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Upper bounds; None where there is none.
+
+    `memory_bytes` bounds arena beyond inference plus optimiser states, `cycles` the modelled cycles
+    on all cores, `work` those on one.
+    """
+
+    memory_bytes: int | None = None
+    cycles: float | None = None
+    work: float | None = None
+
+    def excess(self, cost: Cost) -> dict[str, float]:
+        """Return by how large a share each bound is exceeded; 0 or less where it is kept."""
+        pairs = {
+            "memory": (cost.memory_bytes, self.memory_bytes),
+            "cycles": (cost.cycles, self.cycles),
+            "work": (cost.work, self.work),
+        }
+        return {
+            name: value / bound - 1 if bound else float(value)
+            for name, (value, bound) in pairs.items()
+            if bound is not None
+        }
+
+    def allows(self, cost: Cost) -> bool:
+        """Whether a cost keeps every bound."""
+        return all(excess <= 0 for excess in self.excess(cost).values())
+
+
+@dataclass(frozen=True)
+class Point:
+    """A scheme by its items, the gain in accuracy that is predicted for it, and what it costs."""
+
+    items: tuple[Item, ...]
+    gain: float
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Front:
+    """What a search found: of the points within the budget those that none other dominates.
+
+    `points` are by falling gain; `curve` is the best gain within the budget after each evaluation;
+    `distinct` how many different schemes were asked for.
+    """
+
+    points: tuple[Point, ...]
+    curve: tuple[float, ...]
+    distinct: int
+
+    @property
+    def best(self) -> Point:
+        """The point of the largest predicted gain."""
+        return self.points[0]
+
+
+def predicted_gain(contributions: Contributions, items: Sequence[Item]) -> float:
+    """Add up what the items gained alone."""
+    return sum(contributions.gains[item].mean for item in items)
+
+
+def worth_choosing(space: Space, contributions: Contributions) -> Space:
+    """Leave out what the search could only lose by.
+
+    That are items without a gain, and those that gain no more than a smaller option of the same
+    weight. FinetuneError names an item of the space that was not measured.
+    """
+
+    def useful(options: Sequence[Item]) -> tuple[Item, ...]:
+        kept: list[Item] = []
+        for item in options:
+            gain = contributions.gains.get(item)
+            if gain is None:
+                raise FinetuneError(
+                    f"the contributions hold no gain of {item}; measure it (pockengine sensitivity)"
+                )
+            if gain.mean > max((contributions.gains[each].mean for each in kept), default=0.0):
+                kept.append(item)
+        return tuple(kept)
+
+    weights = (useful(options) for options in space.weights)
+    return Space(useful(space.biases), tuple(options for options in weights if options))
+
+
+def search(
+    costs: Costs,
+    space: Space,
+    contributions: Contributions,
+    budget: Budget,
+    *,
+    evaluations: int = EVALUATIONS,
+    seed: int = 0,
+    sampler: str = "nsga2",
+    warm: bool = True,
+    progress: Progress | None = None,
+) -> Front:
+    """Return the front within the budget; the same arguments give the same front.
+
+    `progress` is told after each evaluation how many were made, and the best gain so far.
+    FinetuneError, with the cost of the cheapest scheme, where that is beyond the budget.
+    """
+    space = worth_choosing(space, contributions)
+    head = Point((), 0.0, costs.cost(scheme_of(costs.graph, ())))
+    _check_feasible(head.cost, budget)
+    found = {head.items: head}
+    curve: list[float] = []
+
+    def evaluate(genome: Genome) -> Point:
+        items = chosen(space, genome)
+        if items not in found:
+            gain = predicted_gain(contributions, items)
+            found[items] = Point(items, gain, costs.cost(scheme_of(costs.graph, items)))
+        point = found[items]
+        best = curve[-1] if curve else head.gain
+        curve.append(max(best, point.gain) if budget.allows(point.cost) else best)
+        if progress is not None:
+            progress(len(curve), curve[-1])
+        return point
+
+    prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(seed))
+    starts = greedy_starts(space, contributions, costs.graph) if warm else []
+    if space.items:
+        bounds = len(budget.excess(head.cost))
+        _explore(sampler, prior, starts, evaluate, budget.excess, bounds, evaluations, seed)
+    allowed = [point for point in found.values() if budget.allows(point.cost)]
+    return Front(tuple(non_dominated(allowed)), tuple(curve), len(found))
+
+
+def _explore(sampler: str, *problem: Any) -> None:
+    try:
+        from pockengine.finetune import search_optuna
+    except ImportError as error:
+        raise FinetuneError(
+            f"a search needs the package optuna (pip install optuna): {error}"
+        ) from error
+    explorers = {"nsga2": search_optuna.evolve, "random": search_optuna.draw}
+    if sampler not in explorers:
+        raise FinetuneError(f"unknown sampler {sampler!r}; use {' or '.join(SAMPLERS)}")
+    explorers[sampler](search_optuna.Problem(*problem))
+
+
+def _check_feasible(cheapest: Cost, budget: Budget) -> None:
+    if not budget.allows(cheapest):
+        raise FinetuneError(
+            "no scheme fits the budget: the cheapest, the head alone, takes "
+            f"{cheapest.memory_bytes:,} bytes beyond inference and {cheapest.cycles / 1e6:,.2f} M "
+            f"modelled cycles ({cheapest.work / 1e6:,.2f} M on one core); the budget is {budget}"
+        )
+
+
+def chosen(space: Space, genome: Genome) -> tuple[Item, ...]:
+    """Return the items that a genome says, sorted."""
+    options = (space.biases, *space.weights)
+    pairs = zip(options, genome, strict=True)
+    return tuple(sorted(each[gene - 1] for each, gene in pairs if gene))
+
+
+def greedy_starts(space: Space, contributions: Contributions, graph: Graph) -> list[Genome]:
+    """Return the beginnings of one order of all items: the most gain for each saved byte first.
+
+    The bytes are the activations that a weight's gradient reads: known without compiling. Of the
+    bias sets the smaller beginnings have smaller ones.
+    """
+    saved = {layer.weight: layer.saved_bytes for layer in layers_of(graph)}
+
+    def rate(item: Item) -> float:
+        return contributions.gains[item].mean / (item.share * saved[item.name] + 1)
+
+    places = [
+        (place, gene)
+        for place, options in enumerate(space.weights, 1)
+        for gene in range(1, len(options) + 1)
+    ]
+    places.sort(key=lambda at: -rate(space.weights[at[0] - 1][at[1] - 1]))
+    starts = []
+    for step in range(1, STARTS + 1):
+        part = step / STARTS
+        genome = [round(part * len(space.biases)), *(0 for _ in space.weights)]
+        for place, gene in places[: math.ceil(part**2 * len(places))]:
+            genome[place] = max(genome[place], gene)
+        starts.append(tuple(genome))
+    return starts
+
+
+class Prior:
+    """Draws genomes, each gene from 0 to its size.
+
+    How many weights train is drawn on a log scale, then which, then what share of each.
+    """
+
+    def __init__(self, sizes: Sequence[int], random: Random) -> None:
+        self.sizes, self._random = tuple(sizes), random
+
+    def draw(self) -> Genome:
+        """Return a whole genome."""
+        weights = range(1, len(self.sizes))
+        count = round((len(weights) + 1) ** self._random.random()) - 1
+        genome = [self._random.randint(0, self.sizes[0]), *(0 for _ in weights)]
+        for place in self._random.sample(weights, count):
+            genome[place] = self._random.randint(1, self.sizes[place])
+        return tuple(genome)
+
+    def mutated(self, place: int) -> int:
+        """Return a new gene: as often none as any."""
+        if self._random.random() < 0.5:
+            return 0
+        return self._random.randint(0, self.sizes[place])
+
+
+def non_dominated(points: Sequence[Point]) -> list[Point]:
+    """Return the points that no other beats, by falling gain.
+
+    To beat is to be no worse in gain, memory and cycles, and better in one of them.
+    """
+
+    def key(point: Point) -> tuple[float, float, float]:
+        return -point.gain, point.cost.memory_bytes, point.cost.cycles
+
+    kept: dict[tuple[float, float, float], Point] = {}
+    for point in sorted(points, key=key):
+        mine = key(point)
+        if not any(all(a <= b for a, b in zip(other, mine, strict=True)) for other in kept):
+            kept[mine] = point
+    return list(kept.values())

@@ -1,0 +1,178 @@
+"""The search finds the best scheme, keeps the budget, repeats itself, and beats random draws."""
+
+import itertools
+from random import Random
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.sparse import Scheme
+from pockengine.devices import load_device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import Contributions, Gain, Item
+from pockengine.finetune.cost import Cost, CostModel
+from pockengine.finetune.search import Budget, Prior, non_dominated, search, worth_choosing
+from pockengine.finetune.space import items_of, scheme_of, space_of
+from pockengine.tests.finetune.tiny import tiny_subject
+
+GRAPH = tiny_subject().graph
+COSTS = CostModel(GRAPH, load_device("rpi4"))
+SPACE = space_of(GRAPH, items_of(GRAPH))
+
+
+def table(gains: dict[Item, float]) -> Contributions:
+    return Contributions(0.5, {item: Gain(gain, 0.0, 3) for item, gain in gains.items()})
+
+
+def random_table(items: tuple[Item, ...], seed: int) -> Contributions:
+    random = Random(seed)
+    return table({item: random.uniform(0.2, 1.0) * item.share**0.5 for item in items})
+
+
+TABLE = random_table(SPACE.items, 1)
+
+
+def every_scheme() -> list[tuple[Item, ...]]:
+    options = [(None, *SPACE.biases), *((None, *weights) for weights in SPACE.weights)]
+    return [tuple(item for item in each if item) for each in itertools.product(*options)]
+
+
+@pytest.mark.parametrize("sampler", ["nsga2", "random"])
+def test_search_finds_what_trying_everything_finds(sampler: str) -> None:
+    tried = [(items, COSTS.cost(scheme_of(GRAPH, items))) for items in every_scheme()]
+    memory = sorted(cost.memory_bytes for _, cost in tried)[len(tried) // 2]
+    fitting = [items for items, cost in tried if cost.memory_bytes <= memory]
+    best = max(sum(TABLE.gains[item].mean for item in items) for items in fitting)
+    front = search(COSTS, SPACE, TABLE, Budget(memory), evaluations=150, sampler=sampler)
+
+    assert front.best.gain == pytest.approx(best)
+    assert front.curve[-1] == front.best.gain
+    assert len(front.curve) == 150
+
+
+def test_budget_is_kept_under_the_compiled_plan() -> None:
+    full = COSTS.cost(scheme_of(GRAPH, [options[-1] for options in SPACE.weights]))
+    budget = Budget(full.memory_bytes - 1, full.cycles - 1, full.work - 1)
+    front = search(COSTS, SPACE, TABLE, budget, evaluations=40)
+
+    for point in front.points:
+        fresh = CostModel(GRAPH, load_device("rpi4")).cost(scheme_of(GRAPH, point.items))
+        assert fresh == point.cost
+        assert fresh.memory_bytes < full.memory_bytes
+        assert fresh.cycles < full.cycles
+
+
+def test_budget_of_exactly_a_cost_allows_it() -> None:
+    wanted = [SPACE.weights[1][0]]
+    cost = COSTS.cost(scheme_of(GRAPH, wanted))
+
+    assert Budget(cost.memory_bytes, cost.cycles, cost.work).allows(cost)
+    assert not Budget(cost.memory_bytes - 1).allows(cost)
+
+
+def test_same_seed_same_front_and_another_seed_another_path() -> None:
+    def run(seed: int) -> object:
+        return search(COSTS, SPACE, TABLE, Budget(), evaluations=30, seed=seed, warm=False)
+
+    assert run(3) == run(3)
+    assert run(3).curve != run(4).curve  # type: ignore[attr-defined]
+
+
+def deep_graph(depth: int) -> Graph:
+    """Linear layers of 16 channels, and a head."""
+    g = Builder(Graph("deep"))
+    hidden = g.input("x", TensorType(F32, (4, 16)))
+    for layer in range(depth):
+        weight = g.param(f"layers.{layer}.weight", np.ones((16, 16), np.float32))
+        bias = g.param(f"layers.{layer}.bias", np.ones(16, np.float32))
+        hidden = g.relu(g.add(g.matmul(hidden, weight), bias))
+    logits = g.matmul(hidden, g.param("head.weight", np.ones((16, 3), np.float32)))
+    loss = g.cross_entropy(logits, g.input("target", TensorType(I64, (4,))))
+    g.graph.outputs |= {"loss": loss, "logits": logits}
+    return g.graph
+
+
+class SumCosts:
+    """Costs of a net too deep to compile in a test: each share of a weight has its own bytes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def cost(self, scheme: Scheme) -> Cost:
+        parts = [choice.share for name, choice in scheme.rules if name.endswith("weight")]
+        memory = sum(round(1000 * share * (1 + place % 5)) for place, share in enumerate(parts))
+        return Cost(memory, memory, 0, 0, 0, float(len(scheme.rules)), 0.0)
+
+
+def best_gains(graph: Graph, sampler: str, warm: bool) -> float:
+    space = space_of(graph, items_of(graph))
+    costs, gains = SumCosts(graph), random_table(space.items, 0)
+    fronts = [
+        search(
+            costs, space, gains, Budget(12_000),
+            evaluations=250, seed=seed, sampler=sampler, warm=warm,
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    return fmean(front.best.gain for front in fronts)
+
+
+def test_evolution_beats_random_draws_at_equal_evaluations() -> None:
+    graph = deep_graph(12)
+    drawn, evolved = best_gains(graph, "random", False), best_gains(graph, "nsga2", False)
+
+    assert evolved > drawn
+    assert best_gains(graph, "nsga2", True) > drawn
+
+
+def test_infeasible_budget_names_the_cheapest_cost() -> None:
+    head = COSTS.cost(scheme_of(GRAPH, []))
+
+    with pytest.raises(FinetuneError, match=rf"head alone, takes {head.memory_bytes:,} bytes"):
+        search(COSTS, SPACE, TABLE, Budget(cycles=head.cycles / 2))
+
+
+def test_item_that_was_not_measured_is_named() -> None:
+    with pytest.raises(FinetuneError, match=r"no gain of biases, last 1 blocks"):
+        search(COSTS, SPACE, table({}), Budget())
+
+
+def test_unknown_sampler_is_refused() -> None:
+    with pytest.raises(FinetuneError, match="nsga2 or random"):
+        search(COSTS, SPACE, TABLE, Budget(), sampler="guess")
+
+
+def test_what_gains_nothing_is_left_out() -> None:
+    small, large = SPACE.weights[1][0], SPACE.weights[1][-1]
+    gains = dict.fromkeys(SPACE.items, -0.1) | {small: 0.3, large: 0.2}
+    left = worth_choosing(SPACE, table(gains))
+
+    assert left.items == (small,)
+
+
+def test_nothing_worth_training_leaves_the_head() -> None:
+    front = search(COSTS, SPACE, table(dict.fromkeys(SPACE.items, 0.0)), Budget())
+
+    assert [point.items for point in front.points] == [()]
+
+
+def test_draws_span_few_weights_and_many() -> None:
+    prior = Prior([3, *([4] * 20)], Random(0))
+    drawn = [prior.draw() for _ in range(300)]
+    counts = [sum(gene > 0 for gene in genome[1:]) for genome in drawn]
+
+    assert min(counts) == 0
+    assert max(counts) == 20
+    assert sum(count <= 4 for count in counts) > 100
+    assert {genome[0] for genome in drawn} == {0, 1, 2, 3}
+
+
+def test_front_holds_no_point_that_another_beats() -> None:
+    front = search(COSTS, SPACE, TABLE, Budget(), evaluations=60)
+
+    assert non_dominated(front.points) == list(front.points)
+    assert [point.gain for point in front.points] == sorted(
+        (point.gain for point in front.points), reverse=True
+    )
