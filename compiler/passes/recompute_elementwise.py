@@ -13,6 +13,7 @@ from pockengine.compiler.passes.second_computation import (
     SMALLEST,
     compute_again,
     elementwise_chain,
+    read_whole,
     readers_on_the_way_back,
     split_at,
 )
@@ -33,8 +34,7 @@ def recompute_elementwise(graph: Graph, loss: Value) -> dict[Value, Value]:
         if value in sources:
             continue
         _, backward = split_at(graph, loss)
-        kept = {operand for node in backward for operand in node.operands}
-        chain = elementwise_chain(value, kept - {value})
+        chain = elementwise_chain(value, read_whole(backward) - {value})
         read = set() if chain is None else _read(chain)
         if chain is not None and 0 < len(read) <= MOST_SOURCES:
             sources |= read

@@ -1,41 +1,42 @@
 """Activations that the way back only compares need not be kept: a bit of each element is enough.
 
 The gradient of an activation function asks where its result (or operand) lay: `gt(y, 0)`, or two
-such comparisons. Where nothing else on the way back reads y, the comparison moves to the forward
-pass and keeps its result as bits, 1/32 of the bytes. What elementwise arithmetic makes from kept
-values has been let go of before, by `recompute_elementwise`.
+such comparisons. Where nothing else on the way back reads y, but for some of its channels which a
+channel-sparse weight needs, the comparison moves to the forward pass and keeps its result as bits,
+1/32 of the bytes. What elementwise arithmetic makes from kept values has been let go of before, by
+`recompute_elementwise`.
 """
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ir.types import BOOL
-from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.second_computation import readers_on_the_way_back, split_at
+from pockengine.compiler.passes.schedule import SLICES
+from pockengine.compiler.passes.second_computation import (
+    is_mask,
+    readers_on_the_way_back,
+    split_at,
+)
 
 
 def save_masks(graph: Graph, loss: Value) -> None:
-    """Free activations that only comparisons read after the loss.
+    """Free activations that only comparisons, and slices of a part, read after the loss.
 
     Requires: gradients appended, no fusions. Leaves: the comparisons of such an activation are in
-    the forward pass, their results packed bits.
+    the forward pass, their results packed bits; its slices are for `schedule` to move there.
     """
     readers = readers_on_the_way_back(graph, loss)
     for value, nodes in readers.items():
-        if all(_is_mask(node, value) for node in nodes):
+        others = [node for node in nodes if not is_mask(node, value)]
+        parts = sum(node.result.type.size for node in others if node.op in SLICES)
+        sliced = all(node.op in SLICES for node in others)
+        if sliced and len(others) < len(nodes) and parts + value.type.size // 32 < value.type.size:
             _pack(graph, loss, value)
-
-
-def _is_mask(node: Node, value: Value) -> bool:
-    """Whether a node compares `value` with scalars."""
-    others = [operand for operand in node.operands if operand is not value]
-    compares = lookup(node.op).elementwise and node.result.dtype is BOOL
-    return compares and all(other.type.size == 1 for other in others)
 
 
 def _pack(graph: Graph, loss: Value, value: Value) -> None:
     """Move the comparisons of `value` behind its maker and keep each result as bits."""
     forward, backward = split_at(graph, loss)
-    roots = _mask_roots([node for node in backward if value in node.operands], backward)
+    compares = [node for node in backward if value in node.operands and is_mask(node, value)]
+    roots = _mask_roots(compares, backward)
     moved, unpacked = [], {}
     g = Builder(graph)
     for root, members in roots.items():

@@ -4,7 +4,9 @@ from collections.abc import Sequence, Set
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.types import BOOL
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.schedule import SLICES
 
 SMALLEST = 1024
 """Elements below which keeping a value costs nothing worth a kernel."""
@@ -34,6 +36,24 @@ def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]
         value: nodes
         for value, nodes in readers.items()
         if value not in outputs and value.type.size >= SMALLEST and value.dtype.is_float
+    }
+
+
+def is_mask(node: Node, value: Value) -> bool:
+    """Whether a node compares `value` with scalars, so that bits of it are enough."""
+    others = [operand for operand in node.operands if operand is not value]
+    compares = lookup(node.op).elementwise and node.result.dtype is BOOL
+    return compares and all(other.type.size == 1 for other in others)
+
+
+def read_whole(backward: Sequence[Node]) -> set[Value]:
+    """Values of which these nodes read more than bits or some channels: they must be kept."""
+    return {
+        operand
+        for node in backward
+        if node.op not in SLICES
+        for operand in node.operands
+        if not is_mask(node, operand)
     }
 
 

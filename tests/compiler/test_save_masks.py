@@ -1,5 +1,7 @@
 """Masks instead of activations: the same numbers, fewer bytes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,10 @@ from pockengine.compiler.ir import BOOL, F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.passes import pipeline
+from pockengine.compiler.passes.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
+from pockengine.compiler.sparse.choice import FULL, Choice
+from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.tests.compiler.small_nets import NetBuilder, residual_net
 
 SHAPE = (2, 12, 12, 8)
@@ -78,3 +83,42 @@ def test_bits_read_back(channels: int) -> None:
     np.testing.assert_array_equal(run(g.graph, {"x": mask})["y"], mask)
     packed = lookup("pack_mask").eval((mask,), {})[0]
     assert [bool(packed[0, c // 32] >> (c % 32) & 1) for c in range(channels)] == list(mask[0])
+
+
+def large_and_kept(program: Program) -> list[TensorType]:
+    """Types of the large float values that the way back reads from the forward pass."""
+    graph = program.entries["train"].graph
+    return [value.type for value in readers_on_the_way_back(graph, graph.outputs["loss"])]
+
+
+@pytest.mark.parametrize("listed", [range(4), (1, 5, 7, 12)], ids=["slice", "pick"])
+def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
+    listed: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = biased_net()
+    scheme = Scheme("sparse", (("*.bias", FULL), ("c.weight", Choice("channels", 1, (*listed,)))))
+    results = []
+    for masks in (True, False):
+        if not masks:
+            monkeypatch.setattr(pipeline, "save_masks", lambda graph, loss: None)
+        program = compile_program(graph, Training(scheme), check=True)
+        results.append((large_and_kept(program), after_two_steps(program, inputs(graph))))
+    (lean, after), (plain, before) = results
+    assert lean == [TensorType(F32, (*SHAPE[:3], 4))]
+    assert plain == [TensorType(F32, (*SHAPE[:3], 16))] * 3
+    for name, data in before.items():
+        np.testing.assert_array_equal(after[name], data)
+
+
+def test_a_sum_of_compared_activations_is_kept_and_not_they() -> None:
+    """Making the sum again would keep both of its operands, of which bits are enough."""
+    net = NetBuilder("skip")
+    x = net.g.input("x", TensorType(F32, SHAPE))
+    target = net.g.input("target", TensorType(I64, (SHAPE[0],)))
+    for layer in ("a", "b"):
+        branch = net.relu6(net.g.add(net.conv(x, layer, 8, 3), net.weight(f"{layer}.bias", 8)))
+        x = net.g.add(x, branch)
+    last = net.relu6(net.g.add(net.conv(x, "c", 8, 1), net.weight("c.bias", 8)))
+    scheme = Scheme("last", (("*.bias", FULL), ("c.weight", FULL)))
+    program = compile_program(net.head(last, 3, target), Training(scheme), check=True)
+    assert large_and_kept(program) == [TensorType(F32, SHAPE)]
