@@ -17,6 +17,7 @@ from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme, preset
+from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices import Device
 from pockengine.errors import FinetuneError
@@ -67,13 +68,13 @@ class CostModel:
 
     def cost(self, scheme: Scheme) -> Cost:
         """Return a scheme's cost; SchemeError where it does not fit the graph."""
-        trained = scheme.resolve(self.graph)
-        key = tuple((name, repr(channels)) for name, channels in trained.items())
+        graph, trained, adapters = with_adapters(self.graph, scheme)
+        key = (adapters, *((name, repr(channels)) for name, channels in trained.items()))
         if key not in self._costs:
-            self._costs[key] = self._measure(scheme, trained)
+            self._costs[key] = self._measure(scheme, _trained(graph, trained))
         return self._costs[key]
 
-    def _measure(self, scheme: Scheme, trained: Mapping[str, Channels]) -> Cost:
+    def _measure(self, scheme: Scheme, trained: int) -> Cost:
         program = self._compile(scheme)
         self.compiled += 1
         entry = program.entries["train"]
@@ -82,7 +83,7 @@ class CostModel:
             arena_bytes=entry.plan.size,
             extra_bytes=max(0, entry.plan.size - self.inference_bytes),
             state_bytes=_state_bytes(program),
-            trained=_trained(self.graph, trained),
+            trained=trained,
             multiply_adds=sum(node_cost(node) for node in entry.graph.nodes),
             cycles=sum(kernel.cycles for kernel in kernels),
             work=sum(kernel.work for kernel in kernels),

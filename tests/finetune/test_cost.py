@@ -7,6 +7,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Node
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.sparse import preset
+from pockengine.compiler.sparse.lora import lora
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Item
@@ -62,6 +63,15 @@ def test_equal_schemes_compile_once() -> None:
 
     assert costs.cost(scheme_of(GRAPH, items, "one")) == costs.cost(scheme_of(GRAPH, items, "two"))
     assert costs.compiled == 1
+
+
+def test_adapters_cost_beside_the_head() -> None:
+    costs = CostModel(GRAPH, RPI4)
+    head = costs.cost(preset("head-only", GRAPH))
+    small, large = (costs.cost(lora(rank, 2, ["layers.1.weight"], ["head.*"])) for rank in (2, 4))
+
+    assert (small.trained, large.trained) == (650 + 2 * (72 + 16), 650 + 4 * (72 + 16))
+    assert head.multiply_adds < small.multiply_adds < large.multiply_adds
 
 
 def test_equal_keys_are_equal_kernels() -> None:
