@@ -58,7 +58,7 @@ def update_kernel(node: Node, device: Device) -> Kernel:
     index = node.attrs.get("index")
     walks, starts = _walks(node, part, current)
     kinds = [index is not None and axis == node.attrs["axis"] for axis in range(len(part.shape))]
-    sizes, walks, kept = collapse(part.shape, walks, kinds)
+    sizes, walks, kept = _with_columns(*collapse(part.shape, walks, kinds))
     space, walks = space_of(sizes, walks)
     accesses = [
         Access(value.name, value, walk, start)
@@ -75,6 +75,18 @@ def update_kernel(node: Node, device: Device) -> Kernel:
     body = Body(dict(zip(current, accesses, strict=True)), graph.nodes, graph.constants, stores)
     helpers = _helpers(index or (), accesses[0]) if True in kept else ""
     return pointwise_kernel(Pointwise(node.op, tuple(parameters), space, body, helpers), device)
+
+
+def _with_columns(
+    sizes: list[int], walks: list[Strides], kinds: list[object]
+) -> tuple[list[int], list[Strides], list[object]]:
+    """Add columns of one element where the innermost elements do not touch in the param.
+
+    One channel of a depthwise weight is such a part.
+    """
+    if not walks[0] or walks[0][-1] == 1:
+        return sizes, walks, kinds
+    return [*sizes, 1], [(*walk, 1) for walk in walks], [*kinds, False]
 
 
 def _helpers(index: Sequence[int], access: Access) -> str:

@@ -1,16 +1,12 @@
 """Every optimiser in generated C agrees with the oracle, also on a share of the channels."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import (
     Adafactor,
     Adagrad,
@@ -24,7 +20,7 @@ from pockengine.compiler.optim import (
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme
-from pockengine.tests.backends.c.programs import build_sanitized
+from pockengine.tests.backends.c.trainings import check_training
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": Sgd(weight_decay=0.01),
@@ -51,28 +47,8 @@ def regression() -> Graph:
 
 
 def trains_as_the_oracle(training: Training, folder: Path) -> None:
-    runner, program = build_sanitized(regression(), folder, training=training)
-    state = {name: param.data.copy() for name, param in program.params.items()}
-    weights, data, saved = (folder / name for name in ("weights", "data", "saved"))
-    save_file({**state, **program.constants}, weights)
     batches = np.random.default_rng(1).standard_normal((4, 6, 10)).astype(np.float32)
-    save_file({"x": batches}, data)
-    command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
-    command += ["--steps", "4", "--lr", "0.05", "--threads", "2", "--save", str(saved)]
-    command += ["--micro-batches", str(training.micro_batches)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr[:3000]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    for index, x in enumerate(batches):
-        step = np.asarray(1 + index // training.micro_batches, np.int32)
-        controls = {"lr": np.asarray(0.05, np.float32), "step": step}
-        wanted = run(program.entries["train"].graph, {"x": x, **controls}, state)["loss"]
-        assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)
-        if "update" in program.entries and (index + 1) % training.micro_batches == 0:
-            run(program.entries["update"].graph, controls, state)
-    found = load_file(saved)
-    for name, array in state.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=5e-6, err_msg=name)
+    check_training(regression(), training, {"x": batches}, folder)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

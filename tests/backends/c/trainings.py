@@ -1,0 +1,48 @@
+"""Whole trainings by the sanitized runner, step by step against the oracle."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pockengine.compiler.compile import Training
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.program import Program
+from pockengine.tests.backends.c.programs import build_sanitized
+
+RATE = 0.05
+
+
+def check_training(
+    graph: Graph, training: Training, batches: Mapping[str, np.ndarray], folder: Path
+) -> Program:
+    """Train by two threads on batches [steps, ...]; every loss and weight must be the oracle's."""
+    runner, program = build_sanitized(graph, folder, training=training)
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    weights, data, saved = (folder / name for name in ("weights", "data", "saved"))
+    save_file({**state, **program.constants}, weights)
+    save_file(dict(batches), data)
+    steps = len(next(iter(batches.values())))
+    command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
+    command += ["--steps", str(steps), "--lr", str(RATE), "--threads", "2", "--save", str(saved)]
+    command += ["--micro-batches", str(training.micro_batches)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr[:3000]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    for index in range(steps):
+        step = np.asarray(1 + index // training.micro_batches, np.int32)
+        controls = {"lr": np.asarray(RATE, np.float32), "step": step}
+        inputs = {name: array[index] for name, array in batches.items()}
+        wanted = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
+        assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)
+        if "update" in program.entries and (index + 1) % training.micro_batches == 0:
+            run(program.entries["update"].graph, controls, state)
+    found = load_file(saved)
+    for name, array in state.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=5e-6, err_msg=name)
+    return program
