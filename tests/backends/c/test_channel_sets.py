@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import AdamW, Optimizer, Sgd
 from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.tests.backends.c.programs import convolutional_graph
 from pockengine.tests.backends.c.trainings import check_training
-from pockengine.tests.compiler.small_nets import residual_net
 
-WEIGHTS = {"a.0.weight": 4, "b.0.weight": 8, "c.0.weight": 8, "fc.weight": 8}
+WEIGHTS = {"first.weight": 3, "depthwise.weight": 8, "pointwise.weight": 8, "head.weight": 16}
 """Dense 3x3, depthwise, pointwise and linear weights, with their numbers of channels."""
 
 
@@ -53,15 +53,15 @@ def test_a_net_with_drawn_channels_trains_as_the_oracle(
 ) -> None:
     rng = np.random.default_rng(2)
     batches = {
-        "x": rng.standard_normal((4, 2, 6, 6, 4)).astype(np.float32),
-        "target": rng.integers(0, 3, (4, 2)),
+        "x": rng.standard_normal((4, 4, 12, 12, 3)).astype(np.float32),
+        "labels": rng.integers(0, 5, (4, 4)),
     }
     training = Training(scheme, optimizer, micro_batches=micro_batches)
     folder: Path = tmp_path_factory.mktemp("drawn")
-    program = check_training(residual_net(), training, batches, folder)
+    program = check_training(convolutional_graph(), training, batches, folder)
     parts = {name: len(choice.channels) for name, choice in scheme.rules}
     states = {
-        name: param.data.size / residual_net().params[name.split(".", 2)[2]].data.size
+        name: param.data.size / convolutional_graph().params[name.split(".", 2)[2]].data.size
         for name, param in program.params.items()
         if name.startswith("optimizer.")
     }
