@@ -65,6 +65,8 @@ def save_adapters(tuning: Tuning, values: Arrays, folder: Path, model: Any = Non
     if not tuning.adapters:
         raise AdapterError("the scheme has no LoRA adapters; save the weights by save_weights")
     modules = {adapter: module_of(adapter.weight) for adapter in tuning.adapters}
+    for adapter in modules:
+        _check_unshared(tuning.graph, adapter.weight)
     about = _about(model)
     tensors, saved, biases = _plain_tensors(
         tuning, values, frozenset(modules.values()), about["task_type"]
@@ -100,6 +102,17 @@ def module_of(weight: str) -> str:
             "merged weights by save_weights"
         )
     return module
+
+
+def _check_unshared(graph: Graph, weight: str) -> None:
+    """Raise AdapterError for a weight of several modules, of which PEFT would adapt only one."""
+    value = graph.params[weight].value
+    places = {node.scope for node in graph.nodes if value in node.operands}
+    if len(places) > 1:
+        raise AdapterError(
+            f"{weight} is shared by {', '.join(sorted(places))}, and PEFT's files name one module; "
+            "save the merged weights by save_weights"
+        )
 
 
 def _plain_tensors(

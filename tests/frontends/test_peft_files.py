@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, Node, TensorType
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import AdapterError, PockEngineError
@@ -111,6 +111,11 @@ def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
         saved(tmp_path, lora(2, 4, ["c.weight"], ["loose"]))
     with pytest.raises(AdapterError, match="c: adapted, and of c that train whole"):
         saved(tmp_path, lora(2, 4, ["c.weight"], ["c.scale"]))
+    tuning, values = tuned()
+    reader = next(node for node in tuning.graph.nodes if node.op == "matmul")
+    tuning.graph.nodes.append(Node("matmul", reader.operands, (), {}, "twin"))
+    with pytest.raises(AdapterError, match=r"a.query.weight is shared by .*twin"):
+        save_adapters(tuning, values, tmp_path)
     with pytest.raises(AdapterError, match="no LoRA adapters"):
         saved(tmp_path, Scheme("head", (("head.*", SCHEME.rules[-1][1]),)))
 
