@@ -23,6 +23,7 @@ from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import ImportModelError, PockEngineError
+from pockengine.finetune.cli_search import search_command
 from pockengine.finetune.cli_sensitivity import sensitivity_command
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def devices() -> None:
 
 cli.add_command(compile_time)
 cli.add_command(profile)
+cli.add_command(search_command)
 cli.add_command(sensitivity_command)
 cli.add_command(tune_command)
 

@@ -1,0 +1,111 @@
+"""What a scheme's step really takes: time on this machine, instructions under an emulator.
+
+Zeros as inputs. Time is of all cores, instructions are of one thread. A count of guest instructions
+is the same on every run; a time is the least of several, as other work can only add to it.
+"""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pockengine.backends.c.artifact import Artifact, write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.session import RATE, SEED, STEP, Session
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.sparse import Scheme
+from pockengine.devices import Device
+from pockengine.errors import FinetuneError
+
+STEPS = 7
+COUNTED = ("aarch64", "hexagon")
+"""Architectures whose emulated instructions (of Hexagon: packets) are counted."""
+
+
+def measure_milliseconds(
+    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
+) -> float:
+    """Return the least time of a training step on this machine, which `device` must be."""
+    least = float("inf")
+    with (
+        _built(graph, scheme, device, optimizer) as artifact,
+        Session(artifact, threads=device.cpu.cores) as session,
+    ):
+        inputs = _zeros(artifact)
+        for _ in range(STEPS):
+            start = time.perf_counter()
+            session.train_step(inputs, lr=0.0)
+            least = min(least, time.perf_counter() - start)
+    return 1e3 * least
+
+
+def count_instructions(
+    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
+) -> int:
+    """Return the guest instructions of a training step; FinetuneError where none are counted."""
+    from pockengine.farm.references.instructions import HEXAGON, count  # wants no emulator before
+
+    if device.cpu.arch not in COUNTED or not device.runs:
+        raise FinetuneError(
+            f"instructions are counted for {', '.join(COUNTED)}, and {device.name} is "
+            f"{device.cpu.arch}{'' if device.runs else ' that cannot be emulated'}"
+        )
+    processor = HEXAGON if device.cpu.arch == "hexagon" else None
+    with _built(graph, scheme, device, optimizer) as artifact:
+        data = artifact.folder / "zeros.safetensors"
+        save_file({name: array[None] for name, array in _zeros(artifact).items()}, data)
+        command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
+        command += ["--data", str(data), "--steps", "2", "--lr", "0.0", "--threads", "1"]
+        counted = count(command, marks=2, processor=processor)
+    return counted.regions[1]  # the first step also touches its memory for the first time
+
+
+@contextmanager
+def _built(
+    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None
+) -> Iterator[Artifact]:
+    """Build a scheme's artifact in a temporary folder."""
+    backend = CBackend(device)
+    training = Training(scheme, optimizer or Sgd())
+    program = compile_program(graph, training, target=backend.target())
+    with tempfile.TemporaryDirectory(prefix="pockengine-cost-") as folder:
+        yield write_artifact(program, backend, Path(folder) / "artifact")
+
+
+def _zeros(artifact: Artifact) -> dict[str, np.ndarray]:
+    """Return an input of zeros for each of the training step's inputs that hold data."""
+    return {
+        name: np.zeros(type_.shape, type_.dtype.numpy)
+        for name, type_ in artifact.entries["train"].inputs.items()
+        if name not in (RATE, STEP, SEED)
+    }
+
+
+@dataclass(frozen=True)
+class Line:
+    """Measured figures as a straight line over modelled ones."""
+
+    slope: float
+    offset: float
+
+    def modelled(self, measured: float) -> float:
+        """Return the modelled figure at which the line has this measured one."""
+        return (measured - self.offset) / self.slope
+
+
+def fit_line(low: tuple[float, float], high: tuple[float, float]) -> Line:
+    """Draw a line through two schemes, each (modelled, measured); FinetuneError where it falls."""
+    if high[0] <= low[0] or high[1] <= low[1]:
+        raise FinetuneError(
+            f"training everything was measured as {high[1]:,.4g} and the head alone as "
+            f"{low[1]:,.4g}: this machine is too busy to measure; try again"
+        )
+    slope = (high[1] - low[1]) / (high[0] - low[0])
+    return Line(slope, low[1] - slope * low[0])

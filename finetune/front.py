@@ -1,0 +1,88 @@
+"""What a search found, for people: the front as a picture, and the cost on every device."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.sparse import Scheme
+from pockengine.devices import Device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.cost import CostModel
+from pockengine.finetune.search import Front
+
+STYLE = {"svg.hashsalt": "pockengine", "font.size": 8}
+FOUND, CONTROL = "#3182bd", "#e6550d"
+
+Count = Callable[[Scheme, Device], int]
+"""Counts a step's instructions; FinetuneError where a device has none to count."""
+
+
+def draw_front(
+    fronts: Mapping[str, Front], memory_bytes: int | None, title: str, path: Path
+) -> None:
+    """Draw predicted gain over memory, and over evaluations; the first front is what was found.
+
+    `memory_bytes` is the budget's line. FinetuneError where matplotlib is missing.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise FinetuneError("a picture needs the package matplotlib") from error
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        plane, curves = figure.subplots(1, 2)
+        for (name, front), color in zip(fronts.items(), _colors(len(fronts)), strict=True):
+            memory = [point.cost.memory_bytes / 1e3 for point in front.points]
+            gains = [100 * point.gain for point in front.points]
+            plane.plot(memory, gains, "o", markersize=4, color=color, label=name)
+            steps = range(1, len(front.curve) + 1)
+            curves.plot(steps, [100 * gain for gain in front.curve], color=color, label=name)
+        if memory_bytes is not None:
+            plane.axvline(memory_bytes / 1e3, color="black", linewidth=0.8, label="budget")
+        plane.set_xlabel("memory beyond inference, kB: arena and optimiser states")
+        plane.set_ylabel("predicted gain over the head alone, points")
+        curves.set_xlabel("schemes evaluated")
+        curves.set_ylabel("best predicted gain within the budget, points")
+        for axis in (plane, curves):
+            axis.legend(fontsize=6, loc="lower right")
+        figure.suptitle(title, parse_math=False)
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _colors(count: int) -> list[str]:
+    return [FOUND, *[CONTROL, "#31a354", "#756bb1"] * count][:count]
+
+
+def device_table(
+    graph: Graph,
+    scheme: Scheme,
+    devices: Sequence[Device],
+    optimizer: Optimizer | None = None,
+    count: Count | None = None,
+) -> Table:
+    """Return what a step of the scheme costs on each device; `count` measures instructions."""
+    caption = "time is modelled: the kernels' estimated cycles, on all cores at the nominal clock"
+    table = Table(title=f"{scheme.name} on each device", caption=caption, box=SIMPLE)
+    table.add_column("device")
+    headings = ["arena, bytes", "beyond inference", "optimiser states", "modelled ms"]
+    for heading in [*headings, *(["instructions, 1 thread"] if count else [])]:
+        table.add_column(heading, justify="right")
+    for device in devices:
+        cost = CostModel(graph, device, optimizer).cost(scheme)
+        time = cost.milliseconds(device)
+        row = [f"{value:,}" for value in (cost.arena_bytes, cost.extra_bytes, cost.state_bytes)]
+        row.append("no clock known" if time is None else f"{time:.2f}")
+        table.add_row(device.name, *row, *([_counted(count, scheme, device)] if count else []))
+    return table
+
+
+def _counted(count: Count, scheme: Scheme, device: Device) -> str:
+    try:
+        return f"{count(scheme, device):,}"
+    except FinetuneError:
+        return "not counted"

@@ -1,0 +1,117 @@
+"""A user's limits as a budget of the search: what is modelled, and by what it is measured.
+
+Memory is exact. Time of a board is modelled cycles at its nominal clock. Time of this machine, and
+instructions, are measured of two schemes, the head alone and everything; in between they are taken
+to lie on a line over the modelled cycles. What is found is then measured itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pockengine.compiler.sparse import Scheme, preset
+from pockengine.errors import FinetuneError
+from pockengine.finetune.cost import CostModel
+from pockengine.finetune.cost_measured import Line, count_instructions, fit_line
+from pockengine.finetune.cost_measured import measure_milliseconds as measure_time
+from pockengine.finetune.search import Budget, Point
+from pockengine.finetune.space import scheme_of
+
+HOST = "host"
+TRIES = 5
+"""Schemes that are measured until one keeps a limit on instructions."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes beyond inference, milliseconds of a step, instructions of a step of one thread."""
+
+    memory_bytes: float | None = None
+    milliseconds: float | None = None
+    instructions: float | None = None
+
+
+def budget_of(limits: Limits, costs: CostModel) -> Budget:
+    """Return the budget that the limits are on a device; FinetuneError where it cannot be known."""
+    cycles = work = None
+    if limits.milliseconds is not None:
+        cycles = _cycles(limits.milliseconds, costs)
+    if limits.instructions is not None:
+        ends = _ends(costs)
+        counts = [float(_count(costs, scheme)) for scheme in ends]
+        if counts[0] > limits.instructions:
+            raise FinetuneError(
+                f"no scheme fits {limits.instructions:,.0f} instructions: the cheapest, the head "
+                f"alone, takes {counts[0]:,.0f} on {costs.device.name}"
+            )
+        low, high = (costs.cost(scheme).work for scheme in ends)
+        work = fit_line((low, counts[0]), (high, counts[1])).modelled(limits.instructions)
+    memory = None if limits.memory_bytes is None else int(limits.memory_bytes)
+    return Budget(memory, cycles, work)
+
+
+def _cycles(milliseconds: float, costs: CostModel) -> float:
+    """Return the modelled cycles that take so long."""
+    if costs.device.name != HOST:
+        if not costs.device.cpu.mhz:
+            raise FinetuneError(
+                f"{costs.device.name} has no clock in its file (mhz), so cycles are no time; "
+                "limit --instructions or --memory"
+            )
+        return milliseconds * 1e3 * costs.device.cpu.mhz
+    return _host_line(costs).modelled(milliseconds)
+
+
+def _host_line(costs: CostModel) -> Line:
+    low, high = ((costs.cost(scheme).cycles, _time(costs, scheme)) for scheme in _ends(costs))
+    return fit_line(low, high)
+
+
+def _ends(costs: CostModel) -> tuple[Scheme, Scheme]:
+    return scheme_of(costs.graph, ()), preset("full", costs.graph)
+
+
+def _count(costs: CostModel, scheme: Scheme) -> int:
+    return count_instructions(costs.graph, scheme, costs.device, costs.optimizer)
+
+
+def _time(costs: CostModel, scheme: Scheme) -> float:
+    return measure_time(costs.graph, scheme, costs.device, costs.optimizer)
+
+
+def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> Budget | None:
+    """Return a lower budget where the best point exceeds the limit on instructions, or None.
+
+    The line through the two ends is up to a tenth too low in between (MCUNet on rpi4); another
+    search within the lower budget costs little, as what was evaluated is remembered.
+    """
+    if limits.instructions is None or budget.work is None:
+        return None
+    counted = _count(costs, scheme_of(costs.graph, best.items))
+    if counted <= limits.instructions:
+        return None
+    return replace(budget, work=min(budget.work, best.cost.work) * limits.instructions / counted)
+
+
+def first_that_keeps(
+    points: Sequence[Point], limits: Limits, costs: CostModel
+) -> tuple[Point, str]:
+    """Return the first point that keeps the limits, and what was measured of it.
+
+    Instructions are counted. Time is measured and told on this machine, and only told: it is never
+    twice the same. FinetuneError where the first few exceed the limit on instructions.
+    """
+    if limits.instructions is None:
+        if limits.milliseconds is None or costs.device.name != HOST:
+            return points[0], ""
+        scheme = scheme_of(costs.graph, points[0].items)
+        return points[0], f"{_time(costs, scheme):.2f} ms a step, measured"
+    counts = []
+    for point in points[:TRIES]:
+        counts.append(_count(costs, scheme_of(costs.graph, point.items)))
+        if counts[-1] <= limits.instructions:
+            return point, f"{counts[-1]:,} instructions a step, counted"
+    raise FinetuneError(
+        f"the best {len(counts)} schemes take {min(counts):,} to {max(counts):,} instructions, the "
+        f"limit is {limits.instructions:,.0f}; the model was too low by "
+        f"{min(counts) / limits.instructions - 1:.1%}: lower --instructions by that"
+    )

@@ -1,0 +1,103 @@
+"""Limits as budgets, what is measured of the schemes found, and recipes from a table."""
+
+import json
+
+import pytest
+
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse import preset
+from pockengine.devices import load_device
+from pockengine.errors import FinetuneError
+from pockengine.finetune import search_limits
+from pockengine.finetune.cost import Cost, CostModel
+from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.search import Point
+from pockengine.finetune.search_limits import Limits, budget_of, first_that_keeps, tightened
+from pockengine.finetune.search_validate import Validated, rank_correlation, recipe_of
+from pockengine.finetune.sensitivity import header_of
+from pockengine.finetune.space import items_of
+from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
+
+SUBJECT = tiny_subject()
+GRAPH = SUBJECT.graph
+ITEMS = items_of(GRAPH)
+
+
+def test_line_through_two_measured_schemes() -> None:
+    assert fit_line((10, 100), (20, 300)).modelled(200) == pytest.approx(15)
+    with pytest.raises(FinetuneError, match="too busy to measure"):
+        fit_line((10, 100), (20, 90))
+
+
+def test_latency_of_a_board_is_cycles_at_its_clock() -> None:
+    budget = budget_of(Limits(milliseconds=2.0), CostModel(GRAPH, load_device("rpi4")))
+
+    assert budget.cycles == pytest.approx(2.0 * 1e3 * 1500)
+
+
+def test_device_without_a_clock_has_no_latency() -> None:
+    with pytest.raises(FinetuneError, match="no clock"):
+        budget_of(Limits(milliseconds=2.0), CostModel(GRAPH, load_device("snapdragon-dsp")))
+
+
+def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ends fix the line; of the points found the first that keeps the limit is taken."""
+    costs = CostModel(GRAPH, load_device("rpi4"))
+    counts = {0: 1000, 1: 2100, 2: 1900}
+
+    def counted(costs: CostModel, scheme) -> int:  # type: ignore[no-untyped-def]
+        trained = sum(name.endswith("weight") for name, _ in scheme.rules) - 1
+        return 3000 if scheme.name == "full" else counts[trained]
+
+    monkeypatch.setattr(search_limits, "_count", counted)
+    limits = Limits(instructions=2000)
+    head, full = (costs.cost(preset(name, GRAPH)).work for name in ("head-only", "full"))
+    assert budget_of(limits, costs).work == pytest.approx((head + full) / 2)
+    with pytest.raises(FinetuneError, match="head alone, takes 1,000 on rpi4"):
+        budget_of(Limits(instructions=900), costs)
+
+    cost = costs.cost(preset("full", GRAPH))
+    one, two = (Point(tuple(ITEMS[2 : 2 + 1]), 0.2, cost), Point(tuple(ITEMS[2:4]), 0.1, cost))
+    assert first_that_keeps([one, two], limits, costs) == (
+        two,
+        "1,900 instructions a step, counted",
+    )
+    budget = budget_of(limits, costs)
+    assert tightened(budget, two, limits, costs) is None
+    lower = tightened(budget, one, limits, costs)
+    assert lower is not None
+    assert lower.work == pytest.approx(budget.work * 2000 / 2100)
+    with pytest.raises(FinetuneError, match=r"lower --instructions"):
+        first_that_keeps([one], limits, costs)
+
+
+def test_step_is_timed_on_this_machine() -> None:
+    taken = measure_milliseconds(GRAPH, preset("head-only", GRAPH), load_device("host"))
+
+    assert 0 < taken < 1000
+
+
+@pytest.mark.parametrize(
+    ("predicted", "validated", "correlation"),
+    [([1, 2, 3], [0.1, 0.2, 0.3], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 2], [1, 2], None)],
+)
+def test_ranks_are_correlated(
+    predicted: list[float], validated: list[float], correlation: float | None
+) -> None:
+    cost = Cost(0, 0, 0, 0, 0, 0, 0)
+    pairs = zip(predicted, validated, strict=True)
+    found = [Validated(Point((), a, cost), b, 0.0) for a, b in pairs]
+
+    assert rank_correlation(found) == (None if correlation is None else pytest.approx(correlation))
+
+
+def test_recipe_comes_back_from_a_header() -> None:
+    recipe = Recipe(0.05, 3, optimizer=Sgd(momentum=0.9))
+    header = json.loads(json.dumps(header_of(SUBJECT, tiny_tuning(), recipe, [0, 1])))
+
+    assert recipe_of(header, recipe.optimizer) == (recipe, [0, 1])
+    with pytest.raises(FinetuneError, match="measured by Sgd"):
+        recipe_of(header, Sgd())
+    with pytest.raises(FinetuneError, match="names no recipe"):
+        recipe_of({"recipe": {"optimizer": repr(Sgd())}, "seeds": [0]}, Sgd())
