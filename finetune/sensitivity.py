@@ -6,6 +6,7 @@ is not run again.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ from pockengine.finetune.space import scheme_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
 from pockengine.finetune.trial import Outcome
-from pockengine.finetune.trial_job import TrialJob, put_examples, put_subject, run_job
+from pockengine.finetune.trial_job import TrialJob, forget, put_examples, put_subject, run_job
 
 BASELINE = "head-only"
 
@@ -65,7 +66,7 @@ def measure(
     measured otherwise, or where a worker dies: run it again to go on.
     """
     folder = (folder or path.with_name(f"{path.name}.work")).resolve()
-    wanted: list[Key] = [(item, seed) for seed in seeds for item in (None, *items)]
+    wanted: list[Key] = [(item, seed) for item in (None, *items) for seed in seeds]
     with open_table(path, header_of(subject, tuning, recipe, seeds)) as table:
         missing = [key for key in dict.fromkeys(wanted) if key not in table.trials]
         _tell_start(table, missing, progress)
@@ -116,15 +117,22 @@ def _jobs(
 
 
 def _run(jobs: Mapping[Key, TrialJob], table: Table, executor: Executor, progress: Tell) -> None:
-    """Run jobs and add each to the table as it ends; on any error the others are cancelled."""
+    """Run jobs and add each to the table as it ends; on any error the others are cancelled.
+
+    An item's artifact goes when its last seed is done: of a large model they would fill a disk.
+    """
     start = time.monotonic()
     futures: dict[Future[Outcome], Key] = {
         executor.submit(run_job, job): key for key, job in jobs.items()
     }
+    waiting = Counter(item for item, _ in jobs)
     try:
         for done, future in enumerate(as_completed(futures), 1):
-            item, seed = futures[future]
+            item, seed = key = futures[future]
             table.add(item, seed, future.result())
+            waiting[item] -= 1
+            if not waiting[item]:
+                forget(jobs[key])
             left = (time.monotonic() - start) / done * (len(jobs) - done)
             total = len(table.trials) + len(jobs) - done
             progress(Progress(len(table.trials), total, left, f"{item or BASELINE}, seed {seed}"))

@@ -85,9 +85,6 @@ def run_trial(
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:
     """Return the artifact of a scheme, from the folder if it is there; one process makes it."""
-    choices = repr((scheme.rules, scheme.default))
-    parts = (_sources_digest(), subject.digest(), choices, repr(optimizer))
-    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def make(place: Path) -> None:
         compile(
@@ -99,7 +96,15 @@ def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Pat
             folder=place / _ARTIFACT,
         )
 
-    return load_artifact(place_once(folder / "artifacts" / key[:32], make) / _ARTIFACT)
+    place = place_once(artifact_place(subject, scheme, optimizer, folder), make)
+    return load_artifact(place / _ARTIFACT)
+
+
+def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Path:
+    """Return where `compiled` keeps a scheme's artifact, by all that decides what it is."""
+    choices = repr((scheme.rules, scheme.default))
+    parts = (_sources_digest(), subject.digest(), choices, repr(optimizer))
+    return folder / "artifacts" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def judge(session: Session, examples: Examples, logits: str, batch: int) -> np.ndarray:

@@ -6,6 +6,7 @@ reachable under the same path by every worker.
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +19,8 @@ from pockengine.finetune.files import place_once
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject, load_subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import Outcome, run_trial
+from pockengine.finetune.trial import Outcome, artifact_place, run_trial
+from pockengine.finetune.trial_channels import settle_channels
 
 _NAMES, _LABELS = "inputs.json", "labels.npy"
 
@@ -55,6 +57,18 @@ def run_job(job: TrialJob) -> Outcome:
     train = _examples(job.folder / "data" / job.train)
     judged = _examples(job.folder / "data" / job.judged)
     return run_trial(subject, job.scheme, job.recipe, train, judged, job.folder)
+
+
+def forget(job: TrialJob) -> None:
+    """Remove the artifact of a job's scheme, which holds a copy of all weights.
+
+    No job of this scheme may be under way.
+    """
+    subject = _subject(job.folder / "subjects" / job.subject)
+    train = _examples(job.folder / "data" / job.train)
+    scheme = settle_channels(subject, job.scheme, train, job.folder)
+    place = artifact_place(subject, scheme, job.recipe.optimizer, job.folder)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _save_examples(examples: Examples, folder: Path) -> None:

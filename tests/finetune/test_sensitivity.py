@@ -104,6 +104,9 @@ def test_a_complete_table_runs_nothing(whole: Path) -> None:
 
     assert seen == [Progress(TRIALS, TRIALS, None, "started")]
     assert whole.read_bytes() == before
+    kept = whole.with_name(f"{whole.name}.work") / "artifacts"
+    assert kept.exists()
+    assert not [path for path in kept.iterdir() if path.is_dir()]  # each went with its last seed
     assert list(found.gains) == sorted(ITEMS)
     assert all(gain.n == len(SEEDS) for gain in found.gains.values())
     assert found.gains[ITEMS[2]].mean > 0  # training more gains something
