@@ -40,9 +40,10 @@ class Item:
     by: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS or not self.name or not 0 < self.share <= 1:
+        words = isinstance(self.name, str) and isinstance(self.by, str)
+        if self.kind not in KINDS or not words or not self.name or not 0 < self.share <= 1:
             raise FinetuneError(
-                f"{self.kind} {self.name!r} at {self.share:g} is no item: the kind is one of "
+                f"{self.kind} {self.name!r} at {self.share!r} is no item: the kind is one of "
                 f"{', '.join(KINDS)}, the share in (0, 1]"
             )
 
@@ -130,7 +131,7 @@ def read_table(path: Path) -> tuple[Header, dict[Key, Outcome]]:
     for number, line in enumerate(lines[1:], 2):
         try:
             key, outcome = _trial(_parse(path, number, line))
-        except (FinetuneError, KeyError, TypeError, ValueError) as error:
+        except (FinetuneError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise FinetuneError(f"{path}, line {number} is no trial: {error}") from error
         if key in trials:
             raise FinetuneError(f"{path}, line {number}: {_title(key[0])} is there twice")
