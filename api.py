@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, write_artifact
+from pockengine.backends.c.artifact import Artifact, read_checkpoint, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import Progress
 from pockengine.backends.c.session import Session
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A model compiled for a device: its graph, its program, and the artifact on disk."""
+    """A model compiled for a device: its graph, its program, and the artifact on disk.
+
+    What gives weights back takes them from a session, or from the checkpoint that a board saved.
+    """
 
     graph: Graph
     program: Program
@@ -52,38 +55,38 @@ class Compiled:
         """Open the artifact on this machine; it must have been compiled for `host`."""
         return Session(self.artifact, threads)
 
-    def tuned(self, session: Session) -> Any:
-        """Return the session's tuned weights in the form of the framework that the model is of.
+    def tuned(self, source: Session | Path) -> Any:
+        """Return tuned weights in the form of the framework that the model is of.
 
         LoRA's products are merged into their weights, as they are by all that gives weights back.
         PyTorch: a state_dict. Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx
         module. ONNX: the model. Else, and for a `Graph`, arrays by name.
         """
-        values = self._merged(session)
+        values = self._merged(source)
         if self.visitor is None:
             return framework_arrays(self.graph, values)
         return self.visitor.tuned(self.graph, values)
 
-    def save_weights(self, session: Session, path: Path | str) -> None:
+    def save_weights(self, source: Session | Path, path: Path | str) -> None:
         """Write the tuned weights as safetensors, by the framework's names and in its layouts."""
-        save_file(framework_arrays(self.graph, self._merged(session)), str(path))
+        save_file(framework_arrays(self.graph, self._merged(source)), str(path))
 
-    def state_dict(self, session: Session) -> "dict[str, torch.Tensor]":
-        """Return the session's tuned parameters as PyTorch holds them, by the model's own names.
+    def state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
+        """Return tuned parameters as PyTorch holds them, by the model's own names.
 
         Load it by `module.load_state_dict(..., strict=False)`: parameters that were folded away at
         compile time are frozen, so the module still has them.
         """
         from pockengine.frontends.torch_export import to_state_dict
 
-        values = self._merged(session)
+        values = self._merged(source)
         known = {name: data for name, data in values.items() if name in self.graph.params}
         return to_state_dict(self.graph, known)
 
-    def save_adapters(self, session: Session, folder: Path | str) -> None:
+    def save_adapters(self, source: Session | Path, folder: Path | str) -> None:
         """Write the LoRA adapters, and what else trained, as a folder that PEFT loads."""
         model = None if self.visitor is None else self.visitor.model
-        save_adapters(self._tuning(), session.params(), Path(folder), model)
+        save_adapters(self._tuning(), self._params(source), Path(folder), model)
 
     def load_adapters(self, session: Session, folder: Path | str) -> None:
         """Take the adapters of a PEFT folder into the session: all of it, or AdapterError."""
@@ -93,9 +96,14 @@ class Compiled:
     def _tuning(self) -> Tuning:
         return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))
 
-    def _merged(self, session: Session) -> dict[str, np.ndarray]:
+    def _merged(self, source: Session | Path) -> dict[str, np.ndarray]:
         """All params by name; weights that have a LoRA adapter with its product added."""
-        return merged(self.graph, self.program.adapters, session.params())
+        return merged(self.graph, self.program.adapters, self._params(source))
+
+    def _params(self, source: Session | Path) -> dict[str, np.ndarray]:
+        if isinstance(source, Session):
+            return source.params()
+        return read_checkpoint(self.artifact, source)
 
 
 def compile(

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from pockengine import __version__
 from pockengine.backends.c.backend import CBackend
@@ -154,6 +155,26 @@ def load_artifact(folder: Path) -> Artifact:
         return _artifact(folder, manifest)
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"artifact {folder}: {MANIFEST} is malformed: {error!r}") from error
+
+
+def read_checkpoint(artifact: Artifact, path: Path) -> dict[str, np.ndarray]:
+    """Read params and states that a run of the artifact saved, on whatever board.
+
+    ArtifactError names one that is missing or of another type.
+    """
+    try:
+        held = load_file(path)
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise ArtifactError(f"checkpoint {path} cannot be read: {error}") from error
+    known = {name: spec for name, spec in artifact.params.items() if spec.kind != "constant"}
+    for name, spec in known.items():
+        array = held.get(name)
+        if array is None or (array.shape, array.dtype) != (spec.type.shape, spec.type.dtype.numpy):
+            found = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise ArtifactError(
+                f"checkpoint {path} has {found} for {name} ({spec.type}); it is of another program"
+            )
+    return {name: held[name] for name in known}
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 import pockengine
 from pockengine.api import Compiled
-from pockengine.errors import CompileError
+from pockengine.errors import ArtifactError, CompileError
 
 RATE = 0.02
 SCHEME = pockengine.lora(4, 8, ["mix.*.weight", "stem.weight"], ["head.*"])
@@ -111,6 +111,11 @@ def test_the_preset_and_its_files_go_from_session_to_session(tmp_path: Path) -> 
         compiled.save_adapters(session, tmp_path / "adapter")
         session.save(tmp_path / "checkpoint")
         expected = session.predict({"x": arrays()["x"]})["output"]
+    compiled.save_adapters(tmp_path / "checkpoint", tmp_path / "again")
+    files = [tmp_path / name / "adapter_model.safetensors" for name in ("adapter", "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with pytest.raises(ArtifactError, match=r"nothing for \w+"):
+        compiled.state_dict(files[0])
     for load in ("adapter", "checkpoint"):
         with compiled.session() as session:
             before = session.predict({"x": arrays()["x"]})["output"]
