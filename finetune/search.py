@@ -104,7 +104,7 @@ class Front:
 
 def predicted_gain(contributions: Contributions, items: Sequence[Item]) -> float:
     """Add up what the items gained alone."""
-    return sum(contributions.gains[item].mean for item in items)
+    return sum((contributions.gains[item].mean for item in items), 0.0)
 
 
 def worth_choosing(space: Space, contributions: Contributions) -> Space:
@@ -148,7 +148,7 @@ def search(
     FinetuneError, with the cost of the cheapest scheme, where that is beyond the budget.
     """
     space = worth_choosing(space, contributions)
-    head = Point((), 0.0, costs.cost(scheme_of(costs.graph, ())))
+    head = _point(costs, contributions, ())
     _check_feasible(head.cost, budget)
     found = {head.items: head}
     curve: list[float] = []
@@ -156,10 +156,8 @@ def search(
     def evaluate(genome: Genome) -> Point:
         items = chosen(space, genome)
         if items not in found:
-            gain = predicted_gain(contributions, items)
-            found[items] = Point(items, gain, costs.cost(scheme_of(costs.graph, items)))
-        point = found[items]
-        best = curve[-1] if curve else head.gain
+            found[items] = _point(costs, contributions, items)
+        point, best = found[items], curve[-1] if curve else head.gain
         curve.append(max(best, point.gain) if budget.allows(point.cost) else best)
         if progress is not None:
             progress(len(curve), curve[-1])
@@ -172,6 +170,11 @@ def search(
         _explore(sampler, prior, starts, evaluate, budget.excess, bounds, evaluations, seed)
     allowed = [point for point in found.values() if budget.allows(point.cost)]
     return Front(tuple(non_dominated(allowed)), tuple(curve), len(found))
+
+
+def _point(costs: Costs, contributions: Contributions, items: tuple[Item, ...]) -> Point:
+    cost = costs.cost(scheme_of(costs.graph, items))
+    return Point(items, predicted_gain(contributions, items), cost)
 
 
 def _explore(sampler: str, *problem: Any) -> None:
