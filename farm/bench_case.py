@@ -15,9 +15,11 @@ import numpy as np
 
 from pockengine.api import Compiled
 from pockengine.api import compile as compile_model
+from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
+from pockengine.errors import FarmError
 from pockengine.farm.photos import CLASSES, photo_batches
 from pockengine.farm.references.job import Job, JobData
 from pockengine.models.registry import ModelName, parse_model
@@ -47,12 +49,12 @@ class Case:
         return int(self.data.images.shape[1])
 
     def for_scheme(self, scheme: str) -> JobData:
-        """Return the same job, training only what a scheme names (a preset or a TOML file)."""
+        """Return the same job, training only what a scheme names (a preset or a TOML file).
+
+        FarmError for a set of channels with gaps: the references train ranges.
+        """
         resolved = find_scheme(scheme, self.graph).resolve(self.graph)
-        trainable = {
-            name: None if channels is None else (channels.start, channels.stop)
-            for name, channels in resolved.items()
-        }
+        trainable = {name: _range_of(name, channels) for name, channels in resolved.items()}
         return replace(self.data, job=replace(self.data.job, trainable=trainable))
 
     def compile(
@@ -77,6 +79,16 @@ class Case:
             tuned=tuned,
             folder=folder,
         )
+
+
+def _range_of(name: str, channels: Channels) -> tuple[int, int] | None:
+    """Return the first and last + 1 of some channels; None for all."""
+    if channels is None or isinstance(channels, range):
+        return None if channels is None else (channels.start, channels.stop)
+    raise FarmError(
+        f"{name} trains {len(channels)} channels with gaps between; the bench's references train "
+        "ranges of channels only: name a share or [start, stop] without `by` or `channels`"
+    )
 
 
 def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:

@@ -11,6 +11,7 @@ compiler/sparse/channels.py.
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
 
@@ -48,12 +49,18 @@ def choose_channels(graph: Graph, scheme: Scheme, by: str, examples: Examples) -
         name: choice for name, choice in scheme.choices(graph).items() if choice.kind == "share"
     }
     scores = channel_scores(graph, tuple(shares), by, examples)
+    scored = {name: (choice, scores[name]) for name, choice in shares.items()}
+    return replace(list_channels(scheme, scored), name=f"{scheme.name} by {by}")
+
+
+def list_channels(scheme: Scheme, scored: Mapping[str, tuple[Choice, np.ndarray]]) -> Scheme:
+    """Return the scheme with these weights' shares as lists of the channels of highest score."""
     rules = list(scheme.rules)
-    for name, choice in shares.items():
-        ranked = rank_scores(scores[name])
-        first = sorted(int(index) for index in ranked[: kept(len(ranked), choice.share)])
-        rules.append((escape(name), Choice("channels", channels=tuple(first))))
-    return Scheme(f"{scheme.name} by {by}", tuple(rules), scheme.default)
+    for name, (choice, scores) in scored.items():
+        first = rank_scores(scores)[: kept(len(scores), choice.share)]
+        channels = tuple(sorted(int(index) for index in first))
+        rules.append((escape(name), Choice("channels", channels=channels)))
+    return replace(scheme, rules=tuple(rules))
 
 
 def channel_scores(

@@ -8,20 +8,18 @@ takes costs more than all the scores.
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from glob import escape
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.sparse import Choice, Scheme
-from pockengine.compiler.sparse.channels import kept, rank_scores
+from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import SchemeError
 from pockengine.finetune.files import place_once
 from pockengine.finetune.recipe import order
-from pockengine.finetune.selection import DATA_CRITERIA, channel_scores
+from pockengine.finetune.selection import DATA_CRITERIA, channel_scores, list_channels
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples
 
@@ -50,13 +48,10 @@ def settle_channels(
             return settle_channels(subject, scheme, train, Path(place))
     criteria = dict.fromkeys(choice.by for choice in shares.values())
     scores = {by: _scores(subject, by, train, folder) for by in criteria}
-    rules = list(scheme.rules)
-    for name, choice in shares.items():
+    for name in shares:  # says why a weight has no channels, and so no scores
         channel_axis(scheme.name, subject.graph, subject.graph.params[name])
-        ranked = rank_scores(scores[choice.by][name])
-        first = sorted(int(index) for index in ranked[: kept(len(ranked), choice.share)])
-        rules.append((escape(name), Choice("channels", channels=tuple(first))))
-    return Scheme(scheme.name, tuple(rules), scheme.default)
+    scored = {name: (choice, scores[choice.by][name]) for name, choice in shares.items()}
+    return list_channels(scheme, scored)
 
 
 def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping[str, np.ndarray]:

@@ -11,19 +11,28 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.errors import SchemeError
 
 LEADING = "leading"
 CRITERIA = (LEADING, "magnitude", "random")
 
 
-def rank(weight: np.ndarray, axis: int, by: str, seed: int = 0) -> np.ndarray:
-    """Return the channels along `axis` of a weight by one of CRITERIA, the first to train first."""
+def rank(weight: np.ndarray, axis: int, by: str, seed: int | Sequence[int] = 0) -> np.ndarray:
+    """Return the channels along `axis` of a weight by one of CRITERIA, the first to train first.
+
+    Random ones follow the seed: give each weight its own, or weights of one width get the same.
+    """
     count = weight.shape[axis]
     if by == "magnitude":
         return rank_scores(magnitudes(weight, axis))
     if by == "random":
-        return np.random.default_rng([seed, count]).permutation(count)
-    return np.arange(count)
+        return np.random.default_rng(seed).permutation(count)
+    if by == LEADING:
+        return np.arange(count)
+    raise SchemeError(
+        f"channels by {by!r} are not chosen from weights alone; use one of {', '.join(CRITERIA)}, "
+        "or list the channels that pockengine.finetune.selection chooses from data"
+    )
 
 
 def rank_scores(scores: Sequence[float] | np.ndarray) -> np.ndarray:

@@ -27,7 +27,6 @@ from pockengine.compiler.sparse.channels import channel_set, kept, rank
 from pockengine.compiler.sparse.choice import (
     FROZEN,
     FULL,
-    LORA,
     SIMPLE,
     Choice,
     parse_choice,
@@ -56,23 +55,16 @@ class Scheme:
         for pattern, _ in self.rules:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 raise _unknown(self.name, pattern, names)
-        choices = self.choices(graph)
-        trained = {
-            name: _channels(self.name, graph, graph.params[name], choice)
-            for name, choice in choices.items()
-            if choice.kind not in ("frozen", LORA)
-        }
-        if all(choice == FROZEN for choice in choices.values()):
+        trained: dict[str, Channels] = {}
+        for name in names:
+            choice = self._training_of(name)
+            if choice.kind != "frozen":
+                trained[name] = _channels(self.name, graph, graph.params[name], choice)
+        if not trained:
             raise SchemeError(
                 f"scheme {self.name}: it freezes every parameter; nothing would train"
             )
         return trained
-
-    def choices(self, graph: Graph) -> dict[str, Choice]:
-        """How each param of `graph` that can train does, in the graph's order."""
-        return {
-            name: self._training_of(name) for name, param in graph.params.items() if param.trainable
-        }
 
     def _training_of(self, name: str) -> Choice:
         matches = [

@@ -144,6 +144,19 @@ def test_magnitude_takes_the_channels_of_largest_norm() -> None:
     assert resolved(Choice("share", share=0.125, by="magnitude")) == range(5, 6)
 
 
+def test_a_criterion_that_needs_data_says_who_has_it() -> None:
+    with pytest.raises(SchemeError, match=r"by 'fisher' are not chosen from weights.*selection"):
+        resolved(Choice("share", share=0.5, by="fisher"))
+
+
+def test_random_channels_of_weights_of_one_width_differ() -> None:
+    choice = Choice("share", share=0.5, by="random")
+    trained = Scheme("random", (("b.0.weight", choice), ("c.0.weight", choice))).resolve(
+        residual_net()
+    )
+    assert trained["b.0.weight"] != trained["c.0.weight"]
+
+
 def test_random_channels_follow_the_seed() -> None:
     drawn = [resolved(Choice("share", share=0.5, by="random", seed=seed)) for seed in range(20)]
     assert drawn[3] == resolved(Choice("share", share=0.5, by="random", seed=3))

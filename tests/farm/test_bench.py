@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pockengine.errors import JobFailed
+from pockengine.errors import FarmError, JobFailed
 from pockengine.farm import bench_flow
 from pockengine.farm.bench import main
 from pockengine.farm.bench_case import Case, make_case
@@ -129,3 +129,11 @@ def test_a_scheme_becomes_the_references_channels(case: Case, tmp_path: Path) ->
     assert trainable is not None
     assert trainable["features.2.conv.0.0.weight"] == (0, 3)
     assert trainable["classifier.1.weight"] is None
+
+
+def test_a_scheme_that_no_reference_can_train_is_an_error(case: Case, tmp_path: Path) -> None:
+    scheme = tmp_path / "scheme.toml"
+    scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { channels = [0, 3] }')
+
+    with pytest.raises(FarmError, match="trains 2 channels with gaps between"):
+        case.for_scheme(str(scheme))
