@@ -16,6 +16,7 @@ import fnmatch
 import os
 import tempfile
 import tomllib
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from pockengine.compiler.sparse.channels import channel_set, kept, rank
 from pockengine.compiler.sparse.choice import (
     FROZEN,
     FULL,
+    LORA,
     SIMPLE,
     Choice,
     parse_choice,
@@ -55,16 +57,23 @@ class Scheme:
         for pattern, _ in self.rules:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 raise _unknown(self.name, pattern, names)
-        trained: dict[str, Channels] = {}
-        for name in names:
-            choice = self._training_of(name)
-            if choice.kind != "frozen":
-                trained[name] = _channels(self.name, graph, graph.params[name], choice)
-        if not trained:
+        choices = self.choices(graph)
+        trained = {
+            name: _channels(self.name, graph, graph.params[name], choice)
+            for name, choice in choices.items()
+            if choice.kind not in ("frozen", LORA)
+        }
+        if all(choice == FROZEN for choice in choices.values()):
             raise SchemeError(
                 f"scheme {self.name}: it freezes every parameter; nothing would train"
             )
         return trained
+
+    def choices(self, graph: Graph) -> dict[str, Choice]:
+        """How each param of `graph` that can train does, in the graph's order."""
+        return {
+            name: self._training_of(name) for name, param in graph.params.items() if param.trainable
+        }
 
     def _training_of(self, name: str) -> Choice:
         matches = [
@@ -157,7 +166,8 @@ def _channels(scheme: str, graph: Graph, param: Param, choice: Choice) -> Channe
     axis = channel_axis(scheme, graph, param)
     count = param.value.shape[axis]
     if choice.kind == "share":
-        ranking = rank(param.data, axis, choice.by, choice.seed)
+        seed = (choice.seed, zlib.crc32(param.name.encode()))  # each weight draws for itself
+        ranking = rank(param.data, axis, choice.by, seed)
         return channel_set(ranking[: kept(count, choice.share)], count)
     last = choice.channels[-1] - (choice.kind == "range")
     if last >= count:
