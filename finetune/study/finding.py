@@ -1,0 +1,128 @@
+"""From the contribution table to the searched scheme: NSGA-II, its control, and real validation."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.devices import load_device
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import Contributions, Item
+from pockengine.finetune.cost import CostModel
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.search import Budget, Front, Point, search
+from pockengine.finetune.space import scheme_of, space_of
+from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_trials
+from pockengine.finetune.study.journal import digest
+from pockengine.finetune.study.schemes import FULL, SEARCHED
+
+SAMPLERS = ("nsga2", "random")
+SEARCH_SEEDS = (0, 1, 2)
+
+
+def find_scheme(
+    desk: Desk, table: Table, contributions: Contributions, recipe: Recipe
+) -> Scheme | None:
+    """Search under the budget, fine-tune the finalists, and return the best by validation.
+
+    None where nothing that was found gains anything.
+    """
+    model = CostModel(table.subject.graph, load_device("host"), table.model.optimizer)
+    full = _full_memory(desk, table)
+    budget = Budget(memory_bytes=round(table.effort.budget * full))
+    front = _searches(desk, table, contributions, model, budget)
+    finalists = _finalists([_point(each) for each in front["points"]], table.effort.finalists)
+    if not finalists:
+        return None
+    graph = table.subject.graph
+    schemes = {scheme_of(graph, items, SEARCHED): gain for items, gain in finalists}
+    trials = {
+        Trial(scheme, replace(recipe, epochs=table.effort.epochs), VALIDATION, "finalist"): scheme
+        for scheme in schemes
+    }
+    outcomes = run_trials(desk, table, list(trials))
+    validated = {trials[trial]: outcome.accuracy for trial, outcome in outcomes.items()}
+    desk.journal.put(
+        _key(table, contributions, "finalists"),
+        {
+            "predicted": [schemes[scheme] for scheme in validated],
+            "validated": [accuracy for accuracy in validated.values()],
+            "baseline": contributions.baseline,
+            "commit": desk.commit,
+        },
+    )
+    return max(validated, key=lambda scheme: validated[scheme])
+
+
+def _full_memory(desk: Desk, table: Table) -> int:
+    for _, cost in desk.journal.entries(
+        kind="cost", pair=str(table.pair), scheme=FULL, subject=table.subject.digest()[:12]
+    ):
+        return int(cost["extra_bytes"] + cost["state_bytes"])
+    raise FinetuneError(f"{table.pair}: the cost of full is not in {desk.journal.path}")
+
+
+def _searches(
+    desk: Desk, table: Table, contributions: Contributions, model: CostModel, budget: Budget
+) -> dict[str, Any]:
+    """Search by every sampler and seed, storing each; return NSGA-II's first as a plain object."""
+    space = space_of(table.subject.graph, list(contributions.gains))
+    for seed in SEARCH_SEEDS:
+        for sampler in SAMPLERS:
+            key = {**_key(table, contributions, "search"), "sampler": sampler, "seed": seed}
+            key["budget"] = budget.memory_bytes
+            if desk.journal.get(key) is not None:
+                continue
+            desk.tell(f"{table.pair}: search by {sampler}, seed {seed}")
+            front = search(
+                model,
+                space,
+                contributions,
+                budget,
+                evaluations=table.effort.evaluations,
+                seed=seed,
+                sampler=sampler,
+                warm=False,
+            )
+            desk.journal.put(key, {**_plain(front), "commit": desk.commit})
+    key = {**_key(table, contributions, "search"), "sampler": SAMPLERS[0], "seed": SEARCH_SEEDS[0]}
+    return dict(desk.journal.get({**key, "budget": budget.memory_bytes}) or {})
+
+
+def _key(table: Table, contributions: Contributions, kind: str) -> dict[str, Any]:
+    gains = sorted((str(item), gain.mean) for item, gain in contributions.gains.items())
+    return {
+        "kind": kind,
+        "pair": str(table.pair),
+        "gains": digest(repr(gains)),
+        "evaluations": table.effort.evaluations,
+        "subject": table.subject.digest()[:12],
+    }
+
+
+def _plain(front: Front) -> dict[str, Any]:
+    return {
+        "points": [_plain_point(point) for point in front.points],
+        "curve": list(front.curve),
+        "distinct": front.distinct,
+    }
+
+
+def _plain_point(point: Point) -> dict[str, Any]:
+    items = [asdict(item) for item in point.items]
+    return {"items": items, "gain": point.gain, "memory_bytes": point.cost.memory_bytes}
+
+
+def _point(plain: dict[str, Any]) -> tuple[tuple[Item, ...], float]:
+    return tuple(Item(**item) for item in plain["items"]), float(plain["gain"])
+
+
+def _finalists(
+    points: Sequence[tuple[tuple[Item, ...], float]], count: int
+) -> list[tuple[tuple[Item, ...], float]]:
+    """Pick the best by prediction and others evenly down the front; without gain none is picked."""
+    gaining = [point for point in points if point[1] > 0]
+    if len(gaining) <= count:
+        return gaining
+    places = sorted({round(i * (len(gaining) - 1) / max(1, count - 1)) for i in range(count)})
+    return [gaining[place] for place in places]

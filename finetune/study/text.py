@@ -1,0 +1,154 @@
+"""The page's prose with figures: each sentence is written only from what was measured."""
+
+import statistics
+from collections.abc import Sequence
+
+from pockengine.finetune.study.figures import (
+    Against,
+    Found,
+    Row,
+    against,
+    geometric,
+)
+from pockengine.finetune.study.journal import Journal
+from pockengine.finetune.study.plan import PAIRS
+from pockengine.finetune.study.predictions import Prediction, Search, final_gain, pooled
+from pockengine.finetune.study.schemes import FULL, LORA
+
+GOAL_POINTS, GOAL_RATIO = 0.5, 4.5
+
+
+def goals(found: Sequence[Found]) -> str:
+    """Say how the searched schemes stand beside full, and beside LoRA."""
+    parts = ["## Searched beside full and LoRA"]
+    full, lora = against(found, FULL), against(found, LORA)
+    if not full:
+        return "\n\n".join([*parts, "No pair has both a searched and a full scheme yet."])
+    points = statistics.fmean(one.points for one in full)
+    memory = geometric([one.memory for one in full])
+    reached = points >= -GOAL_POINTS and memory >= GOAL_RATIO
+    parts.append(
+        f"Over {len(full)} pairs the searched scheme is {points:+.2f} points from full on average, "
+        f"at {memory:.1f}x less extra memory (arena and states; geometric mean). The goal, within "
+        f"{GOAL_POINTS} points at {GOAL_RATIO}x, is {'reached' if reached else 'missed'}."
+    )
+    parts.append(_table("full", full))
+    if lora:
+        parts.append(_table("LoRA (rank 8)", lora))
+    return "\n\n".join(parts)
+
+
+def _table(other: str, rows: Sequence[Against]) -> str:
+    lines = [
+        f"| searched against {other} | points | less memory | less arena alone | faster step |",
+        "|---|---|---|---|---|",
+    ]
+    for one in rows:
+        step = "" if one.step is None else f"{one.step:.2f}x"
+        lines.append(
+            f"| {one.pair} | {one.points:+.1f} | {one.memory:.1f}x | {one.arena:.1f}x | {step} |"
+        )
+    steps = [one.step for one in rows if one.step is not None]
+    lines.append(
+        f"| all | {statistics.fmean(one.points for one in rows):+.2f} "
+        f"| {geometric([one.memory for one in rows]):.1f}x "
+        f"| {geometric([one.arena for one in rows]):.1f}x "
+        f"| {f'{geometric(steps):.2f}x' if steps else ''} |"
+    )
+    return "\n".join(lines)
+
+
+def controls(journal: Journal) -> str:
+    """Set PyTorch's accuracy beside ours with the same data order, rate and seed."""
+    lines = []
+    for key, result in journal.entries(kind="control"):
+        wanted = {name: key[name] for name in ("pair", "scheme", "rate", "epochs", "seed", "train")}
+        ours = [r for _, r in journal.entries(kind="trial", purpose="final", **wanted)]
+        if ours:
+            lines.append(
+                f"| {key['pair']} | {key['scheme']} | {100 * ours[-1]['accuracy']:.1f} "
+                f"| {100 * result['accuracy']:.1f} | {result['engine']} |"
+            )
+    if not lines:
+        return ""
+    head = [
+        "## The control in PyTorch",
+        "",
+        "The same module, data order, rates and seed; test accuracy in %.",
+        "",
+        "| pair | scheme | compiled C | PyTorch | engine |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *lines])
+
+
+def criteria(pair: str, rows: Sequence[Row]) -> str:
+    """Compare the ways to choose a quarter of each weight's channels."""
+    if not rows:
+        return ""
+    head = [
+        f"## Which quarter of the channels ({pair})",
+        "",
+        "The preset sparse scheme with a quarter of each weight's input channels, not all, at the "
+        "preset's rate.",
+        "",
+        "| criterion | accuracy | seeds | extra arena |",
+        "|---|---|---|---|",
+    ]
+    lines = [
+        f"| {row.scheme} | {100 * row.mean:.1f} ± {100 * row.spread:.1f} | {len(row.accuracies)} "
+        f"| {row.extra_bytes / 1024:,.1f} KiB |"
+        for row in rows
+    ]
+    return "\n".join([*head, *lines])
+
+
+def searched(searches: list[Search], predictions: list[Prediction]) -> str:
+    """Compare NSGA-II with random search, and predicted gains with validated ones."""
+    if not searches:
+        return ""
+    parts = ["## The search", _samplers(searches), "![Searches](sparse-search.png)"]
+    if predictions:
+        rho, count = pooled(predictions)
+        said = "cannot be told" if rho is None else f"is {rho:.2f}"
+        parts.append(
+            f"The rank correlation of predicted and validated gain {said} over {count} finalists "
+            f"of {len(predictions)} pairs, each pair about its own mean."
+        )
+        parts.append("![Prediction against validation](sparse-predicted.png)")
+    return "\n\n".join(parts)
+
+
+def _samplers(searches: list[Search]) -> str:
+    lines = [
+        "Best predicted gain over the head alone within the budget, mean of the seeds, at equal "
+        "evaluations; random search is the control.",
+        "",
+        "| pair | evaluations | NSGA-II | random |",
+        "|---|---|---|---|",
+    ]
+    for pair in dict.fromkeys(search.pair for search in searches):
+        own = [search for search in searches if search.pair == pair]
+        gains = [final_gain(own, sampler) for sampler in ("nsga2", "random")]
+        cells = ["" if gain is None else f"{100 * gain:.1f} points" for gain in gains]
+        lines.append(f"| {pair} | {len(own[0].curve)} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def missing(journal: Journal, found: Sequence[Found]) -> str:
+    """List what has not been run, or not with every seed."""
+    lines = [f"- {pair}: not run" for pair in PAIRS if str(pair) not in {one.pair for one in found}]
+    for one in found:
+        if one.row("searched") is None:
+            lines.append(f"- {one.pair}: no searched scheme")
+        most = max(len(row.accuracies) for row in one.rows)
+        lines += [
+            f"- {one.pair}: {row.scheme} has {len(row.accuracies)} of {most} seeds"
+            for row in one.rows
+            if len(row.accuracies) < most
+        ]
+        if any(row.instructions is None for row in one.rows):
+            lines.append(f"- {one.pair}: instructions not counted for every scheme")
+    if not lines:
+        return ""
+    return "\n".join(["## What is missing", "", *lines])
