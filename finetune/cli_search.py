@@ -38,9 +38,11 @@ from pockengine.finetune.search_validate import (
     recipe_of,
     validate,
 )
+from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import load_tuning
+from pockengine.finetune.trial_channels import settle_channels
 
 WIDTH = 140
 TOLD = 50
@@ -118,7 +120,7 @@ def _search(options: Options) -> None:
         console.print(validation_table(found))
         points = [each.point for each in sorted(found, key=lambda each: -each.gain)]
     best, measured = first_that_keeps(points, options.limits, costs)
-    scheme = scheme_of(subject.graph, best.items, options.out.stem)
+    scheme = _settled(options, subject, scheme_of(subject.graph, best.items, options.out.stem))
     comment = describe(options.model, options.device, best, measured)
     save_scheme(scheme, options.out, comment)
     _show(options, subject, costs, scheme, fronts, console)
@@ -170,6 +172,16 @@ def _teller(name: str, evaluations: int) -> Progress:
             click.echo(f"{done}, best predicted gain {100 * gain:.2f} points", err=True)
 
     return tell
+
+
+def _settled(options: Options, subject: Subject, scheme: Scheme) -> Scheme:
+    """Choose channels by the training examples where the scheme wants that."""
+    if all(choice.by not in DATA_CRITERIA for _, choice in scheme.rules):
+        return scheme
+    if options.train is None:
+        raise FinetuneError("channels are to be chosen by data: give the examples by --train")
+    tuning = load_tuning(options.train, options.validation, seed=0)
+    return settle_channels(subject, scheme, tuning.train)
 
 
 def _validated(

@@ -5,7 +5,7 @@ backend's own estimates (cost_kernels.py), which rank schemes; they are not meas
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import kernel_nodes
@@ -22,6 +22,7 @@ from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices import Device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.cost_kernels import KernelCosts
+from pockengine.finetune.selection import DATA_CRITERIA
 
 INFERENCE = "predict"
 
@@ -67,7 +68,11 @@ class CostModel:
         self.inference_bytes = self._inference_bytes()
 
     def cost(self, scheme: Scheme) -> Cost:
-        """Return a scheme's cost; SchemeError where it does not fit the graph."""
+        """Return a scheme's cost; SchemeError where it does not fit the graph.
+
+        Channels that data are to choose count as ones drawn at random: as many, as scattered.
+        """
+        scheme = _with_some_channels(scheme)
         graph, trained, adapters = with_adapters(self.graph, scheme)
         key = (adapters, *((name, repr(channels)) for name, channels in trained.items()))
         if key not in self._costs:
@@ -107,6 +112,15 @@ def cost_of(
 ) -> Cost:
     """Return the cost of one scheme; for several keep a `CostModel`."""
     return CostModel(graph, device, optimizer).cost(scheme)
+
+
+def _with_some_channels(scheme: Scheme) -> Scheme:
+    """Put random channels where data would choose: the compiler cannot, and all cost the same."""
+    rules = tuple(
+        (name, replace(choice, by="random") if choice.by in DATA_CRITERIA else choice)
+        for name, choice in scheme.rules
+    )
+    return replace(scheme, rules=rules)
 
 
 def _trained(graph: Graph, trained: Mapping[str, Channels]) -> int:

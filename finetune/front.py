@@ -32,7 +32,9 @@ def draw_front(
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise FinetuneError("a picture needs the package matplotlib") from error
+        raise FinetuneError(
+            "a picture needs the package matplotlib (pip install 'pockengine[search]')"
+        ) from error
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")
         plane, curves = figure.subplots(1, 2)

@@ -182,7 +182,7 @@ def _explore(sampler: str, *problem: Any) -> None:
         from pockengine.finetune import search_optuna
     except ImportError as error:
         raise FinetuneError(
-            f"a search needs the package optuna (pip install optuna): {error}"
+            f"a search needs the package optuna (pip install 'pockengine[search]'): {error}"
         ) from error
     explorers = {"nsga2": search_optuna.evolve, "random": search_optuna.draw}
     if sampler not in explorers:

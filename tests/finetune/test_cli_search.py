@@ -12,7 +12,7 @@ from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune import cli_search
 from pockengine.finetune.cli_search_units import count, size, time
-from pockengine.finetune.contributions import open_table
+from pockengine.finetune.contributions import Item, open_table
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.sensitivity import header_of
@@ -104,6 +104,25 @@ def test_budget_below_the_head_is_refused(
     assert isinstance(done.exception, FinetuneError)
     assert "the head alone, takes" in str(done.exception)
     assert not (tmp_path / "found.toml").exists()
+
+
+def test_channels_by_data_are_settled_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "table.jsonl"
+    with open_table(path, header_of(SUBJECT, tiny_tuning(), Recipe(0.05, 1), [0])) as opened:
+        opened.add(None, 0, outcome(0.5))
+        opened.add(Item("weight", "layers.1.weight", 0.5, "activation"), 0, outcome(0.6))
+    monkeypatch.setattr(cli_search, "open_subject", lambda *_: SUBJECT)
+    monkeypatch.setattr(cli_search, "load_tuning", lambda *_, **__: tiny_tuning())
+    done = run(tmp_path, path, "--evaluations", "5")
+    assert "give the examples by --train" in str(done.exception)
+
+    done = run(tmp_path, path, "--evaluations", "5", "--train", "data.npz")
+    assert done.exit_code == 0, done.output
+    channels = load_scheme(tmp_path / "found.toml").resolve(GRAPH)["layers.1.weight"]
+    assert channels is not None
+    assert len(channels) == 4
 
 
 def test_validating_wants_data(tmp_path: Path, table: Path) -> None:

@@ -74,6 +74,16 @@ def test_adapters_cost_beside_the_head() -> None:
     assert head.multiply_adds < small.multiply_adds < large.multiply_adds
 
 
+def test_channels_that_data_choose_cost_as_scattered_ones() -> None:
+    costs = CostModel(GRAPH, RPI4)
+    by_data, random = (
+        costs.cost(scheme_of(GRAPH, [Item("weight", "layers.1.weight", 0.5, by)]))
+        for by in ("fisher", "random")
+    )
+
+    assert by_data == random
+
+
 def test_equal_keys_are_equal_kernels() -> None:
     """Scratch is looked up by key, so that nodes of one key must want the same."""
     known: dict[object, tuple[int, Node]] = {}
