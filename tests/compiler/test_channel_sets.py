@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import Target, Training, compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse.scheme import FULL
 from pockengine.tests.compiler.small_nets import NetBuilder
 
 AXES = {"a.weight": 2, "b.weight": 3, "c.weight": 2, "fc.weight": 0}
@@ -146,6 +148,20 @@ def test_only_the_chosen_channels_are_stored_and_computed() -> None:
     assert dw.operands[0] is part.result
     assert dw.result.shape == (1, 1, 3, 8)
     assert program.params["optimizer.velocity.c.weight"].data.shape == (1, 1, 3, 8)
+
+
+def test_only_an_update_of_a_whole_weight_joins_its_gradients_kernel() -> None:
+    rules = (("c.weight", Choice("channels", channels=(0, 2, 7))), ("fc.weight", FULL))
+    fusion = FusionRules(update=frozenset({"matmul", "conv2d_dw"}))
+    program = compile_program(
+        net(), Training(Scheme("both", rules), Sgd(MOMENTUM)), target=Target(fusion), check=True
+    )
+    nodes = program.entries["train"].graph.nodes
+    updates = [node for node in nodes if node.op == "sgd_update"]
+    assert [node.attrs["index"] for node in updates] == [(0, 2, 7)]
+    (fused,) = [node for node in nodes if node.op == "fusion" and node.attrs["writes"]]
+    written = [fused.operands[place].name for place in fused.attrs["writes"]]
+    assert written == ["fc.weight", "optimizer.velocity.fc.weight"]
 
 
 def test_scattered_channels_need_no_more_memory_than_leading_ones() -> None:
