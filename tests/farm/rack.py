@@ -1,14 +1,14 @@
 """A rack of emulated boards for tests: booted once, shared by many, and disturbed on purpose.
 
 `open` has the meaning of `connect`: a new connection each time, and a board that gave trouble is
-switched off and on. QEMU ends with the thread that started it, so one thread here starts them all.
+switched off and on. QEMU ends with the thread that started it, so each board has one here.
 """
 
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -30,7 +30,7 @@ class Rack:
         self.boards = [Board(name, "rpi4", Emulated(GUEST.disk_mb)) for name in names]
         self.tamper: dict[str, Callable[[SshAddress], SshAddress]] = {}
         self.login_timeout_s = 30.0
-        self._starter = ThreadPoolExecutor(1)
+        self._starters = {name: ThreadPoolExecutor(1) for name in names}
         image = ensure_image()
         self._supplies = {name: Emulation(name, GUEST, image, BOOT_TIMEOUT_S) for name in names}
         self._troubled = set(names)
@@ -41,22 +41,29 @@ class Rack:
     def __exit__(self, *_: object) -> None:
         for supply in self._supplies.values():
             supply.close()
-        self._starter.shutdown()
+        for starter in self._starters.values():
+            starter.shutdown()
 
     @contextmanager
     def open(self, board: Board) -> Iterator[Transport]:
-        """Connect to a board; boot it first when the last connection ended in an error."""
+        """Connect to a board; boot it first when the last connection ended in an error.
+
+        One that was tampered with and never came about says nothing of the board.
+        """
         name = board.name
         if name in self._troubled:
-            self._starter.submit(self._supplies[name].power, "cycle").result()
+            self._starters[name].submit(self._supplies[name].power, "cycle").result()
             self._troubled.discard(name)
         supply = Tampered(self._supplies[name], self.tamper.get(name, lambda address: address))
+        reached = name not in self.tamper
         try:
             timeout = self.login_timeout_s
             with closing(PoweredTransport(supply, login_timeout_s=timeout)) as transport:
+                reached = True
                 yield transport
         except BaseException:
-            self._troubled.add(name)
+            if reached:
+                self._troubled.add(name)
             raise
 
     def kill(self, name: str) -> None:
@@ -137,4 +144,6 @@ class Cutter:
         except OSError:
             pass
         for end in (source, target):
+            with suppress(OSError):  # close() alone waits for the other pump to leave recv()
+                end.shutdown(socket.SHUT_RDWR)
             end.close()
