@@ -7,14 +7,14 @@ the message says which and why.
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from pockengine.devices import load_device
+from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench_flow import Options, Outcome, run_bench
 from pockengine.farm.bench_suite import FULL
@@ -69,25 +69,42 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
         if only_list:
             _list(boards)
             return
-        status = 0
-        for board in _chosen(options["device"], boards):
-            threads = options["threads"] or _default_threads(board)
-            if options["suite"] and not board.emulated:
-                status |= _run_suite(options, board, threads, json_file, database)
-            else:
-                outcome = _run_bench(options, board, threads)
-                _store(outcome.records, json_file, database)
-                status |= _report(outcome) | _gate(outcome.records, options, database)
+        if options["device"] == "all":
+            status = _on_all(boards, lambda board: _on(board, options, json_file, database))
+        else:
+            status = _on(board_for(options["device"], boards), options, json_file, database)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
 
 
-def _chosen(device: str, boards: Sequence[Board]) -> list[Board]:
-    """Return the board that the user names, or with "all" the default one of each device."""
-    if device != "all":
-        return [board_for(device, boards)]
-    return [board_for(name, boards) for name in dict.fromkeys(board.device for board in boards)]
+def _on_all(boards: Sequence[Board], bench: Callable[[Board], int]) -> int:
+    """Bench the default board of each device; say which cannot be, and go on with the others."""
+    status = 0
+    with_boards = dict.fromkeys(board.device for board in boards)
+    for device in with_boards:
+        board = board_for(device, boards)
+        try:
+            status |= bench(board)
+        except PockEngineError as error:
+            click.echo(f"FAILED {board.name}: {error}", err=True)
+            status = 1
+    for device in known_devices():
+        if device not in with_boards:
+            click.echo(f"{device}: not measured: the inventory has no board of it")
+    return status
+
+
+def _on(
+    board: Board, options: Mapping[str, Any], json_file: Path | None, database: str | None
+) -> int:
+    """Bench one board; return the exit status."""
+    threads = options["threads"] or _default_threads(board)
+    if options["suite"] and not board.emulated:
+        return _run_suite(options, board, threads, json_file, database)
+    outcome = _run_bench(options, board, threads)
+    _store(outcome.records, json_file, database)
+    return _report(outcome) | _gate(outcome.records, options, database)
 
 
 def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str | None) -> int:

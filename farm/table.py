@@ -22,7 +22,7 @@ def bench_table(records: Sequence[Record]) -> Table:
     packets = any(record.metric == "guest_packets" for record in records)
     speed = "packets/step" if packets else "instructions/step" if first.emulated else "step"
     table.add_column("scheme")
-    table.add_column("engine")
+    table.add_column("engine", no_wrap=True)
     for heading in (
         speed,
         "min to max",

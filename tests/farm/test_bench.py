@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pockengine.errors import FarmError, JobFailed
+from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm import bench_flow
 from pockengine.farm.bench import main
 from pockengine.farm.bench_case import Case, make_case
 from pockengine.farm.bench_peers import HostPeers
 from pockengine.farm.bench_run import train_on_board
+from pockengine.farm.board import Board
 from pockengine.farm.local import LocalTransport
 from pockengine.farm.results import Record, Results
 from pockengine.tests.farm.helpers import script
@@ -87,6 +88,26 @@ def test_an_unknown_device_lists_the_known_ones(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "no board for device 'rpi9'" in result.output
     assert "rpi4" in result.output
+
+
+def test_of_all_boards_one_that_cannot_be_reached_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[str] = []
+
+    def bench(board: Board, *_: object) -> int:
+        reached.append(board.device)
+        if board.device == "rpi4":
+            raise BoardUnreachable(f"{board.name} does not answer")
+        return 0
+
+    monkeypatch.setattr("pockengine.farm.bench._on", bench)
+    result = CliRunner().invoke(main, ["--device=all"])
+
+    assert result.exit_code == 1
+    assert reached.index("rpi4") < len(reached) - 1
+    assert "FAILED rpi4-qemu: rpi4-qemu does not answer" in result.output
+    assert "apple-m1: not measured: the inventory has no board of it" in result.output
 
 
 def test_the_boards_are_listed() -> None:
