@@ -1,9 +1,12 @@
 """From the contribution table to the searched scheme: NSGA-II, its control, and real validation."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
@@ -15,6 +18,8 @@ from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.journal import digest
 from pockengine.finetune.study.schemes import FULL, SEARCHED
+from pockengine.finetune.subject import load_subject
+from pockengine.finetune.trial_job import put_subject
 
 SAMPLERS = ("nsga2", "random")
 SEARCH_SEEDS = (0, 1, 2)
@@ -27,10 +32,9 @@ def find_scheme(
 
     None where nothing that was found gains anything.
     """
-    model = CostModel(table.subject.graph, load_device("host"), table.model.optimizer)
     full = _full_memory(desk, table)
     budget = Budget(memory_bytes=round(table.effort.budget * full))
-    front = _searches(desk, table, contributions, model, budget)
+    front = _searches(desk, table, contributions, budget)
     finalists = _finalists([_point(each) for each in front["points"]], table.effort.finalists)
     if not finalists:
         return None
@@ -63,30 +67,64 @@ def _full_memory(desk: Desk, table: Table) -> int:
 
 
 def _searches(
-    desk: Desk, table: Table, contributions: Contributions, model: CostModel, budget: Budget
+    desk: Desk, table: Table, contributions: Contributions, budget: Budget
 ) -> dict[str, Any]:
     """Search by every sampler and seed, storing each; return NSGA-II's first as a plain object."""
-    space = space_of(table.subject.graph, list(contributions.gains))
-    for seed in SEARCH_SEEDS:
-        for sampler in SAMPLERS:
-            key = {**_key(table, contributions, "search"), "sampler": sampler, "seed": seed}
-            key["budget"] = budget.memory_bytes
-            if desk.journal.get(key) is not None:
-                continue
-            desk.tell(f"{table.pair}: search by {sampler}, seed {seed}")
-            front = search(
-                model,
-                space,
-                contributions,
-                budget,
-                evaluations=table.effort.evaluations,
-                seed=seed,
-                sampler=sampler,
-                warm=False,
-            )
-            desk.journal.put(key, {**_plain(front), "commit": desk.commit})
-    key = {**_key(table, contributions, "search"), "sampler": SAMPLERS[0], "seed": SEARCH_SEEDS[0]}
-    return dict(desk.journal.get({**key, "budget": budget.memory_bytes}) or {})
+    subject = desk.places.cache / "subjects" / put_subject(desk.places.cache, table.subject)
+    settings = table.model.optimizer, contributions, budget, table.effort.evaluations
+    jobs = [
+        SearchJob(subject, *settings, seed, sampler)
+        for seed in SEARCH_SEEDS
+        for sampler in SAMPLERS
+    ]
+    futures = {
+        desk.executor.submit(run_search, job): job
+        for job in jobs
+        if desk.journal.get(_search_key(table, job)) is None
+    }
+    for future in as_completed(futures):
+        job = futures[future]
+        desk.journal.put(_search_key(table, job), {**future.result(), "commit": desk.commit})
+        desk.tell(f"{table.pair}: searched by {job.sampler}, seed {job.seed}")
+    return dict(desk.journal.get(_search_key(table, jobs[0])) or {})
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """The arguments of a search, with the subject by its folder."""
+
+    subject: Path
+    optimizer: Optimizer
+    contributions: Contributions
+    budget: Budget
+    evaluations: int
+    seed: int
+    sampler: str
+
+
+def run_search(job: SearchJob) -> dict[str, Any]:
+    """Search in a worker, from a start without hints, so that only the sampler differs."""
+    graph = load_subject(job.subject).graph
+    front = search(
+        CostModel(graph, load_device("host"), job.optimizer),
+        space_of(graph, list(job.contributions.gains)),
+        job.contributions,
+        job.budget,
+        evaluations=job.evaluations,
+        seed=job.seed,
+        sampler=job.sampler,
+        warm=False,
+    )
+    return _plain(front)
+
+
+def _search_key(table: Table, job: SearchJob) -> dict[str, Any]:
+    return {
+        **_key(table, job.contributions, "search"),
+        "sampler": job.sampler,
+        "seed": job.seed,
+        "budget": job.budget.memory_bytes,
+    }
 
 
 def _key(table: Table, contributions: Contributions, kind: str) -> dict[str, Any]:

@@ -86,11 +86,11 @@ PICTURES = Effort(
     shares=(0.25, 1.0),
     upper=0.6,
     bias_sets=4,
-    evaluations=80,
+    evaluations=100,
     finalists=4,
 )
 SENTENCES = Effort(
-    Sizes(1000, 400, 1000),
+    Sizes(800, 400, 1000),
     epochs=2,
     rate_epochs=1,
     seeds=(0, 1, 2),
@@ -101,10 +101,10 @@ SENTENCES = Effort(
     shares=(0.25, 1.0),
     upper=0.5,
     bias_sets=3,
-    evaluations=80,
+    evaluations=100,
     finalists=3,
 )
-LONGER = {"clinc150": (Sizes(1500, 450, 1500), 4, 2)}
+LONGER = {"clinc150": (Sizes(1500, 450, 1200), 3, 2)}
 """Data sets with many classes: sizes, epochs, epochs while tuning rates."""
 
 
