@@ -5,6 +5,7 @@
 The nets have random weights, as memory depends on shapes alone; a batch is one picture.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +48,6 @@ COLUMNS = (
     "arena, training",
     "extra",
 )
-"""All in KB of 1024 bytes."""
 
 
 NOTE = """\
@@ -55,7 +55,8 @@ Their count is of what a step keeps for its backward pass (activations that a tr
 a bit of mask for each output) and of what it trains, at 8 bits (biases 32); it was what they
 searched under. Ours is of what our compiled step keeps and trains. Our kernels are f32: the arena
 is what a board needs; inference alone needs as much as its largest layers, and a step's backward
-pass, which these schemes keep to the small last layers, must pass that to cost anything more."""
+pass, which these schemes keep to the small last layers, must pass that to cost anything more.
+All in KB of 1024 bytes."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,17 @@ def needs_of(scheme: Published, graph: Graph, target: Target) -> Needs:
 def main(device: str, out: Path | None) -> None:
     """Print what the 15 schemes need, and write each as a scheme file where asked."""
     target = CBackend(load_device(device)).target()
-    table = Table("scheme", caption=NOTE, caption_justify="left")
+    table = Table(caption=NOTE, caption_justify="left")
+    table.add_column("scheme", no_wrap=True)
     for column in COLUMNS:
         table.add_column(column, justify="right")
+    if out is not None:
+        out = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), out)
+        out.mkdir(parents=True, exist_ok=True)
     graphs = {net: net_graph(build_net(net)) for net in INT8_SPECS}
     for one in published():
         graph = graphs[one.net]
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
             path = out / f"{one.net}-{one.budget_kb}kb.toml"
             save_scheme(convert(one.config, graph, str(one)), path, f"{one}: {SOURCE}")
         table.add_row(str(one), *_row(needs_of(one, graph, target)))

@@ -68,11 +68,11 @@ def test_their_count_gives_the_published_budget(
 def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> None:
     """The backward pass of the last layers fits where the first layers' activations were."""
     target = CBackend(load_device("rpi4")).target()
-    for scheme in (SCHEMES[0], SCHEMES[4]):
+    for scheme in (SCHEMES[0], SCHEMES[4], SCHEMES[5]):
         needs = needs_of(scheme, graphs[scheme.net], target)
         assert needs.predict <= needs.train <= needs.predict + 256
         assert needs.kept < needs.backward < needs.train
-        assert needs.ours <= 1.1 * needs.theirs.kilobytes
+        assert needs.ours <= 1.06 * needs.theirs.kilobytes
 
 
 def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Path) -> None:
