@@ -111,7 +111,7 @@ def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> Non
     floats = [index for index, array in enumerate(arrays) if array.dtype == np.float32]
     step = 1e-3
     direction = {i: rng.choice([-1.0, 1.0], arrays[i].shape) for i in floats}
-    if near_a_kink(case, arrays, step):
+    if near_a_kink(case, arrays, step) or is_curved(case, arrays, step):
         return
     found = gradients(case, arrays, weight)
     slope = sum(float((grad * direction[i]).sum()) for i, grad in zip(floats, found, strict=True))
@@ -141,3 +141,11 @@ def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
     if case.op in ("maximum", "minimum"):
         return bool(np.any(np.abs(arrays[0] - arrays[1]) < 3 * step))
     return any(np.any(np.abs(arrays[0] - kink) < 3 * step) for kink in kinks.get(case.op, []))
+
+
+def is_curved(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
+    """Whether a step says little of the slope: of a product, three small factors may change it.
+
+    The cubic term is about (step times the sum of 1 / |x|) squared / 6 of the linear one.
+    """
+    return case.op == "reduce_prod" and step * float((1 / np.abs(arrays[0])).sum()) > 0.1
