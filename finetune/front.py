@@ -41,7 +41,11 @@ def draw_front(
         for (name, front), color in zip(fronts.items(), _colors(len(fronts)), strict=True):
             memory = [point.cost.memory_bytes / 1e3 for point in front.points]
             gains = [100 * point.gain for point in front.points]
-            plane.plot(memory, gains, "o", markersize=4, color=color, label=name)
+            size = 4 + 3 * len(plane.lines)  # later ones are rings around earlier ones
+            face = "none" if plane.lines else color
+            plane.plot(
+                memory, gains, "o", markersize=size, color=color, markerfacecolor=face, label=name
+            )
             steps = range(1, len(front.curve) + 1)
             curves.plot(steps, [100 * gain for gain in front.curve], color=color, label=name)
         if memory_bytes is not None:

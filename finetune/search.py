@@ -13,8 +13,8 @@ With a budget NSGA-II spends its population near the bounds; the front is of all
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -88,7 +88,8 @@ class Point:
 class Front:
     """What a search found: of the points within the budget those that none other dominates.
 
-    `points` are by falling gain; `curve` is the best gain within the budget after each evaluation;
+    `points` are by falling gain; `curve` is the best gain within the budget after each evaluation,
+    0 before there is one;
     `distinct` how many different schemes were asked for.
     """
 
@@ -145,11 +146,11 @@ def search(
     """Return the front within the budget; the same arguments give the same front.
 
     `progress` is told after each evaluation how many were made, and the best gain so far.
-    FinetuneError, with the cost of the cheapest scheme, where that is beyond the budget.
+    FinetuneError, with the cost of the cheapest scheme, where none is within the budget.
     """
     space = worth_choosing(space, contributions)
     head = _point(costs, contributions, ())
-    _check_feasible(head.cost, budget)
+    _check_possible(head.cost, budget)
     found = {head.items: head}
     curve: list[float] = []
 
@@ -168,8 +169,7 @@ def search(
     if space.items:
         bounds = len(budget.excess(head.cost))
         _explore(sampler, prior, starts, evaluate, budget.excess, bounds, evaluations, seed)
-    allowed = [point for point in found.values() if budget.allows(point.cost)]
-    return Front(tuple(non_dominated(allowed)), tuple(curve), len(found))
+    return Front(tuple(_allowed_front(found.values(), budget)), tuple(curve), len(found))
 
 
 def _point(costs: Costs, contributions: Contributions, items: tuple[Item, ...]) -> Point:
@@ -190,13 +190,31 @@ def _explore(sampler: str, *problem: Any) -> None:
     explorers[sampler](search_optuna.Problem(*problem))
 
 
-def _check_feasible(cheapest: Cost, budget: Budget) -> None:
-    if not budget.allows(cheapest):
-        raise FinetuneError(
-            "no scheme fits the budget: the cheapest, the head alone, takes "
-            f"{cheapest.memory_bytes:,} bytes beyond inference and {cheapest.cycles / 1e6:,.2f} M "
-            f"modelled cycles ({cheapest.work / 1e6:,.2f} M on one core); the budget is {budget}"
-        )
+def _check_possible(head: Cost, budget: Budget) -> None:
+    """Refuse what the head alone exceeds for certain: its cycles, and its optimiser states.
+
+    Its arena may be larger than that of a scheme that trains more: packing is greedy.
+    """
+    least = replace(head, extra_bytes=0)
+    if not budget.allows(least):
+        raise FinetuneError(_too_little("the cheapest, the head alone,", head, budget))
+
+
+def _allowed_front(points: Collection[Point], budget: Budget) -> list[Point]:
+    allowed = [point for point in points if budget.allows(point.cost)]
+    if not allowed:
+        nearest = min(points, key=lambda point: max(budget.excess(point.cost).values()))
+        what = f"the nearest of those tried ({', '.join(map(str, nearest.items)) or 'the head'})"
+        raise FinetuneError(_too_little(what, nearest.cost, budget))
+    return non_dominated(allowed)
+
+
+def _too_little(what: str, cost: Cost, budget: Budget) -> str:
+    return (
+        f"no scheme fits the budget: {what} takes {cost.memory_bytes:,} bytes beyond inference and "
+        f"{cost.cycles / 1e6:,.2f} M modelled cycles ({cost.work / 1e6:,.2f} M on one core); the "
+        f"budget is {budget}"
+    )
 
 
 def chosen(space: Space, genome: Genome) -> tuple[Item, ...]:

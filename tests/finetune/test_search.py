@@ -1,6 +1,7 @@
 """The search finds the best scheme, keeps the budget, repeats itself, and beats random draws."""
 
 import itertools
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 
@@ -132,6 +133,27 @@ def test_infeasible_budget_names_the_cheapest_cost() -> None:
 
     with pytest.raises(FinetuneError, match=rf"head alone, takes {head.memory_bytes:,} bytes"):
         search(COSTS, SPACE, TABLE, Budget(cycles=head.cycles / 2))
+
+
+def test_memory_that_no_scheme_keeps_names_the_nearest() -> None:
+    with pytest.raises(FinetuneError, match=r"nearest of those tried \(.*\) takes [0-9,]+ bytes"):
+        search(COSTS, SPACE, TABLE, Budget(0), evaluations=5)
+
+
+def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
+    class Packed(SumCosts):
+        """Costs by which the head alone packs badly."""
+
+        def cost(self, scheme: Scheme) -> Cost:
+            cost = super().cost(scheme)
+            return cost if len(scheme.rules) > 2 else replace(cost, extra_bytes=10**6)
+
+    graph = deep_graph(3)
+    space = space_of(graph, items_of(graph))
+    gains = random_table(space.items, 0)
+    front = search(Packed(graph), space, gains, Budget(9_000), evaluations=40)
+
+    assert all(point.items for point in front.points)
 
 
 def test_item_that_was_not_measured_is_named() -> None:
