@@ -46,15 +46,15 @@ def find_scheme(
     }
     outcomes = run_trials(desk, table, list(trials))
     validated = {trials[trial]: outcome.accuracy for trial, outcome in outcomes.items()}
-    desk.journal.put(
-        _key(table, contributions, "finalists"),
-        {
-            "predicted": [schemes[scheme] for scheme in validated],
-            "validated": [accuracy for accuracy in validated.values()],
-            "baseline": contributions.baseline,
-            "commit": desk.commit,
-        },
-    )
+    key = _key(table, contributions, "finalists")
+    result = {
+        "predicted": [schemes[scheme] for scheme in validated],
+        "validated": list(validated.values()),
+        "baseline": contributions.baseline,
+        "commit": desk.commit,
+    }
+    if desk.journal.get(key) is None:
+        desk.journal.put(key, result)
     return max(validated, key=lambda scheme: validated[scheme])
 
 

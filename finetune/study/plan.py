@@ -75,7 +75,7 @@ class Effort:
 
 
 PICTURES = Effort(
-    Sizes(1500, 500, 2000),
+    Sizes(1500, 500, 1500),
     epochs=4,
     rate_epochs=2,
     seeds=(0, 1, 2),
@@ -84,9 +84,9 @@ PICTURES = Effort(
     probe_epochs=2,
     probe_seeds=(0, 1),
     shares=(0.25, 1.0),
-    upper=0.6,
+    upper=0.5,
     bias_sets=4,
-    evaluations=100,
+    evaluations=80,
     finalists=4,
 )
 SENTENCES = Effort(
@@ -101,10 +101,10 @@ SENTENCES = Effort(
     shares=(0.25, 1.0),
     upper=0.5,
     bias_sets=3,
-    evaluations=100,
+    evaluations=80,
     finalists=3,
 )
-LONGER = {"clinc150": (Sizes(1500, 450, 1200), 3, 2)}
+LONGER = {"clinc150": (Sizes(1350, 450, 1200), 3, 2)}
 """Data sets with many classes: sizes, epochs, epochs while tuning rates."""
 
 

