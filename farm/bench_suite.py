@@ -38,9 +38,12 @@ REFERENCE, FULL = "torch-eager", "full"
 CHECKED_STEPS = 3
 TURN_MS = 400.0  # what an engine's turn should take, as far as one step allows
 MOST_STEPS = 8
-CONVOLUTIONAL = ("torch-eager", "torch-eager-cl-malloc", "torch-compile-cl-malloc")
-SEQUENTIAL = ("torch-eager", "torch-eager-malloc", "torch-compile-malloc")
-OTHERS = ("tf-eager", "tf-graph", "tf-xla", "jax-jit", "ort-training", "mnn-train")
+OTHERS = ("tf-eager", "tf-graph", "tf-xla", "jax-jit")
+CONVOLUTIONAL = (
+    *("torch-eager", "torch-eager-cl-malloc", "torch-compile-cl-malloc"),
+    *(*OTHERS, "ort-training", "mnn-train"),  # their references are written for pictures alone
+)
+SEQUENTIAL = ("torch-eager", "torch-eager-malloc", "torch-compile-malloc", *OTHERS)
 PICTURES = (
     "mobilenet_v2-1.0-224",
     "mobilenet_v2-0.35-128",
@@ -136,8 +139,7 @@ class Running:
 
 def engines_for(model: str) -> tuple[str, ...]:
     """Return the peers of a model, PyTorch as it comes first."""
-    mine = SEQUENTIAL if model.startswith(TRANSFORMERS) else CONVOLUTIONAL
-    return (*mine, *OTHERS)
+    return SEQUENTIAL if model.startswith(TRANSFORMERS) else CONVOLUTIONAL
 
 
 def batches_for(model: str) -> tuple[int, ...]:
