@@ -126,13 +126,16 @@ def _last(journal: Journal, **wanted: Any) -> Entry | None:
 class Against:
     """The searched scheme beside another: points of accuracy, and ratios of what they take.
 
-    `memory`, `arena` and `step` are ratios above 1 where the searched scheme takes less.
+    `memory` (extra arena and states), `whole` (all of the arena, and states) and `step` are ratios
+    above 1 where the searched scheme takes less; `arenas` the bytes of its extra arena and of the
+    other's.
     """
 
     pair: str
     points: float
     memory: float
-    arena: float
+    whole: float
+    arenas: tuple[int, int]
     step: float | None
 
 
@@ -151,7 +154,8 @@ def against(found: Sequence[Found], other: str) -> list[Against]:
                 one.pair,
                 100 * (ours.mean - theirs.mean),
                 theirs.memory_bytes / max(1, ours.memory_bytes),
-                theirs.extra_bytes / max(1, ours.extra_bytes),
+                (theirs.arena_bytes + theirs.state_bytes) / (ours.arena_bytes + ours.state_bytes),
+                (ours.extra_bytes, theirs.extra_bytes),
                 step,
             )
         )

@@ -17,7 +17,7 @@ from pockengine.finetune.search import Budget, Front, Point, search
 from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.journal import digest
-from pockengine.finetune.study.schemes import FULL, SEARCHED
+from pockengine.finetune.study.schemes import FULL, HEAD, SEARCHED
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.trial_job import put_subject
 
@@ -32,9 +32,11 @@ def find_scheme(
 
     None where nothing that was found gains anything.
     """
-    full = _full_memory(desk, table)
+    full = _memory(desk, table, FULL)
     budget = Budget(memory_bytes=round(table.effort.budget * full))
     front = _searches(desk, table, contributions, budget)
+    tight = max(round(table.effort.tight * full), 2 * _memory(desk, table, HEAD))
+    _searches(desk, table, contributions, Budget(memory_bytes=tight))
     finalists = _finalists([_point(each) for each in front["points"]], table.effort.finalists)
     if not finalists:
         return None
@@ -58,12 +60,12 @@ def find_scheme(
     return max(validated, key=lambda scheme: validated[scheme])
 
 
-def _full_memory(desk: Desk, table: Table) -> int:
+def _memory(desk: Desk, table: Table, scheme: str) -> int:
     for _, cost in desk.journal.entries(
-        kind="cost", pair=str(table.pair), scheme=FULL, subject=table.subject.digest()[:12]
+        kind="cost", pair=str(table.pair), scheme=scheme, subject=table.subject.digest()[:12]
     ):
         return int(cost["extra_bytes"] + cost["state_bytes"])
-    raise FinetuneError(f"{table.pair}: the cost of full is not in {desk.journal.path}")
+    raise FinetuneError(f"{table.pair}: the cost of {scheme} is not in {desk.journal.path}")
 
 
 def _searches(

@@ -45,7 +45,8 @@ class Effort:
     Rates are tuned over `rate_epochs` on validation. Sensitivity trains `probe_train` examples for
     `probe_epochs` and judges by `probe_validation`. The search makes `evaluations`, and `finalists`
     of what it finds are validated by real fine-tuning. `budget` is the share of full's extra memory
-    that a searched scheme may take.
+    that a searched scheme may take. Where all that gains fits in it, samplers do not differ; they
+    are compared within the share `tight` too.
     """
 
     sizes: Sizes
@@ -62,6 +63,7 @@ class Effort:
     evaluations: int
     finalists: int
     budget: float = 1 / 6
+    tight: float = 1 / 60
 
     def scaled(self, examples: int | None, epochs: int | None, seeds: int | None) -> "Effort":
         """Return the effort with what an option changes."""

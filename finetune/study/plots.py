@@ -59,18 +59,18 @@ def _point(axes: Axes, row: Row, place: int) -> None:
 
 def draw_searches(searches: Sequence[Search], path: Path) -> Path:
     """Draw the best predicted gain so far against evaluations, each search and its control."""
-    pairs = list(dict.fromkeys(search.pair for search in searches))
+    pairs = list(dict.fromkeys((search.pair, search.budget) for search in searches))
     with mpl.rc_context({"font.size": 8}):
         figure, panels = _panels(len(pairs))
-        for pair, axes in zip(pairs, panels, strict=True):
+        for (pair, budget), axes in zip(pairs, panels, strict=True):
             drawn = set()
-            for search in (one for one in searches if one.pair == pair):
+            for search in (s for s in searches if (s.pair, s.budget) == (pair, budget)):
                 label = None if search.sampler in drawn else search.sampler
                 drawn.add(search.sampler)
                 steps = range(1, len(search.curve) + 1)
                 points = [100 * gain for gain in search.curve]
                 axes.plot(steps, points, color=COLOURS[search.sampler], label=label, alpha=0.8)
-            axes.set_title(pair)
+            axes.set_title(f"{pair}, within {budget / 1024:,.0f} KiB")
             axes.set_xlabel("evaluations")
             axes.set_ylabel("best predicted gain, points")
             axes.grid(alpha=0.3)

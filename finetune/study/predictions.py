@@ -14,6 +14,7 @@ class Search:
     pair: str
     sampler: str
     seed: int
+    budget: int
     curve: tuple[float, ...]
 
 
@@ -38,7 +39,7 @@ class Prediction:
 def searches_of(journal: Journal) -> list[Search]:
     """Return all searches, in the plan's order of pairs."""
     return [
-        Search(pair, key["sampler"], key["seed"], tuple(result["curve"]))
+        Search(pair, key["sampler"], key["seed"], key["budget"], tuple(result["curve"]))
         for pair in pairs_of(journal)
         for key, result in journal.entries(kind="search", pair=pair)
     ]

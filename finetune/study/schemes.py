@@ -4,12 +4,12 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.finetune.study.subjects import Model
 
-FULL, SPARSE, LORA, SEARCHED = "full", "sparse", "lora-8", "searched"
+FULL, HEAD, SPARSE, LORA, SEARCHED = "full", "head-only", "sparse", "lora-8", "searched"
 
 
 def fixed_schemes(model: Model, graph: Graph) -> tuple[Scheme, ...]:
     """Return the presets that a model is tuned by; LoRA for text alone."""
-    names = [FULL, "bias-only", "head-only", f"last-{model.last}-blocks", SPARSE]
+    names = [FULL, "bias-only", HEAD, f"last-{model.last}-blocks", SPARSE]
     if model.text:
         names.append(LORA)
     return tuple(preset(name, graph) for name in names)

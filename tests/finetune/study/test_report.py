@@ -34,7 +34,8 @@ def test_searched_is_compared_with_full(tmp_path: Path) -> None:
     (compared,) = against(gather(filled(tmp_path / "journal.jsonl")), "full")
     assert compared.points == pytest.approx(-1)
     assert compared.memory == pytest.approx(5)
-    assert compared.arena == pytest.approx(6)
+    assert compared.whole == pytest.approx(5100 / 5050)
+    assert compared.arenas == (150, 900)
     assert compared.step is None
 
 
