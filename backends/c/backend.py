@@ -9,7 +9,7 @@ from functools import partial
 from pockengine.backends.c.conv import conv_kernel
 from pockengine.backends.c.elementwise import elementwise_kernel
 from pockengine.backends.c.gather import OPS as GATHERS
-from pockengine.backends.c.gather import gather_kernel
+from pockengine.backends.c.gather import gather_kernel, take_update_kernel
 from pockengine.backends.c.gemm import matmul_kernel
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.mask import mask_kernel
@@ -72,6 +72,7 @@ EMITTERS: dict[str, Emitter] = {
     **dict.fromkeys(SOFTMAX, softmax_kernel),
     **dict.fromkeys(ROW_NORMS, row_norm_kernel),
     **dict.fromkeys(GATHERS, gather_kernel),
+    "take_update": take_update_kernel,
     **dict.fromkeys(RANDOM, random_kernel),
     **dict.fromkeys(FORMULAS, update_kernel),
 }

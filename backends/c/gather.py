@@ -1,4 +1,4 @@
-"""Kernels of reading and adding at indices that are data: take, take_along and their gradients.
+"""Kernels of reading, adding and updating at indices that are data: take, take_along and others.
 
 Indices are moved into the axis before their use, so that no data can make a kernel leave its
 operands. Additions to one place happen in one thread, in the order of the indices: results do not
@@ -32,6 +32,19 @@ def gather_kernel(node: Node, device: Device) -> Kernel:
     )
 
 
+def take_update_kernel(node: Node, device: Device) -> Kernel:
+    """Emit `take_update`: only what was taken is touched, a row as often as it was."""
+    param, dy, index, lr = node.operands
+    names = zip(("dy", "index", "lr"), (dy, index, lr), strict=True)
+    return define_kernel(
+        name=f"pe_{param.dtype.value}_{node.op}_{'x'.join(map(str, param.shape))}",
+        isa=device.cpu.isa,
+        parameters=[write("x", param), *(read(name, value) for name, value in names)],
+        body=_scatter(node, param.shape, "x[{at}] -= lr[0] * dy[{of}];"),
+        prelude=f"/* {node.op} of {param.type} at {index.type}, axis {node.attrs['axis']} */",
+    )
+
+
 def _clipped(size: int, at: str) -> list[str]:
     """Statements that set n to the index at a place, moved into the axis."""
     return [
@@ -61,27 +74,35 @@ def _take(node: Node, whole: Sequence[int]) -> list[str]:
 
 
 def _take_dx(node: Node, whole: Sequence[int]) -> list[str]:
-    """dx[a, index[i], :] += dy[a, i, :]; threads share the elements behind the axis, or before."""
+    """dx[a, index[i], :] += dy[a, i, :], from zero."""
+    return _scatter(node, whole, "dx[{at}] += dy[{of}];", zeroed="dx[{at}] = 0;")
+
+
+def _scatter(node: Node, whole: Sequence[int], each: str, zeroed: str = "") -> list[str]:
+    """Run a statement for each element of dy, `of` its place and `at` that in the whole tensor.
+
+    Threads share the elements behind the axis, or before. `zeroed` runs for the whole before that.
+    """
     before, size, behind = _split_shape(whole, node.attrs["axis"])
-    count = node.operands[1].type.size
+    index = next(value for value in node.operands if not value.dtype.is_float)
+    count = index.type.size
     by_column = behind >= before
     extent, grain = (behind, 16) if by_column else (before, 1)
     a = "for (ptrdiff_t a = {begin}; a < {end}; a++) {{"
     outer = a.format(begin=0, end=before) if by_column else a.format(begin="s.begin", end="s.end")
     columns = ("s.begin", "s.end") if by_column else ("0", str(behind))
     inner = f"for (ptrdiff_t b = {columns[0]}; b < {columns[1]}; b++) {{"
+    at, of = f"(a * {size} + n) * {behind} + b", f"(a * {count} + i) * {behind} + b"
+    clear = [f"for (ptrdiff_t n = 0; n < {size}; n++) {{", f"    {inner}"]
+    clear += [f"        {zeroed.format(at=at)}", "    }", "}"]
     return [
         f"const pe_range s = pe_split(w, {extent}, {grain});",
         outer,
-        f"    for (ptrdiff_t n = 0; n < {size}; n++) {{",
-        f"        {inner}",
-        f"            dx[(a * {size} + n) * {behind} + b] = 0;",
-        "        }",
-        "    }",
+        *(f"    {line}" for line in (clear if zeroed else ())),
         f"    for (ptrdiff_t i = 0; i < {count}; i++) {{",
         *(f"        {line}" for line in _clipped(size, "i")),
         f"        {inner}",
-        f"            dx[(a * {size} + n) * {behind} + b] += dy[(a * {count} + i) * {behind} + b];",
+        f"            {each.format(at=at, of=of)}",
         "        }",
         "    }",
         "}",

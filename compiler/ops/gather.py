@@ -4,6 +4,7 @@
     take_along(x, index)  index has x's rank: y[i, j] = x[index[i, j], j] for axis 0, and so on
 
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
+`take_update` is a step of gradient descent that writes x at those places alone.
 An index outside of the axis is moved to its nearer end, so that no data can make a kernel touch
 foreign memory; negative indices are not wrapped.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import I32, I64, Shape, TensorType
+from pockengine.compiler.ir.types import F32, I32, I64, Shape, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
 from pockengine.errors import GraphError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.ir.build import Builder
 
 Attrs = Mapping[str, Any]
+SCALAR = TensorType(F32, ())
 
 
 def _check(x: Shape, index: TensorType, axis: int) -> None:
@@ -107,6 +109,21 @@ def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     return (dx.astype(dy.dtype),)
 
 
+def _infer_take_update(types: Types, attrs: Attrs) -> Types:
+    param, dy, index, lr = types
+    if _taken(param.shape, index, attrs["axis"]) != dy.shape or lr != SCALAR:
+        raise GraphError(f"take_update: {dy} was not taken from {param} at {index}, or lr is {lr}")
+    return ()
+
+
+def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
+    param, dy, index, lr = arrays
+    axis, updated = attrs["axis"], param.copy()
+    places = (slice(None),) * axis + (_inside(index, param.shape[axis]),)
+    np.subtract.at(updated, places, lr * dy)
+    return (updated,)
+
+
 def _take_dx(g: "Builder", node: Node, dy: Value) -> Value:
     """Add dy to the slices of x that were taken."""
     x, index = node.operands
@@ -160,4 +177,12 @@ define(
     infer=_infer_along_dx,
     eval=_eval_along_dx,
     vjp={"dy": _along_again},
+)
+define(
+    "take_update",
+    "param dy index lr",
+    attrs={"axis": REQUIRED},
+    infer=_infer_take_update,
+    eval=_eval_take_update,
+    writes=(0,),
 )

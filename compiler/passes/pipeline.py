@@ -31,6 +31,7 @@ from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.recompute import recompute
 from pockengine.compiler.passes.recompute_elementwise import recompute_elementwise
 from pockengine.compiler.passes.save_masks import save_masks
+from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
 from pockengine.compiler.passes.tile_attention import tile_attention
@@ -62,6 +63,7 @@ def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
         ("differentiate", lambda graph: _differentiate(graph, options)),
         *_lower_norms(options),
+        ("scatter_updates", scatter_updates),
         ("recompute_elementwise", lambda graph: _recompute_elementwise(graph, copies)),
         ("save_masks", _save_masks),
         ("recompute", lambda graph: _recompute(graph, options, copies)),  # fusion hides values

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import (
     Adafactor,
     Adagrad,
@@ -82,3 +82,18 @@ def test_gradients_clipped_by_norm(tmp_path: Path) -> None:
 
 def test_gradients_of_micro_batches_are_applied_together(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(micro_batches=2, optimizer=AdamW()), tmp_path)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_that_were_read_are_updated_alone(axis: int, tmp_path: Path) -> None:
+    """Also rows read several times, and indices outside, which are moved to the table's ends."""
+    g = Builder(Graph("embedding"))
+    shape = (40, 9) if axis == 0 else (9, 40)
+    table = g.param("table", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+    ids = g.input("ids", TensorType(I64, (2, 5)))
+    taken = g.reshape(g.take(table, ids, axis=axis), shape=(6, 15))
+    g.output("loss", g.reduce_mean(g.square(taken), axes=(0, 1), keepdims=False))
+    drawn = np.random.default_rng(1).integers(-3, 45, (4, 2, 5))
+    drawn[:, :, 0] = 7
+    program = check_training(g.graph, Training(), {"ids": drawn}, tmp_path)
+    assert any(node.op == "take_update" for node in program.entries["train"].graph.nodes)
