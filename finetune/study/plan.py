@@ -100,10 +100,10 @@ SENTENCES = Effort(
     probe_validation=300,
     probe_epochs=1,
     probe_seeds=(0,),
-    shares=(0.25, 1.0),
-    upper=0.5,
-    bias_sets=3,
-    evaluations=80,
+    shares=(0.5,),
+    upper=1 / 3,
+    bias_sets=2,
+    evaluations=40,
     finalists=3,
 )
 LONGER = {"clinc150": (Sizes(1350, 450, 1200), 3, 2)}
