@@ -10,6 +10,9 @@ from pockengine.finetune.study.records import write_records
 from pockengine.finetune.study.text import controls, criteria, goals, missing, searched
 
 PAGE = "sparse.md"
+READING = "sparse-reading.md"
+"""What people read out of the figures, written by hand; the page has it at its end."""
+
 KIB = 2**10
 
 INTRODUCTION = """\
@@ -49,6 +52,8 @@ def write_report(journal: Journal, out: Path) -> Path:
     if predictions:
         draw_predictions(predictions, out / "sparse-predicted.png")
     parts += [searched(searches, predictions), missing(journal, found)]
+    if (out / READING).exists():
+        parts.append((out / READING).read_text(encoding="utf-8"))
     page = out / PAGE
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
     write_records(journal, found, out / "sparse-records.jsonl")

@@ -127,15 +127,16 @@ def _samplers(searches: list[Search]) -> str:
         "Best predicted gain over the head alone within the budget, mean of the seeds, at equal "
         "evaluations; random search is the control.",
         "",
-        "| pair | budget | evaluations | NSGA-II | random |",
-        "|---|---|---|---|---|",
+        "| pair | budget | evaluations | searches | NSGA-II | random |",
+        "|---|---|---|---|---|---|",
     ]
     for pair, budget in dict.fromkeys((search.pair, search.budget) for search in searches):
         own = [search for search in searches if (search.pair, search.budget) == (pair, budget)]
         gains = [final_gain(own, sampler) for sampler in ("nsga2", "random")]
         cells = ["" if gain is None else f"{100 * gain:.1f} points" for gain in gains]
         lines.append(
-            f"| {pair} | {budget / 1024:,.0f} KiB | {len(own[0].curve)} | {cells[0]} | {cells[1]} |"
+            f"| {pair} | {budget / 1024:,.0f} KiB | {len(own[0].curve)} | {len(own)} "
+            f"| {' | '.join(cells)} |"
         )
     return "\n".join(lines)
 
@@ -154,6 +155,11 @@ def missing(journal: Journal, found: Sequence[Found]) -> str:
         ]
         if any(row.instructions is None for row in one.rows):
             lines.append(f"- {one.pair}: instructions not counted for every scheme")
+        if any(row.step is None for row in one.rows):
+            lines.append(f"- {one.pair}: a step's time not measured for every scheme")
+    controlled = {str(key["model"]) for key, _ in journal.entries(kind="control")}
+    models = dict.fromkeys(one.pair.split("/")[0] for one in found)
+    lines += [f"- {model}: no control in PyTorch" for model in models if model not in controlled]
     if not lines:
         return ""
     return "\n".join(["## What is missing", "", *lines])
