@@ -46,7 +46,9 @@ def test_page_names_what_is_missing_and_misses_the_goal(tmp_path: Path) -> None:
     assert "is missed" in page
     assert f"- {PAIRS[1]}: not run" in page
     assert f"- {PAIR}: instructions not counted" in page
-    assert "PyTorch" not in page
+    assert f"- {PAIR}: a step's time not measured" in page
+    assert "- mcunet-5fps: no control in PyTorch" in page
+    assert "## The control in PyTorch" not in page
 
 
 def test_page_of_an_empty_journal_claims_nothing(tmp_path: Path) -> None:
