@@ -211,10 +211,7 @@ def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
 
 def _tables(program: Program, threads: int) -> str:
     slots, params_bytes = param_slots(program)
-    parts = [
-        _tensor_table("params", [(slot.name, slot.type, slot.offset) for slot in slots]),
-        f"static unsigned char found[{max(1, len(slots))}];\n",
-    ]
+    parts = [_tensor_table("params", [(slot.name, slot.type, slot.offset) for slot in slots])]
     rows = []
     for entry in program.entries.values():
         inputs, outputs = entry_inputs(entry), entry_outputs(entry)
@@ -229,7 +226,6 @@ def _tables(program: Program, threads: int) -> str:
     fields = {
         "name": c_string(program.name),
         "params": "params",
-        "found": "found",
         "entries": "entries",
         "param_count": len(slots),
         "entry_count": len(program.entries),

@@ -35,10 +35,8 @@ static const pe_entry entries[] = {{.name = "train",
                                     .input_count = 2,
                                     .output_count = 1,
                                     .run = train}};
-static unsigned char found[1];
 const pe_program pe_model = {.name = "selftest",
                              .params = params,
-                             .found = found,
                              .entries = entries,
                              .param_count = 1,
                              .entry_count = 1,

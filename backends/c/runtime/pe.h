@@ -14,7 +14,7 @@
  *     pe_train_step(&session, inputs, &controls, outputs);
  *
  * Every function returns PE_OK or an error, whose text is in session->message. A session is used by
- * one thread at a time.
+ * one thread at a time; sessions of one program may be used at once.
  */
 #ifndef PE_H
 #define PE_H
@@ -61,7 +61,6 @@ typedef struct pe_entry {
 typedef struct pe_program {
     const char *name;
     const pe_tensor *params;
-    unsigned char *found; /* one byte a param, for loading */
     const pe_entry *entries;
     int param_count;
     int entry_count;

@@ -4,12 +4,20 @@
 
 #include "pe_safetensors.h"
 
-/* The same params are visited twice: first only checked, then read. */
+/* Params that one reading of a header marks as found. */
+#ifndef PE_MARKS
+#define PE_MARKS 512
+#endif
+
+/* A file's params are visited several times: first only checked, PE_MARKS of the program's at a
+ * time, then read. */
 typedef struct loading {
     pe_session *session;
     const char *path;
     int file;
     bool read;
+    int first; /* the first param that is marked */
+    bool found[PE_MARKS];
 } loading;
 
 static int find_param(const pe_program *program, const char *name) {
@@ -26,8 +34,21 @@ static bool same_type(const pe_tensor *param, const pe_st_tensor *tensor) {
            memcmp(param->shape, tensor->shape, (size_t)param->rank * sizeof param->shape[0]) == 0;
 }
 
+static pe_status mark_found(loading *load, int index, char *message) {
+    const int mark = index - load->first;
+    if (mark < 0 || mark >= PE_MARKS) {
+        return PE_OK;
+    }
+    if (load->found[mark]) {
+        return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", load->path,
+                       load->session->program->params[index].name);
+    }
+    load->found[mark] = true;
+    return PE_OK;
+}
+
 static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *message) {
-    const loading *load = context;
+    loading *load = context;
     const pe_program *program = load->session->program;
     const int index = find_param(program, tensor->name);
     if (index < 0) {
@@ -48,17 +69,19 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
                              load->session->params + param->offset, pe_tensor_bytes(param),
                              message);
     }
-    if (program->found[index]) {
-        return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", load->path, param->name);
-    }
-    program->found[index] = 1;
-    return PE_OK;
+    return mark_found(load, index, message);
 }
 
-static pe_status check_complete(const loading *load, char *message) {
+/* Checks the whole file, and that it holds PE_MARKS params from load->first on, each once. */
+static pe_status check_file(loading *load, char *message) {
     const pe_program *program = load->session->program;
-    for (int i = 0; i < program->param_count; i++) {
-        if (!program->found[i]) {
+    memset(load->found, 0, sizeof load->found);
+    const pe_status status = pe_st_read(load->file, load->path, visit_param, load, message);
+    if (status != PE_OK) {
+        return status;
+    }
+    for (int i = load->first; i < program->param_count && i < load->first + PE_MARKS; i++) {
+        if (!load->found[i - load->first]) {
             return pe_fail(message, PE_ERROR_MISMATCH,
                            "%s does not hold %s, which program %s needs", load->path,
                            program->params[i].name, program->name);
@@ -68,16 +91,15 @@ static pe_status check_complete(const loading *load, char *message) {
 }
 
 pe_status pe_load_weights(pe_session *session, const char *path) {
-    loading load = {.session = session, .path = path, .file = -1, .read = false};
+    loading load = {.session = session, .path = path, .file = -1};
     pe_status status = pe_st_open(path, &load.file, session->message);
     if (status != PE_OK) {
         return status;
     }
-    memset(session->program->found, 0, (size_t)session->program->param_count);
-    status = pe_st_read(load.file, path, visit_param, &load, session->message);
-    if (status == PE_OK) {
-        status = check_complete(&load, session->message);
-    }
+    do {
+        status = check_file(&load, session->message);
+        load.first += PE_MARKS;
+    } while (status == PE_OK && load.first < session->program->param_count);
     if (status == PE_OK) {
         load.read = true;
         status = pe_st_read(load.file, path, visit_param, &load, session->message);

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,23 @@ def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
         zeros = {"x": np.zeros(300, np.float32)}
         assert session.train_step(zeros, lr=0.0)["loss"] == 1
         assert session.evaluate(zeros)["loss"] == 1
+
+
+def test_sessions_of_one_artifact_do_not_disturb_each_other(compiled) -> None:
+    _, artifact = compiled
+    inputs = batch(np.random.default_rng(3))
+
+    def losses(_: int) -> list[float]:
+        found = []
+        with Session(artifact) as session:
+            for _ in range(20):
+                session.load(artifact.weights)
+                found.append(float(session.train_step(inputs, lr=0.1)["loss"]))
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        found = {loss for each in pool.map(losses, range(12)) for loss in each}
+    assert len(found) == 1
 
 
 def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:

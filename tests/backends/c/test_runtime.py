@@ -14,7 +14,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.tests.backends.c.programs import build_sanitized, point_graph
+from pockengine.tests.backends.c.harness import SANITIZED
+from pockengine.tests.backends.c.programs import (
+    build_sanitized,
+    convolutional_graph,
+    point_graph,
+)
 from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
 
 
@@ -173,6 +178,22 @@ def test_a_tensor_given_twice_is_refused(runner: Runner, tmp_path: Path) -> None
     path = tmp_path / "twice"
     path.write_bytes(container(f"{{{one},{two}}}".encode(), bytes(2400)))
     refused(runner.train(1, weights=path), "holds point twice")
+
+
+def test_a_file_is_checked_whole_where_marks_are_few(tmp_path: Path) -> None:
+    path, program = build_sanitized(convolutional_graph(), tmp_path, (*SANITIZED, "-DPE_MARKS=3"))
+    weights = {**initial(program), **program.constants}
+    assert len(weights) > 6
+    checkpoint, saved, data = (tmp_path / name for name in ("in", "out", "data"))
+    save_file({"x": np.zeros((1, 4, 12, 12, 3), np.float32), "labels": np.zeros((1, 4), int)}, data)
+    runner = Runner(path, program, checkpoint, data)
+    save_file(weights, checkpoint)
+    assert runner.train(0, "--save", saved).returncode == 0
+    for name, array in load_file(saved).items():
+        np.testing.assert_array_equal(array, weights[name])
+    for name in weights:
+        save_file({other: array for other, array in weights.items() if other != name}, checkpoint)
+        refused(runner.train(0), f"does not hold {name}")
 
 
 def test_random_damage_never_crashes(runner: Runner, tmp_path: Path) -> None:
