@@ -165,18 +165,23 @@ def items_of(
     unit: str = "blocks",
     bias_sets: int = MOST_BIAS_SETS,
     upper: float = 1.0,
+    upper_biases: float | None = None,
 ) -> list[Item]:
     """List what can be tried: bias sets, then each weight at several shares of its channels.
 
     There are at most `bias_sets` of them, evenly spread. `upper` keeps that share of the layers,
-    counted from the top. Shares that come to the same number of channels are listed once.
+    counted from the top, and `upper_biases` of the biases (by default as many). Shares that come to
+    the same number of channels are listed once.
     """
-    if not 0 < upper <= 1 or not all(0 < share <= 1 for share in shares):
-        raise SchemeError(f"shares {list(shares)} and upper {upper} must lie in (0, 1]")
+    upper_biases = upper if upper_biases is None else upper_biases
+    if not all(0 < share <= 1 for share in (upper, upper_biases, *shares)):
+        raise SchemeError(
+            f"shares {list(shares)} and upper {upper} and {upper_biases} must lie in (0, 1]"
+        )
     found = layers_of(graph)
     layers = found[len(found) - max(1, round(upper * len(found))) :] if found else ()
     groups = bias_groups(graph, unit)
-    most = max(1, round(upper * len(groups))) if groups else 0
+    most = max(1, round(upper_biases * len(groups))) if groups else 0
     steps = min(bias_sets, most)
     counts = dict.fromkeys(-(-most * (index + 1) // steps) for index in range(steps))
     biases = [Item("biases", f"last {count} {unit}", 1.0, WHOLE) for count in counts]

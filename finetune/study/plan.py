@@ -62,6 +62,7 @@ class Effort:
     bias_sets: int
     evaluations: int
     finalists: int
+    upper_biases: float | None = None
     budget: float = 1 / 6
     tight: float = 1 / 60
 
@@ -92,21 +93,23 @@ PICTURES = Effort(
     finalists=4,
 )
 SENTENCES = Effort(
-    Sizes(800, 400, 1000),
+    Sizes(480, 800, 1000),
     epochs=2,
     rate_epochs=1,
     seeds=(0, 1, 2),
-    probe_train=320,
-    probe_validation=300,
-    probe_epochs=1,
-    probe_seeds=(0,),
-    shares=(0.5,),
-    upper=1 / 3,
-    bias_sets=2,
-    evaluations=40,
-    finalists=3,
+    probe_train=480,
+    probe_validation=800,
+    probe_epochs=2,
+    probe_seeds=(0, 1),
+    shares=(1.0,),
+    upper=1 / 2,
+    bias_sets=4,
+    evaluations=80,
+    finalists=4,
+    upper_biases=1.0,
+    budget=1 / 4.5,
 )
-LONGER = {"clinc150": (Sizes(1350, 450, 1200), 3, 2)}
+LONGER = {"clinc150": (Sizes(900, 600, 900), 3, 2)}
 """Data sets with many classes: sizes, epochs, epochs while tuning rates."""
 
 

@@ -143,7 +143,13 @@ def measure_gains(desk: Desk, table: Table, recipe: Recipe, out: Path) -> Contri
         tuning.validation.take(np.arange(min(effort.probe_validation, len(tuning.validation)))),
     )
     graph = table.subject.graph
-    items = items_of(graph, effort.shares, bias_sets=effort.bias_sets, upper=effort.upper)
+    items = items_of(
+        graph,
+        effort.shares,
+        bias_sets=effort.bias_sets,
+        upper=effort.upper,
+        upper_biases=effort.upper_biases,
+    )
     desk.tell(f"{table.pair}: sensitivity of {len(items)} items")
     return measure(
         table.subject,

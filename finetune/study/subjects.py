@@ -29,6 +29,7 @@ HEAD_SEED = 0
 
 ADAM = AdamW(weight_decay=0.0)
 RATES = (1e-4, 4e-4, 1.6e-3, 6.4e-3)
+LOWER_RATES = (2.5e-5, *RATES)
 HEAD_RATES = (3e-3, 1e-2)
 
 Load = Callable[[Path, int], nn.Module]
@@ -72,7 +73,7 @@ MODELS = {
         Model("mcunet-5fps", f"{INT8}/mcunet-5fps.npz", 128, RATES, 4, norm="symmetric"),
         Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, RATES, 4, norm="symmetric"),
         Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet"),
-        Model("minilm-l6", "", 32, RATES, 2, text=True),
+        Model("minilm-l6", "", 32, LOWER_RATES, 2, text=True),
     )
 }
 TOKENS = {"clinc150": 16}
