@@ -1,18 +1,19 @@
 """Search a scheme: the most predicted gain that fits a budget of memory and time.
 
 The gain of a scheme is predicted as the sum of the gains that its items had alone, on top of the
-head (contributions.py); its cost is that of the compiled program (cost.py). Optuna's NSGA-II looks
-for the front of gain, memory and cycles; random search, the control, draws from the same prior.
+head (contributions.py, shrinkage.py); its cost is that of the compiled program (cost.py). Optuna's
+NSGA-II looks for the front of gain, memory and cycles; random search, the control, draws from the
+same prior.
 
 A draw says how many weights train, then which, then what share of each: drawn independently, most
 of the weights would always train and no draw would fit a tight budget. NSGA-II starts from such
-draws too, so that both searches begin alike; `warm` also gives it prefixes of a greedy order. Every
-scheme that is asked for counts as an evaluation, also one that was asked for before.
+draws too, so that both searches begin alike; a `warm` search first sees how far greedy orders get
+(search_starts.py), and starts from there as well. Every scheme that is asked for counts as an
+evaluation, also one that was asked for before.
 
 With a budget NSGA-II spends its population near the bounds; the front is of all that was evaluated.
 """
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -23,17 +24,14 @@ from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import Cost
-from pockengine.finetune.space import Space, layers_of, scheme_of
+from pockengine.finetune.search_starts import Genome, longest_beginnings
+from pockengine.finetune.shrinkage import shrunk
+from pockengine.finetune.space import Space, scheme_of
 
 SAMPLERS = ("nsga2", "random")
 EVALUATIONS = 500
-STARTS = 8
-"""Beginnings of the greedy order that a warm search starts from."""
 
 Progress = Callable[[int, float], None]
-
-Genome = tuple[int, ...]
-"""What is chosen: the number of a bias set, then of an option of each weight; 0 for none."""
 
 
 class Costs(Protocol):
@@ -148,6 +146,7 @@ def search(
     `progress` is told after each evaluation how many were made, and the best gain so far.
     FinetuneError, with the cost of the cheapest scheme, where none is within the budget.
     """
+    contributions = shrunk(contributions)
     space = worth_choosing(space, contributions)
     head = _point(costs, contributions, ())
     _check_possible(head.cost, budget)
@@ -164,11 +163,15 @@ def search(
             progress(len(curve), curve[-1])
         return point
 
+    def fits(genome: Genome) -> bool:
+        return len(curve) < evaluations and budget.allows(evaluate(genome).cost)
+
     prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(seed))
-    starts = greedy_starts(space, contributions, costs.graph) if warm else []
     if space.items:
-        bounds = len(budget.excess(head.cost))
-        _explore(sampler, prior, starts, evaluate, budget.excess, bounds, evaluations, seed)
+        begun = longest_beginnings(space, contributions, costs.graph, fits) if warm else ()
+        starts = list(dict.fromkeys(begun))
+        bounds, left = len(budget.excess(head.cost)), evaluations - len(curve)
+        _explore(sampler, prior, starts, evaluate, budget.excess, bounds, left, seed)
     return Front(tuple(_allowed_front(found.values(), budget)), tuple(curve), len(found))
 
 
@@ -222,33 +225,6 @@ def chosen(space: Space, genome: Genome) -> tuple[Item, ...]:
     options = (space.biases, *space.weights)
     pairs = zip(options, genome, strict=True)
     return tuple(sorted(each[gene - 1] for each, gene in pairs if gene))
-
-
-def greedy_starts(space: Space, contributions: Contributions, graph: Graph) -> list[Genome]:
-    """Return the beginnings of one order of all items: the most gain for each saved byte first.
-
-    The bytes are the activations that a weight's gradient reads: known without compiling. Of the
-    bias sets the smaller beginnings have smaller ones.
-    """
-    saved = {layer.weight: layer.saved_bytes for layer in layers_of(graph)}
-
-    def rate(item: Item) -> float:
-        return contributions.gains[item].mean / (item.share * saved[item.name] + 1)
-
-    places = [
-        (place, gene)
-        for place, options in enumerate(space.weights, 1)
-        for gene in range(1, len(options) + 1)
-    ]
-    places.sort(key=lambda at: -rate(space.weights[at[0] - 1][at[1] - 1]))
-    starts = []
-    for step in range(1, STARTS + 1):
-        part = step / STARTS
-        genome = [round(part * len(space.biases)), *(0 for _ in space.weights)]
-        for place, gene in places[: math.ceil(part**2 * len(places))]:
-            genome[place] = max(genome[place], gene)
-        starts.append(tuple(genome))
-    return starts
 
 
 class Prior:

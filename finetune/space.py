@@ -206,12 +206,12 @@ def space_of(graph: Graph, items: Iterable[Item]) -> Space:
     biases: list[Item] = []
     for item in items:
         if item.kind == "biases":
-            _biases(graph, item)
+            biases_of(graph, item)
             biases.append(item)
         else:
             options[_layer(layers, item).weight].append(item)
     return Space(
-        tuple(sorted(biases, key=lambda item: len(_biases(graph, item)))),
+        tuple(sorted(biases, key=lambda item: len(biases_of(graph, item)))),
         tuple(
             tuple(sorted(each, key=lambda item: item.share)) for each in options.values() if each
         ),
@@ -227,7 +227,7 @@ def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Sc
     choices: dict[str, Choice] = dict.fromkeys(head_of(graph), FULL)
     for item in items:
         if item.kind == "biases":
-            choices |= dict.fromkeys(_biases(graph, item), FULL)
+            choices |= dict.fromkeys(biases_of(graph, item), FULL)
     for item in items:
         if item.kind != "weight":
             continue
@@ -245,8 +245,8 @@ def _choice(item: Item) -> Choice:
     return FULL if item.share == 1 else Choice("share", share=item.share, by=item.by)
 
 
-def _biases(graph: Graph, item: Item) -> list[str]:
-    """Return the biases of a bias item."""
+def biases_of(graph: Graph, item: Item) -> list[str]:
+    """Return the biases of a bias item; SchemeError where this model has no such set."""
     match = re.fullmatch(r"last (\d{1,6}) (blocks|layers)", item.name)
     groups = bias_groups(graph, match[2]) if match else []
     if match is None or not 0 < int(match[1]) <= len(groups):

@@ -1,9 +1,10 @@
-"""From the contribution table to the searched scheme: NSGA-II, its control, and real validation."""
+"""From the contribution table to the searched scheme: searches, controls, and real validation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pockengine.compiler.optim import Optimizer
@@ -17,11 +18,15 @@ from pockengine.finetune.search import Budget, Front, Point, search
 from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.journal import digest
-from pockengine.finetune.study.schemes import FULL, HEAD, SEARCHED
+from pockengine.finetune.study.predictions import DRAWN, RANDOM, SEARCH
+from pockengine.finetune.study.schemes import FULL, HEAD, LORA, SEARCHED
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.trial_job import put_subject
 
-SAMPLERS = ("nsga2", "random")
+KINDS = {SEARCH: ("nsga2", True), DRAWN: ("nsga2", False), RANDOM: ("random", False)}
+"""What is compared: a sampler, and whether it starts from greedy beginnings. The first is what
+`pockengine search` does; NSGA-II from draws alone shows what the beginnings are worth."""
+
 SEARCH_SEEDS = (0, 1, 2)
 
 
@@ -30,24 +35,21 @@ def find_scheme(
 ) -> Scheme | None:
     """Search under the budget, fine-tune the finalists, and return the best by validation.
 
-    None where nothing that was found gains anything.
+    The budget is a share of full's extra memory, and no more modelled work than LoRA's where that
+    is compared. None where nothing that was found gains anything.
     """
-    full = _memory(desk, table, FULL)
-    budget = Budget(memory_bytes=round(table.effort.budget * full))
+    full, head = (_memory(_cost(desk, table, name)) for name in (FULL, HEAD))
+    work = _cost(desk, table, LORA)["work"] if table.model.text else None
+    budget = Budget(memory_bytes=round(table.effort.budget * full), work=work)
     front = _searches(desk, table, contributions, budget)
-    tight = max(round(table.effort.tight * full), 2 * _memory(desk, table, HEAD))
+    tight = max(round(table.effort.tight * full), 2 * head)
     _searches(desk, table, contributions, Budget(memory_bytes=tight))
     finalists = _finalists([_point(each) for each in front["points"]], table.effort.finalists)
     if not finalists:
         return None
     graph = table.subject.graph
     schemes = {scheme_of(graph, items, SEARCHED): gain for items, gain in finalists}
-    trials = {
-        Trial(scheme, replace(recipe, epochs=table.effort.epochs), VALIDATION, "finalist"): scheme
-        for scheme in schemes
-    }
-    outcomes = run_trials(desk, table, list(trials))
-    validated = {trials[trial]: outcome.accuracy for trial, outcome in outcomes.items()}
+    validated = _validated(desk, table, recipe, list(schemes))
     key = _key(table, contributions, "finalists")
     result = {
         "predicted": [schemes[scheme] for scheme in validated],
@@ -60,25 +62,43 @@ def find_scheme(
     return max(validated, key=lambda scheme: validated[scheme])
 
 
-def _memory(desk: Desk, table: Table, scheme: str) -> int:
+def _validated(
+    desk: Desk, table: Table, recipe: Recipe, schemes: Sequence[Scheme]
+) -> dict[Scheme, float]:
+    """Return each scheme's accuracy on the validation part, the mean of the probes' seeds."""
+    recipe = replace(recipe, epochs=table.effort.epochs)
+    seeds = table.effort.probe_seeds
+    trials = {
+        (scheme, seed): Trial(scheme, replace(recipe, seed=seed), VALIDATION, "finalist")
+        for scheme in schemes
+        for seed in seeds
+    }
+    outcomes = run_trials(desk, table, list(trials.values()))
+    return {
+        scheme: fmean(outcomes[trials[scheme, seed]].accuracy for seed in seeds)
+        for scheme in schemes
+    }
+
+
+def _memory(cost: Mapping[str, Any]) -> int:
+    return int(cost["extra_bytes"] + cost["state_bytes"])
+
+
+def _cost(desk: Desk, table: Table, scheme: str) -> Mapping[str, Any]:
     for _, cost in desk.journal.entries(
         kind="cost", pair=str(table.pair), scheme=scheme, subject=table.subject.digest()[:12]
     ):
-        return int(cost["extra_bytes"] + cost["state_bytes"])
+        return cost
     raise FinetuneError(f"{table.pair}: the cost of {scheme} is not in {desk.journal.path}")
 
 
 def _searches(
     desk: Desk, table: Table, contributions: Contributions, budget: Budget
 ) -> dict[str, Any]:
-    """Search by every sampler and seed, storing each; return NSGA-II's first as a plain object."""
+    """Search in every way and by every seed, storing each; return the search's first, plain."""
     subject = desk.places.cache / "subjects" / put_subject(desk.places.cache, table.subject)
     settings = table.model.optimizer, contributions, budget, table.effort.evaluations
-    jobs = [
-        SearchJob(subject, *settings, seed, sampler)
-        for seed in SEARCH_SEEDS
-        for sampler in SAMPLERS
-    ]
+    jobs = [SearchJob(subject, *settings, seed, kind) for seed in SEARCH_SEEDS for kind in KINDS]
     futures = {
         desk.executor.submit(run_search, job): job
         for job in jobs
@@ -87,13 +107,13 @@ def _searches(
     for future in as_completed(futures):
         job = futures[future]
         desk.journal.put(_search_key(table, job), {**future.result(), "commit": desk.commit})
-        desk.tell(f"{table.pair}: searched by {job.sampler}, seed {job.seed}")
+        desk.tell(f"{table.pair}: searched by {job.kind}, seed {job.seed}")
     return dict(desk.journal.get(_search_key(table, jobs[0])) or {})
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """The arguments of a search, with the subject by its folder."""
+    """The arguments of a search, with the subject by its folder; `kind` is one of KINDS."""
 
     subject: Path
     optimizer: Optimizer
@@ -101,11 +121,12 @@ class SearchJob:
     budget: Budget
     evaluations: int
     seed: int
-    sampler: str
+    kind: str
 
 
 def run_search(job: SearchJob) -> dict[str, Any]:
-    """Search in a worker, from a start without hints, so that only the sampler differs."""
+    """Search in a worker."""
+    sampler, warm = KINDS[job.kind]
     graph = load_subject(job.subject).graph
     front = search(
         CostModel(graph, load_device("host"), job.optimizer),
@@ -114,8 +135,8 @@ def run_search(job: SearchJob) -> dict[str, Any]:
         job.budget,
         evaluations=job.evaluations,
         seed=job.seed,
-        sampler=job.sampler,
-        warm=False,
+        sampler=sampler,
+        warm=warm,
     )
     return _plain(front)
 
@@ -123,9 +144,10 @@ def run_search(job: SearchJob) -> dict[str, Any]:
 def _search_key(table: Table, job: SearchJob) -> dict[str, Any]:
     return {
         **_key(table, job.contributions, "search"),
-        "sampler": job.sampler,
+        "sampler": job.kind,
         "seed": job.seed,
         "budget": job.budget.memory_bytes,
+        "work": job.budget.work,
     }
 
 

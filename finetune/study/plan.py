@@ -89,7 +89,7 @@ PICTURES = Effort(
     shares=(0.25, 1.0),
     upper=0.5,
     bias_sets=4,
-    evaluations=80,
+    evaluations=160,
     finalists=4,
 )
 SENTENCES = Effort(
@@ -104,7 +104,7 @@ SENTENCES = Effort(
     shares=(1.0,),
     upper=1 / 2,
     bias_sets=4,
-    evaluations=80,
+    evaluations=120,
     finalists=4,
     upper_biases=1.0,
     budget=1 / 4.5,

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pockengine.finetune.study.figures import Found, Row
-from pockengine.finetune.study.predictions import Prediction, Search
+from pockengine.finetune.study.predictions import DRAWN, RANDOM, SEARCH, Prediction, Search
 
 MIB = 2**20
 COLUMNS = 3
-COLOURS = {"nsga2": "#d62728", "random": "#7f7f7f"}
+COLOURS = {SEARCH: "#d62728", DRAWN: "#1f77b4", RANDOM: "#7f7f7f"}
 MARKERS = "osD^vP*X<>"
 LEAST_MIB = 2**-10
 """Where a scheme that takes less is drawn on a logarithmic axis: 1 KiB."""

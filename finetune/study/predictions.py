@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from pockengine.finetune.study.figures import pairs_of, rank_correlation
 from pockengine.finetune.study.journal import Journal
 
+SEARCH, DRAWN, RANDOM = "search", "nsga2", "random"
+"""What `pockengine search` does; NSGA-II from draws, without greedy beginnings; draws alone."""
+
 
 @dataclass(frozen=True)
 class Search:
-    """One search: the best predicted gain within the budget after each evaluation."""
+    """One search: the best predicted gain within the budget after each evaluation.
+
+    `sampler` is SEARCH, DRAWN or RANDOM.
+    """
 
     pair: str
     sampler: str

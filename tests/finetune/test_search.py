@@ -14,7 +14,15 @@ from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Contributions, Gain, Item
 from pockengine.finetune.cost import Cost, CostModel
-from pockengine.finetune.search import Budget, Prior, non_dominated, search, worth_choosing
+from pockengine.finetune.search import (
+    Budget,
+    Prior,
+    chosen,
+    non_dominated,
+    search,
+    worth_choosing,
+)
+from pockengine.finetune.search_starts import ORDERS, longest_beginnings
 from pockengine.finetune.space import items_of, scheme_of, space_of
 from pockengine.tests.finetune.tiny import tiny_subject
 
@@ -126,6 +134,44 @@ def test_evolution_beats_random_draws_at_equal_evaluations() -> None:
 
     assert evolved > drawn
     assert best_gains(graph, "nsga2", True) > drawn
+
+
+@pytest.mark.parametrize("memory", [0, 3_000, 12_000, 10**9])
+def test_greedy_beginnings_fit_and_no_longer_one_does(memory: int) -> None:
+    graph = deep_graph(12)
+    space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
+    tried: dict[tuple[int, ...], bool] = {}
+
+    def fits(genome: tuple[int, ...]) -> bool:
+        cost = costs.cost(scheme_of(graph, chosen(space, genome)))
+        tried[genome] = cost.memory_bytes <= memory
+        return tried[genome]
+
+    found = list(longest_beginnings(space, random_table(space.items, 0), graph, fits))
+    assert len(found) == len(ORDERS)
+    nothing, everything = (0,) * 13, (len(space.biases), *map(len, space.weights))
+    for genome in found:
+        assert tried.get(genome, genome == nothing)
+        assert genome == everything or not all(tried.values())
+    if memory == 0:
+        assert not any(sum(genome[1:]) for genome in found)
+    elif memory < 10**9:
+        assert len(set(found)) > 2
+
+
+def test_warm_search_is_no_worse_than_greedy_and_counts_its_evaluations() -> None:
+    graph = deep_graph(12)
+    space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
+    gains, budget = random_table(space.items, 0), Budget(3_000)
+    begun = longest_beginnings(
+        space, gains, graph,
+        lambda genome: budget.allows(costs.cost(scheme_of(graph, chosen(space, genome)))),
+    )  # fmt: skip
+    greedy = max(sum(gains.gains[item].mean for item in chosen(space, each)) for each in begun)
+    front = search(costs, space, gains, budget, evaluations=60)
+    assert front.best.gain >= greedy
+    assert len(front.curve) == 60
+    assert len(search(costs, space, gains, budget, evaluations=3).curve) == 3
 
 
 def test_infeasible_budget_names_the_cheapest_cost() -> None:

@@ -1,0 +1,91 @@
+"""Where a warm search starts: how far greedy orders get within the budget.
+
+A genome says what is chosen: the number of a bias set, then of an option of each weight; 0 for
+none. A step of an order takes one option; a beginning of an order is its first steps.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pockengine.compiler.ir import Graph
+from pockengine.finetune.contributions import Contributions, Item
+from pockengine.finetune.space import Space, biases_of, layers_of
+
+Genome = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An option, and what it adds to the one before it of the same weight (or bias set).
+
+    `saved_bytes` are the activations that its gradient reads, `trained` its numbers. `depth` counts
+    weights from the top; of a bias set it is the lowest weight that lies as deep.
+    """
+
+    place: int
+    gene: int
+    gain: float
+    saved_bytes: float
+    trained: float
+    depth: float
+
+
+ORDERS: tuple[Callable[[Step], float], ...] = (
+    lambda step: -step.gain / (step.saved_bytes + 1),
+    lambda step: -step.gain / (step.trained + 1),
+    lambda step: -step.gain,
+    lambda step: step.depth,
+)
+"""By gain for a saved byte, for a number that trains, by gain alone; and from the top down.
+
+What is scarce differs: in small batches optimiser states, in large ones activations, in others the
+activations that the way down to a deep weight needs.
+"""
+
+
+def longest_beginnings(
+    space: Space,
+    contributions: Contributions,
+    graph: Graph,
+    fits: Callable[[Genome], bool],
+) -> Iterator[Genome]:
+    """Yield of each order the longest beginning that fits, found by bisection."""
+    steps = list(_steps(space, contributions, graph))
+    for key in ORDERS:
+        order = sorted(steps, key=key)
+        shorter, longer = 0, len(order) + 1
+        while longer - shorter > 1:
+            middle = (shorter + longer) // 2
+            if fits(_genome(space, order[:middle])):
+                shorter = middle
+            else:
+                longer = middle
+        yield _genome(space, order[:shorter])
+
+
+def _genome(space: Space, steps: list[Step]) -> Genome:
+    genes = [0] * (1 + len(space.weights))
+    for step in steps:
+        genes[step.place] = max(genes[step.place], step.gene)
+    return tuple(genes)
+
+
+def _steps(space: Space, contributions: Contributions, graph: Graph) -> Iterator[Step]:
+    """Yield all steps; of options of one weight each is measured from the one before it."""
+    sizes = {name: param.value.type.size for name, param in graph.params.items()}
+    saved = {layer.weight: layer.saved_bytes for layer in layers_of(graph)}
+
+    def takes(item: Item) -> tuple[float, float]:
+        if item.kind == "biases":
+            return 0.0, float(sum(sizes[name] for name in biases_of(graph, item)))
+        return item.share * saved[item.name], item.share * sizes[item.name]
+
+    count = len(space.weights)
+    for place, options in enumerate((space.biases, *space.weights)):
+        gain = byte = number = 0.0
+        for gene, item in enumerate(options, 1):
+            bytes_, numbers = takes(item)
+            mean = contributions.gains[item].mean
+            depth = count - place if place else count * gene / len(options)
+            yield Step(place, gene, mean - gain, bytes_ - byte, numbers - number, depth)
+            gain, byte, number = mean, bytes_, numbers

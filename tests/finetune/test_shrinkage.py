@@ -1,0 +1,74 @@
+"""Noisy gains are drawn towards the mean of their like, and by as much as they are noisy."""
+
+from random import Random
+from statistics import fmean, stdev
+
+import pytest
+
+from pockengine.finetune.contributions import Contributions, Gain, Item, gain_of
+from pockengine.finetune.shrinkage import shrunk
+
+
+def weight(name: int, share: float = 1.0) -> Item:
+    return Item("weight", f"layers.{name}.weight", share, "" if share == 1 else "magnitude")
+
+
+def table(gains: dict[Item, Gain]) -> Contributions:
+    return Contributions(0.5, gains)
+
+
+def error(found: Contributions, truth: dict[Item, float]) -> float:
+    return fmean((found.gains[item].mean - gain) ** 2 for item, gain in truth.items())
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.02, 0.05])
+def test_shrunk_gains_are_nearer_to_the_truth(noise: float) -> None:
+    random = Random(1)
+    truth = {
+        weight(i, share): random.gauss(0.02 * share, 0.01)
+        for i in range(60)
+        for share in (0.5, 1.0)
+    }
+    measured = table(
+        {
+            item: gain_of([random.gauss(gain, noise) for _ in range(2)])
+            for item, gain in truth.items()
+        }
+    )
+    assert error(shrunk(measured), truth) < error(measured, truth)
+
+
+def test_what_is_only_chance_becomes_the_mean_of_its_like() -> None:
+    gains = {weight(i): Gain(0.01 * (-1) ** i, 0.2, 2) for i in range(10)}
+    gains |= {weight(i, 0.5): Gain(0.03 + 0.01 * (-1) ** i, 0.2, 2) for i in range(10)}
+    found = shrunk(table(gains)).gains
+    assert [found[weight(i)].mean for i in range(10)] == pytest.approx([0.0] * 10)
+    assert [found[weight(i, 0.5)].mean for i in range(10)] == pytest.approx([0.03] * 10)
+
+
+def test_more_seeds_are_drawn_less() -> None:
+    gains = {weight(i): Gain(0.02 * i, 0.02, 2 + 6 * (i == 3)) for i in range(4)}
+    moved = [
+        abs(gain.mean - 0.02 * i) for i, gain in enumerate(shrunk(table(gains)).gains.values())
+    ]
+    assert moved[3] < moved[0]
+    assert moved[1] < moved[0]
+
+
+def test_exact_or_single_measurements_stay() -> None:
+    exact = table({weight(i): Gain(0.1 * i, 0.0, 3) for i in range(4)})
+    once = table({weight(i): Gain(0.1 * i, 0.0, 1) for i in range(4)})
+    alone = table({weight(0): Gain(0.1, 0.1, 2)})
+    for one in (exact, once, alone):
+        assert [gain.mean for gain in shrunk(one).gains.values()] == pytest.approx(
+            [gain.mean for gain in one.gains.values()]
+        )
+
+
+def test_order_within_a_group_is_kept() -> None:
+    random = Random(2)
+    gains = {weight(i): Gain(random.gauss(0, 0.03), 0.02, 2) for i in range(20)}
+    found = shrunk(table(gains)).gains
+    before = sorted(gains, key=lambda item: gains[item].mean)
+    assert before == sorted(found, key=lambda item: found[item].mean)
+    assert stdev(gain.mean for gain in found.values()) < stdev(g.mean for g in gains.values())
