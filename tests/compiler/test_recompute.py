@@ -6,6 +6,7 @@ import pytest
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
+from pockengine.compiler.passes import pipeline
 from pockengine.compiler.program import Program
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
@@ -17,6 +18,13 @@ def compiled(budget: int | None) -> Program:
     return compile_program(residual_net(**SHAPE), Training(memory_budget=budget), check=True)
 
 
+def peak_with_everything_kept() -> int:
+    """The peak that shares of a budget refer to, whatever recomputes without a budget."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "recompute_elementwise", lambda graph, loss: {})
+        return peak(compiled(None))
+
+
 def peak(program: Program) -> int:
     return program.entries["train"].plan.lower_bound
 
@@ -25,12 +33,12 @@ def operations(program: Program) -> int:
     return sum(node_cost(node) for node in program.entries["train"].graph.nodes)
 
 
-@pytest.mark.parametrize("share", [0.95, 0.9, 0.83])
+@pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
 def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
     plain = compiled(None)
-    budget = int(share * peak(plain))
+    budget = int(share * peak_with_everything_kept())
     lean = compiled(budget)
-    assert peak(lean) <= budget < peak(plain)
+    assert peak(lean) <= budget
     results = []
     for program in (plain, lean):
         params = {name: param.data.copy() for name, param in program.params.items()}
@@ -44,12 +52,13 @@ def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
 
 def test_the_price_is_stated() -> None:
     plain = compiled(None)
-    lean = compiled(int(0.83 * peak(plain)))
+    budget = int(0.7 * peak_with_everything_kept())
+    lean = compiled(budget)
     report = lean.recomputation
     assert report is not None
     assert report.dropped
     assert report.extra_operations == operations(lean) - operations(plain) > 0
-    assert report.peak_after <= int(0.83 * peak(plain)) < report.peak_before
+    assert report.peak_after <= budget < report.peak_before
 
 
 def test_a_generous_budget_recomputes_nothing() -> None:
