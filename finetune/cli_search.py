@@ -34,6 +34,7 @@ from pockengine.finetune.search_limits import (
 from pockengine.finetune.search_validate import (
     Validated,
     check_data,
+    finalists,
     rank_correlation,
     recipe_of,
     validate,
@@ -116,7 +117,8 @@ def _search(options: Options) -> None:
     fronts = _fronts(options, costs, contributions)
     points: Sequence[Point] = fronts[NSGA2].points
     if options.tried is not None:
-        found = _validated(options, subject, points[: options.tried], header, contributions)
+        chosen = [points[place] for place in finalists([p.gain for p in points], options.tried)]
+        found = _validated(options, subject, chosen or points[:1], header, contributions)
         console.print(validation_table(found))
         points = [each.point for each in sorted(found, key=lambda each: -each.gain)]
     best, measured = first_that_keeps(points, options.limits, costs)

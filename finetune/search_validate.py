@@ -22,6 +22,9 @@ from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
 from pockengine.finetune.trial_job import TrialJob, put_examples, put_subject, run_job
 
+LEAST = 0.5
+"""Share of the best predicted gain below which a point of a front is not worth validating."""
+
 
 @dataclass(frozen=True)
 class Validated:
@@ -30,6 +33,19 @@ class Validated:
     point: Point
     gain: float
     spread: float
+
+
+def finalists(gains: Sequence[float], count: int) -> list[int]:
+    """Return at most `count` places of predicted gains to validate, the largest gain first.
+
+    The others lie evenly down to half of it: neighbours on a front train nearly the same. What
+    gains nothing is no finalist.
+    """
+    order = sorted(range(len(gains)), key=lambda place: -gains[place])
+    worth = [place for place in order if gains[place] > 0 and gains[place] >= LEAST * max(gains)]
+    gaps = max(1, count - 1)
+    spread = dict.fromkeys(round(n * (len(worth) - 1) / gaps) for n in range(count))
+    return [worth[place] for place in spread] if worth else []
 
 
 def validate(

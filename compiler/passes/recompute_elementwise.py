@@ -4,9 +4,9 @@ A batch norm in training mode keeps its operand for its own gradient; its result
 activation function, is then a multiplication, an addition and a clamp away. On the way back that is
 one pass over memory that is read there anyway, and often joins the kernel that computes the
 activation's mask; keeping the result would have filled the arena from the forward pass on. It costs
-instructions (5 % of a step of MobileNetV2 on a Raspberry Pi 4), which the smaller arena mostly gives
-back where caches are large: on x86 such steps took from 14 % less to 5 % more time. For half the
-arena that is little, so it needs no budget, unlike `recompute`.
+instructions (5 % of a step of MobileNetV2 on a Raspberry Pi 4), which the smaller arena mostly
+gives back: on x86 such steps took from 13 % less to 5 % more time. For half the arena that is
+little, so it needs no budget, unlike `recompute`.
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value

@@ -15,6 +15,7 @@ from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.search import Budget, Front, Point, search
+from pockengine.finetune.search_validate import finalists
 from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.journal import digest
@@ -44,11 +45,12 @@ def find_scheme(
     front = _searches(desk, table, contributions, budget)
     tight = max(round(table.effort.tight * full), 2 * head)
     _searches(desk, table, contributions, Budget(memory_bytes=tight))
-    finalists = _finalists([_point(each) for each in front["points"]], table.effort.finalists)
-    if not finalists:
+    points = [_point(each) for each in front["points"]]
+    places = finalists([gain for _, gain in points], table.effort.finalists)
+    if not places:
         return None
-    graph = table.subject.graph
-    schemes = {scheme_of(graph, items, SEARCHED): gain for items, gain in finalists}
+    chosen, graph = [points[place] for place in places], table.subject.graph
+    schemes = {scheme_of(graph, items, SEARCHED): gain for items, gain in chosen}
     validated = _validated(desk, table, recipe, list(schemes))
     key = _key(table, contributions, "finalists")
     result = {
@@ -177,14 +179,3 @@ def _plain_point(point: Point) -> dict[str, Any]:
 
 def _point(plain: dict[str, Any]) -> tuple[tuple[Item, ...], float]:
     return tuple(Item(**item) for item in plain["items"]), float(plain["gain"])
-
-
-def _finalists(
-    points: Sequence[tuple[tuple[Item, ...], float]], count: int
-) -> list[tuple[tuple[Item, ...], float]]:
-    """Pick the best by prediction and others evenly down the front; without gain none is picked."""
-    gaining = [point for point in points if point[1] > 0]
-    if len(gaining) <= count:
-        return gaining
-    places = sorted({round(i * (len(gaining) - 1) / max(1, count - 1)) for i in range(count)})
-    return [gaining[place] for place in places]

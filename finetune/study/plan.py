@@ -43,7 +43,8 @@ class Effort:
     """How much work one pair is.
 
     Rates are tuned over `rate_epochs` on validation. Sensitivity trains `probe_train` examples for
-    `probe_epochs` and judges by `probe_validation`. The search makes `evaluations`, and `finalists`
+    `probe_epochs` and judges by `probe_validation`; weights are probed in the share `upper` of the
+    layers, from the top, biases in `upper_biases`. The search makes `evaluations`, and `finalists`
     of what it finds are validated by real fine-tuning. `budget` is the share of full's extra memory
     that a searched scheme may take. Where all that gains fits in it, samplers do not differ; they
     are compared within the share `tight` too.
@@ -62,8 +63,8 @@ class Effort:
     bias_sets: int
     evaluations: int
     finalists: int
-    upper_biases: float | None = None
-    budget: float = 1 / 6
+    upper_biases: float = 1.0
+    budget: float = 1 / 4.5
     tight: float = 1 / 60
 
     def scaled(self, examples: int | None, epochs: int | None, seeds: int | None) -> "Effort":
@@ -87,7 +88,7 @@ PICTURES = Effort(
     probe_epochs=2,
     probe_seeds=(0, 1),
     shares=(0.25, 1.0),
-    upper=0.5,
+    upper=0.75,
     bias_sets=4,
     evaluations=160,
     finalists=4,
@@ -106,8 +107,6 @@ SENTENCES = Effort(
     bias_sets=4,
     evaluations=120,
     finalists=4,
-    upper_biases=1.0,
-    budget=1 / 4.5,
 )
 LONGER = {"clinc150": (Sizes(900, 600, 900), 3, 2)}
 """Data sets with many classes: sizes, epochs, epochs while tuning rates."""

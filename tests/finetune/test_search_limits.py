@@ -14,7 +14,7 @@ from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.search import Point
 from pockengine.finetune.search_limits import Limits, budget_of, first_that_keeps, tightened
-from pockengine.finetune.search_validate import Validated, rank_correlation, recipe_of
+from pockengine.finetune.search_validate import Validated, finalists, rank_correlation, recipe_of
 from pockengine.finetune.sensitivity import header_of
 from pockengine.finetune.space import items_of
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
@@ -101,3 +101,12 @@ def test_recipe_comes_back_from_a_header() -> None:
         recipe_of(header, Sgd())
     with pytest.raises(FinetuneError, match="names no recipe"):
         recipe_of({"recipe": {"optimizer": repr(Sgd())}, "seeds": [0]}, Sgd())
+
+
+def test_finalists_are_the_best_and_others_down_to_half_of_its_gain() -> None:
+    gains = [0.10, 0.099, 0.098, 0.09, 0.08, 0.07, 0.06, 0.05, 0.049, 0.0, -0.1]
+    assert finalists(gains, 4) == [0, 2, 5, 7]
+    assert finalists(gains[::-1], 1) == [10]
+    assert finalists(gains[:2], 4) == [0, 1]
+    assert finalists([0.0, -0.1], 3) == []
+    assert finalists([], 3) == []
