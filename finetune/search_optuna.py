@@ -92,16 +92,20 @@ def draw(problem: Problem) -> None:
     _run(_Draws(problem, seed=problem.seed), problem)
 
 
-class _Evolution(NSGAIISampler):
-    """NSGA-II whose first generation and mutations come from a prior."""
+class _FromPrior(BaseSampler):
+    """A sampler that knows all genes from the first trial on, and where genomes come from."""
 
     def __init__(self, problem: Problem, **options: Any) -> None:
         super().__init__(**options)
         self._prior, self._first = problem.prior, _first(problem.prior, problem.starts)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Space:
-        """Return all genes, from the first trial on."""
+        """Return all genes."""
         return _genes(self._prior)
+
+
+class _Evolution(_FromPrior, NSGAIISampler):
+    """NSGA-II whose first generation and mutations come from a prior."""
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Space
@@ -120,16 +124,8 @@ class _Evolution(NSGAIISampler):
         return self._prior.mutated(int(param_name))
 
 
-class _Draws(RandomSampler):
+class _Draws(_FromPrior, RandomSampler):
     """Random search by a prior."""
-
-    def __init__(self, problem: Problem, **options: Any) -> None:
-        super().__init__(**options)
-        self._prior, self._first = problem.prior, _first(problem.prior, problem.starts)
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Space:
-        """Return all genes."""
-        return _genes(self._prior)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Space
