@@ -13,6 +13,7 @@ import numpy as np
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.losses import LOSSES
+from pockengine.frontends.source_arrays import source_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -73,21 +74,8 @@ def to_state_dict(
     Raises ImportModelError for a name or shape that the graph does not have.
     """
     torch = _torch("to_state_dict")
-    if values is None:
-        values = {name: param.data for name, param in graph.params.items()}
-    state = {}
-    for name, array in values.items():
-        param = graph.params.get(name)
-        if param is None:
-            raise ImportModelError(f"graph {graph.name} has no parameter {name!r}")
-        if tuple(array.shape) != param.value.shape:
-            raise ImportModelError(
-                f"{name}: shape {tuple(array.shape)} is not the graph's {param.value.shape}"
-            )
-        if param.permutation is not None:
-            array = array.transpose(np.argsort(param.permutation))
-        state[name] = torch.from_numpy(np.array(array, order="C"))
-    return state
+    arrays = source_arrays(graph, values)
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _torch(caller: str) -> Any:

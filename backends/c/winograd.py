@@ -9,9 +9,9 @@ Rounding: the interpolation of r = 4 multiplies sums by up to 8 in each dimensio
 are about ten times those of a direct sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import template
@@ -198,39 +198,74 @@ def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device
     return windows + filters + products + planes * multiply + moved
 
 
+class Planned(Protocol):
+    """What plans of the transforms have in common."""
+
+    @property
+    def tiling(self) -> Tiling:
+        """How tiles cover the pictures."""
+
+    @property
+    def tile(self) -> Tile:
+        """The multiply's tile."""
+
+    @property
+    def split(self) -> str:
+        """What threads share."""
+
+    @property
+    def threads(self) -> int:
+        """Threads that it is for."""
+
+    @property
+    def scratch(self) -> Pair:
+        """Floats that all threads share, and those of each."""
+
+
 def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device: Device) -> Kernel:
     """Emit the kernel of a plan."""
-    shared, own = plan.scratch
-    arguments = ", ".join([*opened.names, "scratch"])
-    return define_kernel(
-        name=f"pe_f32_{opened.title}_{window}_winograd{plan.tiling.size}_{plan.tile}",
-        isa=device.cpu.isa,
-        parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
-        prelude=describe(opened.anchor.op, window)
-        + template(_macros(plan), opened.store, "winograd"),
-        scratch_bytes=4 * (shared + own * plan.threads),
-    )
-
-
-def _macros(plan: WinogradPlan) -> dict[str, object]:
     tiling = plan.tiling
-    shared, own = plan.scratch
-    return common_macros(tiling, plan.tile) | {
+    sizes = {
         "PE_M": plan.block,
         "PE_OTHER_M": tiling.tiles % plan.block or plan.block,
         "PE_TRANSPOSED": int(tiling.backward),
         "PE_WINDOW_PLANE": plan.window_plane,
         "PE_FILTER_PLANE": plan.filter_plane,
         "PE_PRODUCT_PLANE": plan.product_plane,
+    }
+    return emit_planned(opened, window, plan, device, "winograd", sizes)
+
+
+def emit_planned(
+    opened: Anchored,
+    window: Window,
+    plan: Planned,
+    device: Device,
+    source: str,
+    sizes: Mapping[str, object],
+) -> Kernel:
+    """Emit a kernel from the template `source`; `sizes` are the parameters that it has alone."""
+    shared, own = plan.scratch
+    macros = {
+        **_point_macros(plan.tiling, plan.tile),
+        **sizes,
         "PE_SPLIT": f"PE_SPLIT_{plan.split}",
         "PE_THREADS": plan.threads,
         "PE_SHARED_FLOATS": shared,
         "PE_OWN_FLOATS": own,
     }
+    arguments = ", ".join([*opened.names, "scratch"])
+    return define_kernel(
+        name=f"pe_f32_{opened.title}_{window}_winograd{plan.tiling.size}_{plan.tile}",
+        isa=device.cpu.isa,
+        parameters=opened.parameters,
+        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
+        prelude=describe(opened.anchor.op, window) + template(macros, opened.store, source),
+        scratch_bytes=4 * (shared + own * plan.threads),
+    )
 
 
-def common_macros(tiling: Tiling, tile: Tile) -> dict[str, object]:
+def _point_macros(tiling: Tiling, tile: Tile) -> dict[str, object]:
     """Parameters of winograd_points.inc.h, and of the multiply's tile."""
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",

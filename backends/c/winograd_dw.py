@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pockengine.backends.c.epilogue import Anchored
-from pockengine.backends.c.gemm import template
-from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel
+from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
-from pockengine.backends.c.window import Pair, Window, describe
+from pockengine.backends.c.window import Pair, Window
 from pockengine.backends.c.winograd import (
     MEMORY_CYCLES,
     RELOAD_CYCLES,
@@ -20,7 +19,7 @@ from pockengine.backends.c.winograd import (
     SIZES,
     STREAM_CYCLES,
     Tiling,
-    common_macros,
+    emit_planned,
     row_pitch,
     tiling_of,
 )
@@ -148,24 +147,9 @@ def _cycles(
 
 def gradient_kernel(opened: Anchored, window: Window, plan: GradientPlan, device: Device) -> Kernel:
     """Emit the kernel of a plan."""
-    shared, own = plan.scratch
-    arguments = ", ".join([*opened.names, "scratch"])
-    return define_kernel(
-        name=f"pe_f32_{opened.title}_{window}_winograd{plan.tiling.size}_{plan.tile}",
-        isa=device.cpu.isa,
-        parameters=opened.parameters,
-        body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
-        prelude=describe(opened.anchor.op, window)
-        + template(_macros(plan), opened.store, "winograd_dw"),
-        scratch_bytes=4 * (shared + own * plan.threads),
-    )
-
-
-def _macros(plan: GradientPlan) -> dict[str, object]:
     channels = plan.tiling.source[2]
     windows, gradients, sums = plan.planes
-    shared, own = plan.scratch
-    return common_macros(plan.tiling, plan.tile) | {
+    sizes = {
         "PE_M": plan.channels,
         "PE_OTHER_M": channels % plan.channels or plan.channels,
         "PE_BLOCK": plan.block,
@@ -173,8 +157,5 @@ def _macros(plan: GradientPlan) -> dict[str, object]:
         "PE_WINDOW_PLANE": windows,
         "PE_GRADIENT_PLANE": gradients,
         "PE_PRODUCT_PLANE": sums,
-        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
-        "PE_THREADS": plan.threads,
-        "PE_SHARED_FLOATS": shared,
-        "PE_OWN_FLOATS": own,
     }
+    return emit_planned(opened, window, plan, device, "winograd_dw", sizes)

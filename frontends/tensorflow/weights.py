@@ -7,6 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.source_arrays import source_arrays
 from pockengine.frontends.tensorflow.model import need_tensorflow
 
 
@@ -19,21 +20,7 @@ def to_weights(
     without it the graph's initial data are given. TensorFlow is not needed for it. Raises
     ImportModelError for a name or shape that the graph does not have.
     """
-    if values is None:
-        values = {name: param.data for name, param in graph.params.items()}
-    weights = {}
-    for name, array in values.items():
-        param = graph.params.get(name)
-        if param is None:
-            raise ImportModelError(f"graph {graph.name} has no parameter {name!r}")
-        if tuple(array.shape) != param.value.shape:
-            raise ImportModelError(
-                f"{name}: shape {tuple(array.shape)} is not the graph's {param.value.shape}"
-            )
-        if param.permutation is not None:
-            array = array.transpose(np.argsort(param.permutation))
-        weights[name] = np.array(array, order="C")
-    return weights
+    return source_arrays(graph, values)
 
 
 def load_weights(model_or_function: Any, weights: Mapping[str, np.ndarray]) -> None:

@@ -1,0 +1,34 @@
+"""Arrays of a program back in the order of dimensions that their framework had."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+
+
+def source_arrays(
+    graph: Graph, values: Mapping[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """Return copies of parameters and states, by name, as the model that was imported has them.
+
+    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    without it the graph's initial data are given. Raises ImportModelError for a name or shape that
+    the graph does not have.
+    """
+    if values is None:
+        values = {name: param.data for name, param in graph.params.items()}
+    found = {}
+    for name, array in values.items():
+        param = graph.params.get(name)
+        if param is None:
+            raise ImportModelError(f"graph {graph.name} has no parameter {name!r}")
+        if tuple(array.shape) != param.value.shape:
+            raise ImportModelError(
+                f"{name}: shape {tuple(array.shape)} is not the graph's {param.value.shape}"
+            )
+        if param.permutation is not None:
+            array = array.transpose(np.argsort(param.permutation))
+        found[name] = np.array(array, order="C")
+    return found
