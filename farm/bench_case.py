@@ -19,6 +19,7 @@ from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.errors import FarmError
 from pockengine.farm.photos import CLASSES, photo_batches
 from pockengine.farm.references.job import Job, JobData
@@ -51,9 +52,14 @@ class Case:
     def for_scheme(self, scheme: str) -> JobData:
         """Return the same job, training only what a scheme names (a preset or a TOML file).
 
-        FarmError for a set of channels with gaps: the references train ranges.
+        FarmError for a set of channels with gaps, as the references train ranges, and for adapters.
         """
-        resolved = find_scheme(scheme, self.graph).resolve(self.graph)
+        _, resolved, adapters = with_adapters(self.graph, find_scheme(scheme, self.graph))
+        if adapters:
+            raise FarmError(
+                f"scheme {scheme} trains {len(adapters)} adapters, which the bench's references do "
+                "not have; `pockengine profile` times such a step"
+            )
         trainable = {name: _range_of(name, channels) for name, channels in resolved.items()}
         return replace(self.data, job=replace(self.data.job, trainable=trainable))
 

@@ -158,3 +158,6 @@ def test_a_scheme_that_no_reference_can_train_is_an_error(case: Case, tmp_path: 
 
     with pytest.raises(FarmError, match="trains 2 channels with gaps between"):
         case.for_scheme(str(scheme))
+    scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { lora = 2, alpha = 4 }')
+    with pytest.raises(FarmError, match="trains 1 adapters, which the bench's references do not"):
+        case.for_scheme(str(scheme))
