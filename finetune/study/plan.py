@@ -46,8 +46,8 @@ class Effort:
     `probe_epochs` and judges by `probe_validation`; weights are probed in the share `upper` of the
     layers, from the top, biases in `upper_biases`. The search makes `evaluations`, and `finalists`
     of what it finds are validated by real fine-tuning. `budget` is the share of full's extra memory
-    that a searched scheme may take. Where all that gains fits in it, samplers do not differ; they
-    are compared within the share `tight` too.
+    that a searched scheme may take. Where all that gains fits in it, searches do not differ; they
+    are compared within the share `tight` too, in which at least biases of a block must fit.
     """
 
     sizes: Sizes
@@ -107,6 +107,7 @@ SENTENCES = Effort(
     bias_sets=4,
     evaluations=120,
     finalists=4,
+    tight=1 / 10,
 )
 LONGER = {"clinc150": (Sizes(900, 600, 900), 3, 2)}
 """Data sets with many classes: sizes, epochs, epochs while tuning rates."""
