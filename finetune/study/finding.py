@@ -13,7 +13,6 @@ from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import CostModel
-from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.search import Budget, Front, Point, search
 from pockengine.finetune.search_validate import finalists
 from pockengine.finetune.space import scheme_of, space_of
@@ -21,6 +20,7 @@ from pockengine.finetune.study.desk import VALIDATION, Desk, Table, Trial, run_t
 from pockengine.finetune.study.journal import digest
 from pockengine.finetune.study.predictions import DRAWN, RANDOM, SEARCH
 from pockengine.finetune.study.schemes import FULL, HEAD, LORA, SEARCHED
+from pockengine.finetune.study.tuned import tuned_recipes
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.trial_job import put_subject
 
@@ -31,10 +31,8 @@ KINDS = {SEARCH: ("nsga2", True), DRAWN: ("nsga2", False), RANDOM: ("random", Fa
 SEARCH_SEEDS = (0, 1, 2)
 
 
-def find_scheme(
-    desk: Desk, table: Table, contributions: Contributions, recipe: Recipe
-) -> Scheme | None:
-    """Search under the budget, fine-tune the finalists, and return the best by validation.
+def find_scheme(desk: Desk, table: Table, contributions: Contributions) -> Scheme | None:
+    """Search under the budget, tune and train the finalists, return the best by validation.
 
     The budget is a share of full's extra memory, and no more modelled work than LoRA's where that
     is compared. None where nothing that was found gains anything.
@@ -51,7 +49,7 @@ def find_scheme(
         return None
     chosen, graph = [points[place] for place in places], table.subject.graph
     schemes = {scheme_of(graph, items, SEARCHED): gain for items, gain in chosen}
-    validated = _validated(desk, table, recipe, list(schemes))
+    validated = _validated(desk, table, list(schemes))
     key = _key(table, contributions, "finalists")
     result = {
         "predicted": [schemes[scheme] for scheme in validated],
@@ -64,15 +62,12 @@ def find_scheme(
     return max(validated, key=lambda scheme: validated[scheme])
 
 
-def _validated(
-    desk: Desk, table: Table, recipe: Recipe, schemes: Sequence[Scheme]
-) -> dict[Scheme, float]:
-    """Return each scheme's accuracy on the validation part, the mean of the probes' seeds."""
-    recipe = replace(recipe, epochs=table.effort.epochs)
-    seeds = table.effort.probe_seeds
+def _validated(desk: Desk, table: Table, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
+    """Return each scheme's accuracy on the validation part: the mean of the probes' seeds."""
+    recipes, seeds = tuned_recipes(desk, table, schemes), table.effort.probe_seeds
     trials = {
         (scheme, seed): Trial(scheme, replace(recipe, seed=seed), VALIDATION, "finalist")
-        for scheme in schemes
+        for scheme, recipe in recipes.items()
         for seed in seeds
     }
     outcomes = run_trials(desk, table, list(trials.values()))

@@ -4,7 +4,6 @@ Rates, sensitivity, search and finalists see the training and the validation par
 part judges each final scheme, at its tuned rate, once for each seed.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,19 +12,19 @@ from torch import nn
 
 from pockengine.compiler.sparse import Scheme, load_scheme, save_scheme
 from pockengine.finetune.contributions import Contributions
-from pockengine.finetune.rates import tune_rate
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.sensitivity import measure
 from pockengine.finetune.space import items_of
 from pockengine.finetune.study.control import run_control
 from pockengine.finetune.study.criteria import compare_criteria
-from pockengine.finetune.study.desk import TEST, VALIDATION, Desk, Table, Trial, run_trials
+from pockengine.finetune.study.desk import TEST, Desk, Table, Trial, run_trials
 from pockengine.finetune.study.finding import find_scheme
 from pockengine.finetune.study.head import with_trained_head
 from pockengine.finetune.study.measures import count_instructions, measure_costs, measure_steps
 from pockengine.finetune.study.plan import Effort, Pair
 from pockengine.finetune.study.schemes import SEARCHED, SPARSE, fixed_schemes
 from pockengine.finetune.study.subjects import classes_of, load_module, make_subject, make_task
+from pockengine.finetune.study.tuned import tuned_recipes
 from pockengine.finetune.task import Tuning
 
 CRITERIA_PAIR = Pair("mcunet-5fps", "cifar10")
@@ -58,7 +57,7 @@ def study_table(desk: Desk, table: Table, out: Path, criteria: bool = False) -> 
     recipes = tuned_recipes(desk, table, schemes)
     final_runs(desk, table, recipes)
     contributions = measure_gains(desk, table, recipes[sparse], out)
-    found = find_scheme(desk, table, contributions, recipes[sparse])
+    found = find_scheme(desk, table, contributions)
     if found is not None:
         _save(found, scheme_file(out, table.pair), table)
         measure_costs(desk, table, [found])
@@ -96,30 +95,6 @@ def _store_facts(desk: Desk, table: Table) -> None:
             "commit": desk.commit,
         },
     )
-
-
-def tuned_recipes(desk: Desk, table: Table, schemes: Sequence[Scheme]) -> dict[Scheme, Recipe]:
-    """Try the model's rates by every scheme, in parallel; return each scheme's recipe."""
-    effort, model = table.effort, table.model
-    short = Recipe(model.rates[0], effort.rate_epochs, 0, model.optimizer)
-    tries = {
-        (scheme.name, rate): Trial(scheme, replace(short, rate=rate), VALIDATION, "rate")
-        for scheme in schemes
-        for rate in model.rates
-    }
-    outcomes = run_trials(desk, table, list(tries.values()))
-    found = {}
-    for scheme in schemes:
-        recipe, _ = tune_rate(
-            table.subject,
-            scheme,
-            short,
-            table.task.tuning,
-            model.rates,
-            lambda _, scheme, recipe, *parts: outcomes[tries[scheme.name, recipe.rate]],
-        )
-        found[scheme] = replace(recipe, epochs=effort.epochs)
-    return found
 
 
 def final_runs(desk: Desk, table: Table, recipes: dict[Scheme, Recipe]) -> None:
