@@ -11,11 +11,13 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.trial import Outcome
@@ -65,10 +67,15 @@ class Gain:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The baseline's mean accuracy on the validation set, and each item's gain over it."""
+    """The baseline's mean accuracy on the validation set, and each item's gain over it.
+
+    `noise` is the variance of one measured gain, without what all items share at a seed (the
+    baseline's own chance); None where too little was measured to tell.
+    """
 
     baseline: float
     gains: Mapping[Item, Gain]
+    noise: float | None = None
 
 
 Key = tuple[Item | None, int]
@@ -149,12 +156,26 @@ def contributions_of(trials: Mapping[Key, Outcome]) -> Contributions:
     base = {seed: outcome.accuracy for (item, seed), outcome in trials.items() if item is None}
     if not base:
         raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
-    found: dict[Item, list[float]] = {}
+    found: dict[Item, dict[int, float]] = {}
     for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):
         if item is not None and seed in base:
-            found.setdefault(item, []).append(outcome.accuracy - base[seed])
-    gains = {item: gain_of(found[item]) for item in sorted(found)}
-    return Contributions(statistics.fmean(base.values()), gains)
+            found.setdefault(item, {})[seed] = outcome.accuracy - base[seed]
+    gains = {item: gain_of(list(found[item].values())) for item in sorted(found)}
+    whole = [list(each.values()) for each in found.values() if len(each) == len(base)]
+    return Contributions(statistics.fmean(base.values()), gains, noise_of(whole))
+
+
+def noise_of(rows: Sequence[Sequence[float]]) -> float | None:
+    """Return the variance that is left when each row's and each column's mean are taken off.
+
+    Rows are items, columns seeds (analysis of variance of two ways, one value a cell). None of
+    fewer than two rows or columns.
+    """
+    table = np.array(rows, np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
+        return None
+    rest = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
+    return float((rest**2).sum() / ((table.shape[0] - 1) * (table.shape[1] - 1)))
 
 
 def gain_of(differences: list[float]) -> Gain:

@@ -18,23 +18,23 @@ Group = tuple[str, float]
 
 
 def shrunk(contributions: Contributions) -> Contributions:
-    """Return the gains drawn towards their groups' means; unchanged where no item has two seeds."""
-    gains = contributions.gains
-    chance = [gain.spread**2 for gain in gains.values() if gain.n > 1]
+    """Return the gains drawn towards their groups' means; unchanged where the noise is unknown."""
+    gains, noise = contributions.gains, contributions.noise
     groups: dict[Group, list[float]] = defaultdict(list)
     for item, gain in gains.items():
         groups[_group(item)].append(gain.mean)
     observed = _variance_within(groups)
-    if not chance or not observed:
+    if noise is None or not observed:
         return contributions
-    noise = statistics.fmean(chance)
 
-    def drawn(item: Item, gain: Gain) -> Gain:
+    def drawn(item: Item, gain: Gain, noise: float) -> Gain:
         middle = statistics.fmean(groups[_group(item)])
         kept = max(0.0, 1 - noise / gain.n / observed)
         return replace(gain, mean=middle + kept * (gain.mean - middle))
 
-    return replace(contributions, gains={item: drawn(item, gain) for item, gain in gains.items()})
+    return replace(
+        contributions, gains={item: drawn(item, gain, noise) for item, gain in gains.items()}
+    )
 
 
 def _group(item: Item) -> Group:

@@ -5,36 +5,47 @@ from statistics import fmean, stdev
 
 import pytest
 
-from pockengine.finetune.contributions import Contributions, Gain, Item, gain_of
+from pockengine.finetune.contributions import (
+    Contributions,
+    Gain,
+    Item,
+    Key,
+    contributions_of,
+    noise_of,
+)
 from pockengine.finetune.shrinkage import shrunk
+from pockengine.finetune.trial import Outcome
 
 
 def weight(name: int, share: float = 1.0) -> Item:
     return Item("weight", f"layers.{name}.weight", share, "" if share == 1 else "magnitude")
 
 
-def table(gains: dict[Item, Gain]) -> Contributions:
-    return Contributions(0.5, gains)
+def table(gains: dict[Item, Gain], noise: float | None = 0.04) -> Contributions:
+    return Contributions(0.5, gains, noise)
 
 
 def error(found: Contributions, truth: dict[Item, float]) -> float:
     return fmean((found.gains[item].mean - gain) ** 2 for item, gain in truth.items())
 
 
+def outcome(accuracy: float) -> Outcome:
+    return Outcome(accuracy, 0.0, 1, 0.0, False)
+
+
 @pytest.mark.parametrize("noise", [0.002, 0.02, 0.05])
-def test_shrunk_gains_are_nearer_to_the_truth(noise: float) -> None:
+@pytest.mark.parametrize("shared", [0.0, 0.1])
+def test_shrunk_gains_are_nearer_to_the_truth(noise: float, shared: float) -> None:
     random = Random(1)
     truth = {
-        weight(i, share): random.gauss(0.02 * share, 0.01)
-        for i in range(60)
-        for share in (0.5, 1.0)
+        weight(i, share): random.gauss(0.02 * share, 0.01) for i in range(60) for share in (0.5, 1)
     }
-    measured = table(
-        {
-            item: gain_of([random.gauss(gain, noise) for _ in range(2)])
-            for item, gain in truth.items()
-        }
-    )
+    trials: dict[Key, Outcome] = {(None, seed): outcome(0.5 + shared * seed) for seed in (0, 1)}
+    for item, gain in truth.items():
+        trials |= {(item, s): outcome(0.5 + random.gauss(gain, noise)) for s in (0, 1)}
+    measured = contributions_of(trials)
+    assert measured.noise == pytest.approx(noise**2, rel=0.5)
+    truth = {item: gain - shared / 2 for item, gain in truth.items()}
     assert error(shrunk(measured), truth) < error(measured, truth)
 
 
@@ -48,16 +59,15 @@ def test_what_is_only_chance_becomes_the_mean_of_its_like() -> None:
 
 def test_more_seeds_are_drawn_less() -> None:
     gains = {weight(i): Gain(0.02 * i, 0.02, 2 + 6 * (i == 3)) for i in range(4)}
-    moved = [
-        abs(gain.mean - 0.02 * i) for i, gain in enumerate(shrunk(table(gains)).gains.values())
-    ]
+    found = shrunk(table(gains, 0.0004)).gains
+    moved = [abs(gain.mean - 0.02 * i) for i, gain in enumerate(found.values())]
     assert moved[3] < moved[0]
     assert moved[1] < moved[0]
 
 
 def test_exact_or_single_measurements_stay() -> None:
-    exact = table({weight(i): Gain(0.1 * i, 0.0, 3) for i in range(4)})
-    once = table({weight(i): Gain(0.1 * i, 0.0, 1) for i in range(4)})
+    exact = table({weight(i): Gain(0.1 * i, 0.0, 3) for i in range(4)}, 0.0)
+    once = table({weight(i): Gain(0.1 * i, 0.0, 1) for i in range(4)}, None)
     alone = table({weight(0): Gain(0.1, 0.1, 2)})
     for one in (exact, once, alone):
         assert [gain.mean for gain in shrunk(one).gains.values()] == pytest.approx(
@@ -68,7 +78,15 @@ def test_exact_or_single_measurements_stay() -> None:
 def test_order_within_a_group_is_kept() -> None:
     random = Random(2)
     gains = {weight(i): Gain(random.gauss(0, 0.03), 0.02, 2) for i in range(20)}
-    found = shrunk(table(gains)).gains
+    found = shrunk(table(gains, 0.0004)).gains
     before = sorted(gains, key=lambda item: gains[item].mean)
     assert before == sorted(found, key=lambda item: found[item].mean)
     assert stdev(gain.mean for gain in found.values()) < stdev(g.mean for g in gains.values())
+
+
+def test_noise_is_what_neither_item_nor_seed_explains() -> None:
+    assert noise_of([[0.1, 0.3], [0.2, 0.4], [0.5, 0.7]]) == pytest.approx(0.0)
+    assert noise_of([[1.0, 0.0], [0.0, 1.0]]) == pytest.approx(1.0)
+    assert noise_of([[0.1, 0.2]]) is None
+    assert noise_of([[0.1], [0.2]]) is None
+    assert noise_of([]) is None
