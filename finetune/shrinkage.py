@@ -4,7 +4,8 @@ What was measured of an item is its gain and chance. Of many items that were mea
 the best are the luckiest as well, and items without luck would never be chosen. The seeds tell how
 much is chance, the items how much they differ; by the ratio of the two each gain is drawn towards
 the mean of items of the same kind and share (Efron and Morris 1975, "Data analysis using Stein's
-estimator and its generalizations").
+estimator and its generalizations"). Where that mean is a loss, gains are drawn towards none: what
+short probes unsettle a whole training settles.
 """
 
 import statistics
@@ -18,7 +19,7 @@ Group = tuple[str, float]
 
 
 def shrunk(contributions: Contributions) -> Contributions:
-    """Return the gains drawn towards their groups' means; unchanged where the noise is unknown."""
+    """Return the gains drawn towards their groups' means, or 0; unchanged of unknown noise."""
     gains, noise = contributions.gains, contributions.noise
     groups: dict[Group, list[float]] = defaultdict(list)
     for item, gain in gains.items():
@@ -28,7 +29,7 @@ def shrunk(contributions: Contributions) -> Contributions:
         return contributions
 
     def drawn(item: Item, gain: Gain, noise: float) -> Gain:
-        middle = statistics.fmean(groups[_group(item)])
+        middle = max(0.0, statistics.fmean(groups[_group(item)]))
         kept = max(0.0, 1 - noise / gain.n / observed)
         return replace(gain, mean=middle + kept * (gain.mean - middle))
 

@@ -34,7 +34,7 @@ def outcome(accuracy: float) -> Outcome:
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.02, 0.05])
-@pytest.mark.parametrize("shared", [0.0, 0.1])
+@pytest.mark.parametrize("shared", [0.0, -0.1])
 def test_shrunk_gains_are_nearer_to_the_truth(noise: float, shared: float) -> None:
     random = Random(1)
     truth = {
@@ -55,6 +55,13 @@ def test_what_is_only_chance_becomes_the_mean_of_its_like() -> None:
     found = shrunk(table(gains)).gains
     assert [found[weight(i)].mean for i in range(10)] == pytest.approx([0.0] * 10)
     assert [found[weight(i, 0.5)].mean for i in range(10)] == pytest.approx([0.03] * 10)
+
+
+def test_a_gain_among_losses_stays_a_gain() -> None:
+    gains = {weight(i): Gain(0.01 if i == 3 else -0.02, 0.02, 2) for i in range(8)}
+    found = shrunk(table(gains, 0.0002)).gains
+    assert 0 < found[weight(3)].mean < 0.01
+    assert found[weight(0)].mean == pytest.approx(-0.02 * found[weight(3)].mean / 0.01)
 
 
 def test_more_seeds_are_drawn_less() -> None:
