@@ -15,7 +15,7 @@ With a budget NSGA-II spends its population near the bounds; the front is of all
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
@@ -148,36 +148,50 @@ def search(
     """
     contributions = shrunk(contributions)
     space = worth_choosing(space, contributions)
-    head = _point(costs, contributions, ())
+    evaluate = _Evaluations(costs, space, contributions, budget, progress)
+    head = evaluate.point(())
     _check_possible(head.cost, budget)
-    found = {head.items: head}
-    curve: list[float] = []
-
-    def evaluate(genome: Genome) -> Point:
-        items = chosen(space, genome)
-        if items not in found:
-            found[items] = _point(costs, contributions, items)
-        point, best = found[items], curve[-1] if curve else head.gain
-        curve.append(max(best, point.gain) if budget.allows(point.cost) else best)
-        if progress is not None:
-            progress(len(curve), curve[-1])
-        return point
 
     def fits(genome: Genome) -> bool:
-        return len(curve) < evaluations and budget.allows(evaluate(genome).cost)
+        return len(evaluate.curve) < evaluations and budget.allows(evaluate(genome).cost)
 
     prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(seed))
     if space.items:
         begun = longest_beginnings(space, contributions, costs.graph, fits) if warm else ()
         starts = list(dict.fromkeys(begun))
-        bounds, left = len(budget.excess(head.cost)), evaluations - len(curve)
+        bounds, left = len(budget.excess(head.cost)), evaluations - len(evaluate.curve)
         _explore(sampler, prior, starts, evaluate, budget.excess, bounds, left, seed)
-    return Front(tuple(_allowed_front(found.values(), budget)), tuple(curve), len(found))
+    points = tuple(_allowed_front(evaluate.found.values(), budget))
+    return Front(points, tuple(evaluate.curve), len(evaluate.found))
 
 
-def _point(costs: Costs, contributions: Contributions, items: tuple[Item, ...]) -> Point:
-    cost = costs.cost(scheme_of(costs.graph, items))
-    return Point(items, predicted_gain(contributions, items), cost)
+@dataclass
+class _Evaluations:
+    """What was evaluated: each scheme once, and the best gain within the budget each time."""
+
+    costs: Costs
+    space: Space
+    contributions: Contributions
+    budget: Budget
+    progress: Progress | None
+    found: dict[tuple[Item, ...], Point] = field(default_factory=dict)
+    curve: list[float] = field(default_factory=list)
+
+    def __call__(self, genome: Genome) -> Point:
+        """Evaluate a genome."""
+        point = self.point(chosen(self.space, genome))
+        best = self.curve[-1] if self.curve else 0.0
+        self.curve.append(max(best, point.gain) if self.budget.allows(point.cost) else best)
+        if self.progress is not None:
+            self.progress(len(self.curve), self.curve[-1])
+        return point
+
+    def point(self, items: tuple[Item, ...]) -> Point:
+        """Return the point of these items, which does not count as an evaluation."""
+        if items not in self.found:
+            cost = self.costs.cost(scheme_of(self.costs.graph, items))
+            self.found[items] = Point(items, predicted_gain(self.contributions, items), cost)
+        return self.found[items]
 
 
 def _explore(sampler: str, *problem: Any) -> None:
