@@ -30,8 +30,8 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """Mean accuracy."""
-        return statistics.fmean(self.accuracies)
+        """Mean accuracy: rounded once, so that it lies between the least and the most."""
+        return statistics.mean(self.accuracies)
 
     @property
     def spread(self) -> float:

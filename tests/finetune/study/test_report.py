@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.study.figures import against, gather, rank_correlation
+from pockengine.finetune.study.figures import Row, against, gather, rank_correlation
 from pockengine.finetune.study.journal import Journal
 from pockengine.finetune.study.plan import PAIRS, find_pairs
 from pockengine.finetune.study.report import write_report
@@ -49,6 +49,11 @@ def test_page_names_what_is_missing_and_misses_the_goal(tmp_path: Path) -> None:
     assert f"- {PAIR}: a step's time not measured" in page
     assert "- mcunet-5fps: no control in PyTorch" in page
     assert "## The control in PyTorch" not in page
+
+
+def test_mean_of_equal_accuracies_is_theirs() -> None:
+    row = Row("full", (0.683,) * 3, 1e-3, 0, 0, 0, 0, 0, None, None)
+    assert row.mean == 0.683
 
 
 def test_page_of_an_empty_journal_claims_nothing(tmp_path: Path) -> None:
