@@ -23,6 +23,7 @@ from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import count_instructions
 from pockengine.finetune.executor import open_executor
 from pockengine.finetune.front import device_table, draw_front
+from pockengine.finetune.ranks import rank_correlation
 from pockengine.finetune.search import EVALUATIONS, Front, Point, Progress, search
 from pockengine.finetune.search_limits import (
     TRIES,
@@ -35,7 +36,6 @@ from pockengine.finetune.search_validate import (
     Validated,
     check_data,
     finalists,
-    rank_correlation,
     recipe_of,
     validate,
 )
@@ -207,7 +207,9 @@ def _validated(
 
 def validation_table(found: Sequence[Validated]) -> Table:
     """Return predicted beside validated gains, and how well their ranks agree."""
-    correlation = rank_correlation(found)
+    correlation = rank_correlation(
+        [each.point.gain for each in found], [each.gain for each in found]
+    )
     said = "too few to rank" if correlation is None else f"rank correlation {correlation:+.2f}"
     table = Table(title="Predicted and validated gain, points", caption=said, box=SIMPLE)
     for heading in ("items", "predicted", "validated", "spread", "bytes beyond inference"):

@@ -16,6 +16,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from pockengine.finetune.cost import Cost
+from pockengine.finetune.search_starts import Genome
 
 POPULATION = 20
 MUTATIONS = 2.0
@@ -31,7 +32,6 @@ Most of a population would otherwise be cheap schemes of little gain. Of ten set
 tried on three made-up tables this reached the most gain in 500 evaluations.
 """
 
-Genome = tuple[int, ...]
 Space = dict[str, BaseDistribution]
 
 

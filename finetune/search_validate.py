@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
-
 from pockengine.compiler.optim import Optimizer
 from pockengine.errors import FinetuneError
 from pockengine.finetune.recipe import Recipe
@@ -77,21 +75,6 @@ def validate(
         gains = [next(outcomes).accuracy - baseline for _ in seeds]
         found.append(Validated(point, fmean(gains), stdev(gains) if len(gains) > 1 else 0.0))
     return found
-
-
-def rank_correlation(found: Sequence[Validated]) -> float | None:
-    """Return Spearman's correlation of predicted and validated gains; None where there is none."""
-    predicted = _ranks([each.point.gain for each in found])
-    validated = _ranks([each.gain for each in found])
-    if len(found) < 3 or not predicted.std() or not validated.std():
-        return None
-    return float(np.corrcoef(predicted, validated)[0, 1])
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    """Return each value's rank, f64 [n]; equal values share their mean rank."""
-    array = np.asarray(values)
-    return np.array([(np.sum(array < v) + np.sum(array <= v) - 1) / 2 for v in array])
 
 
 def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, list[int]]:

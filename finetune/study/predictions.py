@@ -3,7 +3,8 @@
 import statistics
 from dataclasses import dataclass
 
-from pockengine.finetune.study.figures import pairs_of, rank_correlation
+from pockengine.finetune.ranks import rank_correlation
+from pockengine.finetune.study.figures import pairs_of
 from pockengine.finetune.study.journal import Journal
 
 SEARCH, DRAWN, RANDOM = "search", "nsga2", "random"

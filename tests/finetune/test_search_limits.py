@@ -9,12 +9,12 @@ from pockengine.compiler.sparse import preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune import search_limits
-from pockengine.finetune.cost import Cost, CostModel
+from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.search import Point
 from pockengine.finetune.search_limits import Limits, budget_of, first_that_keeps, tightened
-from pockengine.finetune.search_validate import Validated, finalists, rank_correlation, recipe_of
+from pockengine.finetune.search_validate import finalists, recipe_of
 from pockengine.finetune.sensitivity import header_of
 from pockengine.finetune.space import items_of
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
@@ -76,20 +76,6 @@ def test_step_is_timed_on_this_machine() -> None:
     taken = measure_milliseconds(GRAPH, preset("head-only", GRAPH), load_device("host"))
 
     assert 0 < taken < 1000
-
-
-@pytest.mark.parametrize(
-    ("predicted", "validated", "correlation"),
-    [([1, 2, 3], [0.1, 0.2, 0.3], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 2], [1, 2], None)],
-)
-def test_ranks_are_correlated(
-    predicted: list[float], validated: list[float], correlation: float | None
-) -> None:
-    cost = Cost(0, 0, 0, 0, 0, 0, 0)
-    pairs = zip(predicted, validated, strict=True)
-    found = [Validated(Point((), a, cost), b, 0.0) for a, b in pairs]
-
-    assert rank_correlation(found) == (None if correlation is None else pytest.approx(correlation))
 
 
 def test_recipe_comes_back_from_a_header() -> None:

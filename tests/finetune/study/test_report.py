@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.study.figures import Row, against, gather, rank_correlation
+from pockengine.finetune.study.figures import Row, against, gather
 from pockengine.finetune.study.journal import Journal
 from pockengine.finetune.study.plan import PAIRS, find_pairs
 from pockengine.finetune.study.report import write_report
@@ -60,13 +60,6 @@ def test_page_of_an_empty_journal_claims_nothing(tmp_path: Path) -> None:
     page = write_report(Journal(tmp_path / "journal.jsonl"), tmp_path).read_text()
     assert "No pair has both" in page
     assert all(f"- {pair}: not run" in page for pair in PAIRS)
-
-
-@pytest.mark.parametrize(
-    ("second", "rho"), [((1, 2, 3), 1), ((3, 2, 1), -1), ((1, 1, 1), None), ((1, 3, 2), 0.5)]
-)
-def test_rank_correlation(second: tuple[float, ...], rho: float | None) -> None:
-    assert rank_correlation((10, 20, 30), second) == (None if rho is None else pytest.approx(rho))
 
 
 def test_unknown_pair_is_named() -> None:
