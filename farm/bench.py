@@ -213,14 +213,14 @@ def _report(outcome: Outcome) -> int:
     if outcome.records:
         console.print(bench_table(outcome.records))
     for note in outcome.notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+        console.print(note, highlight=False, soft_wrap=True)
     for scheme, message in outcome.failures.items():
         click.echo(f"FAILED {scheme}: {message}", err=True)
     return 1 if outcome.failures else 0
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 140)
+    return Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
 
 
 def _list(boards: list[Board]) -> None:

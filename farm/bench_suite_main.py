@@ -61,7 +61,7 @@ def run_peers(choice: Choice, scheme_file: Callable[[str], str], keep: Keep) -> 
 
     What fails is reported at the end, and the others go on.
     """
-    console = Console(width=None if Console().is_terminal else WIDTH)
+    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
     for engine in choice.engines:
         find_engine(engine)
     with step("this machine's peaks"):
@@ -81,7 +81,7 @@ def run_peers(choice: Choice, scheme_file: Callable[[str], str], keep: Keep) -> 
             continue
         results.append(found)
         for engine, reason in found.missing.items():
-            console.print(f"{engine}: {reason}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
     return _finish(console, results, failures, choice.report, peaks)
 
 
@@ -152,5 +152,5 @@ def _finish(
 
             console.print(f"report: {write_report(results, peaks, report)}", soft_wrap=True)
     for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
     return 1 if failures else 0

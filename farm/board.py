@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.folders import config_folder
+from pockengine.farm.names import check_name
 
 BUILT_IN = Path(__file__).parent / "boards.toml"
 
@@ -129,13 +130,17 @@ def own_file() -> Path:
 def _read(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
         raise FarmError(f"{file}: cannot read the boards: {error}") from None
 
 
 def _board(name: str, entry: object, file: Path) -> Board:
     """Build one board from its TOML table; the error names file, board and key."""
     where = f"{file}: board {name!r}"
+    try:
+        check_name(name, "board")
+    except FarmError as error:
+        raise FarmError(f"{file}: {error}") from None
     if not isinstance(entry, dict):
         raise FarmError(f"{where} must be a table, not {entry!r}")
     rest = dict(entry)

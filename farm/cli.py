@@ -74,14 +74,14 @@ def add(
     )
 
     def confirm(line: str, fingerprint: str) -> bool:
-        CONSOLE.print(f"host key: {line}\nfingerprint: {fingerprint}", markup=False)
+        CONSOLE.print(f"host key: {line}\nfingerprint: {fingerprint}")
         return fingerprint == expected if expected else click.confirm("Is it this board's?")
 
     board, facts = enroll(Target.parse(address), wishes, confirm)
     for fact in facts.describe():
-        CONSOLE.print(f"  {fact}", markup=False)
+        CONSOLE.print(f"  {fact}")
     add_board(board, own_file())
-    CONSOLE.print(f"{board.name}, device {board.device}, added to {own_file()}", markup=False)
+    CONSOLE.print(f"{board.name}, device {board.device}, added to {own_file()}")
 
 
 @cli.command()
@@ -91,7 +91,7 @@ def ping(board: str) -> None:
     """Connect to a board (an emulated one boots) and print what it says of itself."""
     with connect(board_for(board, load_boards())) as transport:
         for fact in ask(transport).describe():
-            CONSOLE.print(fact, markup=False)
+            CONSOLE.print(fact)
 
 
 def _where(board: Board) -> str:

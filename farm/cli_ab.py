@@ -40,8 +40,8 @@ def ab(
         turns = take_turns(transport, jobs, rounds, Path(folder_))
     for name, medians in turns.medians.items():
         steps_ms = ", ".join(f"{value:.3f}" for value in medians)
-        CONSOLE.print(f"{name}: {steps_ms} ms a step", markup=False)
-    CONSOLE.print(f"second over first: {turns.ratio('first', 'second')}", markup=False)
+        CONSOLE.print(f"{name}: {steps_ms} ms a step")
+    CONSOLE.print(f"second over first: {turns.ratio('first', 'second')}")
     problems = turns.conditions.problems()
-    CONSOLE.print("; ".join([turns.conditions.describe(), *problems]), markup=False)
+    CONSOLE.print("; ".join([turns.conditions.describe(), *problems]))
     raise SystemExit(1 if problems else 0)

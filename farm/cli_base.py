@@ -12,7 +12,9 @@ from rich.console import Console
 
 from pockengine.errors import PockEngineError
 
-CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+CONSOLE = Console(
+    highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 140
+)
 P = ParamSpec("P")
 
 

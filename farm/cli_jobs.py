@@ -15,6 +15,7 @@ from pockengine.farm.cli_base import CONSOLE, from_user, plain_errors
 from pockengine.farm.folders import data_folder
 from pockengine.farm.job import Job
 from pockengine.farm.labgrid.pool import LabgridPool
+from pockengine.farm.names import check_name
 from pockengine.farm.schedule.batch import Batch, Task, Verdict
 from pockengine.farm.schedule.leases import Leases
 from pockengine.farm.schedule.owner import Owner
@@ -39,7 +40,7 @@ def run(
     file: Path, batch: str | None, priority: int, pool: str | None, database: str | None
 ) -> None:
     """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device."""
-    name = batch or time.strftime("%Y%m%d-%H%M%S")
+    name = check_name(batch or time.strftime("%Y%m%d-%H%M%S"), "batch")
     logs = data_folder() / "runs" / name
     owner = Owner.here()
     with ExitStack() as stack:
@@ -67,7 +68,7 @@ def leases(database: str | None) -> None:
     """List who has which board."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
         for row in client.held():
-            CONSOLE.print(f"{row['board']} {row['label']} since {row['since']}", markup=False)
+            CONSOLE.print(f"{row['board']} {row['label']} since {row['since']}")
 
 
 @click.command()
@@ -87,7 +88,7 @@ def quarantine(board: str | None, reason: str | None, release: bool, database: s
         elif reason or release:
             raise FarmError("say which BOARD")
         for name, (why, since) in ward.reasons().items():
-            CONSOLE.print(f"{name} since {since}: {why}", markup=False)
+            CONSOLE.print(f"{name} since {since}: {why}")
 
 
 @click.command()
@@ -98,14 +99,14 @@ def log(board: str | None, database: str | None) -> None:
     """Print what happened to the boards, oldest first."""
     with closing(Store(database)) as store:
         for row in Quarantine(store).diary(board):
-            CONSOLE.print(f"{row['time']} {row['board']}: {row['text']}", markup=False)
+            CONSOLE.print(f"{row['time']} {row['board']}: {row['text']}")
 
 
 def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:
     """Read jobs and find their boards; FarmError names file, job and what is wrong with it."""
     try:
         table = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
         raise FarmError(f"{file}: cannot read the jobs: {error}") from None
     entries = table.get("job")
     if not isinstance(entries, list) or not entries:

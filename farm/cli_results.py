@@ -62,7 +62,7 @@ def history(
     results.close()
     if metric is None:
         for line in sorted({f"{x.metric} {x.device} {x.model} {x.scheme}" for x in found}):
-            CONSOLE.print(line, markup=False)
+            CONSOLE.print(line)
         return
     for trend in trends(found, commits_to(revision)):
         CONSOLE.print(draw(trend))

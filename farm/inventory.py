@@ -7,20 +7,17 @@ board that was meant, or the file is left as it was.
 import fcntl
 import json
 import os
-import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.board import Board, load_boards
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+from pockengine.farm.names import check_name
 
 
 def add_board(board: Board, file: Path) -> None:
     """Append an entry; FarmError when the name is taken, cannot be one, or the file is broken."""
-    if not NAME.fullmatch(board.name):
-        raise FarmError(f"{board.name!r} cannot name a board: letters, digits, - _ . only")
+    check_name(board.name, "board")
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

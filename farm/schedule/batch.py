@@ -15,6 +15,7 @@ import sqlalchemy as sql
 
 from pockengine.farm.job import Job
 from pockengine.farm.limits import Limits
+from pockengine.farm.names import check_name
 from pockengine.farm.results import now
 from pockengine.farm.schedule.owner import Owner, Watch
 from pockengine.farm.schedule.store import ATTEMPTS, JOBS, Store
@@ -31,6 +32,10 @@ class Task:
     job: Job
     boards: tuple[str, ...]
     priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a name that cannot be a folder's: the logs of each attempt have one."""
+        check_name(self.name, "job")
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Batch:
     """The jobs of one name in a store, as one client sees them."""
 
     def __init__(self, store: Store, name: str, owner: Owner) -> None:
-        self.name = name
+        self.name = check_name(name, "batch")
         self._store = store
         self._owner = owner
         self._watch = Watch()

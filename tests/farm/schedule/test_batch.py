@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pockengine.errors import FarmError
 from pockengine.farm.job import Job
 from pockengine.farm.limits import Limits
 from pockengine.farm.schedule.batch import (
@@ -155,6 +156,14 @@ def test_a_batch_is_resumed_where_it_was(store: Store) -> None:
 
     assert again.open_jobs() == 2
     assert len(again.verdicts()) == 3
+
+
+@pytest.mark.parametrize("name", ["", "../../x", "a/b", ".hidden", "a b", "[red]", "x" * 101])
+def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(FarmError, match=r"cannot name a job"):
+        Task(name, Job(Path("/bin/true")), ("a",))
+    with pytest.raises(FarmError, match=r"cannot name a batch"):
+        Batch(store, name, Owner.here())
 
 
 def test_a_job_is_stored_as_it_was() -> None:

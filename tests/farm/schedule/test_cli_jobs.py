@@ -52,6 +52,22 @@ def test_a_batch_is_run_told_and_resumed(tmp_path: Path) -> None:
     assert "program" in (logs / "good.1" / "ssh.jsonl").read_text()
 
 
+def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
+    file = write_jobs(tmp_path, BAD)
+    script(tmp_path, "echo '[/red] :smile: [bold]' >&2; exit 3", "program")
+
+    said = farm("run", file)
+
+    assert "[/red] :smile: [bold]" in said.output.replace("\n", " ")
+
+
+def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
+    said = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
+
+    assert said.exit_code == 1
+    assert "'../../x' cannot name a job" in said.output
+
+
 def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
     said = farm("run", write_jobs(tmp_path, GOOD))
 

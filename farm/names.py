@@ -1,0 +1,17 @@
+"""Names of boards, jobs and batches: they become names of files, and stand in tables."""
+
+import re
+
+from pockengine.errors import FarmError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+
+
+def check_name(name: str, what: str) -> str:
+    """Return a name that can be a file's on any system; FarmError says what a name may be."""
+    if not NAME.fullmatch(name):
+        raise FarmError(
+            f"{name!r} cannot name a {what}: up to 100 letters, digits and - _ . + only, "
+            "a letter or digit first"
+        )
+    return name
