@@ -21,6 +21,7 @@ PATIENCE_S = 180.0  # a database server restarts in less
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 LOCK_TIMEOUT_S = 30  # how long SQLite waits for another writer of the same file
 CONNECT_TIMEOUT_S = 5
+ADVISORY_LOCK = 0x706F636B  # any number, the same for all clients of a farm
 
 
 def parse_url(url: str) -> sql.URL:
@@ -63,6 +64,21 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
         sql.event.listen(engine, "connect", _no_implicit_begin)
         sql.event.listen(engine, "begin", _begin_immediate)
     return engine
+
+
+def transaction(
+    engine: sql.Engine, task: Callable[[sql.Connection], T], made: sql.MetaData | None
+) -> T:
+    """Do a task in one transaction that sees no other, of an engine that is `exclusive`.
+
+    The tables `made` are there before it.
+    """
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+        if made is not None:
+            made.create_all(connection)
+        return task(connection)
 
 
 def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:

@@ -6,9 +6,12 @@ SQLite in the user's data folder unless a SQLAlchemy URL says otherwise. Records
 import hashlib
 import json
 import math
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -23,6 +26,7 @@ from pockengine.farm.database import (
     default_url,
     parse_url,
     patiently,
+    transaction,
 )
 from pockengine.farm.folders import data_folder
 
@@ -74,8 +78,10 @@ class Record:
             fits = isinstance(value, (int, float) if kind is float else kind)
             if not fits or (isinstance(value, bool) and kind is not bool):
                 raise FarmError(f"record: {name} must be {kind.__name__}, not {value!r}")
-            if kind is str and not value:
-                raise FarmError(f"record: {name} is empty")
+            if kind is str:
+                _check_text(name, value)
+            elif not _fits(value):
+                raise FarmError(f"record: {name} does not fit 64 bits")
         _check_values(self)
 
     def to_json(self) -> str:
@@ -88,7 +94,7 @@ class Record:
         """Read a line that `to_json` wrote; FarmError names what is wrong with another."""
         try:
             values = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError: JSON, or a huge number
             raise FarmError(f"record: not JSON: {error}: {line[:80]!r}") from None
         if not isinstance(values, dict):
             raise FarmError(f"record: not an object: {line[:80]!r}")
@@ -105,6 +111,18 @@ TYPES: dict[str, type] = {
     if field.name != "samples"
 }
 OPTIONAL = {"dataset", "seq_len", "note"}
+
+
+def _check_text(name: str, text: str) -> None:
+    """Refuse text that a database cannot hold: PostgreSQL knows no NUL, none knows half a pair."""
+    if not text:
+        raise FarmError(f"record: {name} is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise FarmError(f"record: {name} is not valid Unicode: {text[:40]!r}") from None
+    if "\0" in text:
+        raise FarmError(f"record: {name} holds a NUL: {text[:40]!r}")
 
 
 def _check_values(record: Record) -> None:
@@ -137,7 +155,14 @@ def _check_samples(record: Record) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return _fits(value) and math.isfinite(value)
+
+
+def _fits(value: float) -> bool:
+    """Whether a database can hold a number; Python's integers have no end."""
+    return not isinstance(value, int) or abs(value) < 1 << 63
 
 
 def _from_values(values: Mapping[str, object]) -> Record:
@@ -182,30 +207,31 @@ class Results:
         """Open a database by SQLAlchemy URL; its tables are made when it is new."""
         self.url = parse_url(url) if url else default_url("results.sqlite")
         self._patience_s = patience_s
-        self._engine = create_engine(self.url)
+        self._reader = create_engine(self.url)
+        self._writer = create_engine(self.url, exclusive=True)
         self._made = False
 
     def append(self, records: Iterable[Record]) -> None:
         """Store all of the records, once, with those that could not be stored before.
 
         DatabaseDown when the database stays away: they are kept in a file then, and stored by the
-        next call.
+        next call. FarmError when it refuses them: they are set aside. What earlier calls left and
+        cannot be stored, such as a line that a crash has cut, is set aside with a warning.
         """
-        rows = [asdict(record) for record in records]
+        rows = [asdict(replace(record)) for record in records]  # replace() checks them again
         unsent = self._unsent()
-        if rows:
-            unsent.mkdir(parents=True, exist_ok=True)
-            part = unsent / f".{token_hex(8)}.part"
-            part.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            part.rename(unsent / f"{time.time_ns()}-{token_hex(4)}.jsonl")
+        own = _keep(unsent, rows) if rows else None
         for file in sorted(unsent.glob("*.jsonl")):
             try:
-                self._store(file)
+                lost = self._store(file)
             except DatabaseDown as error:
                 raise DatabaseDown(f"{error}; kept in {unsent}, the next bench stores it") from None
             except FarmError as error:  # trying again would only be refused again
-                refused = file.rename(file.with_suffix(".refused"))
-                raise FarmError(f"cannot store the records of {refused}: {error}") from None
+                lost = f"cannot store the records of {_set_aside(file)}: {error}"
+            if lost and file == own:
+                raise FarmError(lost)
+            if lost:
+                warnings.warn(f"{lost}; they are of an earlier run", stacklevel=2)
 
     def find(self, equal: Mapping[str, object] | None = None) -> list[Record]:
         """Return the records whose fields have the given values, oldest first."""
@@ -214,47 +240,84 @@ class Results:
             if name not in TYPES:
                 raise FarmError(f"results: no field {name!r}; fields: {', '.join(TYPES)}")
             query = query.where(TABLE.c[name] == value)
-        rows = self._work(lambda connection: connection.execute(query).mappings().all())
+        rows = self._work(self._reader, lambda c: c.execute(query).mappings().all())
         return [_from_row(dict(row)) for row in rows]
 
     def close(self) -> None:
         """Release the connections."""
-        self._engine.dispose()
+        self._reader.dispose()
+        self._writer.dispose()
 
-    def _store(self, file: Path) -> None:
-        """Store a file's records unless that has been done, and remove it.
+    def _store(self, file: Path) -> str:
+        """Store a file's records unless that has been done; return what is wrong with the rest.
 
         The file's name is stored with them: who comes second finds it, and does nothing.
         """
         try:
-            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            rows, damaged = _read_kept(file)
         except FileNotFoundError:  # another process has stored it
-            return
+            return ""
 
         def task(connection: sql.Connection) -> None:
             if connection.execute(sql.select(APPENDS).filter_by(key=file.name)).first() is None:
                 connection.execute(sql.insert(APPENDS), {"key": file.name})
-                connection.execute(sql.insert(TABLE), [_to_row(row) for row in rows])
+                if rows:
+                    connection.execute(sql.insert(TABLE), rows)
 
-        self._work(task)
+        self._work(self._writer, task)
+        if damaged:
+            return f"{damaged} lines of {_set_aside(file)} are no records; the others are stored"
         file.unlink(missing_ok=True)
+        return ""
 
-    def _work(self, task: Callable[[sql.Connection], T]) -> T:
+    def _work(self, engine: sql.Engine, task: Callable[[sql.Connection], T]) -> T:
+        def with_samples(connection: sql.Connection) -> T:
+            if not self._made:
+                _add_samples(connection)
+            return task(connection)
+
         def once() -> T:
-            with self._engine.begin() as connection:
-                if not self._made:
-                    METADATA.create_all(connection)
-                    _add_samples(connection)
-                result = task(connection)
-            self._made = True
-            return result
+            return transaction(engine, with_samples, None if self._made else METADATA)
 
-        return patiently(self.url, self._patience_s, once)
+        result = patiently(self.url, self._patience_s, once)
+        self._made = True
+        return result
 
     def _unsent(self) -> Path:
         """Return the folder of what this database has not taken yet."""
         place = self.url.render_as_string(hide_password=True)
         return data_folder() / "unsent" / hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def _keep(folder: Path, rows: Iterable[Mapping[str, object]]) -> Path:
+    """Write rows to a new file, which is on the disk, and whole, once it has its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{token_hex(8)}.part"
+    with part.open("w") as stream:
+        stream.writelines(json.dumps(row) + "\n" for row in rows)
+        stream.flush()
+        os.fsync(stream.fileno())
+    return part.rename(folder / f"{time.time_ns()}-{token_hex(4)}.jsonl")
+
+
+def _read_kept(file: Path) -> tuple[list[dict[str, object]], int]:
+    """Return the rows that a file holds, and how many of its lines hold none."""
+    rows: list[dict[str, object]] = []
+    damaged = 0
+    for line in file.read_text(errors="replace").splitlines():
+        try:
+            rows.append(_to_row(asdict(Record.from_json(line))))
+        except FarmError:
+            damaged += 1
+    return rows, damaged
+
+
+def _set_aside(file: Path) -> Path:
+    """Give a file another name, under which nobody tries to store it again; return that name."""
+    aside = file.with_suffix(".refused")
+    with suppress(FileNotFoundError):  # another process has done so
+        file.rename(aside)
+    return aside
 
 
 def _to_row(values: Mapping[str, object]) -> dict[str, object]:
@@ -278,5 +341,6 @@ def _add_samples(connection: sql.Connection) -> None:
 
 def write_lines(records: Iterable[Record], path: Path) -> None:
     """Append records to a file of JSON lines."""
-    with path.open("a") as stream:
-        stream.writelines(record.to_json() + "\n" for record in records)
+    lines = "".join(record.to_json() + "\n" for record in records)
+    with path.open("ab", buffering=0) as stream:  # one write: other writers' lines stay whole
+        stream.write(lines.encode())

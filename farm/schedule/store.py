@@ -15,11 +15,10 @@ from pockengine.farm.database import (
     default_url,
     parse_url,
     patiently,
+    transaction,
 )
 
 T = TypeVar("T")
-
-ADVISORY_LOCK = 0x706F636B  # any number, the same for all clients of a farm
 
 METADATA = sql.MetaData()
 OWNER = ("owner", "host", "pid", "started", "label")
@@ -113,12 +112,6 @@ class Store:
         self._engine.dispose()
 
     def _once(self, task: Callable[[sql.Connection], T]) -> T:
-        with self._engine.begin() as connection:
-            if self._engine.dialect.name == "postgresql":
-                lock = sql.func.pg_advisory_xact_lock(ADVISORY_LOCK)
-                connection.execute(sql.select(lock))
-            if not self._made:
-                METADATA.create_all(connection)
-            result = task(connection)
+        result = transaction(self._engine, task, None if self._made else METADATA)
         self._made = True
         return result

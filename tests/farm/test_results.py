@@ -1,8 +1,12 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.results import Record, Results, now, write_lines
@@ -41,6 +45,11 @@ def test_what_is_not_known_is_left_out_of_the_line() -> None:
         ({"time": "2026-01-02"}, "not ISO 8601 with a time zone"),
         ({"time": "yesterday"}, "not ISO 8601 with a time zone"),
         ({"schema": 2}, "schema 2"),
+        ({"n": 1 << 63}, "n does not fit 64 bits"),
+        ({"value": 10**400}, "value does not fit 64 bits"),
+        ({"samples": (10**400,)}, "are no list of numbers"),
+        ({"note": "a\0b"}, "note holds a NUL"),
+        ({"board": "\udc80"}, "board is not valid Unicode"),
     ],
 )
 def test_a_wrong_record_is_refused(changes: dict[str, object], message: str) -> None:
@@ -80,9 +89,72 @@ def test_many_are_stored_or_none(tmp_path: Path) -> None:
     good, bad = record(), replace(record())
     object.__setattr__(bad, "engine", None)  # what a damaged caller could do; NOT NULL refuses it
 
-    with pytest.raises(FarmError, match=r"cannot store the records of .*NOT NULL"):
+    with pytest.raises(FarmError, match=r"record: engine must be str"):
         results.append([good, bad])
+    results.append([])
     assert results.find() == []
+
+
+def test_what_a_database_refuses_is_set_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    results = Results(sqlite(tmp_path))
+    assert results.find() == []
+    trigger = "BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'no'); END"
+    with sql.create_engine(sqlite(tmp_path)).begin() as connection:
+        connection.execute(sql.text(f"CREATE TRIGGER refuse {trigger}"))
+
+    with pytest.raises(FarmError, match=r"cannot store the records of .*refused"):
+        results.append([record()])
+    results.append([])
+
+    assert len(list((tmp_path / "data").rglob("*.refused"))) == 1
+
+
+def test_a_line_that_a_crash_has_cut_costs_its_record_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "results.sqlite").mkdir()
+    with pytest.raises(DatabaseDown):
+        Results(sqlite(tmp_path), patience_s=0.1).append([record(scheme="a"), record(scheme="b")])
+    (tmp_path / "results.sqlite").rmdir()
+    (kept,) = (tmp_path / "data").rglob("*.jsonl")
+    kept.write_bytes(kept.read_bytes()[:-30])
+
+    results = Results(sqlite(tmp_path))
+    with pytest.warns(UserWarning, match=r"1 lines of .*refused are no records"):
+        results.append([record(scheme="new")])
+    results.append([])
+
+    assert [one.scheme for one in results.find()] == ["a", "new"]
+
+
+WRITER = """
+import sys
+from pockengine.farm.results import Results
+from pockengine.tests.farm.helpers import record
+results = Results(sys.argv[1])
+for i in range(25):
+    results.append([record(scheme=f"{sys.argv[2]}.{i}")])
+"""
+
+
+def test_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+    }
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, sqlite(tmp_path), str(i)], env=environment)
+        for i in range(4)
+    ]
+
+    assert [writer.wait(timeout=120) for writer in writers] == [0] * 4
+    stored = sorted(one.scheme for one in Results(sqlite(tmp_path)).find())
+    assert stored == sorted(f"{writer}.{i}" for writer in range(4) for i in range(25))
 
 
 def test_results_go_to_the_users_data_folder_by_default(
