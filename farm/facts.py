@@ -4,6 +4,8 @@ Used when a board is added, before it is trusted with a job, and around a measur
 system does not say is left out: an emulated board has no governor, a Mac no /proc.
 """
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -49,6 +51,7 @@ command -v vcgencmd > /dev/null && flags=$(vcgencmd get_throttled) && say pi_thr
 exit 0
 """
 
+FLAGS = re.compile(r"(0x)?[0-9a-fA-F]{1,16}")
 GREATEST = {"millidegrees"}  # of several answers; others are added up
 
 
@@ -140,10 +143,9 @@ def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
         if name in TEXTS:
             values.setdefault(name, text.strip())
             continue
-        try:
-            number = float(text)
-        except ValueError:
-            raise FarmError(f"{board}: says {line[:80]!r}, which is no number") from None
+        number = _number(text)
+        if number is None:
+            raise FarmError(f"{board}: says {line[:80]!r}, which is no number")
         before = values.get(name)
         if isinstance(before, float):
             number = max(before, number) if name in GREATEST else before + number
@@ -151,11 +153,19 @@ def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
     return values
 
 
-def _flags(text: str, board: str) -> int:
+def _number(text: str) -> float | None:
+    """Return a number that a board can mean: finite, and within 64 bits."""
     try:
-        return int(text, 16)
+        number = float(text)
     except ValueError:
-        raise FarmError(f"{board}: says it throttles {text[:40]!r}, not a number") from None
+        return None
+    return number if math.isfinite(number) and abs(number) < 1 << 63 else None
+
+
+def _flags(text: str, board: str) -> int:
+    if not FLAGS.fullmatch(text):
+        raise FarmError(f"{board}: says it throttles {text[:40]!r}, not a number")
+    return int(text, 16)
 
 
 def recognise(facts: Facts) -> str | None:

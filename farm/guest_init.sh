@@ -10,7 +10,7 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
-mount -t tmpfs -o "size=${disk_mb}m" jobs /jobs
+mount -t tmpfs -o "size=${disk_mb}m,mode=0700" jobs /jobs
 for module in /modules/*.ko; do insmod "$module"; done
 hostname board
 ifconfig lo 127.0.0.1 up

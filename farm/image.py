@@ -78,9 +78,12 @@ def ensure_image() -> Image:
     """Return the image of the current recipe, building it when the cache lacks it."""
     folder = cache_folder() / "farm"
     folder.mkdir(parents=True, exist_ok=True)
+    images = folder / "images"
+    images.mkdir(exist_ok=True)
+    images.chmod(0o700)  # a RAM disk holds its board's private key
     with _locked(folder / "lock"):
         keys = _ensure_keys(folder / "keys")
-        home = folder / "images" / _recipe_hash(keys)
+        home = images / _recipe_hash(keys)
         if not home.is_dir():
             _build(home, folder / "apt", keys)
     return Image(home / "kernel", home / "initrd.gz", keys)
@@ -97,12 +100,10 @@ def _build(home: Path, apt: Path, keys: Keys) -> None:
     entries["etc/dropbear/host_key"] = cpio.file_entry(_dropbear_key(keys.host), 0o600)
     login = _public_line(keys.client).encode() + b"\n"
     entries["root/.ssh/authorized_keys"] = cpio.file_entry(login, 0o600)
-    home.parent.mkdir(parents=True, exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=home.parent, prefix=".part-"))
     (part / "kernel").write_bytes(kernel)
     (part / "initrd.gz").write_bytes(gzip.compress(cpio.pack(entries), 1, mtime=0))
     (part / "packages.json").write_text(json.dumps([deb.name for deb in debs], indent=1) + "\n")
-    part.chmod(0o755)
     part.rename(home)
     shutil.rmtree(apt / "debs")
 

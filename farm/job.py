@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
-from pockengine.farm.digest import sha256_of
+from pockengine.farm.digest import printed_sha256, sha256_of
 from pockengine.farm.limits import Limits
 from pockengine.farm.transport import Progress, RunResult, Transport
 
@@ -127,7 +127,7 @@ def _verify(transport: Transport, folder: str, files: Mapping[str, Path]) -> Non
     """Raise FarmError when a file in the job's folder is not the local one."""
     for name, source in files.items():
         result = transport.run(["sha256sum", f"{folder}/{name}"], timeout_s=300)
-        if result.stdout.lstrip(b"\\")[:64].decode() != sha256_of(source):
+        if printed_sha256(result.stdout) != sha256_of(source):
             raise FarmError(
                 f"{transport.board}: {name} in {folder} is not {source}; the board's storage or "
                 f"its store of files is damaged: remove {transport.workdir} there"

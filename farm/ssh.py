@@ -7,6 +7,7 @@ they are wanted, so that a file which the board has already is not sent again.
 
 import logging
 import math
+import re
 import shlex
 import socket
 import time
@@ -18,7 +19,7 @@ from secrets import token_hex
 import paramiko
 
 from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
-from pockengine.farm.digest import sha256_of
+from pockengine.farm.digest import printed_sha256, sha256_of
 from pockengine.farm.limits import NO_LIMITS, Limits
 from pockengine.farm.ssh_ending import EndingTransport
 from pockengine.farm.transport import Progress, RunResult
@@ -27,6 +28,19 @@ KEEP_ALIVE_S = 5
 GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its answer
 POLL_S = 0.01
 LOG = "pockengine.farm.ssh"
+COUNT = re.compile(rb"\s*(\d{1,18})\s")
+FREE = re.compile(rb"\s\d{1,18}\s+\d{1,18}\s+(\d{1,18})\s+\d{1,3}%\s[^\n]*\n?\Z")  # df -P
+# Make the work folder ours, or find that it is: nobody else may write there, or have made it.
+OWN_FOLDER = r"""
+[ -d "$1" ] || (umask 077 && mkdir -p -- "$1") || exit 1
+if [ -L "$1" ] || ! [ -O "$1" ]; then
+  echo "$1 is a link, or belongs to another user" >&2; exit 1
+fi
+case $(ls -ld -- "$1") in
+  d????-??-*) mkdir -p -- "$1/cas" ;;
+  *) echo "$1 can be written by other users: chmod go-w it" >&2; exit 1 ;;
+esac
+"""
 
 logging.getLogger(LOG).addHandler(logging.NullHandler())  # errors are raised, not also printed
 
@@ -86,7 +100,7 @@ class SshTransport:
         assert isinstance(transport, EndingTransport)  # connect() was told to make one
         transport.set_keepalive(KEEP_ALIVE_S)
         self._transport = transport
-        self._expect(["mkdir", "-p", f"{self.workdir}/cas"])
+        self._own_folder()
         self._sftp = client.open_sftp()
         channel = self._sftp.get_channel()
         assert channel is not None  # the session is open
@@ -171,13 +185,16 @@ class SshTransport:
             reason = f" ({error})"
         if self._digest(part) != digest:
             self._refuse(source, part, size, reason)
-        self._sftp.chmod(part, 0o755)
-        self._sftp.posix_rename(part, stored)
+        try:
+            self._sftp.chmod(part, 0o755)
+            self._sftp.posix_rename(part, stored)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise FarmError(f"{self.board}: cannot store {source} in {stored}: {error}") from None
 
     def _refuse(self, source: Path, part: str, size: int, reason: str) -> None:
         """Remove a part that did not arrive whole and raise why: a full disk, or damage."""
-        there = self.run(["wc", "-c", part]).stdout.split()
-        arrived = int(there[0]) if there else 0
+        there = COUNT.match(self.run(["wc", "-c", part]).stdout)
+        arrived = int(there[1]) if there else 0
         self.run(["rm", "-f", part])
         self._check_room(source, part, size)
         raise FarmError(
@@ -187,18 +204,29 @@ class SshTransport:
 
     def _digest(self, path: str) -> str | None:
         result = self.run(["sha256sum", path], timeout_s=300)
-        # GNU sha256sum puts a backslash before the hash of a file whose name it had to escape.
-        return result.stdout.lstrip(b"\\")[:64].decode() if result.ok else None
+        return printed_sha256(result.stdout) if result.ok else None
 
     def _check_room(self, source: Path, part: str, size: int) -> None:
         """Raise FarmError when `df` says that fewer than `size` bytes are free beside `part`."""
         folder = part.rpartition("/")[0]
-        table = self._expect(["df", "-P", "-k", folder]).stdout.decode()
-        free = int(table.splitlines()[-1].split()[3]) * 1024
+        table = self._expect(["df", "-P", "-k", folder]).stdout
+        row = FREE.search(table)
+        if row is None:
+            raise FarmError(f"{self.board}: df says {table[:80]!r} of {folder}, which is no table")
+        free = int(row[1]) * 1024
         if free < size:
             raise FarmError(
                 f"{self.board}: disk full: {source.name} needs {size} bytes in {folder}, "
                 f"{free} are free; remove files there or use a board with a larger disk"
+            )
+
+    def _own_folder(self) -> None:
+        """Make the work folder; FarmError when it is not ours alone to write to."""
+        result = self.run(["sh", "-c", OWN_FOLDER, "own", self.workdir])
+        if not result.ok:
+            raise FarmError(
+                f"{self.board}: its work folder cannot be used: {result.describe()}; give the "
+                "board another workdir"
             )
 
     def _lost(self, argv: Sequence[str], reason: str) -> BoardUnreachable:

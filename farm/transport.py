@@ -35,10 +35,17 @@ class RunResult:
     def describe(self) -> str:
         """Say in one line how it ended, with the last line it printed to stderr."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
-        tail = f": {lines[-1][:200]}" if lines else ""
+        tail = f": {printable(lines[-1][:200])}" if lines else ""
         if self.signal:
             return f"killed by signal {self.signal}{tail}"
         return f"exit status {self.status}{tail}"
+
+
+def printable(text: str) -> str:
+    """Return what a board said without characters that would steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
 
 
 class Transport(Protocol):

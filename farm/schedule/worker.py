@@ -6,8 +6,8 @@ it is switched off and on, examined again, and shut out with the reasons when th
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,10 @@ def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
     with site.open(board) as transport:
-        with logged(transport, site.logs / "health" / board.name) as examined:
+        with (
+            _readable(board.name),
+            logged(transport, site.logs / "health" / board.name) as examined,
+        ):
             clean_board(examined)
             require_health(examined, device, site.needs)
         while site.wanted() and not lease.lost:
@@ -121,7 +124,8 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
     message = ""
     try:
         with logged(transport, folder) as board:
-            result = run_job(board, claim.job, folder)
+            with _readable(claim.board):
+                result = run_job(board, claim.job, folder)
             _keep_output(folder, result)
             if site.examine is not None:
                 site.examine(claim, result)
@@ -134,6 +138,15 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
     site.batch.finish(claim, outcome, message, folder)
     if outcome == "infrastructure":
         raise BoardTrouble(message)
+
+
+@contextmanager
+def _readable(board: str) -> Iterator[None]:
+    """Hold an answer that nothing could read against the board: it must not end the batch."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError, EOFError) as error:
+        raise FarmError(f"{board}: gave an answer that cannot be read: {error!r}") from error
 
 
 def _keep_output(folder: Path, result: JobResult) -> None:

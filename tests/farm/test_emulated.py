@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FarmError, JobFailed
+from pockengine.farm.image import ensure_image
 from pockengine.farm.job import Job, run_job
 from pockengine.farm.transport import Transport
 from pockengine.tests.farm.helpers import HOSTILE, needs_qemu, script
@@ -139,3 +140,9 @@ def test_a_job_that_needs_too_much_memory_is_killed_and_the_board_lives(
     with pytest.raises(JobFailed, match=r"killed by signal SIGKILL|out of memory|exit status 1"):
         run_job(rpi4, job, tmp_path)
     assert rpi4.run(["true"]).ok
+
+
+def test_nobody_else_reads_the_boards_private_key(rpi4: Transport) -> None:
+    images = ensure_image().initrd.parent.parent  # the key lies in the RAM disk
+
+    assert images.stat().st_mode & 0o077 == 0

@@ -72,7 +72,20 @@ def test_what_is_not_said_is_not_known() -> None:
     assert facts.describe() == ["CPU: ", "kernel: Linux "]
 
 
-@pytest.mark.parametrize("line", ["clock soon", "millidegrees", "disk_kb 1e", "pi_throttled 0xzz"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "clock soon",
+        "millidegrees",
+        "disk_kb 1e",
+        "pi_throttled 0xzz",
+        "pi_throttled -0x1",
+        "cores inf",
+        "cores nan",
+        "clock 1e400",
+        "memory_kb 1e30",
+    ],
+)
 def test_an_answer_that_is_no_number_names_the_board(line: str) -> None:
     with pytest.raises(FarmError, match=r"^b: says"):
         parse(line, "b")

@@ -1,7 +1,7 @@
 """SSH against a server that misbehaves; the real board's tests are in test_emulated.py."""
 
 import os
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,6 +107,74 @@ def test_a_disk_that_fills_up_during_the_upload_is_called_full(tmp_path: Path) -
     ):
         board.put(blob(tmp_path, 150_000), f"{board.workdir}/a")
     assert os.listdir(tmp_path / "work" / "cas") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("df -P -k", b""),
+        ("df -P -k", b"\xff\xfe"),
+        ("df -P -k", b"head\nfs 1 1 many 1% /\n"),
+        ("df -P -k", b"head\nfs 1 1 " + b"9" * 5000 + b" 1% /\n"),
+        ("sha256sum", b"\xff" * 64),
+        ("sha256sum", b"0" * 63 + b"\xc3"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_the_boards_fault(
+    tmp_path: Path, word: str, answer: bytes
+) -> None:
+    with (
+        serving(tmp_path, Faults(answers={word: answer})) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"^stub: (df says|upload of .* arrived damaged)"),
+    ):
+        board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
+
+
+def test_a_count_that_makes_no_sense_counts_nothing(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=10, answers={"wc -c": b"9" * 5000 + b" part\n"})
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"arrived damaged.*: 0 of 1000 bytes"),
+    ):
+        board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
+
+
+def test_a_work_folder_is_made_for_us_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        inner = replace(address, workdir=str(tmp_path / "a" / "b"))
+        connect_ssh(inner).close()
+
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("mode", "sound"), [(0o755, True), (0o777, False), (0o770, False)])
+def test_a_work_folder_that_others_may_write_to_is_not_used(
+    tmp_path: Path, mode: int, sound: bool
+) -> None:
+    with serving(tmp_path, Faults()) as address:
+        (tmp_path / "work").chmod(mode)
+        expected = (
+            nullcontext() if sound else pytest.raises(FarmError, match="written by other users")
+        )
+        with expected:
+            connect_ssh(address).close()
+
+
+def test_a_work_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        (tmp_path / "link").symlink_to(tmp_path / "work")
+        with pytest.raises(FarmError, match=r"link is a link, or belongs to another user"):
+            connect_ssh(replace(address, workdir=str(tmp_path / "link")))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        os.chown(tmp_path / "work", 12345, 12345)
+        with pytest.raises(FarmError, match=r"belongs to another user"):
+            connect_ssh(address)
 
 
 def test_a_damaged_file_of_the_store_is_sent_again(tmp_path: Path) -> None:
