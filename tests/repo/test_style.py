@@ -12,10 +12,10 @@ FUNCTION_LINES = 40
 
 # Folder -> the parts of pockengine that it may import; a folder that is not named may import all.
 MAY_IMPORT = {
-    "compiler": {"compiler", "devices", "errors"},
-    "backends": {"backends", "compiler", "devices", "errors"},
+    "compiler": {"compiler", "devices", "errors", "files"},
+    "backends": {"backends", "compiler", "devices", "errors", "files"},
     "devices": {"devices", "errors"},
-    "frontends": {"frontends", "compiler", "errors"},
+    "frontends": {"frontends", "compiler", "errors", "files"},
     "models": {"models", "errors"},
 }
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "torch"}

@@ -1,0 +1,107 @@
+"""Files and folders that appear whole: a kill at any moment leaves the old one or the new one.
+
+What is in the making lies in a hidden folder of its own beside its target, so two writers never
+share a name. A writer holds a lock on its folder, which the system frees when the process ends:
+folders that nobody holds are what killed writers left, and the next writer of that target removes
+them.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+Write = Callable[[Path], None]
+Clean = Callable[[Path], None]
+
+
+def write_whole(path: Path, write: Write) -> None:
+    """Write a file by `write`, which is given the place to write it to, and put it at `path`.
+
+    A link at `path` is replaced, what it points to stays. OSError where that cannot be, or where
+    something stands there that is no file: a folder or a device.
+    """
+    _check_file(path)
+    with private_folder(path) as folder:
+        part = folder / path.name
+        write(part)
+        part.chmod(_mode(path))
+        sync(part)
+        _check_file(path)
+        os.replace(part, path)
+        sync(path.parent)
+
+
+def _check_file(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(f"{path} is no regular file; choose another place")
+
+
+def _mode(path: Path) -> int:
+    """Permissions of the file that is replaced, or of a new one."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(path.stat().st_mode)
+    os.umask(mask := os.umask(0o077))
+    return 0o666 & ~mask
+
+
+def sync(path: Path) -> None:
+    """Ask the system to keep a file, or a folder's names, over a loss of power."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]:
+    """Make a folder beside `target` for this writer alone; it is gone afterwards.
+
+    `clean` removes such a folder: this one, and those that killed writers left.
+    """
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stem = f".making-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+    for left in sorted(target.parent.glob(f"{stem}*")):
+        _remove_unheld(left, clean)
+    folder, handle = _held_folder(target.parent, stem)
+    try:
+        yield folder
+    finally:
+        with suppress(FileNotFoundError):
+            clean(folder)
+        os.close(handle)
+
+
+def _held_folder(parent: Path, stem: str) -> tuple[Path, int]:
+    """Make a folder and lock it; another writer that cleans up may take it before it is locked."""
+    while True:
+        folder = parent / f"{stem}{token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        with suppress(FileNotFoundError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if folder.exists():
+                return folder, handle
+            os.close(handle)
+
+
+def _remove_unheld(folder: Path, clean: Clean) -> None:
+    """Remove what a killed writer left; one that is alive holds its folder."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # another one's, or gone already
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            clean(folder)
+    finally:
+        os.close(handle)
