@@ -4,9 +4,11 @@
     kernels_0.c ... 7.c    the kernels, each once, sharded by their symbols' hashes, so that shards
                            compile in parallel and one new kernel recompiles one shard only
 
-The text depends on the program alone: same program, same bytes.
+The text depends on the program alone: same program, same bytes. Names come from a model file, which
+is data: they stand in string literals (`c_string`) and, of few characters, in comments (`comment`).
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +18,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
+from pockengine.backends.c.specification import Specification
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.types import DType
 from pockengine.compiler.ops.registry import written_operands
@@ -23,6 +26,17 @@ from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
 
 SHARDS = 8
+
+COMMENT_LETTERS = 1000
+"""Longer comments are cut: a name may be a megabyte."""
+
+_ESCAPED = re.compile(rb"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
+_UNCOMMENTED = re.compile(r"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
+"""All other characters are escaped in a C string, and left out of a comment."""
+
+NAME_BYTES = 511
+"""Longest name of a tensor in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, with its end."""
+
 MAX_RANK = 8
 """PE_MAX_RANK of pe.h: dimensions of a param, input or output."""
 
@@ -75,14 +89,15 @@ def param_slots(program: Program) -> tuple[list[Slot], int]:
 def generate(program: Program, backend: CBackend) -> dict[str, str]:
     """The C files of a program by name."""
     slots, _ = param_slots(program)
+    _check_names(program)
     offsets = {slot.name: slot.offset for slot in slots}
     kernels: dict[str, Kernel] = {}
     functions = []
     first = 0
-    for entry in program.entries.values():
+    for number, entry in enumerate(program.entries.values()):
         nodes = kernel_nodes(entry)
         kernels |= {backend.kernel(node).symbol: backend.kernel(node) for node in nodes}
-        functions.append(_entry_function(entry, backend, offsets, first))
+        functions.append(_entry_function(number, entry, backend, offsets, first))
         first += len(nodes)
     files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
     for symbol in sorted(kernels):
@@ -90,7 +105,7 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
         files[f"kernels_{shard}.c"] += f"\n{kernels[symbol].source}"
     declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
     parts = [
-        f"/* Program {comment_text(program.name)}. Generated: change the model, not this file. */",
+        comment(f"Program {program.name}. Generated: change the model, not this file."),
         f"#define PE_KERNELS {first}\n",
         _PROGRAM_HEADER,
         declarations,
@@ -101,15 +116,34 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
     return files
 
 
+def _check_names(program: Program) -> None:
+    """Raise CompileError for a name that the runtime or a safetensors file could not hold."""
+    tensors = [slot.name for slot in param_slots(program)[0]]
+    for entry in program.entries.values():
+        tensors += [name for name, _ in (*entry_inputs(entry), *entry_outputs(entry))]
+    for name in (program.name, *program.entries, *tensors):
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError as error:
+            raise CompileError(f"the name {name!r} is not Unicode text; rename it") from error
+        if "\0" in name or size > NAME_BYTES:
+            fact = "holds a NUL" if "\0" in name else f"has {size} bytes, more than {NAME_BYTES}"
+            raise CompileError(f"the name {name[:60]!r} {fact}; rename it")
+    if "__metadata__" in tensors:
+        raise CompileError("the name __metadata__ is safetensors' own; rename the tensor")
+
+
 def kernel_nodes(entry: Entry) -> list[Node]:
     """The nodes of an entry that have a kernel, in order."""
     return [node for node in entry.graph.nodes if not is_alias(node, entry)]
 
 
-def _entry_function(entry: Entry, backend: CBackend, offsets: Mapping[str, int], first: int) -> str:
+def _entry_function(
+    number: int, entry: Entry, backend: CBackend, offsets: Mapping[str, int], first: int
+) -> str:
     lines = [
-        f"static void run_{_identifier(entry.name)}(pe_worker *w, unsigned char *params,",
-        "    unsigned char *arena) {",
+        comment(entry.name),
+        f"static void run_{number}(pe_worker *w, unsigned char *params, unsigned char *arena) {{",
         "    (void)w, (void)params, (void)arena;",
     ]
     nodes = kernel_nodes(entry)
@@ -120,7 +154,7 @@ def _entry_function(entry: Entry, backend: CBackend, offsets: Mapping[str, int],
         places.append("NULL" if scratch is None else f"ARENA({scratch.offset})")
         if barrier:
             lines.append("    pe_barrier(w);")
-        lines.append(f"    /* {describe(node)} */")
+        lines.append(f"    {comment(describe(node))}")
         lines.append(f"    KERNEL({index}, {backend.kernel(node).symbol}(w, {', '.join(places)}));")
     return "\n".join([*lines, "}\n"])
 
@@ -176,21 +210,23 @@ def place(value: Value, entry: Entry, offsets: Mapping[str, int]) -> str:
 
 
 def describe(node: Node) -> str:
-    """One line of comment: what a kernel call computes, with the user's names and shapes."""
+    """What a kernel call computes, with the user's names and shapes."""
     op = node.op
     if op == "fusion":
         op = "+".join(inner.op for inner in node.attrs["body"].nodes)
     results = ", ".join(f"{value.name} {value.type}" for value in node.results)
     operands = ", ".join(f"{value.name} {value.type}" for value in node.operands)
     scope = f" in {node.scope}" if node.scope else ""
-    text = f"{results + ' = ' if results else ''}{op}({operands}){scope}"
-    return comment_text(text)
+    return f"{results + ' = ' if results else ''}{op}({operands}){scope}"
 
 
-def comment_text(text: str) -> str:
-    """Names as they can stand in a C comment: they neither end it nor begin another line."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shown.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/")
+def comment(text: str) -> str:
+    """A C comment of any text.
+
+    Characters that could end a comment, join lines or begin a trigraph are not among those kept.
+    """
+    shown = _UNCOMMENTED.sub("_", text[:COMMENT_LETTERS])
+    return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
 
 
 def entry_inputs(entry: Entry) -> list[tuple[str, Value]]:
@@ -209,22 +245,37 @@ def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
     return outputs
 
 
+def specification(program: Program, threads: int) -> Specification:
+    """Return what the library and the manifest must agree on, for `threads` threads at most."""
+    slots, params_bytes = param_slots(program)
+    entries = {
+        name: (_types(entry_inputs(entry)), _types(entry_outputs(entry)))
+        for name, entry in program.entries.items()
+    }
+    params = {slot.name: slot.type for slot in slots}
+    return Specification(entries, params, params_bytes, program.arena_bytes, threads)
+
+
+def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:
+    return {name: value.type for name, value in values}
+
+
 def _tables(program: Program, threads: int) -> str:
     slots, params_bytes = param_slots(program)
     parts = [_tensor_table("params", [(slot.name, slot.type, slot.offset) for slot in slots])]
     rows = []
-    for entry in program.entries.values():
+    for number, entry in enumerate(program.entries.values()):
         inputs, outputs = entry_inputs(entry), entry_outputs(entry)
-        name = _identifier(entry.name)
-        parts.append(_arena_table(f"{name}_inputs", inputs, entry))
-        parts.append(_arena_table(f"{name}_outputs", outputs, entry))
+        parts.append(_arena_table(f"inputs_{number}", inputs, entry))
+        parts.append(_arena_table(f"outputs_{number}", outputs, entry))
         rows.append(
-            f"    {{{c_string(entry.name)}, {name}_inputs, {name}_outputs, {len(inputs)}, "
-            f"{len(outputs)}, run_{name}}},"
+            f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, {len(inputs)}, "
+            f"{len(outputs)}, run_{number}}},"
         )
     parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
     fields = {
         "name": c_string(program.name),
+        "specification": c_string(specification(program, threads).digest()),
         "params": "params",
         "entries": "entries",
         "param_count": len(slots),
@@ -261,17 +312,9 @@ def _tensor_rows(tensors: list[tuple[str, TensorType, int]]) -> Iterator[str]:
 
 
 def c_string(text: str) -> str:
-    """A C string literal of any text."""
-    data = text.encode()
-    body = "".join(
-        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
-        for byte in data
-    )
-    return f'"{body}"'
-
-
-def _identifier(name: str) -> str:
-    return "".join(char if char.isalnum() and char.isascii() else "_" for char in name)
+    """A C string literal of any text in UTF-8; all but plain letters are written as octals."""
+    body = _ESCAPED.sub(lambda match: b"\\%03o" % match[0][0], text.encode())
+    return f'"{body.decode()}"'
 
 
 def unique_kernels(program: Program, backend: CBackend) -> int:

@@ -60,6 +60,7 @@ typedef struct pe_entry {
 
 typedef struct pe_program {
     const char *name;
+    const char *specification; /* digest of names, types and sizes; the manifest has the same */
     const pe_tensor *params;
     const pe_entry *entries;
     int param_count;

@@ -83,14 +83,39 @@ void pe_shut(pe_session *session) {
     unmap((unsigned char *)h, sizeof *h);
 }
 
+const char *pe_specification(void) { return pe_model.specification; }
+
+/* Whether a caller has memory of the right size for each of these tensors. */
+static pe_status check_sizes(pe_session *session, const pe_tensor *tensors, int count,
+                             const size_t *sizes, int size_count) {
+    if (size_count != count) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "%d tensors are wanted, not %d", count,
+                       size_count);
+    }
+    for (int i = 0; i < count; i++) {
+        const size_t bytes = pe_tensor_bytes(&tensors[i]);
+        if (sizes[i] != bytes) {
+            return pe_fail(session->message, PE_ERROR_ARGUMENT, "tensor %s has %zu bytes, not %zu",
+                           tensors[i].name, bytes, sizes[i]);
+        }
+    }
+    return PE_OK;
+}
+
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
-                  void *const *outputs) {
+                  void *const *outputs, const pe_sizes *sizes) {
     const pe_entry *found = pe_find_entry(session->program, entry);
     if (!found) {
         return pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
                        session->program->name, entry);
     }
-    return pe_run(session, found, inputs, outputs);
+    pe_status status =
+        check_sizes(session, found->inputs, found->input_count, sizes->inputs, sizes->input_count);
+    if (status == PE_OK) {
+        status = check_sizes(session, found->outputs, found->output_count, sizes->outputs,
+                             sizes->output_count);
+    }
+    return status == PE_OK ? pe_run(session, found, inputs, outputs) : status;
 }
 
 const char *pe_message(const pe_session *session) { return session->message; }

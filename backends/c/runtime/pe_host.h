@@ -11,9 +11,21 @@ pe_session *pe_open(int threads, char *message);
 /* Ends the session and gives its memory back. */
 void pe_shut(pe_session *session);
 
-/* Runs an entry by name; arguments as pe_run's. */
+/* The specification of the program that is linked in. Callers that took it for another one would
+ * have memory of other sizes, so they compare it before they open a session. */
+const char *pe_specification(void);
+
+/* The sizes of the memory behind pe_run's pointers: one for each input, one for each output. */
+typedef struct pe_sizes {
+    const size_t *inputs;
+    const size_t *outputs;
+    int input_count;
+    int output_count;
+} pe_sizes;
+
+/* Runs an entry by name as pe_run does, unless one of the sizes is not the tensor's. */
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
-                  void *const *outputs);
+                  void *const *outputs, const pe_sizes *sizes);
 
 /* What went wrong in the last call that failed. */
 const char *pe_message(const pe_session *session);
