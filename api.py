@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, read_checkpoint, write_artifact
+from pockengine.backends.c.artifact import Artifact, check_place, read_checkpoint, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import Progress
 from pockengine.backends.c.session import Session
@@ -135,7 +135,7 @@ def compile(
     operands of large products, where the device can. `tuned` is a file of `pockengine tune`. The
     artifact goes to `folder`, or to a temporary one. Raises PockEngineError, which names the fault.
     """
-    backend = CBackend(machine := load_device(device), bf16=bf16, pick=picker_of(tuned, machine))
+    backend = _backend(device, folder, bf16, tuned)
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
     optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()
@@ -162,11 +162,21 @@ def compile_step(
     The first `carried` arguments (params, an optimiser's state, a TrainState) stay in the artifact;
     the step returns their new values first, then its outputs. Run it by `session.train_step`.
     """
-    backend = CBackend(load_device(device))
+    backend = _backend(device, folder)
     visitor = step_visitor(step, example_inputs, carried)
     graph = visitor.graph(None)
     program = compile_entries(graph.name, {"train": graph}, target=backend.target())
     return _written((graph, program, visitor), backend, folder, progress)
+
+
+def _backend(
+    device: str, folder: Path | str | None, bf16: bool = False, tuned: Path | str | None = None
+) -> CBackend:
+    """Return the device's backend, once it is known that the artifact can be written."""
+    if folder is not None:
+        check_place(Path(folder))
+    machine = load_device(device)
+    return CBackend(machine, bf16=bf16, pick=picker_of(tuned, machine))
 
 
 def _resizing(

@@ -13,6 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from pockengine.backends.c.artifact import Artifact, load_artifact
+from pockengine.backends.c.library import load_library, sizes_of
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
@@ -32,7 +33,7 @@ class Session:
         self.artifact = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
         self.steps = 0
         self.updates = 0
-        self._library = _load_library(self.artifact.library)
+        self._library = load_library(self.artifact)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._handle: int | None = self._library.pe_open(threads, message)
         if not self._handle:
@@ -121,8 +122,13 @@ class Session:
         results = {
             name: np.empty(type_.shape, type_.dtype.numpy) for name, type_ in spec.outputs.items()
         }
+        outputs = list(results.values())
         status = self._library.pe_call(
-            self._open(), entry.encode(), _pointers(arrays), _pointers(list(results.values()))
+            self._open(),
+            entry.encode(),
+            _pointers(arrays),
+            _pointers(outputs),
+            ctypes.byref(sizes_of(arrays, outputs)),
         )
         self._check(status)
         return results
@@ -189,27 +195,3 @@ def _address(array: np.ndarray) -> ctypes.c_void_p:
 
 def _pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-
-
-def _load_library(path: Path) -> ctypes.CDLL:
-    """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h."""
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise RuntimeFailure(f"cannot load {path}: {error}") from error
-    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
-    signatures: dict[str, tuple[object, list[object]]] = {
-        "pe_open": (pointer, [ctypes.c_int, text]),
-        "pe_shut": (None, [pointer]),
-        "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer]),
-        "pe_message": (text, [pointer]),
-        "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
-        "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),
-        "pe_load_weights": (ctypes.c_int, [pointer, text]),
-        "pe_save_checkpoint": (ctypes.c_int, [pointer, text]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype = result
-        function.argtypes = arguments
-    return library

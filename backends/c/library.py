@@ -1,0 +1,67 @@
+"""An artifact's library in this process: checked against the manifest before anything is called."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from pockengine.backends.c.artifact import Artifact
+from pockengine.errors import ArtifactError, RuntimeFailure
+
+
+class Sizes(ctypes.Structure):
+    """pe_sizes of pe_host.h: bytes of the memory behind each pointer."""
+
+    _fields_: ClassVar = [
+        ("inputs", ctypes.POINTER(ctypes.c_size_t)),
+        ("outputs", ctypes.POINTER(ctypes.c_size_t)),
+        ("input_count", ctypes.c_int),
+        ("output_count", ctypes.c_int),
+    ]
+
+
+def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Sizes:
+    """Return the sizes of the arrays that a call reads and writes."""
+    lists = [
+        (ctypes.c_size_t * len(arrays))(*(array.nbytes for array in arrays))
+        for arrays in (inputs, outputs)
+    ]
+    return Sizes(*lists, len(inputs), len(outputs))
+
+
+def load_library(artifact: Artifact) -> ctypes.CDLL:
+    """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h.
+
+    ArtifactError when it is of another program than the manifest.
+    """
+    path = artifact.library
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeFailure(f"cannot load {path}: {error}") from error
+    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "pe_specification": (text, []),
+        "pe_open": (pointer, [ctypes.c_int, text]),
+        "pe_shut": (None, [pointer]),
+        "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer, ctypes.POINTER(Sizes)]),
+        "pe_message": (text, [pointer]),
+        "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
+        "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),
+        "pe_load_weights": (ctypes.c_int, [pointer, text]),
+        "pe_save_checkpoint": (ctypes.c_int, [pointer, text]),
+    }
+    try:
+        for name, (result, arguments) in signatures.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+        same = library.pe_specification() == artifact.specification().digest().encode()
+    except AttributeError as error:
+        raise ArtifactError(f"{path} is no library of this version: {error}") from error
+    if not same:
+        raise ArtifactError(
+            f"{path} is of another program than the artifact's manifest; compile the model again"
+        )
+    return library
