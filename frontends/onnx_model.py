@@ -44,13 +44,14 @@ def from_onnx(
     `shapes` gives the shapes of inputs that the file leaves open; `constants` the values of inputs
     that must be known at compile time because shapes depend on them.
 
+    Warns of weights that an exporter merged or folded, which train unlike the model's own.
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
-    if loss is not None and loss not in LOSSES:
-        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
+    _check_loss(loss)
     _need_onnx("from_onnx")
     from pockengine.frontends.onnx_file import read_model
     from pockengine.frontends.onnx_graph import Choices, import_graph
+    from pockengine.frontends.onnx_rewrites import warn_of_rewrites
 
     proto, folder = read_model(model)
     _check_opset(proto)
@@ -60,6 +61,7 @@ def from_onnx(
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
+    warn_of_rewrites(g.graph, proto)
     return g.graph
 
 
@@ -109,6 +111,11 @@ def to_initializers(
             array = array.transpose(np.argsort(param.permutation))
         tensor.CopyFrom(numpy_helper.from_array(np.array(array, order="C"), tensor.name))
     return tuned
+
+
+def _check_loss(loss: str | None) -> None:
+    if loss is not None and loss not in LOSSES:
+        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
 
 
 def _need_onnx(caller: str) -> None:
