@@ -39,10 +39,8 @@ def from_onnx(
     normalises by the batch and updates its running statistics, dropout drops.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the first output and
-    an output `loss`.
-
-    `shapes` gives the shapes of inputs that the file leaves open; `constants` the values of inputs
-    that must be known at compile time because shapes depend on them.
+    an output `loss`. `shapes` gives the shapes of inputs that the file leaves open; `constants` the
+    values of inputs that must be known at compile time because shapes depend on them.
 
     Warns of weights that an exporter merged or folded, which train unlike the model's own.
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
