@@ -153,7 +153,7 @@ def _cross_entropy(finder: _Finder, node: Node) -> Value | None:
     if node.result.shape or losses is None or losses.op != "sub":
         return None
     x = _log_sum_exp(finder, losses.operands[0].node)
-    picked = made_by(losses.operands[1], "take_along")
+    picked = _picked(finder, losses.operands[1])
     if x is None or picked is None or core(picked.operands[0]) is not core(x):
         return None
     g, labels, rows = finder.g, picked.operands[1], x.type.size // x.shape[-1]
@@ -162,6 +162,16 @@ def _cross_entropy(finder: _Finder, node: Node) -> Value | None:
         return None
     logits = g.reshape(x, shape=(rows, x.shape[-1]))
     return g.cross_entropy(logits, g.reshape(labels, shape=(rows,)), ignore_index=NO_LABEL)
+
+
+def _picked(finder: _Finder, value: Value) -> Node | None:
+    """Return the read along a dimension, with NaN for what is outside of it or with nothing."""
+    filled = made_by(value, "where")
+    if filled is None:
+        return made_by(value, "take_along")
+    fill = finder.g.graph.constants.get(core(filled.operands[2]))
+    missing = fill is not None and np.isnan(fill).all()
+    return made_by(filled.operands[1], "take_along") if missing else None
 
 
 def _dropout(finder: _Finder, node: Node) -> Value | None:

@@ -1,8 +1,8 @@
 """Kernels of reading, adding and updating at indices that are data: take, take_along and others.
 
-Indices are moved into the axis before their use, so that no data can make a kernel leave its
-operands. Additions to one place happen in one thread, in the order of the indices: results do not
-depend on the number of threads.
+Reads at indices outside of the axis are moved into it and additions there dropped, so that no data
+can make a kernel leave its operands. Additions to one place happen in one thread, in the order of
+the indices: results do not depend on the number of threads.
 """
 
 import math
@@ -53,6 +53,11 @@ def _clipped(size: int, at: str) -> list[str]:
     ]
 
 
+def _inside(size: int) -> list[str]:
+    """Statements that set n to the index at place i, and pass over one outside of the axis."""
+    return ["const int64_t n = index[i];", f"if (n < 0 || n >= {size}) continue;"]
+
+
 def _split_shape(whole: Sequence[int], axis: int) -> tuple[int, int, int]:
     """Elements before the axis, along it, and behind it."""
     return math.prod(whole[:axis]), whole[axis], math.prod(whole[axis + 1 :])
@@ -84,7 +89,7 @@ def _scatter(node: Node, whole: Sequence[int], each: str, zeroed: str = "") -> l
     Threads share the elements behind the axis, or before. `zeroed` runs for the whole before that.
     """
     before, size, behind = _split_shape(whole, node.attrs["axis"])
-    index = next(value for value in node.operands if not value.dtype.is_float)
+    index = node.operands[2 if node.op == "take_update" else 1]
     count = index.type.size
     by_column = behind >= before
     extent, grain = (behind, 16) if by_column else (before, 1)
@@ -100,7 +105,7 @@ def _scatter(node: Node, whole: Sequence[int], each: str, zeroed: str = "") -> l
         outer,
         *(f"    {line}" for line in (clear if zeroed else ())),
         f"    for (ptrdiff_t i = 0; i < {count}; i++) {{",
-        *(f"        {line}" for line in _clipped(size, "i")),
+        *(f"        {line}" for line in _inside(size)),
         f"        {inner}",
         f"            {each.format(at=at, of=of)}",
         "        }",
@@ -140,7 +145,7 @@ def _along_dx(node: Node, whole: Sequence[int]) -> list[str]:
         f"memset(dx + share.begin, 0, (size_t)(share.end - share.begin) * sizeof({ctype}));",
         "pe_barrier(w);",
         f"for (ptrdiff_t i = 0; w->index == 0 && i < {index.type.size}; i++) {{",
-        *(f"    {line}" for line in _clipped(whole[axis], "i")),
+        *(f"    {line}" for line in _inside(whole[axis])),
         f"    dx[{_place(index, whole, axis)}] += dy[i];",
         "}",
     ]

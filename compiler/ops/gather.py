@@ -5,8 +5,8 @@
 
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
 `take_update` is a step of gradient descent that writes x at those places alone.
-An index outside of the axis is moved to its nearer end, so that no data can make a kernel touch
-foreign memory; negative indices are not wrapped.
+No data can make a kernel touch foreign memory: a read at an index outside of the axis is moved to
+the nearer end, an addition there is dropped. Negative indices are not wrapped.
 """
 
 from collections.abc import Mapping
@@ -82,6 +82,20 @@ def _inside(index: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(np.clip(index, 0, size - 1))
 
 
+def _kept(index: np.ndarray, size: int) -> np.ndarray:
+    """Send each index outside of an axis to `size`, one behind its last place."""
+    return np.where((index >= 0) & (index < size), index, size)
+
+
+def _room(shape: Shape, axis: int) -> Shape:
+    """Add one place behind an axis, for what is dropped."""
+    return (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
+
+
+def _without_room(array: np.ndarray, axis: int) -> np.ndarray:
+    return array[(slice(None),) * axis + (slice(-1),)]
+
+
 def _eval_take(arrays: Arrays, attrs: Attrs) -> Arrays:
     x, index = arrays
     return (np.take(x, _inside(index, x.shape[attrs["axis"]]), axis=attrs["axis"]),)
@@ -96,17 +110,17 @@ def _eval_along(arrays: Arrays, attrs: Attrs) -> Arrays:
 def _eval_take_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     dy, index = arrays
     axis, shape = attrs["axis"], attrs["input_shape"]
-    dx = np.zeros(shape, np.float64)
-    np.add.at(dx, (slice(None),) * axis + (_inside(index, shape[axis]),), dy)
-    return (dx.astype(dy.dtype),)
+    dx = np.zeros(_room(shape, axis), np.float64)
+    np.add.at(dx, (slice(None),) * axis + (_kept(index, shape[axis]),), dy)
+    return (_without_room(dx, axis).astype(dy.dtype),)
 
 
 def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     dy, index = arrays
     axis, shape = attrs["axis"], attrs["input_shape"]
-    dx = np.zeros(shape, np.float64)
-    np.add.at(dx, _places(_inside(index, shape[axis]), axis), dy)
-    return (dx.astype(dy.dtype),)
+    dx = np.zeros(_room(shape, axis), np.float64)
+    np.add.at(dx, _places(_kept(index, shape[axis]), axis), dy)
+    return (_without_room(dx, axis).astype(dy.dtype),)
 
 
 def _infer_take_update(types: Types, attrs: Attrs) -> Types:
@@ -118,10 +132,10 @@ def _infer_take_update(types: Types, attrs: Attrs) -> Types:
 
 def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
     param, dy, index, lr = arrays
-    axis, updated = attrs["axis"], param.copy()
-    places = (slice(None),) * axis + (_inside(index, param.shape[axis]),)
-    np.subtract.at(updated, places, lr * dy)
-    return (updated,)
+    axis, size = attrs["axis"], param.shape[attrs["axis"]]
+    updated = np.concatenate([param, np.zeros_like(param.take([0], axis=axis))], axis=axis)
+    np.subtract.at(updated, (slice(None),) * axis + (_kept(index, size),), lr * dy)
+    return (np.ascontiguousarray(_without_room(updated, axis)),)
 
 
 def _take_dx(g: "Builder", node: Node, dy: Value) -> Value:
@@ -137,13 +151,27 @@ def _along_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _take_again(g: "Builder", node: Node, dy: Value) -> Value:
-    """x = scatter-add of y at index  =>  dy = dx taken at index."""
-    return g.take(dy, node.operands[1], axis=node.attrs["axis"])
+    """x = scatter-add of y at index  =>  dy = dx taken at index, zero where y was dropped."""
+    index, axis = node.operands[1], node.attrs["axis"]
+    behind = (1,) * (len(dy.shape) - axis - 1)
+    return _unless_dropped(g, g.take(dy, index, axis=axis), node, (*index.shape, *behind))
 
 
 def _along_again(g: "Builder", node: Node, dy: Value) -> Value:
-    """x = scatter-add of y along index  =>  dy = dx taken along index."""
-    return g.take_along(dy, node.operands[1], axis=node.attrs["axis"])
+    """x = scatter-add of y along index  =>  dy = dx taken along index, zero where y was dropped."""
+    index = node.operands[1]
+    return _unless_dropped(g, g.take_along(dy, index, axis=node.attrs["axis"]), node, index.shape)
+
+
+def _unless_dropped(g: "Builder", taken: Value, node: Node, shape: Shape) -> Value:
+    """Put zero where the index, in `shape`, lies outside; known indices that do not stay free."""
+    index, size = node.operands[1], node.attrs["input_shape"][node.attrs["axis"]]
+    known = g.graph.constants.get(index)
+    if known is not None and known.size and known.min() >= 0 and known.max() < size:
+        return taken
+    low = g.ge(index, g.scalar(0, index.dtype))
+    inside = g.logical_and(low, g.lt(index, g.scalar(size, index.dtype)))
+    return g.where(g.reshape(inside, shape=shape), taken, g.scalar(0.0, taken.dtype))
 
 
 define(

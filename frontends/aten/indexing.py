@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32, I32, I64, Value
+from pockengine.compiler.ir import BOOL, F32, I32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
+from pockengine.frontends.emit_index import last_writers
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-
-MOST_COMPARED = 4096
-"""Each index is compared with each: so many of them at most."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def write_lines(
 
 def _where_last(ctx: Context, index: Tensor, lines: Tensor, dim: int) -> Tensor:
     """Put zero into slices whose place a later one overwrites."""
-    last = last_writers(ctx, index)
+    last = last_writers(ctx.g, index)
     if last is None:
         return lines
     shape = [index.size if each == dim else 1 for each in range(lines.rank)]
@@ -140,32 +138,6 @@ def only_last(ctx: Context, last: Tensor, values: Tensor) -> Tensor:
     """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
     nothing = emit.arithmetic(ctx.g, "sub", values, emit.unary("stop_gradient")(ctx.g, values))
     return emit.elementwise(ctx.g, "where", last, values, nothing)
-
-
-def last_writers(ctx: Context, index: Tensor) -> Tensor | None:
-    """Say which indices along the last dimension no later one equals; None for all of them."""
-    g, count = ctx.g, index.shape[-1]
-    if count == 1 or _distinct(ctx, index.value):
-        return None
-    if count > MOST_COMPARED:
-        raise Unsupported(
-            f"writing at {count} indices that may coincide; {MOST_COMPARED} are the most, unless "
-            "values are added up"
-        )
-    equal = emit.arithmetic(
-        g,
-        "eq",
-        reshape(g, index, (*index.shape, 1)),
-        reshape(g, index, (*index.shape[:-1], 1, count)),
-    )
-    later = plain(g.constant(np.triu(np.ones((count, count), np.bool_), 1)))
-    beaten = emit.cast(g, emit.arithmetic(g, "logical_and", equal, later), F32)
-    return emit.arithmetic(g, "eq", emit.reduce(g, "reduce_max", beaten, [-1], False), 0.0)
-
-
-def _distinct(ctx: Context, index: Value) -> bool:
-    data = ctx.g.graph.constants.get(index)
-    return data is not None and data.ndim == 1 and len(np.unique(data)) == data.size
 
 
 @aten("index_copy.default")

@@ -4,9 +4,10 @@ import numpy as np
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
-from pockengine.frontends.aten.indexing import last_writers, only_last, wrapped
+from pockengine.frontends.aten.indexing import only_last, wrapped
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
+from pockengine.frontends.emit_index import last_writers
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
@@ -68,7 +69,7 @@ def scatter(
         new = emit.scalar(ctx.g, float(value or 0), F32)
     else:
         src, dims = _cut(ctx, src, index), _last(x.rank, dim)
-        last = last_writers(ctx, permute(index, dims))
+        last = last_writers(ctx.g, permute(index, dims))
         if last is not None:
             src = only_last(ctx, permute(last, dims), src)
         new = _added(ctx, x, dim, index, src)

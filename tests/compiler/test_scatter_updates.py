@@ -36,7 +36,7 @@ def test_it_trains_as_the_whole_gradient_does(monkeypatch: pytest.MonkeyPatch) -
     assert "take_update" in ops(scattered)
     assert "take_dx" not in ops(scattered)
     assert "take_dx" in ops(whole)
-    ids = np.array([[3, 3, 3, 7], [0, 49, 60, -2]])  # often, and outside: moved to the ends
+    ids = np.array([[3, 3, 3, 7], [0, 49, 60, -2]])  # often, and outside: dropped
     batch = {"ids": ids, "lr": np.asarray(0.5, np.float32)}
     tables = []
     for program in (scattered, whole):

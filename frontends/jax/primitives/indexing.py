@@ -1,77 +1,46 @@
-"""Reading and adding at indices that are data: gather and scatter as JAX's indexing emits them.
+"""Reading and writing at indices that are data: gather and scatter as JAX's indexing emits them.
 
-An index outside of its dimension reads or adds at the nearer end: JAX's NaN fills and dropped
-updates are for debugging, and no data may make a kernel touch foreign memory.
+What lies outside of x is read and written as XLA does it on a CPU: reads are filled, or moved to
+the nearer end (without a gradient unless the mode is "clip"); writes are dropped, or moved.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+from jax.lax import GatherScatterMode as Mode
 
 from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
+from pockengine.frontends.emit_index import last_writers
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.jax.primitives.registry import Context, primitive
-from pockengine.frontends.jax.primitives.shape import merged
-from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.jax.primitives.windows import (
+    Places,
+    Windows,
+    as_given,
+    as_rows,
+    find_places,
+    gather_windows,
+    grouped,
+    known,
+    scatter_windows,
+    ungrouped,
+)
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+MOST_CANDIDATES = 1 << 20
+"""For extremes each place looks at each update: so many pairs in all."""
+
+EXTREMES = {"scatter-max": ("reduce_max", -np.inf), "scatter-min": ("reduce_min", np.inf)}
+COMBINING = {"scatter-max": "maximum", "scatter-min": "minimum", "scatter-mul": "mul"}
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Where slices stand in x, which has the dimensions batch, picked, rest in `order`.
-
-    Along `picked` one element is taken; `windows` are the slice's own dimensions in the result (or
-    in the updates), the other ones those of the indices.
-    """
-
-    batch: tuple[int, ...]
-    index_batch: tuple[int, ...]
-    picked: tuple[int, ...]
-    windows: tuple[int, ...]
-
-    def order(self, rank: int) -> list[list[int]]:
-        """Group the dimensions of x: batch, picked, rest."""
-        rest = [dim for dim in range(rank) if dim not in (*self.batch, *self.picked)]
-        return [list(self.batch), list(self.picked), rest]
-
-
-def _places(
-    x: Tensor, batch: Any, index_batch: Any, picked: Any, inserted: Any, windows: Any, sizes: Any
-) -> _Places:
-    """Check that the indices pick single elements along dimensions that then vanish."""
-    rest = [dim for dim in range(x.rank) if dim not in (*batch, *picked)]
-    partial = any(sizes[dim] != x.shape[dim] for dim in rest)
-    kept = set(picked) - set(inserted)
-    if partial or kept or set(inserted) - set(picked):
-        raise Unsupported("indices that are starts of slices; use lax.dynamic_slice or jnp.take")
-    return _Places(tuple(batch), tuple(index_batch), tuple(picked), tuple(windows))
-
-
-def _flat_index(g: Builder, index: Tensor, x: Tensor, places: _Places) -> Tensor:
-    """Turn index vectors (..., k), moved inside of x, into one number each."""
-    last = index.rank - 1
-    total: Tensor | None = None
-    for position, dim in enumerate(places.picked):
-        part = emit.squeeze(g, emit.slice_dim(g, index, last, position, position + 1), [last])
-        if len(places.picked) > 1:  # the op itself moves a single one inside
-            low = emit.arithmetic(g, "maximum", part, 0)
-            part = emit.arithmetic(g, "minimum", low, x.shape[dim] - 1)
-        if total is None:
-            total = part
-        else:
-            total = emit.arithmetic(g, "add", emit.arithmetic(g, "mul", total, x.shape[dim]), part)
-    assert total is not None  # JAX emits no gather without an index
-    return total
-
-
-def _along(g: Builder, index: Tensor, places: _Places, rest: int) -> tuple[Tensor, list[int]]:
-    """Bring batched indices to (batch, places, 1), to be repeated over the rest of x."""
-    free = [dim for dim in range(index.rank) if dim not in places.index_batch]
-    flat = merged(g, index, places.index_batch, free)
-    return reshape(g, flat, (*flat.shape, 1)), free
+def _check_mode(mode: Any) -> None:
+    if mode not in (Mode.CLIP, Mode.FILL_OR_DROP, Mode.PROMISE_IN_BOUNDS):
+        raise Unsupported(f"indices of mode {mode}; use 'clip', 'fill' or 'promise_in_bounds'")
 
 
 @primitive("gather")
@@ -82,69 +51,124 @@ def gather(
     *,
     dimension_numbers: Any,
     slice_sizes: Sequence[int],
+    mode: Any,
+    fill_value: Any,
     **_: Any,
 ) -> Tensor:
-    """Read elements or whole slices of x at places that each index vector gives."""
-    d = dimension_numbers
-    places = _places(
-        x,
-        d.operand_batching_dims,
-        d.start_indices_batching_dims,
-        d.start_index_map,
-        d.collapsed_slice_dims,
-        d.offset_dims,
-        slice_sizes,
-    )
-    g, groups = ctx.g, places.order(x.rank)
-    single = not places.batch and all(x.shape[dim] == 1 for dim in places.picked)
-    if single and x.size == math.prod(ctx.shape):
-        return reshape(g, x, ctx.shape)  # there is one place only
-    flat = _flat_index(g, index, x, places)
-    sizes = [x.shape[dim] for dim in groups[2]]
-    lines = merged(g, x, *groups)
-    if not places.batch:
+    """Read elements or slices of x at places that each index vector gives."""
+    _check_mode(mode)
+    g, windows = ctx.g, gather_windows(x, dimension_numbers, slice_sizes)
+    single = all(x.shape[dim] == 1 for dim in windows.picked)
+    if single and not windows.batch and x.size == math.prod(ctx.shape):
+        places = find_places(g, index, windows, clamp=True)
+        y = reshape(g, x, ctx.shape)  # there is one place only
+    else:
+        if mode == Mode.CLIP and windows.is_line:
+            index = _clipped(g, index, windows)
+        places = find_places(g, index, windows, clamp=True)
+        rows = _taken(g, grouped(g, x, windows), places, windows)
+        y = as_given(g, rows, places, windows, index, len(ctx.shape))
+    if places.inside is None or mode == Mode.CLIP:
+        return y
+    given = windows.given_labels(len(ctx.shape))
+    sizes = zip(given, ctx.shape, strict=True)
+    line = tuple(size if kind == "index" else 1 for (kind, _), size in sizes)
+    inside = reshape(g, places.inside, line)
+    if mode == Mode.FILL_OR_DROP:
+        return _filled(ctx, inside, y, fill_value)
+    if ctx.forward and y.dtype is F32 and not windows.is_line and emit.trains(g, x):
+        return emit.elementwise(g, "where", inside, y, emit.unary("stop_gradient")(g, y))
+    return y
+
+
+def _clipped(g: Builder, index: Tensor, windows: Windows) -> Tensor:
+    """Move single indices inside, which then are where the gradient goes too."""
+    most = windows.shape[windows.picked[0]] - 1
+    data = known(g, index)
+    if data is not None:
+        return plain(g.constant(np.clip(data, 0, most)))
+    return emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", index, 0), most)
+
+
+def _filled(ctx: Context, inside: Tensor, y: Tensor, value: Any) -> Tensor:
+    """Put the value where y was read outside."""
+    if y.dtype is BOOL:
+        outside = emit.unary("logical_not")(ctx.g, inside)
+        wide = emit.broadcast(ctx.g, outside, y.shape)
+        if value is None or value:
+            return emit.elementwise(ctx.g, "logical_or", y, wide)
+        return emit.elementwise(ctx.g, "logical_and", y, emit.unary("logical_not")(ctx.g, wide))
+    if value is None:
+        value = np.nan if y.dtype is F32 else np.iinfo(y.dtype.numpy.name).min
+    number = emit.scalar(ctx.g, np.asarray(value).item(), y.dtype)
+    return emit.elementwise(ctx.g, "where", inside, y, number)
+
+
+def _taken(g: Builder, lines: Tensor, places: Places, windows: Windows) -> Tensor:
+    """Read rows of (batch, picked, rest) at (batch, count): (batch, count, rest)."""
+    rest, count = lines.shape[2], places.flat.shape[1]
+    if not windows.batch:
         rows = reshape(g, lines, lines.shape[1:])
+        flat = reshape(g, places.flat, (count,))
         value = g.take(framework_order(g, rows), framework_order(g, flat), axis=0)
-        shaped = reshape(g, plain(value), (*flat.shape, *sizes))
-        return permute(shaped, _result_order(ctx, places, range(flat.rank)))
-    places_, free = _along(g, flat, places, lines.shape[2])
-    wide = emit.broadcast(g, places_, (*places_.shape[:2], lines.shape[2]))
-    value = g.take_along(framework_order(g, lines), framework_order(g, wide), axis=1)
-    leading = (*places.index_batch, *free)
-    shape = (*(flat.shape[dim] for dim in leading), *sizes)
-    return permute(reshape(g, plain(value), shape), _result_order(ctx, places, leading))
+        return reshape(g, plain(value), (1, count, rest))
+    wide = _wide(g, places.flat, rest)
+    return plain(g.take_along(framework_order(g, lines), framework_order(g, wide), axis=1))
 
 
-def _result_order(ctx: Context, places: _Places, leading: Sequence[int]) -> list[int]:
-    """Return the permutation from (index dimensions as in `leading`, slice) to the result."""
-    rank = len(ctx.shape)
-    return _order(places, leading, rank)
+def _wide(g: Builder, flat: Tensor, rest: int) -> Tensor:
+    """Repeat indices of (batch, count) over what each of them reads."""
+    return emit.broadcast(g, reshape(g, flat, (*flat.shape, 1)), (*flat.shape, rest))
 
 
-def _order(places: _Places, leading: Sequence[int], rank: int) -> list[int]:
-    where = list(leading)
-    others = [dim for dim in range(rank) if dim not in places.windows]
-    order = [0] * rank
-    for number, dim in enumerate(others):
-        order[dim] = where.index(number)
-    for number, dim in enumerate(places.windows):
-        order[dim] = len(where) + number
-    return order
+def _added(g: Builder, rows: Tensor, places: Places, windows: Windows) -> Tensor:
+    """Add rows of (batch, count, rest) to zeros of x's shape; what is outside is dropped."""
+    batch, count, rest = rows.shape
+    picked = math.prod(windows.shape[dim] for dim in windows.picked)
+    if not windows.batch:
+        flat = framework_order(g, reshape(g, places.flat, (count,)))
+        values = framework_order(g, reshape(g, rows, (count, rest)))
+        sums = g.take_dx(values, flat, axis=0, input_shape=(picked, rest))
+    else:
+        wide = framework_order(g, _wide(g, places.flat, rest))
+        shape = (batch, picked, rest)
+        sums = g.take_along_dx(framework_order(g, rows), wide, axis=1, input_shape=shape)
+    return ungrouped(g, reshape(g, plain(sums), (batch, picked, rest)), windows)
 
 
-@primitive("scatter-add")
-def scatter_add(
-    ctx: Context, x: Tensor, index: Tensor, updates: Tensor, *, dimension_numbers: Any, **_: Any
+def _written(
+    g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any, mode: Any
+) -> tuple[Windows, Places]:
+    """Say where each update goes."""
+    _check_mode(mode)
+    windows = scatter_windows(x, updates, numbers)
+    clamp = mode == Mode.CLIP
+    if clamp and windows.is_line:
+        index = _clipped(g, index, windows)
+    return windows, find_places(g, index, windows, clamp=clamp)
+
+
+def _scatter_sum(
+    ctx: Context,
+    x: Tensor,
+    index: Tensor,
+    updates: Tensor,
+    *,
+    dimension_numbers: Any,
+    mode: Any,
+    op: str,
+    **_: Any,
 ) -> Tensor:
-    """Add updates to x at places that each index vector gives."""
-    total = _scattered(ctx.g, x, index, updates, dimension_numbers)
-    data = ctx.g.graph.constants.get(x.value)
-    node = x.value.node
-    if node is not None and node.op == "broadcast_to":
-        data = ctx.g.graph.constants.get(node.operands[0])
-    if data is not None and not np.any(data):
+    """Add updates to x at places that each index vector gives, or subtract them."""
+    g = ctx.g
+    if x.dtype is BOOL:
+        raise Unsupported("sums of booleans; cast them to int32")
+    windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+    total = _added(g, as_rows(g, updates, windows, index), places, windows)
+    start = known(g, x)
+    if op == "add" and start is not None and not np.any(start):
         return total
-    return emit.arithmetic(ctx.g, "add", x, total)
+    return emit.arithmetic(g, op, x, total)
 
 
 @primitive("scatter")
@@ -155,71 +179,110 @@ def scatter(
     updates: Tensor,
     *,
     dimension_numbers: Any,
+    mode: Any,
     unique_indices: bool,
     **_: Any,
 ) -> Tensor:
-    """Replace elements of x at places, which must differ from each other."""
-    if not (unique_indices or _differ(ctx.g, index)):
+    """Replace elements of x at places; where several go to one, the last wins."""
+    windows, places = _written(ctx.g, x, index, updates, dimension_numbers, mode)
+    number = _repeated(updates)
+    if number is not None:
+        hit = _hits(ctx.g, places, windows)
+        return emit.elementwise(ctx.g, "where", hit, number, x)
+    last = None if unique_indices else last_writers(ctx.g, places.flat)
+    return _replaced(ctx.g, x, as_rows(ctx.g, updates, windows, index), places, windows, last)
+
+
+def _repeated(updates: Tensor) -> Tensor | None:
+    """Return the number that all updates are."""
+    node = updates.value.node
+    if node is None or node.op != "broadcast_to" or node.operands[0].type.size != 1:
+        return None
+    value = node.operands[0]
+    return Tensor(value, ()) if not value.shape else None
+
+
+def _hits(g: Builder, places: Places, windows: Windows) -> Tensor:
+    """Say which elements of x are written."""
+    rest = math.prod(windows.shape[dim] for dim in windows.rest)
+    ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
+    return emit.arithmetic(g, "gt", _added(g, ones, places, windows), 0.5)
+
+
+def _replaced(
+    g: Builder, x: Tensor, rows: Tensor, places: Places, windows: Windows, last: Tensor | None
+) -> Tensor:
+    """Put rows in x; those that are not the last ones at their place are left out."""
+    floats = emit.cast(g, rows, F32) if rows.dtype is BOOL else rows
+    if last is not None:
+        kept = reshape(g, last, (*last.shape, 1))
+        floats = emit.elementwise(g, "where", kept, floats, emit.scalar(g, 0, floats.dtype))
+    new = _added(g, floats, places, windows)
+    hit = _hits(g, places, windows)
+    if x.dtype is BOOL:
+        changed = emit.elementwise(g, "logical_and", hit, _nonzero(g, new))
+        kept = emit.elementwise(g, "logical_and", x, emit.unary("logical_not")(g, hit))
+        return emit.elementwise(g, "logical_or", changed, kept)
+    return emit.elementwise(g, "where", hit, new, x)
+
+
+def _nonzero(g: Builder, x: Tensor) -> Tensor:
+    return emit.arithmetic(g, "gt", x, 0.5)
+
+
+def _combine(
+    ctx: Context,
+    x: Tensor,
+    index: Tensor,
+    updates: Tensor,
+    *,
+    dimension_numbers: Any,
+    mode: Any,
+    unique_indices: bool,
+    name: str,
+    **_: Any,
+) -> Tensor:
+    """Combine updates with elements of x at places that each index vector gives."""
+    g = ctx.g
+    windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+    rows, lines = as_rows(g, updates, windows, index), grouped(g, x, windows)
+    if unique_indices or last_writers(g, places.flat, known_only=True) is None:
+        new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
+        return _replaced(g, x, new, places, windows, None)
+    if name not in EXTREMES or x.dtype is not F32:
         raise Unsupported(
-            "x.at[i].set(...) with indices that may repeat; say unique_indices=True, or use .add"
+            f"{name} of {x.dtype.value} with indices that may repeat; say unique_indices=True"
         )
-    g, numbers = ctx.g, dimension_numbers
-    ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), updates.shape)
-    hit = emit.arithmetic(g, "gt", _scattered(g, x, index, ones, numbers), 0.5)
-    floats = emit.cast(g, updates, F32) if updates.dtype is BOOL else updates
-    new = _scattered(g, x, index, floats, numbers)
-    return emit.elementwise(g, "where", hit, emit.cast(g, new, x.dtype), x)
+    return ungrouped(g, _extreme(g, lines, rows, places.flat, EXTREMES[name]), windows)
 
 
-def _differ(g: Builder, index: Tensor) -> bool:
-    """Whether no two index vectors are the same, as far as that is known."""
-    count = index.size // index.shape[-1]
-    data = g.graph.constants.get(index.value)
-    return count == 1 or (
-        data is not None and len(np.unique(data.reshape(count, -1), axis=0)) == count
+def _extreme(
+    g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, how: tuple[str, float]
+) -> Tensor:
+    """Reduce, at each place, what stands there and all updates that go there."""
+    (batch, picked, rest), count = lines.shape, flat.shape[1]
+    if batch * picked * count * rest > MOST_CANDIDATES:
+        raise Unsupported(
+            f"extremes of {count} updates at {picked} places of {rest} numbers; {MOST_CANDIDATES} "
+            "pairs are the most, unless unique_indices=True"
+        )
+    op, nothing = how
+    counting = plain(g.constant(np.arange(picked, dtype=flat.dtype.numpy).reshape(1, picked, 1)))
+    here = emit.elementwise(g, "eq", reshape(g, flat, (batch, 1, count)), counting)
+    wide = emit.broadcast(
+        g, reshape(g, rows, (batch, 1, count, rest)), (batch, picked, count, rest)
     )
+    mask = emit.broadcast(g, reshape(g, here, (batch, picked, count, 1)), wide.shape)
+    candidates = emit.elementwise(g, "where", mask, wide, emit.scalar(g, nothing, F32))
+    own = reshape(g, lines, (batch, picked, 1, rest))
+    return emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
 
 
-def _scattered(g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any) -> Tensor:
-    """Add updates at their places to zeros of x's shape."""
-    d = numbers
-    sizes = list(x.shape)
-    for dim in (*d.inserted_window_dims, *d.operand_batching_dims):
-        sizes[dim] = 1
-    windows = iter(d.update_window_dims)
-    for dim in range(x.rank):
-        if dim not in (*d.inserted_window_dims, *d.operand_batching_dims):
-            sizes[dim] = updates.shape[next(windows)]
-    places = _places(
-        x,
-        d.operand_batching_dims,
-        d.scatter_indices_batching_dims,
-        d.scatter_dims_to_operand_dims,
-        d.inserted_window_dims,
-        d.update_window_dims,
-        sizes,
-    )
-    batch, picked, rest = places.order(x.rank)
-    flat = _flat_index(g, index, x, places)
-    free = [dim for dim in range(flat.rank) if dim not in places.index_batch]
-    leading = [*places.index_batch, *free]
-    back = list(np.argsort(_order(places, leading, updates.rank)))
-    moved = permute(updates, [int(dim) for dim in back])
-    sums = _sums(g, flat, moved, places, [[x.shape[d] for d in p] for p in (batch, picked, rest)])
-    whole = reshape(g, plain(sums), tuple(x.shape[dim] for dim in (*batch, *picked, *rest)))
-    return permute(whole, [[*batch, *picked, *rest].index(dim) for dim in range(x.rank)])
+def _define_scatters() -> None:
+    for name, op in (("scatter-add", "add"), ("scatter-sub", "sub")):
+        primitive(name)(partial(_scatter_sum, op=op))
+    for name in COMBINING:
+        primitive(name)(partial(_combine, name=name))
 
 
-def _sums(g: Builder, flat: Tensor, moved: Tensor, places: _Places, sizes: list[list[int]]) -> Any:
-    """Add rows of (batch, places, rest) to zeros of (batch, picked, rest)."""
-    batch, picked, rest = (int(np.prod(part)) for part in sizes)
-    count = flat.size // batch
-    rows = reshape(g, moved, (batch, count, rest))
-    if not places.batch:
-        index = framework_order(g, reshape(g, flat, (count,)))
-        values = framework_order(g, reshape(g, rows, (count, rest)))
-        return g.take_dx(values, index, axis=0, input_shape=(picked, rest))
-    lines, _ = _along(g, flat, places, rest)
-    wide = framework_order(g, emit.broadcast(g, lines, (batch, count, rest)))
-    shape = (batch, picked, rest)
-    return g.take_along_dx(framework_order(g, rows), wide, axis=1, input_shape=shape)
+_define_scatters()

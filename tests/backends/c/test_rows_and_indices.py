@@ -52,8 +52,10 @@ def test_gathers_and_scatters_stay_inside_for_any_index(tmp_path) -> None:
             g = builder()
             places = take(g, name, dtype, 2, 3)
             taken = g.emit("take", take(g, "x", F32, *shape), places, axis=axis)
-            dy = take(g, "dy", F32, *taken.result.shape)
-            nodes += [taken, g.emit("take_dx", dy, places, axis=axis, input_shape=shape)]
+            for kind in (F32, I32):
+                dy = take(g, f"dy_{kind.value}", kind, *taken.result.shape)
+                nodes.append(g.emit("take_dx", dy, places, axis=axis, input_shape=shape))
+            nodes.append(taken)
         for shape, axis in (((4, 3), 0), ((2, 9), 1), ((5, 3), 0)):
             g = builder()
             places = take(g, name, dtype, 2, 3)

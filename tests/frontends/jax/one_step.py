@@ -1,0 +1,54 @@
+"""One training step of a small JAX function beside JAX's own loss and gradients, by our oracle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.frontends.jax import from_jax
+from pockengine.frontends.jax.trace import named_leaves
+
+Function = Callable[..., Any]
+
+
+def weighed(function: Function) -> Function:
+    """Make one number of all that a function of (params, inputs) returns."""
+
+    def loss(params: Any, *inputs: Any) -> Any:
+        total = jnp.float32(0)
+        for number, result in enumerate(jax.tree.leaves(function(params, *inputs))):
+            array = jnp.asarray(result)
+            floats = jnp.where(array, 1.0, 0.0) if array.dtype == bool else array.astype("float32")
+            weights = np.cos(np.arange(array.size) + number).astype(np.float32)
+            total = total + (floats * weights.reshape(array.shape)).sum()
+        return total
+
+    return loss
+
+
+def check_step(function: Function, params: Any, *inputs: Any) -> None:
+    """Compare the loss, and what a step of rate 1 takes from each parameter, with JAX's."""
+    loss = weighed(function)
+    graph = from_jax(loss, (params, *inputs))
+    expected, gradients = jax.value_and_grad(loss, allow_int=True)(params, *inputs)
+    step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
+    held = {name: param.data.copy() for name, param in step.params.items()}
+    feed = {"lr": np.float32(1), "step": np.int32(1), "seed": np.int32(1)}
+    arrays = [np.asarray(x) for x in jax.tree.leaves(list(inputs))]
+    named = [value.name for value in graph.inputs if value.name not in feed]
+    feed.update(zip(named, arrays, strict=True))
+    found = run(step, {value.name: feed[value.name] for value in step.inputs}, held)
+
+    np.testing.assert_allclose(found["loss"], expected, rtol=2e-5, atol=2e-5)
+    for name, gradient in named_leaves(gradients).items():
+        if np.asarray(gradient).dtype == np.float32:
+            before = step.params[name].data if name in step.params else np.float32(0)
+            taken = before - held.get(name, np.float32(0))
+            np.testing.assert_allclose(
+                np.broadcast_to(taken, gradient.shape), gradient, rtol=2e-4, atol=2e-5
+            )

@@ -1,0 +1,145 @@
+"""Indices inside, outside, negative and repeated, in every mode: losses and gradients as JAX's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax import from_jax
+from pockengine.tests.frontends.jax.checks import random
+from pockengine.tests.frontends.jax.one_step import check_step
+
+PARAMS = {"w": random(4, 5), "v": random(3, 5, seed=1)}
+INDICES = {
+    "outside": np.array([1, 7, -9], np.int32),
+    "repeated": np.array([-1, 0, 3], np.int32),
+    "unique": np.array([3, 0, 2], np.int32),
+}
+ROWS = np.array([9, -2, 1, -9], np.int32)
+SEGMENTS = np.array([0, 5, 2, -1], np.int32)
+
+MODES: dict[str, Callable[..., Any]] = {
+    "get": lambda p, i, mode: p["w"].at[i].get(mode=mode),
+    "pairs": lambda p, i, mode: p["w"].at[i, i + 1].get(mode=mode),
+    "add": lambda p, i, mode: p["w"].at[i].add(p["v"], mode=mode),
+    "subtract": lambda p, i, mode: p["w"].at[i].subtract(p["v"], mode=mode),
+    "add to pairs": lambda p, i, mode: p["w"].at[i, i + 1].add(1.5 * p["w"][0, 0], mode=mode),
+    "set": lambda p, i, mode: p["w"].at[i].set(p["v"], mode=mode),
+    "set to a number": lambda p, i, mode: p["w"].at[i].set(p["v"][0, 0], mode=mode),
+    "columns": lambda p, i, mode: p["w"].at[:, i].set(p["v"].T[:4] * 2, mode=mode),
+    "along": lambda p, i, mode: jnp.take_along_axis(p["w"], jnp.tile(i, (4, 1)), axis=1, mode=mode),
+    "integers": lambda p, i, mode: p["w"].sum() * jnp.arange(4).at[i].get(mode=mode),
+    "booleans": lambda p, i, mode: p["w"].sum() * (jnp.arange(4) > 1).at[i].get(mode=mode),
+    "count": lambda p, i, mode: jnp.zeros(4, jnp.int32).at[i].add(2, mode=mode) * p["w"][:, 0],
+    "mark": lambda p, i, mode: (
+        jnp.where(jnp.zeros(4, bool).at[i].set(True, mode=mode), 1.0, 2.0) * p["w"][:, 0]
+    ),
+}
+UNIQUE: dict[str, Callable[..., Any]] = {
+    "multiply": lambda p, i: p["w"].at[i].multiply(p["v"], unique_indices=True),
+    "divide": lambda p, i: p["w"].at[i].divide(3 + p["v"], unique_indices=True),
+    "set": lambda p, i: p["w"].at[i].set(p["v"], unique_indices=True),
+    "max": lambda p, i: p["w"].at[i].max(p["v"], unique_indices=True),
+}
+OTHERS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
+    "take": (lambda p, i: jnp.take(p["w"], i, axis=0), INDICES["outside"]),
+    "take wrap": (lambda p, i: jnp.take(p["w"], i, axis=0, mode="wrap"), INDICES["outside"]),
+    "take clip": (lambda p, i: jnp.take(p["w"], i, axis=1, mode="clip"), INDICES["outside"]),
+    "take fill": (
+        lambda p, i: jnp.take(p["w"], i, axis=0, mode="fill", fill_value=3.5),
+        INDICES["outside"],
+    ),
+    "square brackets": (lambda p, i: p["w"][i] + p["w"][-1], INDICES["outside"]),
+    "two at once": (lambda p, i: p["w"][i, i], INDICES["outside"]),
+    "columns": (lambda p, i: p["w"][:, i], INDICES["outside"]),
+    "rows of a batch": (lambda p, i: jax.vmap(lambda r, k: r[k])(p["w"], i), ROWS),
+    "slices of a batch": (
+        lambda p, i: jax.vmap(lambda r, k: lax.dynamic_slice(r, (k,), (2,)))(p["w"], i),
+        ROWS,
+    ),
+    "updates of a batch": (
+        lambda p, i: jax.vmap(lambda r, k: lax.dynamic_update_slice(r, r[:2] * 2, (k,)))(p["w"], i),
+        ROWS,
+    ),
+    "additions of a batch": (
+        lambda p, i: jax.vmap(lambda r, k: r.at[k].add(2.0 * r[0]))(p["w"], i),
+        ROWS,
+    ),
+    "writes of a batch": (
+        lambda p, i: jax.vmap(lambda r, k: r.at[k].set(2.0 * r[0]))(p["w"], i),
+        ROWS,
+    ),
+    "segment_sum": (lambda p, i: jax.ops.segment_sum(p["w"], i, num_segments=3), SEGMENTS),
+    "segment_max": (lambda p, i: jax.ops.segment_max(p["w"], i, 5)[:1], SEGMENTS),
+    "maximum": (lambda p, i: p["w"].at[i].max(p["v"]), INDICES["repeated"]),
+    "minimum": (lambda p, i: p["w"].at[i].min(p["v"]), INDICES["outside"]),
+    "one_hot": (lambda p, i: jax.nn.one_hot(i, 4) @ p["w"], INDICES["outside"]),
+    "bincount": (lambda p, i: jnp.bincount(i, length=4) * p["w"][:, 0], INDICES["unique"]),
+    "dynamic_slice": (
+        lambda p, i: lax.dynamic_slice(p["w"], (i[1], i[2]), (2, 3)),
+        INDICES["outside"],
+    ),
+    "dynamic_update_slice": (
+        lambda p, i: lax.dynamic_update_slice(p["w"], p["v"][:2, :2], (i[1], i[2])),
+        INDICES["outside"],
+    ),
+    "dynamic_index": (
+        lambda p, i: lax.dynamic_index_in_dim(p["w"], i[1], 0),
+        INDICES["outside"],
+    ),
+    "gather of slices": (
+        lambda p, i: lax.gather(
+            p["w"],
+            jnp.stack([i, i - 1], 1),
+            lax.GatherDimensionNumbers((1, 2), (), (0, 1)),
+            (2, 3),
+            mode="fill",
+            fill_value=-1.0,
+        ),
+        np.array([0, 1, 2], np.int32),
+    ),
+    "scatter of slices": (
+        lambda p, i: lax.scatter_add(
+            p["w"],
+            i[:, None],
+            p["v"].reshape(3, 1, 5)[:, :, :4].reshape(3, 2, 2),
+            lax.ScatterDimensionNumbers((1, 2), (), (0,)),
+        ),
+        np.array([0, 3, 2], np.int32),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "drop"])
+@pytest.mark.parametrize("name", MODES)
+def test_modes_of_indices_that_are_inputs(name: str, mode: str | None) -> None:
+    for index in INDICES.values():
+        check_step(lambda p, i: MODES[name](p, i, mode), PARAMS, index)
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_modes_of_indices_that_are_known(name: str) -> None:
+    for kind, mode in (("outside", None), ("outside", "clip"), ("repeated", "drop")):
+        check_step(lambda p, k=kind, m=mode: MODES[name](p, INDICES[k], m), PARAMS)
+
+
+@pytest.mark.parametrize("name", UNIQUE)
+def test_indices_that_are_said_to_differ(name: str) -> None:
+    for kind in ("unique", "outside"):
+        check_step(UNIQUE[name], PARAMS, INDICES[kind])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_functions_of_indices(name: str) -> None:
+    function, index = OTHERS[name]
+    check_step(function, PARAMS, index)
+
+
+def test_products_at_indices_that_may_repeat_are_refused() -> None:
+    with pytest.raises(ImportModelError, match=r"scatter-mul .*may repeat; say unique_ind"):
+        from_jax(lambda p, i: p["w"].at[i].multiply(2.0), (PARAMS, INDICES["unique"]))
