@@ -1,0 +1,95 @@
+"""The tokens of generated code, by the translation phases of C's standard.
+
+Strings count as one token whatever they hold, comments as none; so two programs that differ in
+names alone must give the same tokens.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.program import generate
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.tests.backends.c.harness import device_of
+
+ATTACKS = (
+    'w*\\ int system(const char *); void f(void) { system("id"); } /*',
+    "*/ } int main(void) { return 7; } /*",
+    '"); system("id"); ("',
+    '\n#error "\\',
+    "\\\n*/ int x; /*",
+    "*\\\n/ int x; /\\\n*",
+    '??/\n*/ int y; "??/',
+    "??/",
+    "*\\/ int z; /\\*",
+    "\\",
+    "/*",
+    "//",
+    "'\\'';",
+    "%s%n%1000000d",
+    "\x1b[31m\r\x07\x0b\x0c\x7f",
+    "\u2028#include <x>\u2029\x85int q;",
+    "é*／ \U0001f600 */",
+    "[/red]:bomb:",
+    "${HOME} $(id) `id`",
+    "\\x22); f(\\x22 \\u0022",
+    'R"(',
+    "#define float int",
+    '%:include "x"',
+    "<% %> <: :>",
+    "__attribute__((constructor))",
+    "../../x",
+)
+"""Texts that mean something in C, in a shell, in a format, on a terminal or in a path."""
+
+_TRIGRAPHS = dict(zip("=/'()!<>-", "#\\^[]|{}~", strict=True))
+_TOKEN = re.compile(
+    r"""
+      /\*.*?\*/ | //[^\n]* | [ \t\v\f\r]+
+    | (?P<string> (?:u8|u|U|L)? "(?: \\. | [^"\\\n] )*" )
+    | (?P<char> (?:u|U|L)? '(?: \\. | [^'\\\n] )*' )
+    | (?P<other> [A-Za-z_]\w* | \.?\d(?:[eEpP][+-]|[\w.])* | \n | . )
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+
+def tokens(source: str) -> list[str]:
+    """Split C into its tokens; a string is `""`, lines count only where a directive stands."""
+    text = re.sub(r"\?\?([=/'()!<>-])", lambda match: _TRIGRAPHS[match[1]], source)
+    text = re.sub(r"\\[ \t]*\r?\n", "", text)
+    found = []
+    for match in _TOKEN.finditer(text):
+        if match["string"]:
+            found.append('""')
+        elif match["char"] or match["other"]:
+            found.append(match[0])
+    lines = "\x00".join(found).split("\n")
+    kept = [line.strip("\x00") for line in lines if line.strip("\x00")]
+    return [f"\n{line}" if line.startswith("#") else line for line in kept]
+
+
+def program_tokens(graph: Graph, training: Training | None = None) -> dict[str, list[str]]:
+    """Return the tokens of each generated file of a graph that is compiled for training."""
+    backend = CBackend(device_of("avx2"))
+    program = compile_program(graph, training, target=backend.target())
+    return {name: tokens(text) for name, text in generate(program, backend).items()}
+
+
+def check_names(build: Callable[[Callable[[str], str]], Graph], attacks: Sequence[str]) -> None:
+    """Check that the graph of hostile names gives the C of its harmless twin.
+
+    `build` is given what makes a name of a harmless one, and uses it for every name that there is.
+    """
+    twin = build(lambda name: name)
+    wanted = program_tokens(twin)
+    for attack in attacks:
+        graph = build(lambda name, attack=attack: f"{name}{attack}")
+        assert _names(graph) != _names(twin), attack
+        assert program_tokens(graph) == wanted, attack
+
+
+def _names(graph: Graph) -> list[str]:
+    values = [value.name for value in graph.values()]
+    return [graph.name, *graph.outputs, *values, *(node.scope for node in graph.nodes)]
