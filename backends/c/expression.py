@@ -1,7 +1,8 @@
 """Elementwise nodes as C statements over the vectors of pe_vec.h and pe_math.h.
 
 Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32,
-`pe_vi` for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Variables are
+`pe_vi` for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Masks meet bits
+only: MASK_TEMPLATES has all that is done with them, CASTS what they become. Variables are
 numbered in order of appearance, never named after the user's values, so that equal bodies give
 equal text and share one kernel. Loads, stores and indices are the caller's.
 """
@@ -28,11 +29,26 @@ TEMPLATES: dict[str, str] = {
     "le": "{0} <= {1}",
     "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
+}
+"""Ops whose C is the same for all numbers."""
+
+MASK_TEMPLATES: dict[str, str] = {
     "logical_and": "{0} & {1}",
     "logical_or": "{0} | {1}",
     "logical_not": "~{0}",
+    "mul": "{0} & {1}",
+    "minimum": "{0} & {1}",
+    "add": "{0} | {1}",
+    "maximum": "{0} | {1}",
+    "square": "{0}",
+    "eq": "~({0} ^ {1})",
+    "ne": "{0} ^ {1}",
+    "lt": "~{0} & {1}",
+    "le": "~{0} | {1}",
+    "gt": "{0} & ~{1}",
+    "ge": "{0} | ~{1}",
 }
-"""Ops whose C is the same for every element type."""
+"""Ops on bool, whose true is -1: numbers' arithmetic and order would be wrong."""
 
 _ROUNDING = ("floor", "ceil", "round", "trunc")
 _LIBRARY = (
@@ -46,6 +62,9 @@ _LIBRARY = (
     "cosh",
     "expm1",
     "log1p",
+    "asinh",
+    "acosh",
+    "atanh",
     *_ROUNDING,
 )
 
@@ -68,6 +87,8 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "hard_swish": "{0} * pe_hard_sigmoid({0})",
     "pow": "pe_pow({0}, {1})",
     "atan2": "pe_atan2({0}, {1})",
+    "hypot": "pe_hypot({0}, {1})",
+    "rem": "pe_rem({0}, {1})",
     **{name: f"pe_{name}({{0}})" for name in _LIBRARY},
 }
 """Ops on f32 alone."""
@@ -75,6 +96,11 @@ FLOAT_TEMPLATES: dict[str, str] = {
 INTEGER_TEMPLATES: dict[str, str] = {
     "maximum": "pe_select_{s}({0} > {1}, {0}, {1})",
     "minimum": "pe_select_{s}({0} < {1}, {0}, {1})",
+    "relu": "pe_select_{s}({0} > 0, {0}, {0} - {0})",
+    "abs": "pe_select_{s}({0} < 0, -{0}, {0})",
+    "sign": "({0} < 0) - ({0} > 0)",
+    "quotient": "pe_quotient_{s}({0}, {1})",
+    "rem": "pe_rem_{s}({0}, {1})",
 }
 """Ops on i32 and i64; {s} is the letter of their vector type."""
 
@@ -89,12 +115,12 @@ SELECTS: dict[DType, str] = {
 """`where` by the element type of its result."""
 
 CASTS: dict[tuple[DType, DType], str] = {
-    (F32, I32): "pe_to_i({0})",
-    (F32, I64): "pe_widen(pe_to_i({0}))",
+    (F32, I32): "pe_saturate_i({0})",
+    (F32, I64): "pe_saturate_l({0})",
     (I32, F32): "pe_to_f({0})",
     (I32, I64): "pe_widen({0})",
     (I64, I32): "pe_narrow({0})",
-    (I64, F32): "pe_to_f(pe_narrow({0}))",
+    (I64, F32): "pe_wide_to_f({0})",
     (BOOL, F32): "pe_to_f(-{0})",
     (BOOL, I32): "-{0}",
     (BOOL, I64): "pe_widen(-{0})",
@@ -165,6 +191,8 @@ def _template(node: Node) -> str | None:
     dtype = node.operands[0].dtype
     if node.op in ("cast", "where", "clamp", "hardtanh"):
         return _special(node)
+    if dtype is BOOL:
+        return MASK_TEMPLATES.get(node.op)
     if node.op in COMPARISONS and dtype is I64:
         return f"pe_narrow({TEMPLATES[node.op]})"
     if node.op in TEMPLATES:
@@ -182,5 +210,9 @@ def _special(node: Node) -> str | None:
         return "{0}" if source is target else CASTS.get((source, target))
     if node.op == "where":
         return SELECTS[node.result.dtype]
-    low, high = (scalar(float(node.attrs[name])) for name in ("min", "max"))
-    return f"pe_clamp({{0}}, {low}, {high})" if node.operands[0].dtype is F32 else None
+    if node.operands[0].dtype is not F32:
+        return None
+    bounds = [float(node.attrs[name]) for name in ("min", "max")]
+    if any(math.isnan(bound) for bound in bounds):
+        return f"{{0}} + {scalar(math.nan)}"
+    return f"pe_clamp({{0}}, {scalar(bounds[0])}, {scalar(bounds[1])})"

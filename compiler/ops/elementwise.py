@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import BOOL, F32, DType, Shape, TensorType
+from pockengine.compiler.ir.types import BOOL, F32, I32, I64, DType, Shape, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, Vjp, define
 from pockengine.errors import GraphError
 
@@ -50,6 +50,18 @@ def _same_dtype(types: Types, _: Attrs) -> Types:
 def _floats(types: Types, attrs: Attrs) -> Types:
     if types[0].dtype is not F32:
         raise GraphError(f"operand {types[0]} must be f32; cast it")
+    return _same_dtype(types, attrs)
+
+
+def _numbers(types: Types, attrs: Attrs) -> Types:
+    if any(type_.dtype is BOOL for type_ in types):
+        raise GraphError(f"operands {', '.join(map(str, types))} must be numbers; cast them")
+    return _same_dtype(types, attrs)
+
+
+def _integers(types: Types, attrs: Attrs) -> Types:
+    if any(type_.dtype not in (I32, I64) for type_ in types):
+        raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
     return _same_dtype(types, attrs)
 
 
@@ -127,12 +139,13 @@ def _between(g: "Builder", x: Value, low: float, high: float) -> Value:
 
 def _clamp_dx(g: "Builder", node: Node, dy: Value) -> Value:
     (x,) = node.operands
-    inside = None
-    for bound, compare in ((node.attrs["min"], g.ge), (node.attrs["max"], g.le)):
-        if math.isfinite(bound):
-            side = compare(x, g.scalar(bound))
-            inside = side if inside is None else g.logical_and(inside, side)
-    return dy if inside is None else _keep_where(g, inside, dy)
+    low, high = node.attrs["min"], node.attrs["max"]
+    if high == math.inf:
+        return _keep_where(g, g.ge(x, g.scalar(low)), dy)
+    inside = g.le(x, g.scalar(high))
+    if low != -math.inf:
+        inside = g.logical_and(g.ge(x, g.scalar(low)), inside)
+    return _keep_where(g, inside, dy)
 
 
 def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
@@ -142,14 +155,14 @@ def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.mul(dy, g.where(g.lt(x, g.scalar(3.0)), middle, g.scalar(1.0)))
 
 
-def _pick_first(op: str) -> Vjp:
+def _pick_first(loses: str) -> Vjp:
     """Gradient of maximum or minimum to the first operand; a tie is halved, as PyTorch does."""
 
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         a, b = node.operands
-        wins = g.emit(op, a, b).result
+        lost = g.emit(loses, a, b).result
         half = g.mul(dy, g.scalar(0.5))
-        return g.where(g.eq(a, b), half, _keep_where(g, wins, dy))
+        return g.where(g.eq(a, b), half, g.where(lost, g.scalar(0.0), dy))
 
     return rule
 
@@ -166,6 +179,37 @@ def _swap(rule: Vjp) -> Vjp:
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Convert; a float that no integer of the type is near saturates, and NaN is 0."""
+    target = DType(dtype).numpy
+    if x.dtype.kind != "f" or target.kind != "i":
+        return x.astype(target)
+    least = -(1 << (8 * target.itemsize - 1))
+    over, under = x >= -float(least), x < float(least)
+    fits = np.where(over | under | np.isnan(x), 0, x).astype(target)
+    return np.where(over, -1 - least, np.where(under, least, fits)).astype(target)
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Divide integers towards zero; a / 0 is -1, as XLA has it, and overflow wraps."""
+    safe = np.where((b == 0) | (b == -1), 1, b)
+    floor = np.floor_divide(a, safe)
+    floor += (floor < 0) & (floor * safe != a)
+    return np.where(b == 0, -1, np.where(b == -1, -a, floor))
+
+
+def _rem(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return what division towards zero leaves, with a's sign; a where an integer b is 0."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.fmod(a, b))
+    return np.asarray(a - _quotient(a, b) * b)
+
+
+def _rem_db(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = a - trunc(a / b) b  =>  db = -dy trunc(a / b)."""
+    return g.neg(g.mul(dy, g.trunc(g.div(*node.operands))))
 
 
 def _first(node: Node) -> Value:
@@ -218,13 +262,17 @@ UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
 """Ops of one operand without attrs: the NumPy meaning, and dx (none: no gradient flows)."""
 
 
+INTEGER_TOO = frozenset({"neg", "abs", "sign", "square", "relu"})
+"""Those that take integers as well as floats."""
+
 STOP = "stop_gradient"
 """x itself, through which no cotangent flows; `compiler/autodiff.py` knows it."""
 
 
 def _define_unary() -> None:
     for name, (meaning, rule) in UNARY.items():
-        elementwise(name, "x", meaning, vjp={"x": rule} if rule else {})
+        infer = _numbers if name in INTEGER_TOO else _floats
+        elementwise(name, "x", meaning, infer=infer, vjp={"x": rule} if rule else {})
     elementwise(STOP, "x", lambda x: x, infer=_same_dtype)
     elementwise("logical_not", "x", np.logical_not, infer=_logical)
     elementwise(
@@ -248,7 +296,7 @@ def _define_unary() -> None:
     elementwise(
         "cast",
         "x",
-        lambda x, dtype: x.astype(DType(dtype).numpy),
+        _cast,
         infer=_cast_type,
         attrs={"dtype": REQUIRED},
     )
@@ -290,13 +338,18 @@ def _define_arithmetic() -> None:
     )
 
 
+def _define_remainders() -> None:
+    elementwise("quotient", "a b", _quotient, infer=_integers)
+    elementwise("rem", "a b", _rem, infer=_numbers, vjp={"a": lambda g, n, dy: dy, "b": _rem_db})
+
+
 def _define_choices() -> None:
     extremes: tuple[tuple[str, Callable[..., Any], str], ...] = (
-        ("maximum", np.maximum, "gt"),
-        ("minimum", np.minimum, "lt"),
+        ("maximum", np.maximum, "lt"),
+        ("minimum", np.minimum, "gt"),
     )
-    for name, meaning, wins in extremes:
-        rule = _pick_first(wins)
+    for name, meaning, loses in extremes:
+        rule = _pick_first(loses)
         elementwise(name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)})
     elementwise(
         "where",
@@ -327,5 +380,6 @@ def _define_comparisons() -> None:
 
 _define_unary()
 _define_arithmetic()
+_define_remainders()
 _define_choices()
 _define_comparisons()

@@ -47,6 +47,26 @@ def _root_dx(sign: float) -> Vjp:
     return rule
 
 
+def _asinh_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Asinh x  =>  dx = dy / sqrt(x^2 + 1)."""
+    return g.mul(dy, g.rsqrt(g.add(g.square(_x(node)), g.scalar(1.0))))
+
+
+def _acosh_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Acosh x  =>  dx = dy / sqrt(x^2 - 1)."""
+    return g.mul(dy, g.rsqrt(g.sub(g.square(_x(node)), g.scalar(1.0))))
+
+
+def _atanh_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Atanh x  =>  dx = dy / (1 - x^2)."""
+    return g.div(dy, g.sub(g.scalar(1.0), g.square(_x(node))))
+
+
+def _hypot_rule(index: int) -> Vjp:
+    """y = hypot(a, b)  =>  da = dy a / y."""
+    return lambda g, node, dy: g.mul(dy, g.div(node.operands[index], node.result))
+
+
 def _pow_da(g: "Builder", node: Node, dy: Value) -> Value:
     """y = a^b  =>  da = dy b a^(b - 1), and 0 where b is 0."""
     a, b = node.operands
@@ -62,12 +82,13 @@ def _pow_db(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _atan2_rule(index: int, sign: float) -> Vjp:
-    """y = atan2(a, b)  =>  da = dy b / (a^2 + b^2), db = -dy a / (a^2 + b^2)."""
+    """y = atan2(a, b)  =>  da = dy b / (a^2 + b^2), db = -dy a / (a^2 + b^2); 0 at the origin."""
 
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         a, b = node.operands
         length = g.add(g.square(a), g.square(b))
-        return g.mul(dy, g.mul(g.div(node.operands[1 - index], length), g.scalar(sign)))
+        slope = g.mul(g.div(node.operands[1 - index], length), g.scalar(sign))
+        return g.mul(dy, g.where(g.eq(length, g.scalar(0.0)), g.scalar(0.0), slope))
 
     return rule
 
@@ -82,6 +103,9 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "atan": (np.arctan, _atan_dx),
     "sinh": (np.sinh, lambda g, n, dy: g.mul(dy, g.cosh(_x(n)))),
     "cosh": (np.cosh, lambda g, n, dy: g.mul(dy, g.sinh(_x(n)))),
+    "asinh": (np.arcsinh, _asinh_dx),
+    "acosh": (np.arccosh, _acosh_dx),
+    "atanh": (np.arctanh, _atanh_dx),
     "expm1": (np.expm1, lambda g, n, dy: g.mul(dy, g.add(n.result, g.scalar(1.0)))),
     "log1p": (np.log1p, lambda g, n, dy: g.div(dy, g.add(_x(n), g.scalar(1.0)))),
     "floor": (np.floor, zero_dx),
@@ -93,6 +117,7 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
 BINARY: Mapping[str, tuple[Meaning, Mapping[str, Vjp]]] = {
     "pow": (np.power, {"a": _pow_da, "b": _pow_db}),
     "atan2": (np.arctan2, {"a": _atan2_rule(0, 1.0), "b": _atan2_rule(1, -1.0)}),
+    "hypot": (np.hypot, {"a": _hypot_rule(0), "b": _hypot_rule(1)}),
 }
 
 for _name, (_meaning, _rule) in UNARY.items():

@@ -42,6 +42,8 @@ class OpCase:
         data = 2 * rng.standard_normal(type_.shape)
         if self.domain == "positive":
             data = np.abs(data) + 0.5
+        elif self.domain == "above one":
+            data = np.abs(data) + 1.5
         elif self.domain == "small":
             data = np.clip(data / 4, -0.9, 0.9)
         return np.asarray(data, dtype=np.float32)
@@ -53,7 +55,8 @@ def _t(*shape: int) -> TensorType:
 
 DOMAINS = {
     **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal", "div", "pow", "log1p"), "positive"),
-    **dict.fromkeys(("asin", "acos", "tan"), "small"),
+    **dict.fromkeys(("asin", "acos", "atanh", "tan"), "small"),
+    "acosh": "above one",
 }
 
 
@@ -220,7 +223,7 @@ def draw_case(op: str) -> st.SearchStrategy[OpCase]:
     """Strategy of random applications of `op`."""
     if op in UNARY or op in STEPS:
         return _elementwise(op, 1, {})
-    if op in BINARY or op in COMPARISONS:
+    if op in BINARY or op in COMPARISONS or op == "rem":
         return _elementwise(op, 2, {})
     special: dict[str, Callable[[], st.SearchStrategy[OpCase]]] = {
         "clamp": lambda: _elementwise(op, 1, {"min": -0.7, "max": 1.3}),

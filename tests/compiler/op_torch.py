@@ -28,6 +28,9 @@ UNARY = {
     "asin": torch.asin,
     "acos": torch.acos,
     "atan": torch.atan,
+    "asinh": torch.asinh,
+    "acosh": torch.acosh,
+    "atanh": torch.atanh,
     "sinh": torch.sinh,
     "cosh": torch.cosh,
     "expm1": torch.expm1,
@@ -49,6 +52,7 @@ BINARY = {
     "minimum": torch.minimum,
     "pow": torch.pow,
     "atan2": torch.atan2,
+    "hypot": torch.hypot,
 }
 COMPARISONS = {
     "eq": torch.eq,
@@ -163,6 +167,7 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "clamp": lambda x, min, max: torch.clamp(x, min, max),
     "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
     "where": torch.where,
+    "rem": torch.fmod,
     "reduce_sum": lambda x, axes, keepdims: x.sum(axes, keepdim=keepdims),
     "reduce_mean": lambda x, axes, keepdims: x.mean(axes, keepdim=keepdims),
     "reduce_max": lambda x, axes, keepdims: x.amax(axes, keepdim=keepdims),

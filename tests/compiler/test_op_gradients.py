@@ -15,7 +15,7 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.tests.compiler.op_cases import OpCase, draw_case
 from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, STEPS, TORCH
 
-KINKED = {"reduce_max", "reduce_min", "max_pool2d", *STEPS}
+KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
 HELPERS = {
     "cast",
@@ -28,6 +28,7 @@ HELPERS = {
     "logical_not",
     "logical_or",
     "fusion",
+    "quotient",
     "stop_gradient",
 }
 GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}

@@ -47,6 +47,23 @@
 #define pe_trunc PE_OF_WIDTH(pe_trunc)
 #define pe_pow PE_OF_WIDTH(pe_pow)
 #define pe_atan2 PE_OF_WIDTH(pe_atan2)
+#define pe_asinh PE_OF_WIDTH(pe_asinh)
+#define pe_acosh PE_OF_WIDTH(pe_acosh)
+#define pe_atanh PE_OF_WIDTH(pe_atanh)
+#define pe_hypot PE_OF_WIDTH(pe_hypot)
+#define pe_rem PE_OF_WIDTH(pe_rem)
+#define pe_quotient_i PE_OF_WIDTH(pe_quotient_i)
+#define pe_quotient_l PE_OF_WIDTH(pe_quotient_l)
+#define pe_rem_i PE_OF_WIDTH(pe_rem_i)
+#define pe_rem_l PE_OF_WIDTH(pe_rem_l)
+
+/* Integer division towards zero, and what it leaves. Nothing traps: a / 0 is -1 and leaves a, as
+ * XLA has it, and the smallest integer over -1 is itself. */
+PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
+    return b == 0 ? -1 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+
+PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
 #define PE_VL 4
 #include "pe_math_lanes.inc.h"

@@ -144,10 +144,10 @@ PE_INLINE pe_vf pe_sigmoid(pe_vf x) { return 1.0f / (1.0f + pe_exp(-x)); }
         return x;                                                                                  \
     }
 
-#define PE_LANEWISE2(name, function)                                                               \
-    PE_INLINE pe_vf name(pe_vf a, pe_vf b) {                                                       \
+#define PE_LANEWISE2(name, function, type, element)                                                \
+    PE_INLINE type name(type a, type b) {                                                          \
         for (int i = 0; i < PE_VL; i++) {                                                          \
-            a[i] = function(a[i], b[i]);                                                           \
+            a[i] = (element)function(a[i], b[i]);                                                  \
         }                                                                                          \
         return a;                                                                                  \
     }
@@ -166,8 +166,17 @@ PE_LANEWISE(pe_floor, floorf)
 PE_LANEWISE(pe_ceil, ceilf)
 PE_LANEWISE(pe_round, rintf)
 PE_LANEWISE(pe_trunc, truncf)
-PE_LANEWISE2(pe_pow, powf)
-PE_LANEWISE2(pe_atan2, atan2f)
+PE_LANEWISE(pe_asinh, asinhf)
+PE_LANEWISE(pe_acosh, acoshf)
+PE_LANEWISE(pe_atanh, atanhf)
+PE_LANEWISE2(pe_pow, powf, pe_vf, float)
+PE_LANEWISE2(pe_atan2, atan2f, pe_vf, float)
+PE_LANEWISE2(pe_hypot, hypotf, pe_vf, float)
+PE_LANEWISE2(pe_rem, fmodf, pe_vf, float)
+PE_LANEWISE2(pe_quotient_i, pe_quotient, pe_vi, int32_t)
+PE_LANEWISE2(pe_quotient_l, pe_quotient, pe_vl, int64_t)
+PE_LANEWISE2(pe_rem_i, pe_remainder, pe_vi, int32_t)
+PE_LANEWISE2(pe_rem_l, pe_remainder, pe_vl, int64_t)
 
 #undef PE_LANEWISE
 #undef PE_LANEWISE2

@@ -157,9 +157,31 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_to_f)(PE_V(pe_vi) v) {
     return __builtin_convertvector(v, PE_V(pe_vf));
 }
 
-/* Towards zero. */
+PE_INLINE PE_V(pe_vf) PE_V(pe_wide_to_f)(PE_V(pe_vl) v) {
+    return __builtin_convertvector(v, PE_V(pe_vf));
+}
+
+/* Towards zero, of numbers that fit. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_to_i)(PE_V(pe_vf) v) {
     return __builtin_convertvector(v, PE_V(pe_vi));
+}
+
+/* Towards zero; the nearest integer of numbers that do not fit, and 0 of NaN, on every CPU. */
+PE_INLINE PE_V(pe_vi) PE_V(pe_saturate_i)(PE_V(pe_vf) v) {
+    const PE_V(pe_vi) over = v >= 2147483648.0f, under = v < -2147483648.0f;
+    const PE_V(pe_vi) inside = ~over & ~under & (v == v);
+    PE_V(pe_vi) y = PE_V(pe_to_i)(PE_V(pe_select)(inside, v, PE_V(pe_zero)()));
+    y = PE_V(pe_select_i)(over, PE_V(pe_splat_i)(INT32_MAX), y);
+    return PE_V(pe_select_i)(under, PE_V(pe_splat_i)(INT32_MIN), y);
+}
+
+PE_INLINE PE_V(pe_vl) PE_V(pe_saturate_l)(PE_V(pe_vf) v) {
+    const PE_V(pe_vi) over = v >= 9223372036854775808.0f, under = v < -9223372036854775808.0f;
+    const PE_V(pe_vi) inside = ~over & ~under & (v == v);
+    const PE_V(pe_vf) safe = PE_V(pe_select)(inside, v, PE_V(pe_zero)());
+    PE_V(pe_vl) y = __builtin_convertvector(safe, PE_V(pe_vl));
+    y = PE_V(pe_select_l)(PE_V(pe_widen)(over), PE_V(pe_splat_l)(INT64_MAX), y);
+    return PE_V(pe_select_l)(PE_V(pe_widen)(under), PE_V(pe_splat_l)(INT64_MIN), y);
 }
 
 /* The larger and the smaller of a, which is no NaN, and b: NaN if b is. NEON has instructions that

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.c.kernel import Kernel
-from pockengine.compiler.ir import Builder, Graph, Node, Value
+from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices.schema import Cpu, Device, Toolchain
 
@@ -57,6 +57,8 @@ def new_builder() -> Builder:
 def draw_array(rng: np.random.Generator, value: Value) -> np.ndarray:
     """Random data for a value: small whole and half numbers among normal ones."""
     array = rng.standard_normal(value.shape)
+    if value.dtype is BOOL:
+        return array > 0
     ties = rng.integers(-4, 5, value.shape) / 2
     return np.where(rng.random(value.shape) < 0.3, ties, array).astype(value.dtype.numpy)
 

@@ -17,14 +17,18 @@ from pockengine.compiler.ir import (
     TensorType,
     Value,
 )
+from pockengine.compiler.ops.elementwise import INTEGER_TOO
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
 UNARY += ["sigmoid", "tanh", "hard_sigmoid", "hard_swish"]
 UNARY += ["erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"]
-UNARY += ["floor", "ceil", "round", "trunc"]
-BINARY = ["pow", "atan2", "add", "sub", "mul", "div", "maximum", "minimum"]
+UNARY += ["floor", "ceil", "round", "trunc", "asinh", "acosh", "atanh"]
+BINARY = ["pow", "atan2", "hypot", "rem", "add", "sub", "mul", "div", "maximum", "minimum"]
+INTEGER = ["add", "sub", "mul", "maximum", "minimum", "quotient", "rem"]
+MASK = ["logical_and", "logical_or", "add", "mul", "maximum", "minimum"]
+MASK += ["eq", "ne", "lt", "le", "gt", "ge"]
 COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
 ISAS = {"avx512": 16, "avx2": 8, "sse2": 4}
 
@@ -44,7 +48,9 @@ def broadcast_shapes(draw: st.DrawFn, count: int) -> list[tuple[int, ...]]:
 def nodes(draw: st.DrawFn) -> Node:
     """One elementwise node of any op and of any types that it takes."""
     kind = draw(
-        st.sampled_from(["unary", "binary", "integer", "compare", "where", "cast", "clamp"])
+        st.sampled_from(
+            ["unary", "binary", "integer", "whole", "compare", "where", "cast", "clamp", "mask"]
+        )
     )
     a, b, c = draw(broadcast_shapes(3))
     g = Builder(Graph("case"))
@@ -58,13 +64,18 @@ def nodes(draw: st.DrawFn) -> Node:
         return g.emit(draw(st.sampled_from(BINARY)), take("a", b), take("b", a))
     if kind == "integer":
         dtype = draw(st.sampled_from([I32, I64]))
-        op = draw(st.sampled_from(["add", "sub", "mul", "maximum", "minimum"]))
+        op = draw(st.sampled_from(INTEGER))
         return g.emit(op, take("a", a, dtype), take("b", b, dtype))
+    if kind == "whole":
+        dtype = draw(st.sampled_from([I32, I64]))
+        return g.emit(draw(st.sampled_from(sorted(INTEGER_TOO))), take("a", a, dtype))
+    if kind == "mask":
+        return g.emit(draw(st.sampled_from(MASK)), take("a", a, BOOL), take("b", b, BOOL))
     if kind == "compare":
         dtype = draw(st.sampled_from([F32, I32, I64]))
         return g.emit(draw(st.sampled_from(COMPARE)), take("a", a, dtype), take("b", b, dtype))
     if kind == "where":
-        dtype = draw(st.sampled_from([F32, I32, I64]))
+        dtype = draw(st.sampled_from([F32, I32, I64, BOOL]))
         return g.emit("where", take("a", c, BOOL), take("b", a, dtype), take("c", b, dtype))
     if kind == "cast":
         source, target = (draw(st.sampled_from([F32, I32, I64, BOOL])) for _ in range(2))
@@ -77,7 +88,9 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
     arrays = [draw_array(rng, value) for value in node.operands]
     if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p"):
         arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
-    if node.op in ("asin", "acos"):
+    if node.op == "acosh":
+        arrays = [np.abs(array) + 1 for array in arrays]
+    if node.op in ("asin", "acos", "atanh"):
         arrays = [np.tanh(array) for array in arrays]
     if node.op in ("div", "reciprocal"):
         arrays[-1] = np.where(arrays[-1] == 0, np.float32(1), arrays[-1])
@@ -127,6 +140,33 @@ def test_equal_kernels_of_different_nodes_have_one_symbol() -> None:
     second.results[0].name = "another"
     device = device_of("avx2")
     assert elementwise_kernel(first, device) == elementwise_kernel(second, device)
+
+
+def test_casts_to_integers_saturate_and_wide_integers_keep_their_digits(tmp_path) -> None:
+    floats = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 2e19, -2e19, 1.9, -1.9], np.float32)
+    whole = np.array([2**31, -(2**40), 2**62, -(2**63), 2**53 + 1, 7], np.int64)
+    cases = []
+    for data, source, targets in ((floats, F32, (I32, I64, BOOL)), (whole, I64, (F32, I32, BOOL))):
+        for target in targets:
+            g = Builder(Graph("case"))
+            node = g.emit("cast", g.input("x", TensorType(source, data.shape)), dtype=target.value)
+            kernel = elementwise_kernel(node, device_of("avx2"))
+            cases.append(Case(node, kernel, (data,)))
+    check(cases, tmp_path)
+
+
+def test_division_of_integers_never_traps(tmp_path) -> None:
+    cases = []
+    for dtype in (I32, I64):
+        least = np.iinfo(dtype.numpy).min
+        a = np.array([7, -7, 7, -7, 0, 5, -5, least, least, least], dtype.numpy)
+        b = np.array([3, 3, -3, -3, 4, 0, 0, -1, 0, 10], dtype.numpy)
+        for op in ("quotient", "rem"):
+            g = Builder(Graph("case"))
+            operands = (g.input(name, TensorType(dtype, a.shape)) for name in "ab")
+            node = g.emit(op, *operands)
+            cases.append(Case(node, elementwise_kernel(node, device_of("sse2")), (a, b)))
+    check(cases, tmp_path)
 
 
 def test_nan_passes_through_activations(tmp_path) -> None:
