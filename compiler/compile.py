@@ -133,7 +133,8 @@ def _check_agreement(graphs: Mapping[str, Graph]) -> None:
     known: dict[str, np.ndarray] = {}
     for key, graph in graphs.items():
         for name, param in graph.params.items():
-            if not np.array_equal(known.setdefault(name, param.data), param.data):
+            first = known.setdefault(name, param.data)
+            if not np.array_equal(first, param.data, equal_nan=True):
                 raise CompileError(
                     f"graph {key} has a param {name} that differs from another graph's; rename it"
                 )

@@ -42,10 +42,11 @@ def gelu(g: Builder, x: Tensor, approximate: str) -> Tensor:
 
 def elu(g: Builder, x: Tensor, alpha: Number, scale: Number, input_scale: Number) -> Tensor:
     """Scale times x above zero, else alpha (exp(input_scale x) - 1)."""
-    # min(x, 0) keeps exp from overflowing where its result is not used.
-    below = _unary(g, "expm1", _apply(g, "mul", _apply(g, "minimum", x, 0.0), input_scale))
-    y = choose(g, _apply(g, "gt", x, 0.0), x, _apply(g, "mul", below, float(alpha)))
-    return emit.weighted(g, y, float(scale))
+    low = _apply(g, "le", x, 0.0)
+    # Zeros keep exp from overflowing where its result is not used.
+    exponent = emit.weighted(g, choose(g, low, x, 0.0), float(input_scale))
+    below = emit.weighted(g, _unary(g, "expm1", exponent), float(alpha))
+    return emit.weighted(g, choose(g, low, below, x), float(scale))
 
 
 def celu(g: Builder, x: Tensor, alpha: Number) -> Tensor:
@@ -62,10 +63,20 @@ def leaky_relu(g: Builder, x: Tensor, negative_slope: Number) -> Tensor:
 def softplus(g: Builder, x: Tensor, beta: Number, threshold: Number) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
     scaled = emit.weighted(g, x, float(beta))
-    # max(x, 0) + log(1 + exp(-|x|)): no overflow on either side.
-    tail = _unary(g, "log1p", _unary(g, "exp", _unary(g, "neg", _unary(g, "abs", scaled))))
-    smooth = emit.weighted(g, _apply(g, "add", _unary(g, "relu", scaled), tail), 1 / float(beta))
+    smooth = emit.weighted(g, log1p_exp(g, scaled), 1 / float(beta))
     return choose(g, _apply(g, "gt", scaled, float(threshold)), x, smooth)
+
+
+def log1p_exp(g: Builder, x: Tensor) -> Tensor:
+    """log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)), which overflows on neither side.
+
+    Both parts are chosen by one comparison: the gradient is sigmoid(x), at 0 too, where those of
+    max and |x| would each be zero.
+    """
+    positive = _apply(g, "gt", x, 0.0)
+    exponent = choose(g, positive, _unary(g, "neg", x), x)
+    tail = _unary(g, "log1p", _unary(g, "exp", exponent))
+    return _apply(g, "add", choose(g, positive, x, 0.0), tail)
 
 
 def softsign(g: Builder, x: Tensor) -> Tensor:
@@ -80,7 +91,7 @@ def mish(g: Builder, x: Tensor) -> Tensor:
 
 def threshold(g: Builder, x: Tensor, threshold: Number, value: Number) -> Tensor:
     """x above the threshold, else the value."""
-    return choose(g, _apply(g, "gt", x, float(threshold)), x, float(value))
+    return choose(g, _apply(g, "le", x, float(threshold)), float(value), x)
 
 
 def seed_input(g: Builder) -> Value:

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
-from pockengine.compiler.ir import F32, DType
-from pockengine.frontends import emit
+from pockengine.compiler.ir import BOOL, F32, DType
+from pockengine.frontends import emit, emit_activation
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit_nn import Unsupported
@@ -14,8 +14,11 @@ from pockengine.frontends.layout import Tensor
 UNARY = {
     "abs": "abs",
     "acos": "acos",
+    "acosh": "acosh",
     "asin": "asin",
+    "asinh": "asinh",
     "atan": "atan",
+    "atanh": "atanh",
     "ceil": "ceil",
     "cos": "cos",
     "cosh": "cosh",
@@ -27,14 +30,12 @@ UNARY = {
     "hardswish": "hard_swish",
     "log": "log",
     "log1p": "log1p",
-    "logical_not": "logical_not",
     "neg": "neg",
     "reciprocal": "reciprocal",
     "relu": "relu",
     "round": "round",
     "rsqrt": "rsqrt",
     "sigmoid": "sigmoid",
-    "sign": "sign",
     "sin": "sin",
     "sinh": "sinh",
     "sqrt": "sqrt",
@@ -46,8 +47,7 @@ UNARY = {
 
 BINARY = {
     "atan2": "atan2",
-    "logical_and": "logical_and",
-    "logical_or": "logical_or",
+    "hypot": "hypot",
     "maximum": "maximum",
     "minimum": "minimum",
     "max.other": "maximum",
@@ -56,8 +56,13 @@ BINARY = {
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
-# Operators that keep integers; PyTorch lifts them to floats for the others.
-_INTEGER_TOO = {"abs", "logical_not", "neg", "relu", "sign", "square"}
+LOGICAL = {
+    "logical_and": "logical_and",
+    "logical_not": "logical_not",
+    "logical_or": "logical_or",
+    "logical_xor": "ne",
+}
+"""Operators on what is not zero."""
 
 
 def _define_unary(name: str, op: str) -> None:
@@ -65,7 +70,24 @@ def _define_unary(name: str, op: str) -> None:
 
     @aten(f"{name}.default")
     def rule(ctx: Context, x: Tensor) -> Tensor:
-        return apply(ctx.g, x if op in _INTEGER_TOO else emit.cast(ctx.g, x, F32))
+        return apply(ctx.g, emit.cast(ctx.g, x, _lifted(ctx, x)))
+
+
+def _lifted(ctx: Context, x: Tensor) -> DType:
+    """Return the type that PyTorch computes in: integers become floats for most operators."""
+    return ctx.dtype or x.dtype
+
+
+def _define_logical(name: str, op: str) -> None:
+    @aten(f"{name}.default")
+    def rule(ctx: Context, *, x: Tensor, other: Tensor | None = None) -> Tensor:
+        operands = [truth(ctx, each) for each in (x, other) if each is not None]
+        return emit.elementwise(ctx.g, op, *operands)
+
+
+def truth(ctx: Context, x: Tensor) -> Tensor:
+    """Return where x is not zero."""
+    return x if x.dtype is BOOL else emit.arithmetic(ctx.g, "ne", x, 0)
 
 
 def _define_binary(name: str, op: str) -> None:
@@ -84,8 +106,60 @@ for _name, _op in UNARY.items():
     _define_unary(_name, _op)
 for _name, _op in BINARY.items():
     _define_binary(_name, _op)
+for _name, _op in LOGICAL.items():
+    _define_logical(_name, _op)
 for _name in COMPARISONS:
     _define_comparison(_name)
+
+
+@aten("sign.default")
+def sign(ctx: Context, x: Tensor) -> Tensor:
+    """-1, 0 or 1; of NaN 0."""
+    y = emit.unary("sign")(ctx.g, x)
+    return y if x.dtype is not F32 else emit_activation.choose(ctx.g, _same(ctx, x), y, 0.0)
+
+
+def _same(ctx: Context, x: Tensor) -> Tensor:
+    return emit.elementwise(ctx.g, "eq", x, x)
+
+
+@aten("sinc.default")
+def sinc(ctx: Context, x: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 where that is 0 / 0."""
+    angle = emit.weighted(ctx.g, emit.cast(ctx.g, x, F32), math.pi)
+    zero = emit.arithmetic(ctx.g, "eq", emit.unary("square")(ctx.g, angle), 0.0)
+    safe = emit_activation.choose(ctx.g, zero, 1.0, angle)
+    ratio = emit.elementwise(ctx.g, "div", emit.unary("sin")(ctx.g, safe), safe)
+    return emit_activation.choose(ctx.g, zero, 1.0, ratio)
+
+
+@aten("logit.default")
+def logit(ctx: Context, x: Tensor, eps: Number | None) -> Tensor:
+    """log(x / (1 - x)), of x within [eps, 1 - eps]."""
+    if eps is not None:
+        x = Tensor(ctx.g.clamp(x.value, min=float(eps), max=1 - float(eps)), x.layout)
+    rest = emit.unary("log1p")(ctx.g, emit.unary("neg")(ctx.g, x))
+    return emit.elementwise(ctx.g, "sub", emit.unary("log")(ctx.g, x), rest)
+
+
+def _define_times_log(name: str, log: str, offset: float) -> None:
+    @aten(f"{name}.Tensor" if name == "xlogy" else f"{name}.default")
+    def rule(ctx: Context, x: Operand, other: Operand) -> Tensor:
+        """x log(other + offset): 0 where x is 0, unless other is NaN."""
+        g = ctx.g
+        x, other = emit.same_dtype(g, (x, other))
+        nothing = emit.arithmetic(g, "eq", x, 0.0)
+        negative = emit.arithmetic(g, "le", other, -offset)
+        outside = emit.elementwise(g, "logical_and", nothing, negative)
+        safe = emit_activation.choose(g, outside, 1.0 - offset, other)
+        product = emit.elementwise(g, "mul", x, emit.unary(log)(g, safe))
+        endless = emit.arithmetic(g, "eq", other, math.inf)
+        both = emit.elementwise(g, "logical_and", nothing, endless)
+        return emit_activation.choose(g, both, 0.0, product)
+
+
+_define_times_log("xlogy", "log", 0.0)
+_define_times_log("special_xlog1py", "log1p", 1.0)
 
 
 @aten("add.Tensor", "add.Scalar")
@@ -140,6 +214,8 @@ POWERS: dict[float, tuple[str, ...]] = {
 @aten("pow.Tensor_Scalar")
 def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
     """Raise x to a number."""
+    if ctx.dtype is not F32:
+        return _integer_power(ctx, emit.cast(ctx.g, x, _known(ctx.dtype)), exponent)
     x = emit.cast(ctx.g, x, F32)
     if exponent == 3:
         return emit.arithmetic(ctx.g, "mul", emit.unary("square")(ctx.g, x), x)
@@ -148,6 +224,16 @@ def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
     for op in POWERS[exponent]:
         x = emit.unary(op)(ctx.g, x)
     return x
+
+
+def _integer_power(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
+    """Raise integers by squaring; the product wraps as PyTorch's does."""
+    power = emit.broadcast(ctx.g, emit.scalar(ctx.g, 1, x.dtype), x.shape)
+    rest = int(exponent)
+    while rest:
+        power = emit.elementwise(ctx.g, "mul", power, x) if rest % 2 else power
+        x, rest = emit.unary("square")(ctx.g, x), rest // 2
+    return power
 
 
 @aten("pow.Tensor_Tensor", "pow.Scalar")

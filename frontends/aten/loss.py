@@ -1,7 +1,7 @@
 """ATen operators of losses."""
 
 from pockengine.compiler.ir import Builder
-from pockengine.frontends import emit, emit_loss
+from pockengine.frontends import emit, emit_activation, emit_loss
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_loss import Classification, Reduction
 from pockengine.frontends.layout import Tensor, reshape
@@ -112,27 +112,18 @@ def bce_with_logits(
     pos_weight: Tensor | None,
     reduction: int,
 ) -> Tensor:
-    """(1 - target) x + (1 + (pos_weight - 1) target) (log(1 + exp(-|x|)) + max(-x, 0)), weighted.
+    """(1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x)), weighted.
 
-    Without pos_weight that is max(x, 0) - x target + log(1 + exp(-|x|)).
+    Without pos_weight that is log(1 + exp(x)) - x target.
     """
     g = ctx.g
-    exponent = emit.unary("neg")(g, emit.unary("abs")(g, x))
-    tail = emit.unary("log1p")(g, emit.unary("exp")(g, exponent))
     if pos_weight is None:
-        linear = emit.arithmetic(
-            g, "sub", emit.unary("relu")(g, x), emit.arithmetic(g, "mul", x, target)
-        )
-        losses = emit.arithmetic(g, "add", linear, tail)
+        product = emit.arithmetic(g, "mul", x, target)
+        losses = emit.arithmetic(g, "sub", emit_activation.log1p_exp(g, x), product)
     else:
         more = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", pos_weight, 1.0), target)
-        falling = emit.unary("relu")(g, emit.unary("neg")(g, x))
-        right = emit.arithmetic(
-            g,
-            "mul",
-            emit.arithmetic(g, "add", more, 1.0),
-            emit.arithmetic(g, "add", tail, falling),
-        )
+        falling = emit_activation.log1p_exp(g, emit.unary("neg")(g, x))
+        right = emit.arithmetic(g, "mul", emit.arithmetic(g, "add", more, 1.0), falling)
         wrong = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, target), x)
         losses = emit.arithmetic(g, "add", wrong, right)
     if weight is not None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from pockengine.compiler.ir import BOOL, F32
-from pockengine.frontends import emit
+from pockengine.frontends import emit, emit_activation, emit_division
 from pockengine.frontends.aten.reduction import var
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number, Operand
@@ -48,32 +48,6 @@ def _scaled(name: str) -> Callable[[Context, Tensor], Tensor]:
     return formula
 
 
-def atanh(ctx: Context, x: Tensor) -> Tensor:
-    """(log(1 + x) - log(1 - x)) / 2."""
-    low = _unary(ctx, "log1p", _unary(ctx, "neg", x))
-    return _apply(ctx, "mul", _apply(ctx, "sub", _unary(ctx, "log1p", x), low), 0.5)
-
-
-def acosh(ctx: Context, x: Tensor) -> Tensor:
-    """log(x + sqrt(x² - 1))."""
-    root = _unary(ctx, "sqrt", _apply(ctx, "sub", _unary(ctx, "square", x), 1.0))
-    return _unary(ctx, "log", _apply(ctx, "add", x, root))
-
-
-def asinh(ctx: Context, x: Tensor) -> Tensor:
-    """log(x + sqrt(x² + 1)), from |x| so that no digits cancel."""
-
-    def right(y: Tensor) -> Tensor:
-        y = Tensor(ctx.g.clamp(y.value, min=0.0, max=math.inf), y.layout)
-        square = _unary(ctx, "square", y)
-        root = _unary(ctx, "sqrt", _apply(ctx, "add", square, 1.0))
-        tail = _apply(ctx, "div", square, _apply(ctx, "add", root, 1.0))
-        return _unary(ctx, "log1p", _apply(ctx, "add", y, tail))
-
-    left = _unary(ctx, "neg", right(_unary(ctx, "neg", x)))
-    return emit.elementwise(ctx.g, "where", _apply(ctx, "lt", x, 0.0), left, right(x))
-
-
 def erfc(ctx: Context, x: Tensor) -> Tensor:
     """1 - erf(x)."""
     return _apply(ctx, "sub", 1.0, _unary(ctx, "erf", x))
@@ -81,45 +55,13 @@ def erfc(ctx: Context, x: Tensor) -> Tensor:
 
 for _name in SCALED:
     _define_unary(_name, _scaled(_name))
-for _name, _formula in {"acosh": acosh, "asinh": asinh, "atanh": atanh, "erfc": erfc}.items():
-    _define_unary(_name, _formula)
-
-
-def _integer_quotient(ctx: Context, x: Tensor, other: Operand, rounding: str) -> Tensor:
-    """Divide integers, rounding down or towards zero.
-
-    A float has 24 digits of the quotient, dividing what remains gives the rest; it is off by one at
-    most, which the last remainder tells.
-    """
-    x, by = emit.same_dtype(ctx.g, (x, other))
-
-    def rough(rest: Tensor) -> Tensor:
-        ratio = _apply(ctx, "div", emit.cast(ctx.g, rest, F32), emit.cast(ctx.g, by, F32))
-        return emit.cast(ctx.g, _unary(ctx, "floor", ratio), x.dtype)
-
-    guess = rough(x)
-    guess = _apply(ctx, "add", guess, rough(_apply(ctx, "sub", x, _apply(ctx, "mul", guess, by))))
-    rest = _apply(ctx, "sub", x, _apply(ctx, "mul", guess, by))
-    wrong_side = _apply(ctx, "lt", _apply(ctx, "mul", rest, by), 0)
-    too_far = _apply(ctx, "ge", _apply(ctx, "mul", _apply(ctx, "sub", rest, by), by), 0)
-    guess = _apply(ctx, "sub", guess, emit.cast(ctx.g, wrong_side, x.dtype))
-    over = _apply(ctx, "logical_and", too_far, _unary(ctx, "logical_not", wrong_side))
-    floor = _apply(ctx, "add", guess, emit.cast(ctx.g, over, x.dtype))
-    if rounding == "floor":
-        return floor
-    left = _apply(ctx, "ne", _apply(ctx, "mul", floor, by), x)
-    up = _apply(ctx, "logical_and", _apply(ctx, "lt", floor, 0), left)
-    return _apply(ctx, "add", floor, emit.cast(ctx.g, up, x.dtype))
+_define_unary("erfc", erfc)
 
 
 def _define_remainder(name: str, rounding: str) -> None:
     @aten(f"{name}.Tensor", f"{name}.Scalar")
     def rule(ctx: Context, x: Tensor, other: Operand) -> Tensor:
-        if ctx.dtype is not F32:
-            quotient = _integer_quotient(ctx, x, other, rounding)
-        else:
-            quotient = _unary(ctx, rounding, _apply(ctx, "div", emit.cast(ctx.g, x, F32), other))
-        return _apply(ctx, "sub", x, _apply(ctx, "mul", quotient, other))
+        return emit_division.remainder(ctx.g, x, other, rounding)
 
 
 for _name, _rounding in {"fmod": "trunc", "remainder": "floor"}.items():
@@ -138,13 +80,6 @@ _define_ignoring_nan("fmax", "ge")
 _define_ignoring_nan("fmin", "le")
 
 
-@aten("hypot.default")
-def hypot(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
-    """sqrt(x² + other²)."""
-    squares = (_unary(ctx, "square", each) for each in (x, other))
-    return _unary(ctx, "sqrt", _apply(ctx, "add", *squares))
-
-
 def _define_logical(name: str, op: str) -> None:
     @aten(f"{name}.Tensor")
     def rule(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
@@ -160,12 +95,9 @@ for _name, _op in LOGICAL.items():
 @aten("div.Tensor_mode", "div.Scalar_mode")
 def divide_and_round(ctx: Context, x: Tensor, other: Operand, rounding_mode: str | None) -> Tensor:
     """x / other, rounded down or towards zero."""
-    quotient = _apply(ctx, "div", emit.cast(ctx.g, x, F32), other)
     if rounding_mode is None:
-        return quotient
-    if ctx.dtype is not F32:
-        return _integer_quotient(ctx, x, other, rounding_mode)
-    return _unary(ctx, {"floor": "floor", "trunc": "trunc"}[rounding_mode], quotient)
+        return _apply(ctx, "div", emit.cast(ctx.g, x, F32), other)
+    return emit_division.quotient(ctx.g, x, other, rounding_mode)
 
 
 @aten("prims.convert_element_type.default")
@@ -201,10 +133,21 @@ for _name in ("max", "min"):
 
 @aten("copysign.Tensor", "copysign.Scalar")
 def copysign(ctx: Context, x: Tensor, other: Operand) -> Tensor:
-    """|x| with the other's sign; -0 counts as positive."""
+    """|x| with the other's sign."""
     size = _unary(ctx, "abs", emit.cast(ctx.g, x, F32))
-    below = _apply(ctx, "mul", _apply(ctx, "lt", other, 0.0), -2.0)
-    return _apply(ctx, "mul", size, _apply(ctx, "add", below, 1.0))
+    if not isinstance(other, Tensor):
+        return _unary(ctx, "neg", size) if math.copysign(1.0, other) < 0 else size
+    return emit_activation.choose(ctx.g, signbit(ctx, other), _unary(ctx, "neg", size), size)
+
+
+@aten("signbit.default")
+def signbit(ctx: Context, x: Tensor) -> Tensor:
+    """Whether x is below zero, or a negative zero."""
+    below = _apply(ctx, "lt", x, 0)
+    if x.dtype is not F32:
+        return below
+    negative_zero = _apply(ctx, "eq", _unary(ctx, "reciprocal", x), -math.inf)
+    return _apply(ctx, "logical_or", below, negative_zero)
 
 
 @aten("var_mean.correction")

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32
+from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
+from pockengine.frontends.aten.elementwise import truth
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit_nn import Unsupported
@@ -71,7 +72,14 @@ def max_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
 @aten("min.dim")
 def min_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the minimum along a dimension, and where it is; one of equal elements counts."""
-    return _best(ctx, x, emit.unary("neg")(ctx.g, x), dim)
+    return _best(ctx, x, _turned(ctx, x), dim)
+
+
+def _turned(ctx: Context, x: Tensor) -> Tensor:
+    """Return numbers in the opposite order; -1 - x has no overflow for integers."""
+    if x.dtype is F32:
+        return emit.unary("neg")(ctx.g, x)
+    return emit.arithmetic(ctx.g, "sub", -1, x)
 
 
 def _best(ctx: Context, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
@@ -91,7 +99,7 @@ def _take_at(ctx: Context, x: Tensor, place: Tensor, dim: int) -> Tensor:
 @aten("argmin.default")
 def argmin(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     """Return the index of the smallest element along a dimension, or of all of them."""
-    return argmax(ctx, emit.unary("neg")(ctx.g, x), dim, keepdim)
+    return argmax(ctx, _turned(ctx, x), dim, keepdim)
 
 
 @aten("prod.default", "prod.dim_int")
@@ -99,6 +107,7 @@ def prod(
     ctx: Context, x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: object = None
 ) -> Tensor:
     """Multiply over all or one dimension."""
+    x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
     return emit.reduce(ctx.g, "reduce_prod", x, () if dim is None else (dim,), keepdim)
 
 
@@ -189,9 +198,7 @@ def _define_logical(name: str, op: str) -> None:
         ctx: Context, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
     ) -> Tensor:
         dims = [dim] if isinstance(dim, int) else dim or ()
-        true = emit.cast(
-            ctx.g, emit.arithmetic(ctx.g, "ne", x, 0 if x.dtype is not BOOL else False), F32
-        )
+        true = emit.cast(ctx.g, truth(ctx, x), F32)
         return emit.arithmetic(ctx.g, "ne", emit.reduce(ctx.g, op, true, dims, keepdim), 0.0)
 
 

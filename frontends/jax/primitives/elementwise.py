@@ -12,10 +12,11 @@ from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import Tensor, plain
 
 SAME_NAME = """
-    acos asin atan ceil cos cosh erf exp expm1 floor log log1p rsqrt sin sinh sqrt square tan tanh
+    abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p neg rsqrt sign
+    sin sinh sqrt square tan tanh
 """
 UNARY = {name: name for name in SAME_NAME.split()} | {"logistic": "sigmoid"}
-"""Primitives of one float operand: our op of the same meaning."""
+"""Primitives of one operand: our op of the same meaning."""
 
 BINARY = {
     "add": "add",
@@ -30,6 +31,7 @@ BINARY = {
     "min": "minimum",
     "mul": "mul",
     "ne": "ne",
+    "rem": "rem",
     "sub": "sub",
 }
 
@@ -64,28 +66,6 @@ def _without_ones(x: Tensor) -> Tensor:
     return plain(inner) if lead > 0 and x.shape == (1,) * lead + inner.shape else x
 
 
-@primitive("neg")
-def neg(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """-x; our op is for floats."""
-    return emit.unary("neg")(ctx.g, x) if x.dtype is F32 else call(ctx, "sub", 0, x)
-
-
-@primitive("abs")
-def abs_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """|x|."""
-    if x.dtype is F32:
-        return emit.unary("abs")(ctx.g, x)
-    return call(ctx, "maximum", x, neg(ctx, x))
-
-
-@primitive("sign")
-def sign(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """-1, 0 or 1."""
-    if x.dtype is F32:
-        return emit.unary("sign")(ctx.g, x)
-    return call(ctx, "minimum", call(ctx, "maximum", x, -1), 1)
-
-
 @primitive("erfc")
 def erfc(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """1 - erf x; as 1 + erf(-x) where x is a negation, as the exact GELU has it."""
@@ -107,22 +87,6 @@ def stop_gradient(ctx: Context, x: Tensor, **_: Any) -> Tensor:
 def exp2(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """2^x."""
     return emit.unary("exp")(ctx.g, call(ctx, "mul", x, math.log(2)))
-
-
-@primitive("asinh")
-def asinh(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """sign(x) log(|x| + sqrt(x^2 + 1))."""
-    size = emit.unary("abs")(ctx.g, x)
-    root = emit.unary("sqrt")(ctx.g, call(ctx, "add", emit.unary("square")(ctx.g, x), 1.0))
-    grown = emit.unary("log")(ctx.g, call(ctx, "add", size, root))
-    return call(ctx, "mul", emit.unary("sign")(ctx.g, x), grown)
-
-
-@primitive("atanh")
-def atanh(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """Half of log(1 + x) - log(1 - x)."""
-    up, down = (emit.unary("log1p")(ctx.g, part) for part in (x, emit.unary("neg")(ctx.g, x)))
-    return call(ctx, "mul", call(ctx, "sub", up, down), 0.5)
 
 
 @primitive("is_finite")
@@ -195,23 +159,11 @@ def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     return call(ctx, "pow", x, emit.cast(ctx.g, y, F32))
 
 
-@primitive("rem")
-def rem(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
-    """What is left of x after division by y, with the sign of x."""
-    return call(ctx, "sub", x, call(ctx, "mul", quotient(ctx, x, y), y))
-
-
-def quotient(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
-    """Divide and cut off the fraction; integers go through float32, exact up to 2^24."""
-    floats = (emit.cast(ctx.g, part, F32) for part in (x, y))
-    return emit.cast(ctx.g, emit.unary("trunc")(ctx.g, call(ctx, "div", *floats)), x.dtype)
-
-
 @primitive("div")
 def div(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     """x / y; integers lose the fraction."""
     if x.dtype is not F32:
-        return quotient(ctx, x, y)
+        return call(ctx, "quotient", x, y)
     return _mean(ctx, x, y) or call(ctx, "div", x, y)
 
 
@@ -264,5 +216,5 @@ def convert_element_type(ctx: Context, x: Tensor, **_: Any) -> Tensor:
 
 _define_tables()
 
-UNIFORM_AS_SCALAR = frozenset({*BINARY, "clamp", "div", "pow", "rem", "select_n"})
+UNIFORM_AS_SCALAR = frozenset({*BINARY, "clamp", "div", "pow", "select_n"})
 """Primitives that read an array of equal elements as one number."""
