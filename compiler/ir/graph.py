@@ -142,7 +142,9 @@ def replace_operands(nodes: Iterable[Node], replacement: Mapping[Value, Value]) 
 
 
 def resolve(value: Value, replacement: Mapping[Value, Value]) -> Value:
-    """Follow a chain of replacements to its end."""
-    while value in replacement:
+    """Follow a chain of replacements to its end; GraphError where it has none."""
+    for _ in range(len(replacement) + 1):
+        if value not in replacement:
+            return value
         value = replacement[value]
-    return value
+    raise GraphError(f"{value!r} is replaced by itself")

@@ -52,9 +52,12 @@ def tile_attention(graph: Graph, memory_budget: int | None) -> None:
             node.operands = tuple(resolve(value, replacement) for value in node.operands)
             graph.nodes.append(node)
             found = _attention(node, users)
-            if found and found.scores.result.type.nbytes > memory_budget // BUDGET_SHARE:
+            blocks = _blocks(found, memory_budget // BUDGET_SHARE) if found else []
+            if found and len(blocks) > 1:
                 with g.scope(node.scope):
-                    replacement[node.result] = _tile(g, found, memory_budget // BUDGET_SHARE)
+                    parts = [_block(g, found, rows) for rows in blocks]
+                    axis = len(found.shape) - 2
+                    replacement[node.result] = g.emit("concat", *parts, axis=axis).result
     replace_operands(graph.nodes, replacement)
     graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
 
@@ -75,7 +78,8 @@ def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
     pending, scores = [result.operands[0]], None
     while pending:
         node = pending.pop().node
-        if node is None or node.result.shape != shape or users[node.result] != 1:
+        inner = node is not None and len(node.results) == 1 and node.result.shape == shape
+        if node is None or not inner or users[node.result] != 1:
             continue  # a mask, or a value that others read: a row of it is cut out
         if node.op == "matmul" and not node.attrs["transpose_a"] and scores is None:
             scores = node
@@ -87,17 +91,14 @@ def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
     return _Attention(scores, chain[::-1], result)
 
 
-def _tile(g: Builder, found: _Attention, most_bytes: int) -> Value:
-    """Build the blocks and put their results together."""
+def _blocks(found: _Attention, most_bytes: int) -> list[range]:
+    """Rows of each block whose scores take at most so many bytes, or have the fewest rows."""
     rows, bytes_ = found.shape[-2], found.scores.result.type.nbytes
-    wanted = max(FEWEST_ROWS, rows * most_bytes // bytes_)
-    count = -(-rows // wanted)
+    if bytes_ <= most_bytes:
+        return [range(rows)]
+    count = -(-rows // max(FEWEST_ROWS, rows * most_bytes // bytes_))
     size = -(-rows // count)
-    spans = [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
-    parts = [_block(g, found, span) for span in spans]
-    if len(parts) == 1:
-        return found.result.result
-    return g.emit("concat", *parts, axis=len(found.shape) - 2).result
+    return [range(begin, min(begin + size, rows)) for begin in range(0, rows, size)]
 
 
 def _block(g: Builder, found: _Attention, rows: range) -> Value:

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import F32, TensorType, Value
+from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.graph import resolve
+from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.passes import pipeline
+from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, tile_attention
 from pockengine.compiler.program import Program
-from pockengine.errors import CompileError
+from pockengine.errors import CompileError, GraphError
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
 
 SHAPE = {"batch": 4, "size": 12}
@@ -96,3 +101,22 @@ def test_attention_never_holds_all_scores_where_the_budget_forbids_it() -> None:
         losses.append([float(run(graph, batch, params)["loss"]) for _ in range(3)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     assert losses[0][2] < losses[0][0]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 15, 16, 17, 33])
+def test_attention_of_few_rows_is_cut_or_left(rows: int) -> None:
+    graph = attention_net(rows)
+    for budget in (1, 64, 1000):
+        tiled = clone(graph)
+        tile_attention(tiled, budget)
+        verify(tiled)
+        joined = [node for node in tiled.nodes if node.op == "concat"]
+        assert len(joined) == (rows > FEWEST_ROWS)
+    with pytest.raises(CompileError, match=r"not 1000"):
+        compile_program(graph, Training(memory_budget=1000), check=True)
+
+
+def test_a_circle_of_replacements_is_an_error() -> None:
+    first, second = (Value(name, TensorType(F32, ())) for name in "ab")
+    with pytest.raises(GraphError, match="replaced by itself"):
+        resolve(first, {first: second, second: first})
