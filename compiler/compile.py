@@ -10,6 +10,7 @@ from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Param
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.ir.writes import verify_entry
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Optimizer, Sgd
@@ -101,7 +102,7 @@ def compile_program(
         graph = _with_trained(forward, trained)
         watch = None if observe is None else _prefixed(observe, name)
         run(passes, graph, check=check, observe=watch)
-        entries[name] = Entry(name, graph, plan_memory(graph, target.scratch_bytes))
+        entries[name] = _planned(name, graph, target)
     described = {name: _describe(channels) for name, channels in trained.items()}
     recomputation = next(iter(decisions), None)
     shared = share_tensors(entries)
@@ -125,8 +126,14 @@ def compile_entries(
         verify(forward)
         graph = clone(forward)
         run(forward_pipeline(options), graph, check=check)
-        entries[key] = Entry(key, graph, plan_memory(graph, target.scratch_bytes))
+        entries[key] = _planned(key, graph, target)
     return Program(name, entries, *share_tensors(entries))
+
+
+def _planned(name: str, graph: Graph, target: Target) -> Entry:
+    """Plan the memory of a scheduled graph, in whose order no write may come too early."""
+    verify_entry(graph)
+    return Entry(name, graph, plan_memory(graph, target.scratch_bytes))
 
 
 def _check_agreement(graphs: Mapping[str, Graph]) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.writes import verify_writes
+from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import GraphError
 
 
@@ -58,19 +59,6 @@ def _types_agree(graph: Graph) -> None:
             verify(node.attrs["body"])
 
 
-def _updates_write_params(graph: Graph) -> None:
-    """Update nodes write params only, each at most once, after every other read of it."""
-    written: dict[Value, Node] = {}
-    for node in graph.nodes:
-        for operand in node.operands:
-            if operand in written:
-                raise GraphError(f"{node} reads {operand!r} after {written[operand]} wrote it")
-        for index in written_operands(node):
-            if graph.param_of(node.operands[index]) is None:
-                raise GraphError(f"{node} writes {node.operands[index]!r}, which is no param")
-            written[node.operands[index]] = node
-
-
 def _constants_have_their_type(graph: Graph) -> None:
     """A constant's array has the dtype and shape of its value."""
     for value, array in graph.constants.items():
@@ -83,6 +71,6 @@ CHECKS: tuple[Callable[[Graph], None], ...] = (
     _definitions_come_first,
     _results_point_back,
     _types_agree,
-    _updates_write_params,
+    verify_writes,
     _constants_have_their_type,
 )

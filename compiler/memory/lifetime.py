@@ -1,6 +1,6 @@
 """When each buffer of an entry is alive, over the order of its nodes.
 
-A buffer is the storage of one value, or of several: a reshape shares its operand's storage, and an
+A buffer is the storage of one value, or of several: a view shares its operand's storage, and an
 elementwise kernel writes over an operand that dies there. Params and constants have their own
 storage; scratch lives during its node only.
 """
@@ -79,7 +79,7 @@ def _shared(
     aliases: Mapping[Value, Value],
 ) -> Buffer | Value | None:
     """Return the buffer, param or constant whose storage `result` can take over, if any."""
-    if node.op == "reshape":
+    if lookup(node.op).view:
         (operand,) = node.operands
         root = aliases.get(operand, operand)
         return root if root in sources else owner[operand]

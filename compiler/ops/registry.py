@@ -44,6 +44,8 @@ def _no_cost(_: Node) -> int:
 class OpDef:
     """The whole definition of one op. `writes` are the operands that an update op writes in place.
 
+    An update that is `pointwise` reads of every tensor only the element that it writes. The result
+    of a `view` is its operand's storage under another shape.
     `variadic` ops repeat their last operand; `optional` counts trailing operands that may be
     absent. `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the
     axis along which some of its channels can train, and the gradient of just those.
@@ -58,6 +60,8 @@ class OpDef:
     cost: Cost = _no_cost
     elementwise: bool = False
     writes: tuple[int, ...] = ()
+    pointwise: bool = False
+    view: bool = False
     variadic: bool = False
     optional: int = 0
     variadic_vjp: Callable[[int], Vjp] | None = None

@@ -178,6 +178,7 @@ define(
     infer=_infer_reshape,
     eval=lambda arrays, attrs: (arrays[0].reshape(attrs["shape"]),),
     vjp={"x": _reshape_dx},
+    view=True,
 )
 define(
     "transpose",

@@ -76,8 +76,7 @@ def optimizer_update(
         return ()
 
     def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
-        param = arrays[0].copy()
-        part = _updated_part(given)
+        param, part = arrays[0].copy(), _updated_part(given)
         own = {key: given[key] for key in attrs}
         absent = [None] * (len(names) - len(arrays))
         param[part], *new_states = step(param[part].copy(), *arrays[1:], *absent, **own)
@@ -91,6 +90,7 @@ def optimizer_update(
         infer=infer,
         eval=evaluate,
         writes=(0, *range(first_state, len(names))),
+        pointwise=True,
     )
 
 
@@ -229,6 +229,7 @@ define(  # state = (1 - momentum) state + momentum scale value; scale: n / (n - 
     infer=_infer_same,
     eval=_eval_ema,
     writes=(0,),
+    pointwise=True,
 )
 define(  # state = state + scale value: gradients of micro-batches
     "add_update",
@@ -237,6 +238,7 @@ define(  # state = state + scale value: gradients of micro-batches
     infer=_infer_same,
     eval=lambda arrays, attrs: (arrays[0] + _f(attrs["scale"]) * arrays[1],),
     writes=(0,),
+    pointwise=True,
 )
 define(  # state = value of any type, a scalar filling all of it
     "assign",
@@ -244,4 +246,5 @@ define(  # state = value of any type, a scalar filling all of it
     infer=_infer_assign,
     eval=lambda arrays, attrs: (np.broadcast_to(arrays[1], arrays[0].shape).copy(),),
     writes=(0,),
+    pointwise=True,
 )

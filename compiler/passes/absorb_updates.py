@@ -4,10 +4,11 @@ A weight's gradient that only its optimiser reads is a product whose epilogue ca
 each sum goes straight into the weight, and into the optimiser's states, while it is in a register.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.passes.fuse import MOST_OPERANDS, FusionRules
@@ -38,16 +39,25 @@ def _is_alone(graph: Graph, users: Mapping[Value, list[Node]], maker: Node) -> b
 
 
 def _maker(order: list[Node], update: Node) -> Node | None:
-    """The node that makes an update's gradient, if only other updates stand between the two."""
+    """The node that makes an update's gradient, if the update may move up to its place.
+
+    Only other updates may stand between the two, and none that reads what this one writes: an
+    update absorbed before reads all that its product reads.
+    """
     if update.op not in FORMULAS or len(update.operands) <= GRADIENT:
         return None
-    maker = update.operands[GRADIENT].node
+    maker, written = update.operands[GRADIENT].node, set(written_values(update))
     for node in reversed(order):
         if node is maker:
             return node
-        if node.results or not written_operands(node):
+        if node.results or not written_operands(node) or _reads(node, written):
             return None
     return None
+
+
+def _reads(node: Node, params: Set[Value]) -> bool:
+    """Whether a node reads one of these params, by whatever name."""
+    return any(storage(operand) in params for operand in node.operands)
 
 
 def _fits(maker: Node, update: Node, rules: FusionRules) -> bool:
@@ -60,7 +70,7 @@ def _fits(maker: Node, update: Node, rules: FusionRules) -> bool:
         and anchors[0] in rules.update
         and update.attrs.get("axis") is None
         and all(value.shape in (grad.shape, ()) for value in others)
-        and not set(maker.operands) & {update.operands[i] for i in written_operands(update)}
+        and not _reads(maker, set(written_values(update)))
         and len({*maker.operands, *others}) <= MOST_OPERANDS
     )
 
@@ -72,7 +82,7 @@ def _nodes(maker: Node) -> list[Node]:
 def _absorb(graph: Graph, maker: Node, update: Node) -> Node:
     """Build the fusion of a gradient and its update."""
     grad = update.operands[GRADIENT]
-    written = [update.operands[index] for index in written_operands(update)]
+    written = written_values(update)
     body = Graph(maker.attrs["body"].name if maker.op == "fusion" else maker.op)
     g = Builder(body)
     inner: dict[Value, Value] = {}

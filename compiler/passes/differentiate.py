@@ -8,6 +8,7 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
 from pockengine.compiler.passes.lower import lower
@@ -44,6 +45,7 @@ def differentiate(
     """
     g = Builder(graph)
     updates = _gradients(g, trained)
+    delay_writes(graph)
     if micro_batches > 1:
         for update in updates:
             total = update.state("gradient")

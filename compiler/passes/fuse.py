@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
 
 MOST_OPERANDS = 12
@@ -189,6 +190,7 @@ class _Fuser:
         groups = dict.fromkeys(self.group_of[node] for node in self.graph.nodes)
         ordered = sorted(groups, key=lambda group: group.place)
         self.graph.nodes[:] = [self._emit(group) for group in ordered]
+        delay_writes(self.graph)
 
     def _emit(self, group: _Group) -> Node:
         if len(group.nodes) == 1:

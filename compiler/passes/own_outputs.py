@@ -1,15 +1,26 @@
 """Outputs that are params or constants become copies: an entry gives back what is in the arena."""
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import Graph, Node
+from pockengine.compiler.ir.writes import storage, written_values
 
 
 def own_outputs(graph: Graph) -> None:
-    """Copy every output that no node computes and that is no input.
+    """Copy every output that is a param or constant, or a view of one, before it is written.
 
-    Leaves: each output is an input or the result of a node. Comes after what simplifies.
+    Leaves: each output is an input, or a value computed in the arena. Comes after what simplifies.
     """
+    own = {*graph.inputs}
+    copies: list[Node] = []
     g = Builder(graph)
-    for name, value in graph.outputs.items():
-        if value.node is None and value not in graph.inputs:
-            graph.outputs[name] = g.broadcast_to(value, shape=value.shape)
+    with g.into(copies):
+        for name, value in graph.outputs.items():
+            root = storage(value)
+            if root.node is None and root not in own:
+                copied = g.broadcast_to(root, shape=root.shape)
+                graph.outputs[name] = (
+                    copied if value is root else g.reshape(copied, shape=value.shape)
+                )
+    writes = (place for place, node in enumerate(graph.nodes) if written_values(node))
+    first = next(writes, len(graph.nodes))
+    graph.nodes[first:first] = copies

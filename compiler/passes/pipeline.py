@@ -120,7 +120,6 @@ def forward_pipeline(options: Options) -> list[tuple[str, Pass]]:
     return [
         *_fold_frozen(options),
         *_lower_norms(options),
-        ("own_outputs", own_outputs),  # nothing simplifies the copies away from here on
         *_fuse(options),
     ]
 
@@ -147,6 +146,7 @@ def _lower_norms(options: Options) -> list[tuple[str, Pass]]:
         ("common_subexpressions", common_subexpressions),
         ("fold_coefficients", partial(fold_constants, written=options.written)),
         ("dead_code_backward", dead_code),  # before fusion, which counts readers
+        ("own_outputs", own_outputs),  # nothing simplifies the copies away from here on
     ]
 
 

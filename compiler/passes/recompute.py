@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
@@ -51,6 +52,7 @@ def recompute(
         alive = _peak(graph, finish)
         peak = lower_bound(alive)
         smallest = min(peak, smallest)
+    delay_writes(graph)
     extra = sum(node_cost(node) for node in graph.nodes) - operations
     dropped = tuple(value.name for value in rewriter.copies if value not in copies)
     return Recomputation(dropped, extra, before, peak)

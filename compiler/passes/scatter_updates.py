@@ -8,6 +8,7 @@ decay move every row (Adam, momentum) keep the whole gradient.
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node
+from pockengine.compiler.ir.writes import storage
 
 
 def scatter_updates(graph: Graph) -> None:
@@ -39,4 +40,8 @@ def _scattered(update: Node) -> Node | None:
         and update.attrs["axis"] is None
     )
     maker = update.operands[1].node if plain else None
-    return maker if maker is not None and maker.op == "take_dx" else None
+    if maker is None or maker.op != "take_dx":
+        return None
+    # Rows are written one by one, so that nothing else of the table may be read meanwhile.
+    alone = update.operands[0] not in map(storage, maker.operands)
+    return maker if alone else None

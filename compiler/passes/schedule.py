@@ -6,6 +6,7 @@ needs of an activation moves up to where the activation is made, so that the res
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.writes import storage
 from pockengine.compiler.ops.registry import lookup
 
 SLICES = ("slice", "pick")
@@ -52,7 +53,7 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
     """Put each update right after its operands and the last other reader of what it writes."""
     pure = [node for node in order if not lookup(node.op).writes]
     made = {value: place for place, node in enumerate(pure) for value in node.results}
-    last_read = _last_reads(pure)
+    last_read = {storage(v): place for place, node in enumerate(pure) for v in node.operands}
     after: dict[int, list[Node]] = {}
     for update in order:
         if not lookup(update.op).writes:
@@ -60,23 +61,10 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
         places = [made.get(value, -1) for value in update.operands]
         places += [last_read.get(value, -1) for value in update.operands if graph.param_of(value)]
         after.setdefault(max(places), []).append(update)
-        for value in update.operands:  # an update of what this one reads stays behind it
-            last_read[value] = max(places)
+        for value in map(storage, update.operands):  # an update of what this one reads stays behind
+            last_read[value] = max(*places, last_read.get(value, -1))
     result = list(after.get(-1, []))
     for place, node in enumerate(pure):
         result.append(node)
         result.extend(after.get(place, []))
     return result
-
-
-def _last_reads(nodes: list[Node]) -> dict[Value, int]:
-    """Place of each value's last reader; reading a reshape of a value reads the value itself."""
-    last: dict[Value, int] = {}
-    for place, node in enumerate(nodes):
-        for operand in node.operands:
-            value: Value | None = operand
-            while value is not None:
-                last[value] = place
-                maker = value.node
-                value = maker.operands[0] if maker is not None and maker.op == "reshape" else None
-    return last

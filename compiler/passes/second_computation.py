@@ -5,6 +5,7 @@ from collections.abc import Sequence, Set
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL
+from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.schedule import SLICES
 
@@ -96,4 +97,5 @@ def compute_again(
     for reader in backward[place:]:
         reader.operands = tuple(copies.get(operand, operand) for operand in reader.operands)
     graph.nodes[:] = [*forward, *backward[:place], *again, *backward[place:]]
+    delay_writes(graph)
     return copies

@@ -1,0 +1,50 @@
+"""Check random trainings by the thousand: `bazel run //tests/compiler:fuzz_updates -- --graphs N`.
+
+Prints how many graphs were compared, how many are refused with words, and the seed of each that is
+wrong; ends with 1 where there is one.
+"""
+
+import argparse
+import sys
+from collections import Counter
+
+from pockengine.errors import CompileError, SchemeError
+from pockengine.tests.compiler.lowered_training import check_training
+from pockengine.tests.compiler.random_nets import draw_net
+from pockengine.tests.compiler.random_trainings import draw_training
+
+EVERY = 8
+"""Of so many graphs one is verified after each pass; all are when they are compiled."""
+REPORT = 1000
+
+
+def check(seed: int) -> str:
+    """Return what became of one graph: compared, refused or WRONG."""
+    graph = draw_net(seed)
+    try:
+        check_training(graph, draw_training(graph, seed), seed, check=seed % EVERY == 0)
+    except (CompileError, SchemeError):
+        return "refused"
+    except Exception as error:  # whatever is raised is a fault of the compiler
+        print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
+        return "WRONG"
+    return "compared"
+
+
+def main() -> int:
+    """Read the arguments, check the seeds and print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graphs", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="The first seed.")
+    given = parser.parse_args()
+    counts: Counter[str] = Counter()
+    for seed in range(given.first, given.first + given.graphs):
+        counts[check(seed)] += 1
+        if counts.total() % REPORT == 0:
+            print(f"{counts.total()} graphs: {dict(counts)}", flush=True)
+    print(f"{counts.total()} graphs: {dict(counts)}")
+    return 1 if counts["WRONG"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

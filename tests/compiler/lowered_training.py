@@ -1,0 +1,140 @@
+"""Compare a lowered training, run in place in its arena, with the graph before any pass.
+
+The graph before the passes is differentiated and evaluated node by node, where each param's new
+contents are an array of their own. So `check_training` shows every update that comes too early.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pockengine.backends.c.backend import FUSION
+from pockengine.compiler.compile import Target, Training, compile_program, find_scheme
+from pockengine.compiler.ir import Graph, Node, Value
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Adafactor, Optimizer, Sgd, Update
+from pockengine.compiler.passes.differentiate import apply_gradients, differentiate
+from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.errors import CompileError
+from pockengine.tests.compiler.in_place import run_in_place
+
+RATE = 0.5
+STEPS = 2
+TOLERANCE = 1e-4
+UNCERTAIN = 1e-3
+"""Share of the largest gradient below which rounding may decide an element's direction."""
+
+Arrays = dict[str, np.ndarray]
+
+
+def _scratch_bytes(node: Node) -> int:
+    """Some scratch for a part of the nodes: it must lie where nothing lives."""
+    return 64 * (len(node.operands) % 3)
+
+
+TARGET = Target(FUSION, _scratch_bytes)
+
+
+@dataclass
+class _Recorder:
+    """An optimiser that keeps the gradients that it was given."""
+
+    optimizer: Optimizer
+    gradients: dict[str, Value] = field(default_factory=dict)
+
+    def update(self, update: Update) -> None:
+        self.gradients[update.param.name] = update.grad
+        self.optimizer.update(update)
+
+
+class Reference:
+    """The training as built, before any pass: it must give what the lowered program gives."""
+
+    def __init__(self, forward: Graph, training: Training) -> None:
+        graph, trained, _ = with_adapters(forward, find_scheme(training.scheme, forward))
+        recorder = _Recorder(training.optimizer)
+        self.optimizer, self.count = training.optimizer, training.micro_batches
+        self.train, self.update = clone(graph), clone(graph)
+        differentiate(self.train, trained, recorder, training.clip, self.count)
+        if self.count > 1:
+            apply_gradients(self.update, trained, recorder, training.clip)
+        last = self.train if self.count == 1 else self.update
+        self.outputs = {f"gradient of {name}": v for name, v in recorder.gradients.items()}
+        last.outputs.update(self.outputs)
+        self.params = {**self.update.params, **self.train.params}
+
+    def uncertain(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Elements of whose update rounding may decide the direction: gradients near zero."""
+        if isinstance(self.optimizer, Sgd) or not set(self.outputs) <= set(outputs):
+            return {}
+        sizes = {name: np.abs(outputs[name]) for name in self.outputs}
+        limit = UNCERTAIN * max(float(size.max()) for size in sizes.values())
+        masks = {}
+        for name, size in sizes.items():
+            param = name.removeprefix("gradient of ")
+            small, shape = size <= limit, self.params[param].value.shape
+            whole = isinstance(self.optimizer, Adafactor) or small.shape != shape
+            masks[param] = np.broadcast_to(small.any(), shape) if whole else small
+        return masks
+
+
+def check_training(forward: Graph, training: Training, seed: int, *, check: bool = True) -> Program:
+    """Train a few steps; every loss, weight and state must be what it is before the passes.
+
+    Raises AssertionError that names what differs; CompileError where the training is refused.
+    """
+    program = compile_program(forward, training, target=TARGET, check=check)
+    reference = Reference(forward, training)
+    rng = np.random.default_rng(seed)
+    state = {name: param.data.copy() for name, param in reference.params.items()}
+    for step in range(1, STEPS + 1):
+        controls = {"lr": np.float32(RATE), "step": np.int32(step)}
+        for _ in range(training.micro_batches):
+            inputs = {**_draw(forward, rng), **controls}
+            _compare(program.entries["train"], reference.train, inputs, state, reference)
+        if training.micro_batches > 1:
+            _compare(program.entries["update"], reference.update, controls, state, reference)
+    return program
+
+
+def _draw(forward: Graph, rng: np.random.Generator) -> Arrays:
+    arrays = {}
+    for value in forward.inputs:
+        if value.dtype.is_float:
+            arrays[value.name] = rng.standard_normal(value.shape).astype(np.float32)
+        else:
+            arrays[value.name] = rng.integers(0, 4, value.shape).astype(value.dtype.numpy)
+    return arrays
+
+
+def _compare(
+    entry: Entry, graph: Graph, inputs: Arrays, state: Arrays, reference: Reference
+) -> None:
+    """Run one call both ways from the same state, which moves on."""
+    lowered = {name: array.copy() for name, array in state.items()}
+    with np.errstate(all="ignore"):
+        wanted = run(graph, inputs, state)
+        outputs = run_in_place(entry, inputs, lowered)
+    state.update({name: np.asarray(array) for name, array in state.items()})
+    if not all(np.isfinite(array).all() for array in state.values()):
+        raise CompileError("the reference itself overflows")
+    for name in set(outputs) & set(wanted):
+        _assert_close(f"{entry.name}: output {name}", outputs[name], wanted[name])
+    uncertain = reference.uncertain(wanted)
+    for name, array in lowered.items():
+        close = np.where(uncertain.get(name, False), state[name], array)
+        _assert_close(f"{entry.name}: {name}", close, state[name])
+
+
+def _assert_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
+    limit = TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0.0)))
+    away = float(np.abs(found - wanted).max(initial=0.0))
+    assert away <= limit, f"{name} differs by {away:g}, at most {limit:g} is allowed"
+
+
+def with_budget(training: Training, program: Program, share: float) -> Training:
+    """The same training in a share of the arena that it took."""
+    return replace(training, memory_budget=int(share * program.arena_bytes))

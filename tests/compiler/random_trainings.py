@@ -1,0 +1,88 @@
+"""Random ways to train a graph: optimiser, scheme, limits on gradients, micro-batches."""
+
+import numpy as np
+
+from pockengine.compiler.compile import Training
+from pockengine.compiler.ir import Graph, Value
+from pockengine.compiler.ops.elementwise import STOP
+from pockengine.compiler.optim import (
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Groups,
+    Lion,
+    Optimizer,
+    RMSprop,
+    Sgd,
+)
+from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.scheme import FROZEN, FULL, Choice, channel_axis
+from pockengine.errors import SchemeError
+
+OPTIMIZERS: tuple[Optimizer, ...] = (
+    Sgd(),
+    Sgd(weight_decay=0.1),
+    Sgd(momentum=0.9),
+    Sgd(momentum=0.9, weight_decay=0.1, nesterov=True),
+    Adam(eps=1e-3, weight_decay=0.1),
+    AdamW(eps=1e-3),
+    RMSprop(eps=1e-2),
+    RMSprop(eps=1e-2, momentum=0.5, weight_decay=0.1),
+    Adagrad(eps=1e-3, lr_decay=0.1),
+    Adafactor(weight_decay=0.1),
+    Lion(weight_decay=0.1),
+    Groups(Sgd(momentum=0.9), (("p1.*", Adam(eps=1e-3)), ("p2.*", Sgd()))),
+)
+CLIPS = (*(Clip(),) * 6, Clip(value=0.05), Clip(norm=0.1), Clip(value=0.2, norm=0.3))
+
+
+def draw_training(graph: Graph, seed: int) -> Training:
+    """Return a training of `graph`, the same for the same seed."""
+    rng = np.random.default_rng((seed, 1))
+    optimizer = OPTIMIZERS[int(rng.integers(len(OPTIMIZERS)))]
+    clip = CLIPS[int(rng.integers(len(CLIPS)))]
+    count = int(rng.choice((1, 1, 1, 1, 2, 3)))
+    return Training(_draw_scheme(graph, rng), optimizer, clip, count)
+
+
+def _draw_scheme(graph: Graph, rng: np.random.Generator) -> Scheme:
+    useful = _reach_the_loss(graph)
+    full = Scheme("full", tuple((name, FULL) for name in useful))
+    if rng.random() < 0.5:
+        return full
+    rules = tuple((name, _draw_choice(graph, name, rng)) for name in useful)
+    return full if all(choice == FROZEN for _, choice in rules) else Scheme("drawn", rules)
+
+
+def _reach_the_loss(graph: Graph) -> list[str]:
+    """Params that the loss has a gradient for, in order."""
+    reached: set[Value] = {graph.outputs["loss"]}
+    for node in reversed(graph.nodes):
+        if reached & set(node.results) and node.op != STOP:
+            reached.update(node.operands)
+    return [name for name, p in graph.params.items() if p.trainable and p.value in reached]
+
+
+def _draw_choice(graph: Graph, name: str, rng: np.random.Generator) -> Choice:
+    param = graph.params[name]
+    kind = rng.choice(("full", "full", "frozen", "share", "range", "channels", "lora"))
+    if kind == "frozen":
+        return FROZEN
+    try:
+        axis = channel_axis("drawn", graph, param)
+    except SchemeError:
+        return FULL
+    count = param.value.shape[axis]
+    first = int(rng.integers(count))
+    if kind == "share":
+        return Choice("share", share=0.5, by="random", seed=first)
+    if kind == "range":
+        return Choice("range", channels=(first, int(rng.integers(first + 1, count + 1))))
+    if kind == "channels":
+        chosen = rng.permutation(count)[: int(rng.integers(1, count + 1))]
+        return Choice("channels", channels=tuple(sorted(map(int, chosen))))
+    if kind == "lora":
+        return Choice("lora", rank=1, alpha=1.0)
+    return FULL

@@ -1,0 +1,36 @@
+"""Random graphs and trainings: lowering and memory planning change no number."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.optim import Sgd
+from pockengine.errors import CompileError
+from pockengine.tests.compiler.lowered_training import TARGET, check_training
+from pockengine.tests.compiler.random_nets import draw_net
+from pockengine.tests.compiler.random_trainings import draw_training
+
+EXAMPLES = 150
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
+    graph = draw_net(seed)
+    check_training(graph, draw_training(graph, seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_memory_budget_changes_no_update(seed: int) -> None:
+    graph = draw_net(seed, parts=2)
+    training = Training(optimizer=Sgd(momentum=0.9), scheme=draw_training(graph, seed).scheme)
+    free = compile_program(graph, training, target=TARGET).arena_bytes
+    for share in (0.95, 0.8):
+        try:
+            tight = replace(training, memory_budget=int(share * free))
+            check_training(graph, tight, seed)
+        except CompileError as error:
+            assert "bytes" in str(error)  # the least that can be reached  # noqa: PT017
