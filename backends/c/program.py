@@ -9,7 +9,7 @@ is data: they stand in string literals (`c_string`) and, of few characters, in c
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
 from pockengine.backends.c.specification import Specification
+from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.types import DType
 from pockengine.compiler.ops.registry import written_operands
@@ -262,15 +263,18 @@ def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:
 
 def _tables(program: Program, threads: int) -> str:
     slots, params_bytes = param_slots(program)
-    parts = [_tensor_table("params", [(slot.name, slot.type, slot.offset) for slot in slots])]
+    table = [(slot.name, slot.type, slot.offset) for slot in slots]
+    parts = [_tensor_table("params", table, _finite_params(program))]
     rows = []
     for number, entry in enumerate(program.entries.values()):
         inputs, outputs = entry_inputs(entry), entry_outputs(entry)
         parts.append(_arena_table(f"inputs_{number}", inputs, entry))
         parts.append(_arena_table(f"outputs_{number}", outputs, entry))
+        ranges = index_ranges(entry.graph)
+        parts.append(_range_table(f"ranges_{number}", ranges, [key for key, _ in inputs]))
         rows.append(
-            f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, {len(inputs)}, "
-            f"{len(outputs)}, run_{number}}},"
+            f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, ranges_{number}, "
+            f"{len(inputs)}, {len(outputs)}, {len(ranges)}, run_{number}}},"
         )
     parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
     fields = {
@@ -295,20 +299,44 @@ def _arena_table(name: str, values: list[tuple[str, Value]], entry: Entry) -> st
     return _tensor_table(name, [(key, value.type, plan[value].offset) for key, value in values])
 
 
-def _tensor_table(name: str, tensors: list[tuple[str, TensorType, int]]) -> str:
-    rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors))
+def _finite_params(program: Program) -> frozenset[str]:
+    """Return the params that training writes and that begin as finite numbers."""
+    nodes = (node for entry in program.entries.values() for node in entry.graph.nodes)
+    written = {node.operands[index].name for node in nodes for index in written_operands(node)}
+    arrays = {name: program.params[name].data for name in written & set(program.params)}
+    return frozenset(
+        name for name, data in arrays.items() if DType.of(data).is_float and np.isfinite(data).all()
+    )
+
+
+def _range_table(name: str, ranges: list[IndexRange], inputs: list[str]) -> str:
+    rows = [
+        f"    {{{inputs.index(r.input)}, {r.low}, {r.high}, {r.also}, {r.start}, {r.rows}, "
+        f"{r.row_stride}, {r.count}, {r.stride}}},\n"
+        for r in ranges
+    ]
+    empty = "    {0, 0, 0, 0, 0, 0, 0, 0, 0},\n"  # C has no empty arrays
+    return f"static const pe_index_range {name}[] = {{\n{''.join(rows) or empty}}};\n"
+
+
+def _tensor_table(
+    name: str, tensors: list[tuple[str, TensorType, int]], finite: Collection[str] = ()
+) -> str:
+    rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors, finite))
     return f"static const pe_tensor {name}[] = {{\n{rows}\n}};\n"
 
 
-def _tensor_rows(tensors: list[tuple[str, TensorType, int]]) -> Iterator[str]:
+def _tensor_rows(
+    tensors: list[tuple[str, TensorType, int]], finite: Collection[str]
+) -> Iterator[str]:
     if not tensors:  # C has no empty arrays
-        yield '{"", PE_F32, 0, {0}, 0},'
+        yield '{"", PE_F32, 0, {0}, 0, false},'
     for name, type_, offset in tensors:
         if type_.rank > MAX_RANK:
             raise CompileError(f"{name} has {type_.rank} dimensions; the runtime takes {MAX_RANK}")
         shape = ", ".join(map(str, type_.shape)) or "0"
-        row = f"{{{c_string(name)}, {_DTYPES[type_.dtype]}, {type_.rank}, {{{shape}}}, {offset}}},"
-        yield row
+        place = f"{_DTYPES[type_.dtype]}, {type_.rank}, {{{shape}}}, {offset}"
+        yield f"{{{c_string(name)}, {place}, {'true' if name in finite else 'false'}}},"
 
 
 def c_string(text: str) -> str:

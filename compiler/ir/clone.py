@@ -10,7 +10,7 @@ def clone(graph: Graph) -> Graph:
     def copy(value: Value) -> Value:
         return copies.setdefault(value, Value(value.name, value.type))
 
-    result = Graph(graph.name)
+    result = Graph(graph.name, checks_indices=graph.checks_indices)
     result.inputs = [copy(value) for value in graph.inputs]
     result.params = {
         name: Param(copy(param.value), param.data, param.permutation, param.trainable)

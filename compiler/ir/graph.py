@@ -89,7 +89,11 @@ class Param:
 
 @dataclass(eq=False)
 class Graph:
-    """A whole program in SSA form; see the module's first lines for its grammar."""
+    """A whole program in SSA form; see the module's first lines for its grammar.
+
+    `checks_indices` says that an index outside of its axis is an error, as it is for most
+    frameworks; JAX computes with it.
+    """
 
     name: str
     inputs: list[Value] = field(default_factory=list)
@@ -97,6 +101,7 @@ class Graph:
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, Value] = field(default_factory=dict)
+    checks_indices: bool = True
 
     def users(self) -> dict[Value, list[Node]]:
         """Nodes that read each value, in order; values without a reader are absent."""

@@ -46,7 +46,7 @@ class Walker:
 
     def __init__(self, name: str, *, forward: bool) -> None:
         """Start an empty graph; `forward` says that it will be differentiated."""
-        self.g = Builder(Graph(name))
+        self.g = Builder(Graph(name, checks_indices=False))
         self.problems = Problems()
         self.forward = forward
         self._streams: dict[Hashable, int] = {}

@@ -54,6 +54,7 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->program = program;
     session->params = params;
     session->arena = arena;
+    session->progress = (pe_progress){0};
     if (params) {
         memset(params, 0, program->params_bytes);
     }
@@ -102,6 +103,10 @@ pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *
         if (inputs[i]) {
             memcpy(pe_tensor_data(session, input), inputs[i], pe_tensor_bytes(input));
         }
+    }
+    const pe_status status = pe_check_ranges(session, entry);
+    if (status != PE_OK) {
+        return status;
     }
     run_argument argument = {session, entry};
     pe_team_run(&session->team, run_entry, &argument);

@@ -35,26 +35,40 @@ typedef enum pe_status {
     PE_ERROR_SYSTEM = 3,   /* the operating system refused: threads, memory, a file */
     PE_ERROR_FORMAT = 4,   /* a file that is no safetensors file, or a damaged one */
     PE_ERROR_MISMATCH = 5, /* a sound file that does not belong to this program */
+    PE_ERROR_VALUE = 6,    /* an index outside of its range */
+    PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
 } pe_status;
 
 typedef enum pe_dtype { PE_F32, PE_I32, PE_I64, PE_BOOL } pe_dtype;
 
-/* A named tensor, row-major, at an offset into the params or the arena. */
+/* A named tensor, row-major, at an offset into the params or the arena. `finite` marks params that
+ * training writes and that began as finite numbers: they must be finite to be saved. */
 typedef struct pe_tensor {
     const char *name;
     pe_dtype dtype;
     int rank;
     int64_t shape[PE_MAX_RANK];
     size_t offset;
+    bool finite;
 } pe_tensor;
+
+/* What elements of an integer input may be, because they are read as indices: low to high, or
+ * `also`. The elements are start + i * row_stride + j * stride for i < rows and j < count. */
+typedef struct pe_index_range {
+    int input;
+    int64_t low, high, also;
+    int64_t start, rows, row_stride, count, stride;
+} pe_index_range;
 
 /* One way to run a program: "train", "predict". Its inputs are read from the arena. */
 typedef struct pe_entry {
     const char *name;
     const pe_tensor *inputs;
     const pe_tensor *outputs;
+    const pe_index_range *ranges;
     int input_count;
     int output_count;
+    int range_count;
     void (*run)(pe_worker *w, unsigned char *params, unsigned char *arena);
 } pe_entry;
 
@@ -71,10 +85,20 @@ typedef struct pe_program {
     void (*report)(void); /* prints the times of a profiled program; else NULL */
 } pe_program;
 
+/* How far a training has come: what its next step depends on besides the params. Files of params
+ * that are no checkpoints stand at the beginning, which is all zeros. */
+typedef struct pe_progress {
+    int64_t steps;     /* runs of the entry "train", which is the position in the data */
+    int64_t updates;   /* updates of the weights */
+    int64_t collected; /* micro-batches since the last update */
+    uint32_t seed;     /* of random numbers */
+} pe_progress;
+
 typedef struct pe_session {
     const pe_program *program;
     unsigned char *params;
     unsigned char *arena;
+    pe_progress progress; /* set by loading, stored by saving; its caller counts */
     pe_team team;
     char message[PE_MESSAGE_BYTES];
 } pe_session;
@@ -98,7 +122,8 @@ const pe_entry *pe_find_entry(const pe_program *program, const char *name);
 void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
 /* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
- * the entry's. Either array may be NULL as a whole. */
+ * the entry's. Either array may be NULL as a whole. PE_ERROR_VALUE names an index outside of its
+ * range, before anything is computed. */
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
@@ -126,13 +151,17 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
-/* Replaces all params by a safetensors file's, which must hold exactly them. Nothing is changed
- * unless the whole file has the right form. */
+/* Replaces all params and the progress by a safetensors file's, which must hold exactly these
+ * params. Nothing is changed unless the whole file has the right form. */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
-/* Writes all params to a file that pe_load_weights reads: first to path.partial, then synced and
- * renamed, so that a kill at any moment leaves the old file or the new one. */
+/* Writes all params and the progress to a file that pe_load_weights reads: first to a file beside
+ * it, then synced and renamed, so that a kill at any moment leaves the old file or the new one.
+ * Params that are no longer finite (pe_tensor) are an error, and the old file stays. */
 pe_status pe_save_checkpoint(pe_session *session, const char *path);
+
+/* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
+pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
 
 /* Size of a tensor's elements, and of one element. */
 size_t pe_tensor_bytes(const pe_tensor *tensor);

@@ -1,0 +1,70 @@
+/* Inputs that are read as indices: their numbers are checked before a step. */
+#include <stdio.h>
+#include <string.h>
+
+#include "pe.h"
+
+static int64_t number_at(const unsigned char *data, pe_dtype dtype, int64_t place) {
+    int32_t narrow;
+    int64_t wide;
+    if (dtype == PE_I64) {
+        memcpy(&wide, data + place * (int64_t)sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, data + place * (int64_t)sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
+/* Writes the place as indices into the tensor's dimensions: "[3, 0]". */
+static void describe_place(const pe_tensor *input, int64_t place, char *text, size_t size) {
+    int64_t behind = 1;
+    for (int i = 0; i < input->rank; i++) {
+        behind *= input->shape[i];
+    }
+    size_t length = 0;
+    for (int i = 0; i < input->rank && length < size; i++) {
+        behind /= input->shape[i];
+        const int count = snprintf(text + length, size - length, "%s%lld", i ? ", " : "",
+                                   (long long)(place / behind % input->shape[i]));
+        length += count > 0 ? (size_t)count : 0;
+    }
+}
+
+static pe_status refuse(pe_session *session, const pe_entry *entry, const pe_index_range *range,
+                        int64_t number, int64_t place) {
+    const pe_tensor *input = &entry->inputs[range->input];
+    char where[PE_MAX_RANK * 24] = "", also[32] = "";
+    describe_place(input, place, where, sizeof where);
+    if (range->also < range->low || range->also > range->high) {
+        snprintf(also, sizeof also, " or %lld", (long long)range->also);
+    }
+    return pe_fail(session->message, PE_ERROR_VALUE,
+                   "input %s holds %lld at [%s]; entry %s takes %lld to %lld%s there, and nothing "
+                   "was computed",
+                   input->name, (long long)number, where, entry->name, (long long)range->low,
+                   (long long)range->high, also);
+}
+
+static pe_status check_range(pe_session *session, const pe_entry *entry,
+                             const pe_index_range *range) {
+    const pe_tensor *input = &entry->inputs[range->input];
+    const unsigned char *data = pe_tensor_data(session, input);
+    for (int64_t i = 0; i < range->rows; i++) {
+        for (int64_t j = 0; j < range->count; j++) {
+            const int64_t place = range->start + i * range->row_stride + j * range->stride;
+            const int64_t number = number_at(data, input->dtype, place);
+            if ((number < range->low || number > range->high) && number != range->also) {
+                return refuse(session, entry, range, number, place);
+            }
+        }
+    }
+    return PE_OK;
+}
+
+pe_status pe_check_ranges(pe_session *session, const pe_entry *entry) {
+    pe_status status = PE_OK;
+    for (int i = 0; status == PE_OK && i < entry->range_count; i++) {
+        status = check_range(session, entry, &entry->ranges[i]);
+    }
+    return status;
+}
