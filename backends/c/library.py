@@ -49,6 +49,8 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         "pe_message": (text, [pointer]),
         "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
         "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),
+        "pe_get_progress": (None, [pointer, pointer]),
+        "pe_set_progress": (None, [pointer, pointer]),
         "pe_load_weights": (ctypes.c_int, [pointer, text]),
         "pe_save_checkpoint": (ctypes.c_int, [pointer, text]),
     }

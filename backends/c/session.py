@@ -3,9 +3,14 @@
 with Session(artifact, threads=2) as session:
     loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
     logits = session.predict({"x": images})["logits"]
+
+Threads of Python may share a session: its calls wait for each other. Processes may not.
 """
 
 import ctypes
+import os
+import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,17 +32,25 @@ Arrays = dict[str, np.ndarray]
 
 
 class Session:
-    """An artifact with its memory and threads. Close it, or use it in a `with` statement."""
+    """An artifact with its memory and threads. Close it, or use it in a `with` statement.
+
+    `steps` and `updates` count what was run, and `seed` is that of random numbers; checkpoints keep
+    all three. A call that fails counts nothing.
+    """
 
     def __init__(self, artifact: Artifact | Path, threads: int = 1) -> None:
         self.artifact = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
-        self.steps = 0
-        self.updates = 0
+        self.steps, self.updates, self.seed = 0, 0, 0
+        self._collected = 0
+        self._lock = threading.RLock()
+        self._process = os.getpid()
         self._library = load_library(self.artifact)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._handle: int | None = self._library.pe_open(threads, message)
         if not self._handle:
             raise RuntimeFailure(message.value.decode(errors="replace"))
+        self._shut = weakref.finalize(self, _shut, self._library, self._handle, self._process)
+        self._shut.atexit = False  # a thread may be inside of a step when the interpreter ends
         self.load(self.artifact.weights)
 
     def __enter__(self) -> "Session":
@@ -52,36 +65,46 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End the threads and give the memory back. The session cannot be used afterwards."""
-        if self._handle:
-            self._library.pe_shut(self._handle)
-            self._handle = None
+        """End the threads and give the memory back, after the call that another thread is in.
 
-    def train_step(self, inputs: Mapping[str, np.ndarray], lr: float, seed: int = 0) -> Arrays:
+        The session cannot be used afterwards.
+        """
+        if self._process != os.getpid():
+            self._handle = None  # a forked process has none of the threads, and a lock that may
+            return  # have been taken
+        with self._lock:
+            self._handle = None
+            self._shut()
+
+    def train_step(
+        self, inputs: Mapping[str, np.ndarray], lr: float, seed: int | None = None
+    ) -> Arrays:
         """Run one training step and return the outputs, `loss` among them.
 
-        `steps` counts them and can be set after loading a checkpoint. Random numbers depend on the
-        seed and the step's number alone.
+        Random numbers depend on the seed and the step's number alone; without a seed it is that of
+        the step before, at first 0.
         """
-        self.steps += 1
-        return self.run("train", {**inputs, **self._controls(lr, self.steps, seed)})
+        with self._locked():
+            seed = self.seed if seed is None else seed & 0xFFFFFFFF
+            step = self.steps + 1
+            outputs = self.run("train", {**inputs, **_controls(lr, step, seed, step)})
+            self.steps, self.seed = step, seed
+            self._collected += self._has_update
+            return outputs
 
     def apply_updates(self, lr: float) -> None:
         """Apply the gradients that micro-batches have collected: the entry `update`.
 
         `updates` counts these, and is the step's number that optimisers see.
         """
-        self.updates += 1
-        self.run("update", self._controls(lr, self.updates, 0))
+        with self._locked():
+            self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
+            self.updates += 1
+            self._collected = 0
 
-    def _controls(self, lr: float, step: int, seed: int) -> Arrays:
-        """Inputs of a step that are no data."""
-        mixed = (seed * 0x9E3779B9 + self.steps) & 0xFFFFFFFF
-        return {
-            RATE: np.asarray(lr, np.float32),
-            STEP: np.asarray(step, np.int32),
-            SEED: np.asarray(mixed, np.uint32).astype(np.int32),
-        }
+    @property
+    def _has_update(self) -> bool:
+        return any(name.partition("@")[0] == "update" for name in self.artifact.entries)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run the forward pass alone."""
@@ -97,8 +120,10 @@ class Session:
         Where a size varies, inputs are padded to the next variant and outputs cut back.
         """
         sizes = self.artifact.sizes
-        if sizes is None or entry == "update":
+        if sizes is None:
             return self._run(entry, inputs)
+        if entry == "update":  # reads no data: the variants are the same
+            return self._run(sizes.range.entry(entry, sizes.range.high), inputs)
         size = sizes.range.size_of(inputs)
         bucket = sizes.range.bucket(size)
         padded = {name: sizes.range.padded(name, a, bucket) for name, a in inputs.items()}
@@ -123,44 +148,59 @@ class Session:
             name: np.empty(type_.shape, type_.dtype.numpy) for name, type_ in spec.outputs.items()
         }
         outputs = list(results.values())
-        status = self._library.pe_call(
-            self._open(),
+        self._call(
+            "pe_call",
             entry.encode(),
             _pointers(arrays),
             _pointers(outputs),
             ctypes.byref(sizes_of(arrays, outputs)),
         )
-        self._check(status)
         return results
 
     def get_param(self, name: str) -> np.ndarray:
         """Copy of one param or state, in the artifact's layout."""
         type_ = self._param_type(name)
         data = np.empty(type_.shape, type_.dtype.numpy)
-        self._check(
-            self._library.pe_get_param(self._open(), name.encode(), _address(data), data.nbytes)
-        )
+        self._call("pe_get_param", name.encode(), _address(data), data.nbytes)
         return data
 
     def set_param(self, name: str, data: np.ndarray) -> None:
         """Replace one param or state."""
         array = _checked(name, self._param_type(name), {name: data})
-        self._check(
-            self._library.pe_set_param(self._open(), name.encode(), _address(array), array.nbytes)
-        )
+        self._call("pe_set_param", name.encode(), _address(array), array.nbytes)
 
     def params(self) -> Arrays:
         """Copies of all params and states by name."""
         kept = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
-        return {name: self.get_param(name) for name in kept}
+        with self._locked():
+            return {name: self.get_param(name) for name in kept}
 
-    def load(self, path: Path) -> None:
-        """Replace all params by those of a checkpoint."""
-        self._check(self._library.pe_load_weights(self._open(), str(path).encode()))
+    def load(self, path: Path | str) -> None:
+        """Replace all params by those of a checkpoint, and go on where it was saved.
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a kill at any moment leaves the old file or the new one."""
-        self._check(self._library.pe_save_checkpoint(self._open(), str(path).encode()))
+        `steps`, `updates` and `seed` become the checkpoint's; a file of params sets them to 0.
+        """
+        progress = (ctypes.c_int64 * 4)()
+        with self._locked():
+            self._call("pe_load_weights", os.fsencode(path))
+            self._library.pe_get_progress(self._handle, progress)
+            self.steps, self.updates, self._collected, self.seed = progress
+            self.updates *= self._has_update
+
+    def save(self, path: Path | str) -> None:
+        """Write a checkpoint: params, states, and what the next step depends on besides.
+
+        A kill at any moment leaves the old file or the new one. RuntimeFailure when what was
+        trained is no longer finite: the old file stays.
+        """
+        with self._locked():
+            updates = self.updates if self._has_update else self.steps
+            counts = (self.steps, updates, self._collected)
+            if not all(0 <= count < 2**31 for count in counts):
+                raise RuntimeFailure(f"steps and updates must be from 0 to 2^31 - 1, not {counts}")
+            progress = (ctypes.c_int64 * 4)(*counts, self.seed & 0xFFFFFFFF)
+            self._library.pe_set_progress(self._open(), progress)
+            self._call("pe_save_checkpoint", os.fsencode(path))
 
     def _param_type(self, name: str) -> TensorType:
         spec = self.artifact.params.get(name)
@@ -173,10 +213,40 @@ class Session:
             raise RuntimeFailure("the session is closed")
         return self._handle
 
-    def _check(self, status: int) -> None:
-        if status:
-            message: bytes = self._library.pe_message(self._open())
-            raise RuntimeFailure(message.decode(errors="replace"))
+    def _locked(self) -> threading.RLock:
+        """Return the lock that every call holds; RuntimeFailure in a forked process."""
+        if self._process != os.getpid():
+            raise RuntimeFailure(
+                f"the session was opened in process {self._process}, whose threads a fork does not "
+                "copy; open a session in this process"
+            )
+        return self._lock
+
+    def _call(self, name: str, *arguments: object) -> None:
+        """Call a function of the library on the session; RuntimeFailure has its message."""
+        with self._locked():
+            if getattr(self._library, name)(self._open(), *arguments):
+                message: bytes = self._library.pe_message(self._handle)
+                raise RuntimeFailure(message.decode(errors="replace"))
+
+
+def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:
+    """End a session, also one that was never closed, but not its parent's in a forked process."""
+    if process == os.getpid():
+        library.pe_shut(handle)
+
+
+def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
+    """Inputs of a step that are no data. `batch` is the number that random numbers depend on."""
+    limit = np.finfo(np.float32)
+    if not 0 <= lr <= limit.max or 0 < lr < limit.smallest_subnormal:
+        raise RuntimeFailure(f"lr must be 0 or a positive number that f32 can hold, not {lr}")
+    mixed = (seed * 0x9E3779B9 + batch) & 0xFFFFFFFF
+    return {
+        RATE: np.asarray(lr, np.float32),
+        STEP: np.asarray(step, np.int32),
+        SEED: np.asarray(mixed, np.uint32).astype(np.int32),
+    }
 
 
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:

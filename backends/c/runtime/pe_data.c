@@ -54,12 +54,13 @@ pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, c
     data->path = path;
     if (entry->input_count > PE_MAX_INPUTS) {
         data->file = -1;
-        return pe_fail(message, PE_ERROR_ARGUMENT, "entry %s has more than %d inputs", entry->name,
+        return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", entry->name,
                        PE_MAX_INPUTS);
     }
     pe_status status = pe_st_open(path, &data->file, message);
     if (status == PE_OK) {
-        status = pe_st_read(data->file, path, visit, data, message);
+        const pe_st_visitor visitor = {.tensor = visit, .context = data};
+        status = pe_st_read(data->file, path, &visitor, message);
     }
     return status == PE_OK ? check_complete(data, message) : status;
 }

@@ -12,6 +12,9 @@
 /* Memory of this size or more starts at a multiple of it and is offered huge pages. */
 #define PE_HUGE_PAGE ((size_t)2 << 20)
 
+/* Largest size whose mapping, with its alignment, a size_t can count. */
+#define PE_LARGEST (SIZE_MAX / 2 - PE_HUGE_PAGE)
+
 static size_t mapped_bytes(size_t bytes) {
     return bytes < PE_HUGE_PAGE ? bytes + PE_ALIGN : bytes + PE_HUGE_PAGE;
 }
@@ -24,6 +27,10 @@ static unsigned char *aligned_in(unsigned char *mapping, size_t bytes) {
 }
 
 static unsigned char *map(size_t bytes) {
+    if (bytes > PE_LARGEST) {
+        errno = ENOMEM;
+        return NULL;
+    }
     void *mapping =
         mmap(NULL, mapped_bytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) {
@@ -116,6 +123,16 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
                              sizes->output_count);
     }
     return status == PE_OK ? pe_run(session, found, inputs, outputs) : status;
+}
+
+void pe_get_progress(const pe_session *session, int64_t *numbers) {
+    const pe_progress *p = &session->progress;
+    memcpy(numbers, (const int64_t[]){p->steps, p->updates, p->collected, p->seed},
+           4 * sizeof *numbers);
+}
+
+void pe_set_progress(pe_session *session, const int64_t *numbers) {
+    session->progress = (pe_progress){numbers[0], numbers[1], numbers[2], (uint32_t)numbers[3]};
 }
 
 const char *pe_message(const pe_session *session) { return session->message; }

@@ -27,6 +27,10 @@ typedef struct pe_sizes {
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
                   void *const *outputs, const pe_sizes *sizes);
 
+/* Copies the session's progress: steps, updates, collected, seed. */
+void pe_get_progress(const pe_session *session, int64_t *numbers);
+void pe_set_progress(pe_session *session, const int64_t *numbers);
+
 /* What went wrong in the last call that failed. */
 const char *pe_message(const pe_session *session);
 

@@ -9,27 +9,31 @@
  *         {"kernel": 0, "samples": 9, "least_ns": 123, "median_ns": 124, "most_ns": 130}  if the
  *             program is profiled, once for each kernel
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
- *     With the entry "update", training only collects gradients, and every M steps apply them.
- *     Random numbers depend on the seed and the step's number alone. X is the highest rate of
- *     the schedule, which ends with step T: the last of this call unless told.
+ *     A step reads one batch. With the entry "update", steps only collect gradients, and every M of
+ *     them are applied. When W is a checkpoint, the training goes on where it was saved: step,
+ *     batch, schedule and random numbers, as if it had never stopped. --first-step says otherwise:
+ *     step S comes next, with batch S of the data (from the first again after the last). --seed
+ *     replaces the checkpoint's seed; random numbers depend on it and the step's number alone. X is
+ *     the highest rate of the schedule, which ends with update T: the last of this call unless
+ *     given. A loss that is not finite ends the training, and nothing is saved.
  *     predict --weights W --data D --output O [--threads T]
  *         {"batch": 1, "ns": 1234567}                            for each batch of D
  *         ... and the same last line
  *
- * Exit status: 0 success, 1 a failure that standard error explains, 2 wrong usage. Between two
- * marks lies exactly one step: on aarch64 `hint #100` and `hint #101`, no-ops that an emulator's
- * plugin counts instructions between.
+ * Exit status: 0 success, 1 a failure that standard error explains, 2 wrong usage, 3 the training
+ * diverged, 4 all is done and saved, but standard output was closed or full. Between two marks lies
+ * exactly one step: on aarch64 `hint #100` and `hint #101`, no-ops that an emulator's plugin counts
+ * instructions between.
  */
-#include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "pe_data.h"
 #include "pe_host.h"
-#include "pe_schedule.h"
+#include "pe_options.h"
 
 #if defined(__aarch64__)
 #define PE_MARK_BEGIN() __asm__ volatile("hint #100" ::: "memory")
@@ -48,95 +52,27 @@ static const char usage[] =
     "          [--schedule constant|linear|cosine] [--warmup W] [--total T]\n"
     "       %s predict --weights W --data D --output O [--threads T]\n";
 
-typedef struct options {
-    const char *weights, *data, *save, *output;
-    long steps, threads, repeat, first, seed, micro_batches;
-    double rate;
-    pe_schedule schedule;
-} options;
-
 static long long now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static bool parse_count(const char *text, long *value) {
-    char *end;
-    errno = 0;
-    *value = strtol(text, &end, 10);
-    return errno == 0 && end != text && *end == '\0' && *value >= 0 && *value <= 1000000000;
-}
+enum { SUCCESS, FAILURE, USAGE, DIVERGED, UNREPORTED };
 
-static bool parse_rate(const char *text, double *value) {
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && *end == '\0' && isfinite(*value);
-}
+/* What the training of a call depends on; `next` is the step that comes. */
+typedef struct training {
+    const pe_options *options;
+    const pe_entry *update; /* or NULL */
+    const pe_tensor *loss;  /* or NULL */
+    pe_schedule schedule;
+    pe_progress *progress;
+} training;
 
-/* Takes one option and its value; false when either is unknown or malformed. */
-static bool parse_schedule(const char *text, pe_schedule_kind *kind) {
-    static const char *const names[] = {"constant", "linear", "cosine"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *kind = (pe_schedule_kind)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool parse_option(options *o, const char *name, const char *value) {
-    if (strcmp(name, "--steps") == 0) {
-        return parse_count(value, &o->steps);
-    }
-    if (strcmp(name, "--threads") == 0) {
-        return parse_count(value, &o->threads) && o->threads > 0;
-    }
-    if (strcmp(name, "--micro-batches") == 0) {
-        return parse_count(value, &o->micro_batches) && o->micro_batches > 0;
-    }
-    if (strcmp(name, "--schedule") == 0) {
-        return parse_schedule(value, &o->schedule.kind);
-    }
-    long *count = strcmp(name, "--repeat") == 0       ? &o->repeat
-                  : strcmp(name, "--warmup") == 0     ? &o->schedule.warmup
-                  : strcmp(name, "--total") == 0      ? &o->schedule.total
-                  : strcmp(name, "--first-step") == 0 ? &o->first
-                  : strcmp(name, "--seed") == 0       ? &o->seed
-                                                      : NULL;
-    if (count) {
-        return parse_count(value, count);
-    }
-    if (strcmp(name, "--lr") == 0) {
-        return parse_rate(value, &o->rate);
-    }
-    const char **text = strcmp(name, "--weights") == 0  ? &o->weights
-                        : strcmp(name, "--data") == 0   ? &o->data
-                        : strcmp(name, "--save") == 0   ? &o->save
-                        : strcmp(name, "--output") == 0 ? &o->output
-                                                        : NULL;
-    if (text) {
-        *text = value;
-    }
-    return text != NULL;
-}
-
-static bool parse_options(options *o, int count, char **arguments) {
-    for (int i = 0; i < count; i += 2) {
-        if (i + 1 == count || !parse_option(o, arguments[i], arguments[i + 1])) {
-            fprintf(stderr, "error: option %s is unknown or its value is not valid\n",
-                    arguments[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
-static int fail(const char *message) {
+static int fail(pe_status status, const char *message) {
     fflush(stdout);
     fprintf(stderr, "error: %s\n", message);
-    return 1;
+    return status == PE_ERROR_ARGUMENT ? USAGE : status == PE_ERROR_DIVERGED ? DIVERGED : FAILURE;
 }
 
 static void print_summary(const pe_session *session, long long init_ns) {
@@ -147,12 +83,14 @@ static void print_summary(const pe_session *session, long long init_ns) {
         pe_peak_rss_bytes(), init_ns);
 }
 
-/* What a step of this call is told: the first has index 0. */
-static pe_controls controls_of(const options *o, long index) {
-    const int32_t step = (int32_t)(o->first + index / o->micro_batches);
-    const uint32_t seed = (uint32_t)o->seed * 0x9E3779B9U + (uint32_t)(o->first + index);
-    const float rate = (float)(o->rate * pe_schedule_factor(&o->schedule, step));
-    return (pe_controls){.lr = rate, .step = step, .seed = (int32_t)seed};
+/* The controls of the step that comes; the entry "update" has a count of its own. */
+static pe_controls next_controls(const training *t, const pe_entry *entry) {
+    const pe_progress *p = t->progress;
+    const int64_t step = (entry == t->update ? p->updates : p->steps) + 1;
+    const uint32_t seed = p->seed * 0x9E3779B9U + (uint32_t)(p->steps + 1);
+    const double factor = pe_schedule_factor(&t->schedule, (long)(p->updates + 1));
+    const float rate = (float)(t->options->rate * factor);
+    return (pe_controls){.lr = rate, .step = (int32_t)step, .seed = (int32_t)seed};
 }
 
 /* The number in a scalar output, NAN where there is none. */
@@ -164,23 +102,33 @@ static float number_in(const pe_session *session, const pe_tensor *scalar) {
     return value;
 }
 
-/* Runs step `index` of this call on a batch that is in place; returns its time.
- * `*number` becomes the loss, read before the update uses the arena for its own values. */
-static long long timed_step(pe_session *session, const options *o, long index,
-                            const pe_tensor *loss, float *number) {
-    const pe_controls controls = controls_of(o, index);
-    const pe_entry *update = pe_find_entry(session->program, "update");
-    const bool apply = update && (index + 1) % o->micro_batches == 0;
+/* Counts a step that has been made. */
+static void count_step(const training *t, bool updated) {
+    t->progress->steps++;
+    t->progress->collected = t->update && !updated ? t->progress->collected + 1 : 0;
+    t->progress->updates += updated || !t->update;
+}
+
+/* Runs the next step on a batch that is in place; *ns is its time. `*number` becomes the loss, read
+ * before the update uses the arena for its own values. */
+static pe_status timed_step(pe_session *session, const training *t, float *number, long long *ns) {
+    const bool apply = t->update && t->progress->collected + 1 >= t->options->micro_batches;
+    const pe_controls controls = next_controls(t, NULL);
+    const pe_controls of_update = next_controls(t, t->update);
     const long long begin = now_ns();
     PE_MARK_BEGIN();
-    (void)pe_train_step(session, NULL, &controls, NULL);
-    *number = number_in(session, loss);
-    if (apply) {
-        pe_set_controls(session, update, &controls);
-        (void)pe_run(session, update, NULL, NULL);
+    pe_status status = pe_train_step(session, NULL, &controls, NULL);
+    *number = number_in(session, t->loss);
+    if (apply && status == PE_OK) {
+        pe_set_controls(session, t->update, &of_update);
+        status = pe_run(session, t->update, NULL, NULL);
     }
     PE_MARK_END();
-    return now_ns() - begin;
+    *ns = now_ns() - begin;
+    if (status == PE_OK) {
+        count_step(t, apply);
+    }
+    return status;
 }
 
 static const pe_tensor *find_loss(const pe_entry *entry) {
@@ -193,14 +141,13 @@ static const pe_tensor *find_loss(const pe_entry *entry) {
     return NULL;
 }
 
-static void print_step(float value, long step, float rate, long long ns) {
+static void print_step(float value, int64_t step, float rate, long long ns) {
+    char loss[32] = "null";
     if (isfinite(value)) {
-        printf("{\"step\": %ld, \"loss\": %.9g, \"lr\": %.9g, \"ns\": %lld}\n", step, (double)value,
-               (double)rate, ns);
-    } else {
-        printf("{\"step\": %ld, \"loss\": null, \"lr\": %.9g, \"ns\": %lld}\n", step, (double)rate,
-               ns);
+        snprintf(loss, sizeof loss, "%.9g", (double)value);
     }
+    printf("{\"step\": %lld, \"loss\": %s, \"lr\": %.9g, \"ns\": %lld}\n", (long long)step, loss,
+           (double)rate, ns);
     fflush(stdout);
 }
 
@@ -212,34 +159,97 @@ static pe_status save(pe_session *session, const char *path) {
     return status;
 }
 
+/* One reported step; a loss that is not finite is an error. */
+static pe_status reported_step(pe_session *session, const training *t) {
+    const int64_t step = t->progress->steps + 1;
+    const float rate = next_controls(t, NULL).lr;
+    float value;
+    long long ns;
+    const pe_status status = timed_step(session, t, &value, &ns);
+    if (status != PE_OK) {
+        return status;
+    }
+    print_step(value, step, rate, ns);
+    if (t->loss && !isfinite(value)) {
+        return pe_fail(
+            session->message, PE_ERROR_DIVERGED,
+            "the loss of step %lld is not finite (%g), and nothing is saved; take a lower "
+            "rate, or look at this batch",
+            (long long)step, (double)value);
+    }
+    return PE_OK;
+}
+
 /* N reported steps, the checkpoint, then K steps that are only timed. */
-static pe_status train_on(pe_session *session, const pe_data *data, const options *o) {
-    const pe_tensor *loss = find_loss(data->entry);
-    for (long step = 0;; step++) {
+static pe_status train_on(pe_session *session, const pe_data *data, const training *t) {
+    const pe_options *o = t->options;
+    for (int64_t step = 0;; step++) {
         pe_status status = step == o->steps && o->save ? save(session, o->save) : PE_OK;
         if (status != PE_OK || step == o->steps + o->repeat) {
             return status;
         }
-        status = pe_data_read(data, session, step, session->message);
+        status = pe_data_read(data, session, t->progress->steps, session->message);
+        if (status == PE_OK && step < o->steps) {
+            status = reported_step(session, t);
+        } else if (status == PE_OK) {
+            float value;
+            long long ns;
+            status = timed_step(session, t, &value, &ns);
+            printf("{\"repeat\": %lld, \"ns\": %lld}\n", (long long)(step - o->steps + 1), ns);
+        }
         if (status != PE_OK) {
             return status;
-        }
-        float value;
-        const long long ns = timed_step(session, o, step, loss, &value);
-        if (step < o->steps) {
-            print_step(value, step + 1, controls_of(o, step).lr, ns);
-        } else {
-            printf("{\"repeat\": %ld, \"ns\": %lld}\n", step - o->steps + 1, ns);
         }
     }
 }
 
+/* Where the training begins: by the checkpoint, or by --first-step. */
+static void place_training(const training *t) {
+    const pe_options *o = t->options;
+    if (o->first_step > 0) {
+        const int64_t before = o->first_step - 1;
+        t->progress->steps = before;
+        t->progress->updates = before / o->micro_batches;
+        t->progress->collected = before % o->micro_batches;
+    }
+    if (o->seed >= 0) {
+        t->progress->seed = (uint32_t)o->seed;
+    }
+}
+
+/* Settles what depends on the program and its checkpoint, and tries what would fail at the end. */
+static pe_status begin_training(pe_session *session, const pe_entry *entry, const pe_options *o,
+                                training *t) {
+    *t = (training){.options = o, .loss = find_loss(entry), .progress = &session->progress};
+    t->update = pe_find_entry(session->program, "update");
+    if (!t->update && o->micro_batches > 1) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "--micro-batches needs a program that was compiled with micro_batches");
+    }
+    place_training(t);
+    const pe_progress *p = t->progress;
+    const int64_t updates = (p->collected + o->steps + o->micro_batches - 1) / o->micro_batches;
+    const int64_t total = o->total > 0 ? o->total : p->updates + updates;
+    t->schedule = (pe_schedule){o->schedule, (long)o->warmup, (long)total};
+    if (p->steps + o->steps + o->repeat > INT32_MAX) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "steps beyond number %d", INT32_MAX);
+    }
+    if (o->schedule != PE_CONSTANT && o->steps > 0 && o->warmup >= total) {
+        return pe_fail(
+            session->message, PE_ERROR_ARGUMENT,
+            "a warm-up of %lld leaves nothing of a schedule of %lld updates; say --total",
+            (long long)o->warmup, (long long)total);
+    }
+    return o->save ? pe_st_try_place(o->save, session->message) : PE_OK;
+}
+
 /* Computes batch after batch; outputs are collected in a file of the same form as the data's. */
-static pe_status predict_on(pe_session *session, const pe_data *data, const options *o) {
+static pe_status predict_on(pe_session *session, const pe_data *data, const pe_options *o) {
     const pe_entry *entry = data->entry;
+    const pe_st_content content = {
+        .tensors = entry->outputs, .tensor_count = entry->output_count, .lead = data->batches};
     pe_st_writer writer;
-    pe_status status = pe_st_create(&writer, o->output, entry->outputs, entry->output_count,
-                                    data->batches, session->message);
+    pe_status status = pe_st_create(&writer, o->output, &content, session->message);
     for (int64_t batch = 0; status == PE_OK && batch < data->batches; batch++) {
         status = pe_data_read(data, session, batch, session->message);
         if (status != PE_OK) {
@@ -248,8 +258,12 @@ static pe_status predict_on(pe_session *session, const pe_data *data, const opti
         }
         const long long begin = now_ns();
         PE_MARK_BEGIN();
-        (void)pe_run(session, entry, NULL, NULL);
+        status = pe_run(session, entry, NULL, NULL);
         PE_MARK_END();
+        if (status != PE_OK) {
+            pe_st_abandon(&writer);
+            return status;
+        }
         printf("{\"batch\": %lld, \"ns\": %lld}\n", (long long)batch + 1, now_ns() - begin);
         uint64_t start = 0;
         for (int i = 0; status == PE_OK && i < entry->output_count; i++) {
@@ -263,54 +277,65 @@ static pe_status predict_on(pe_session *session, const pe_data *data, const opti
     return status == PE_OK ? pe_st_commit(&writer, session->message) : status;
 }
 
+static pe_status run_command(pe_session *session, const pe_entry *entry, const pe_data *data,
+                             const pe_options *o) {
+    if (!o->train) {
+        return predict_on(session, data, o);
+    }
+    training t;
+    const pe_status status = begin_training(session, entry, o, &t);
+    return status == PE_OK ? train_on(session, data, &t) : status;
+}
+
 /* Opens weights and data for an entry and runs the command on them. */
-static int run(const char *entry_name, const options *o) {
+static int run(const pe_options *o) {
     static char message[PE_MESSAGE_BYTES];
     const long long begin = now_ns();
     pe_session *session = pe_open((int)o->threads, message);
     if (!session) {
-        return fail(message);
+        return fail(PE_ERROR_SYSTEM, message);
     }
-    const pe_entry *entry = pe_find_entry(session->program, entry_name);
+    const char *name = o->train ? "train" : "predict";
+    const pe_entry *entry = pe_find_entry(session->program, name);
     pe_data data = {.file = -1};
     pe_status status =
         entry ? pe_load_weights(session, o->weights)
               : pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
-                        session->program->name, entry_name);
+                        session->program->name, name);
     if (status == PE_OK) {
         status = pe_data_open(&data, o->data, entry, session->message);
     }
     const long long init_ns = now_ns() - begin;
     if (status == PE_OK) {
-        status = o->output ? predict_on(session, &data, o) : train_on(session, &data, o);
-    }
-    const int result = status == PE_OK ? 0 : fail(session->message);
-    if (status == PE_OK && session->program->report) {
-        session->program->report();
+        status = run_command(session, entry, &data, o);
     }
     if (status == PE_OK) {
+        if (session->program->report) {
+            session->program->report();
+        }
         print_summary(session, init_ns);
     }
+    const int result = status == PE_OK ? SUCCESS : fail(status, session->message);
     pe_data_close(&data);
     pe_shut(session);
-    return fflush(stdout) == 0 ? result : fail("cannot write to standard output");
+    return result;
 }
 
 int main(int count, char **arguments) {
     static char line[4096]; /* stdio allocates a buffer of its own otherwise */
+    static char message[PE_MESSAGE_BYTES];
     setvbuf(stdout, line, _IOLBF, sizeof line);
-    options o = {.steps = -1, .threads = 1, .rate = NAN, .first = 1, .micro_batches = 1};
-    const char *command = count > 1 ? arguments[1] : "";
-    const bool train = strcmp(command, "train") == 0;
-    bool sound = (train || strcmp(command, "predict") == 0) &&
-                 parse_options(&o, count - 2, arguments + 2) && o.weights && o.data;
-    if (o.schedule.total == 0) {
-        o.schedule.total = o.first - 1 + (o.steps + o.micro_batches - 1) / o.micro_batches;
-    }
-    sound = sound && (train ? o.steps >= 0 && isfinite(o.rate) && !o.output : o.output != NULL);
-    if (!sound) {
+    signal(SIGPIPE, SIG_IGN); /* whoever reads the report may go: the training is worth more */
+    pe_options options;
+    if (pe_parse_options(&options, count, arguments, message) != PE_OK) {
+        fprintf(stderr, "error: %s\n", message);
         fprintf(stderr, usage, arguments[0], arguments[0]);
-        return 2;
+        return USAGE;
     }
-    return run(command, &o);
+    const int result = run(&options);
+    if (result == SUCCESS && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "error: cannot write to standard output; all else is done\n");
+        return UNREPORTED;
+    }
+    return result;
 }

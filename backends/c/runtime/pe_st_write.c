@@ -1,7 +1,6 @@
 /* The safetensors writer. The header's length comes first in the file, so it is written twice: once
  * to count, once for real. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,12 +93,27 @@ static uint64_t put_tensor(sink *s, const pe_tensor *tensor, int64_t lead, uint6
     return end;
 }
 
-static void put_header(sink *s, const pe_tensor *tensors, int count, int64_t lead) {
-    uint64_t offset = 0;
-    put_text(s, "{");
+static void put_numbers(sink *s, const pe_st_number *numbers, int count) {
+    put_text(s, "\"__metadata__\":{");
     for (int i = 0; i < count; i++) {
         put_text(s, i ? "," : "");
-        offset = put_tensor(s, &tensors[i], lead, offset);
+        put_string(s, numbers[i].key);
+        put_text(s, ":\"");
+        put_integer(s, numbers[i].value);
+        put_text(s, "\"");
+    }
+    put_text(s, "}");
+}
+
+static void put_header(sink *s, const pe_st_content *content) {
+    uint64_t offset = 0;
+    put_text(s, "{");
+    if (content->number_count) {
+        put_numbers(s, content->numbers, content->number_count);
+    }
+    for (int i = 0; i < content->tensor_count; i++) {
+        put_text(s, i || content->number_count ? "," : "");
+        offset = put_tensor(s, &content->tensors[i], content->lead, offset);
     }
     put_text(s, "}");
     while (s->total % 8) { /* readers that map the file want aligned data */
@@ -108,35 +122,20 @@ static void put_header(sink *s, const pe_tensor *tensors, int count, int64_t lea
     flush(s);
 }
 
-void pe_st_abandon(pe_st_writer *writer) {
-    if (writer->file >= 0) {
-        close(writer->file);
-        unlink(writer->partial);
-        writer->file = -1;
-    }
-}
-
 static pe_status give_up(pe_st_writer *writer, char *message) {
     const int error = errno;
     pe_st_abandon(writer);
     return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
 }
 
-pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_tensor *tensors, int count,
-                       int64_t lead, char *message) {
-    writer->path = path;
-    writer->file = -1;
-    const int length = snprintf(writer->partial, sizeof writer->partial, "%s.partial", path);
-    if (length < 0 || (size_t)length >= sizeof writer->partial) {
-        errno = ENAMETOOLONG;
-        return give_up(writer, message);
-    }
-    writer->file = open(writer->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (writer->file < 0) {
-        return give_up(writer, message);
+pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_content *content,
+                       char *message) {
+    const pe_status status = pe_st_take_place(writer, path, message);
+    if (status != PE_OK) {
+        return status;
     }
     sink s = {.file = -1};
-    put_header(&s, tensors, count, lead);
+    put_header(&s, content);
     unsigned char prefix[8];
     for (int i = 0; i < 8; i++) {
         prefix[i] = (unsigned char)(s.total >> (8 * i));
@@ -144,7 +143,7 @@ pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_tensor *
     writer->data_start = sizeof prefix + s.total;
     s = (sink){.file = writer->file};
     if (write_all(writer->file, prefix, sizeof prefix)) {
-        put_header(&s, tensors, count, lead);
+        put_header(&s, content);
         return s.failed ? give_up(writer, message) : PE_OK;
     }
     return give_up(writer, message);
@@ -166,31 +165,5 @@ pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data
         offset += (uint64_t)count;
         bytes -= (size_t)count;
     }
-    return PE_OK;
-}
-
-/* The rename itself lasts only when the folder is synced; file systems that cannot do it are none
- * of our business. */
-static void sync_folder(const char *path) {
-    char folder[PE_ST_PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash) {
-        slash[slash == folder] = '\0';
-    }
-    const int file = open(slash ? folder : ".", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        (void)fsync(file);
-        close(file);
-    }
-}
-
-pe_status pe_st_commit(pe_st_writer *writer, char *message) {
-    if (fsync(writer->file) != 0 || rename(writer->partial, writer->path) != 0) {
-        return give_up(writer, message);
-    }
-    close(writer->file);
-    writer->file = -1;
-    sync_folder(writer->path);
     return PE_OK;
 }

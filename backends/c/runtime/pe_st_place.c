@@ -1,0 +1,181 @@
+/* The place of a file that is being written: a partial file beside the target, renamed at the end.
+ *
+ * The partial file is target.partial, and where a live saver holds that, target.partial1 and so on.
+ * Its saver locks it, so that two savers never write one file, and what a killed run left behind is
+ * taken over by the next. Links are followed for the target, never for the partial file.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pe_safetensors.h"
+
+#define PE_SAVERS 64 /* of one path at a time */
+
+/* What became of one attempt to take a partial file. */
+typedef enum attempt { TAKEN, HELD_BY_ANOTHER, GONE, FAILED } attempt;
+
+static pe_status refuse(pe_st_writer *writer, int error, char *message) {
+    writer->file = -1;
+    return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
+}
+
+/* Sets the target: the path, or what it is a link to. `*mode` becomes the permissions of the file
+ * that is there, or 0. */
+static pe_status find_target(pe_st_writer *writer, mode_t *mode, char *message) {
+    struct stat status;
+    *mode = 0;
+    if (lstat(writer->path, &status) != 0) {
+        if (errno != ENOENT) {
+            return refuse(writer, errno, message);
+        }
+    } else if (stat(writer->path, &status) != 0) {
+        return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: it is a link to nothing",
+                       writer->path);
+    } else if (!S_ISREG(status.st_mode)) {
+        return pe_fail(message, PE_ERROR_SYSTEM,
+                       "cannot write %s: it exists and is no regular file; choose another path",
+                       writer->path);
+    } else {
+        *mode = status.st_mode & 0777;
+        return realpath(writer->path, writer->target) ? PE_OK : refuse(writer, errno, message);
+    }
+    const int length = snprintf(writer->target, sizeof writer->target, "%s", writer->path);
+    return length >= 0 && (size_t)length < sizeof writer->target
+               ? PE_OK
+               : refuse(writer, ENAMETOOLONG, message);
+}
+
+/* Whether the open file is still the partial file by name, and nobody else's: a hard link to a
+ * foreign file must not be truncated. */
+static attempt check_partial(const pe_st_writer *writer) {
+    struct stat opened, named;
+    if (fstat(writer->file, &opened) != 0) {
+        return FAILED;
+    }
+    if (lstat(writer->partial, &named) != 0 || named.st_ino != opened.st_ino ||
+        named.st_dev != opened.st_dev) {
+        return GONE; /* its saver renamed it between our open and our lock */
+    }
+    const bool ours = S_ISREG(opened.st_mode) && opened.st_nlink == 1 && opened.st_uid == geteuid();
+    return ours ? TAKEN : HELD_BY_ANOTHER;
+}
+
+static attempt take_partial(pe_st_writer *writer) {
+    const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    writer->file = open(writer->partial, flags, 0644);
+    if (writer->file < 0) {
+        const int error = errno;
+        struct stat named; /* a link, a folder, or a file that we may not write */
+        const bool foreign = lstat(writer->partial, &named) == 0;
+        errno = error;
+        return foreign ? HELD_BY_ANOTHER : FAILED;
+    }
+    attempt result = FAILED;
+    if (flock(writer->file, LOCK_EX | LOCK_NB) == 0) {
+        result = check_partial(writer);
+    } else if (errno == EWOULDBLOCK) {
+        result = HELD_BY_ANOTHER;
+    }
+    if (result != TAKEN) {
+        const int error = errno;
+        close(writer->file);
+        errno = error;
+    }
+    return result;
+}
+
+/* Names the partial file of this number; false when the name is too long. */
+static bool name_partial(pe_st_writer *writer, int number) {
+    char suffix[16] = "";
+    if (number) {
+        snprintf(suffix, sizeof suffix, "%d", number);
+    }
+    const size_t size = sizeof writer->partial;
+    const int length = snprintf(writer->partial, size, "%s.partial%s", writer->target, suffix);
+    return length >= 0 && (size_t)length < size;
+}
+
+pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message) {
+    mode_t mode;
+    writer->path = path;
+    writer->file = -1;
+    const pe_status status = find_target(writer, &mode, message);
+    if (status != PE_OK) {
+        return status;
+    }
+    for (int number = 0; number < PE_SAVERS; number++) {
+        if (!name_partial(writer, number)) {
+            return refuse(writer, ENAMETOOLONG, message);
+        }
+        attempt result = take_partial(writer);
+        while (result == GONE) {
+            result = take_partial(writer);
+        }
+        if (result == FAILED) {
+            return refuse(writer, errno, message);
+        }
+        if (result == TAKEN) {
+            if ((mode && fchmod(writer->file, mode) != 0) || ftruncate(writer->file, 0) != 0) {
+                const int error = errno;
+                pe_st_abandon(writer);
+                return refuse(writer, error, message);
+            }
+            return PE_OK;
+        }
+    }
+    writer->file = -1;
+    return pe_fail(message, PE_ERROR_SYSTEM,
+                   "cannot write %s: %d files %s.partial* are in use or not ours; remove them",
+                   path, PE_SAVERS, writer->target);
+}
+
+pe_status pe_st_try_place(const char *path, char *message) {
+    pe_st_writer writer;
+    const pe_status status = pe_st_take_place(&writer, path, message);
+    if (status == PE_OK) {
+        pe_st_abandon(&writer);
+    }
+    return status;
+}
+
+void pe_st_abandon(pe_st_writer *writer) {
+    if (writer->file >= 0) {
+        unlink(writer->partial); /* while it is locked: afterwards it may be another saver's */
+        close(writer->file);
+        writer->file = -1;
+    }
+}
+
+/* The rename itself lasts only when the folder is synced; file systems that cannot do it are none
+ * of our business. */
+static void sync_folder(const char *path) {
+    char folder[PE_ST_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash) {
+        slash[slash == folder] = '\0';
+    }
+    const int file = open(slash ? folder : ".", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        (void)fsync(file);
+        close(file);
+    }
+}
+
+pe_status pe_st_commit(pe_st_writer *writer, char *message) {
+    if (fsync(writer->file) != 0 || rename(writer->partial, writer->target) != 0) {
+        const int error = errno;
+        pe_st_abandon(writer);
+        return refuse(writer, error, message);
+    }
+    close(writer->file);
+    writer->file = -1;
+    sync_folder(writer->target);
+    return PE_OK;
+}
