@@ -55,10 +55,11 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
     args, kwargs = _checked_inputs(torch, module, example_inputs, loss)
     from pockengine.frontends.torch_graph import import_program
     from pockengine.frontends.torch_loss import with_loss
+    from pockengine.frontends.torch_trace import trace
 
     if callable(loss):
         module = with_loss(module, loss)
-    return import_program(_export(torch, module, args, kwargs), module, loss)
+    return import_program(trace(module, args, kwargs), module, loss)
 
 
 def to_state_dict(
@@ -150,39 +151,3 @@ def _check_types(torch: Any, name: str, given: Inputs) -> None:
             raise ImportModelError(
                 f"example input {key!r} of {name} has the empty shape {tuple(value.shape)}"
             )
-
-
-def _export(torch: Any, module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Trace the module; what torch cannot trace becomes an error in the user's terms."""
-    name = type(module).__name__
-    try:
-        return torch.export.export(module, args, kwargs, strict=False)
-    except Exception as error:  # torch.export raises whatever the module's own code raises
-        text = f"{type(error).__name__}: {error}"
-        if "data-dependent" in text or "DataDependent" in text:
-            raise ImportModelError(
-                f"{name} decides by the values in a tensor ({_first_line(error)}); a compiled "
-                "model does the same steps for any data: use torch.where, or move the decision out "
-                "of the module" + _user_line(error, module)
-            ) from error
-        shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
-        raise ImportModelError(
-            f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
-            "that module(*example_inputs) works" + _user_line(error, module)
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
-
-
-def _user_line(error: BaseException, module: "nn.Module") -> str:
-    """Return where in the user's own files the error arose, as far as the traceback tells."""
-    traceback = error.__traceback__
-    place = ""
-    while traceback is not None:
-        filename = traceback.tb_frame.f_code.co_filename
-        if "/torch/" not in filename and not filename.endswith("torch_export.py"):
-            place = f" (at {filename}:{traceback.tb_lineno})"
-        traceback = traceback.tb_next
-    return place

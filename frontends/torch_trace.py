@@ -1,0 +1,143 @@
+"""Trace a PyTorch module for training: what is set meanwhile, and what cannot be traced.
+
+Models of transformers are told to keep no cache of keys, to route to experts without sorting, and
+that labels are classes; their configurations are as before afterwards.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributions import Distribution
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.torch_decisions import (
+    Answers,
+    Decisions,
+    Unanswered,
+    Undecided,
+    answers_of,
+)
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> "ExportedProgram":
+    """Trace the module; what torch cannot trace becomes an error in the user's terms."""
+    with settings(module, kwargs):
+        try:
+            program = _export(module, args, kwargs, None)
+        except Unanswered:
+            program = _export(module, args, kwargs, answers_of(module, args, kwargs))
+    _drop_dead(program)
+    return program
+
+
+def _export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers | None
+) -> "ExportedProgram":
+    name = type(module).__name__
+    try:
+        with Decisions(answers):
+            return torch.export.export(module, args, kwargs, strict=False)
+    except Unanswered:
+        raise
+    except Undecided as error:
+        raise ImportModelError(f"{name} {_branches(f'at {error}')}") from error
+    except Exception as error:  # torch.export raises whatever the module's own code raises
+        text = f"{type(error).__name__}: {error}"
+        if "data-dependent" in text or "DataDependent" in text:
+            words = _branches(_first_line(error)) + _user_line(error)
+            raise ImportModelError(f"{name} {words}") from error
+        kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
+        if kind is not None:
+            raise ImportModelError(
+                f"{name}.forward returns a {kind[1]}; return tensors, or lists, tuples and dicts "
+                "of them"
+            ) from error
+        shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
+        raise ImportModelError(
+            f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
+            "that module(*example_inputs) works" + _user_line(error)
+        ) from error
+
+
+def _branches(where: str) -> str:
+    return (
+        f"decides by the values in a tensor ({where}); a compiled model does the same steps for "
+        "any data: use torch.where, or move the decision out of the module"
+    )
+
+
+@contextmanager
+def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Set what training needs in the configurations of the module's parts."""
+    labels = kwargs.get("labels")
+    classes = labels is not None and not labels.is_floating_point()
+    with ExitStack() as stack:
+        for config in _configurations(module):
+            if getattr(config, "use_cache", None):
+                stack.enter_context(_attribute(config, "use_cache", False))
+            if classes and _may_classify(config):
+                value = "single_label_classification"
+                stack.enter_context(_attribute(config, "problem_type", value))
+            if hasattr(config, "_experts_implementation"):
+                stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
+        # What a distribution's arguments are is the data's matter, and so is no step.
+        before = Distribution._validate_args
+        stack.callback(Distribution.set_default_validate_args, before)
+        Distribution.set_default_validate_args(False)
+        yield
+
+
+def _configurations(module: torch.nn.Module) -> list[Any]:
+    """Return the configurations of all parts, each once."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    return list({id(config): config for config in configs if config is not None}.values())
+
+
+def _may_classify(config: Any) -> bool:
+    """Whether a model finds out from its labels what it is to do, and may find classes."""
+    return getattr(config, "problem_type", "") is None and getattr(config, "num_labels", 1) > 1
+
+
+@contextmanager
+def _attribute(thing: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(thing, name)
+    setattr(thing, name, value)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
+
+
+def _drop_dead(program: "ExportedProgram") -> None:
+    """Drop the checks that PyTorch adds, and whatever nothing reads."""
+    graph = program.graph_module.graph
+    for node in list(graph.nodes):
+        name = str(node.target)
+        if name.startswith(("aten._assert", "aten.sym_constrain")) and not node.users:
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _user_line(error: BaseException) -> str:
+    """Return where in the user's own files the error arose, as far as the traceback tells."""
+    traceback = error.__traceback__
+    place = ""
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        own = not filename.endswith(("torch_trace.py", "torch_decisions.py"))
+        if "/torch/" not in filename and own:
+            place = f" (at {filename}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    return place
