@@ -1,0 +1,37 @@
+"""What a model of the zoo is: a module, the arguments of its forward, and where its loss is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+BATCH, WORDS, LENGTH, CLASSES, SIDE = 2, 60, 12, 3, 32
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module in training mode; `loss` None: forward returns it, for labels among `inputs`."""
+
+    module: nn.Module
+    inputs: Mapping[str, torch.Tensor]
+    loss: str | None = None
+    target: torch.Tensor | None = None
+
+
+Builder = Callable[[], Case]
+
+
+def words(batch: int = BATCH, length: int = LENGTH, size: int = WORDS) -> torch.Tensor:
+    """Random words above those that models use as marks."""
+    return torch.randint(5, size, (batch, length))
+
+
+def labels(*shape: int, classes: int = CLASSES) -> torch.Tensor:
+    """Random classes."""
+    return torch.randint(classes, shape)
+
+
+def pictures(batch: int = BATCH, side: int = SIDE, channels: int = 3) -> torch.Tensor:
+    """Random pictures, channels first."""
+    return torch.randn(batch, channels, side, side)

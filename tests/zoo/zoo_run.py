@@ -1,0 +1,126 @@
+"""Import, compile and train one model of the zoo by the oracle, beside PyTorch."""
+
+import copy
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.errors import PockEngineError
+from pockengine.frontends import from_torch, to_state_dict
+from pockengine.tests.zoo.zoo_cases import Builder, Case
+
+STEPS, RATE = 3, 0.02
+LOSS_TOLERANCE = 1e-4
+"""Relative, for each loss."""
+CHANGE_TOLERANCE = 0.02
+"""Error of a tensor after training, of its own change; or a thousandth of the largest change."""
+
+State = Mapping[str, torch.Tensor]
+PASSED, REFUSED, WRONG, CRASHED = "pass", "refused", "wrong", "crash"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a model."""
+
+    name: str
+    kind: str
+    words: str
+    seconds: float
+
+
+def judge(name: str, build: Builder) -> Verdict:
+    """Train a model both ways; its verdict."""
+    start = time.monotonic()
+    torch.manual_seed(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            words = _compared(build())
+        kind = WRONG if words else PASSED
+    except PockEngineError as error:
+        kind, words = REFUSED, str(error)
+    except Exception as error:  # whatever else leaves the compiler is a fault of it
+        kind, words = CRASHED, f"{type(error).__name__}: {error}"
+    return Verdict(name, kind, words, time.monotonic() - start)
+
+
+def _compared(case: Case) -> str:
+    """Return what differs from PyTorch's own training; nothing where all agrees.
+
+    Each step starts from PyTorch's weights, so that rounding does not grow from step to step.
+    """
+    graph = from_torch(copy.deepcopy(case.module), dict(case.inputs), loss=case.loss)
+    step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
+    module = copy.deepcopy(case.module)
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    for number in range(STEPS):
+        before = _copy(module)
+        loss, values = _step(graph, step, before, case)
+        expected = _reference(module, optimizer, case)
+        if not np.isclose(loss, expected, rtol=LOSS_TOLERANCE, atol=1e-6):
+            return f"step {number + 1}: the loss is {loss}, PyTorch's {expected}"
+        words = _moved_wrongly(before, module.state_dict(), values)
+        if words:
+            return f"step {number + 1}: {words}"
+    return ""
+
+
+def _copy(module: torch.nn.Module) -> State:
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def _step(graph: Graph, step: Graph, state: State, case: Case) -> tuple[float, State]:
+    """Return the loss of one compiled step from PyTorch's weights, and the new weights."""
+    params = {name: param.data.copy() for name, param in step.params.items()}
+    for name in params:
+        if name in graph.params and name in state:
+            order = graph.params[name].permutation
+            array = state[name].numpy()
+            params[name] = (array if order is None else array.transpose(order)).copy()
+    feed = {name: value.numpy() for name, value in case.inputs.items()}
+    if case.target is not None:
+        feed["target"] = case.target.numpy()
+    feed["lr"] = np.asarray(RATE, np.float32)
+    wanted = {value.name for value in step.inputs}
+    arrays = {name: array for name, array in feed.items() if name in wanted}
+    loss = float(run(step, arrays, params)["loss"])
+    held = {name: data for name, data in params.items() if name in graph.params}
+    return loss, to_state_dict(graph, held)
+
+
+def _reference(module: torch.nn.Module, optimizer: torch.optim.SGD, case: Case) -> float:
+    optimizer.zero_grad()
+    loss = _loss(module(**case.inputs), case)
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def _loss(outputs: Any, case: Case) -> torch.Tensor:
+    if case.loss is not None:
+        first = outputs if isinstance(outputs, torch.Tensor) else outputs[0]
+        loss: torch.Tensor = getattr(torch.nn.functional, case.loss)(first, case.target)
+        return loss
+    return outputs if isinstance(outputs, torch.Tensor) else outputs["loss"]
+
+
+def _moved_wrongly(before: State, after: State, values: State) -> str:
+    floats = [name for name, value in before.items() if value.is_floating_point()]
+    largest = max(float((after[name] - before[name]).abs().max()) for name in floats)
+    for name in floats:
+        change = float((after[name] - before[name]).abs().max())
+        held = values.get(name, before[name])
+        error = float((held - after[name]).abs().max())
+        if error > max(CHANGE_TOLERANCE * change, 1e-3 * largest, 1e-7):
+            return f"{name} is off by {error:.3g} where it moved by {change:.3g}"
+    return ""
