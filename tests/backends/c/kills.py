@@ -1,133 +1,120 @@
-"""Kill writers of one artifact at random moments: the folder is a whole one whenever it is read.
+"""Kill savers of checkpoints at random moments; every file that is left must be whole.
 
-python -m pockengine.tests.backends.c.kills --kills 1000
+python -m pockengine.tests.backends.c.kills --count 1000
 """
 
-import argparse
-import multiprocessing
-import os
-import random
-import signal
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.backends.c.artifact import load_artifact, write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.program import Program
-from pockengine.files import write_whole
-from pockengine.tests.backends.c.harness import device_of
-from pockengine.tests.backends.c.programs import compile_for, point_graph
+import click
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
-SIZES = (3, 50_000)
-WRITERS = 4
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+
+SAVER = r"""
+#include <stdio.h>
+#include "pe.h"
+
+enum { COUNT = 1 << 16 };
+
+static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *arena) {
+    (void)w, (void)params, (void)arena;
+}
+
+static const pe_tensor params[] = {{"weight", PE_F32, 1, {COUNT}, 0, true}};
+static const pe_entry entries[] = {{"train", NULL, NULL, NULL, 0, 0, 0, run_nothing}};
+const pe_program pe_model = {.name = "saver", .params = params, .entries = entries,
+    .param_count = 1, .entry_count = 1, .max_threads = 1, .params_bytes = COUNT * sizeof(float)};
+
+static _Alignas(PE_ALIGN) pe_session session;
+static _Alignas(PE_ALIGN) float weight[COUNT];
+static _Alignas(PE_ALIGN) unsigned char arena[PE_ALIGN];
+
+/* Goes on from the checkpoint, then saves one after the other: all elements are the step. */
+int main(int count, char **arguments) {
+    if (count != 2 || pe_init(&session, &pe_model, weight, arena, 1) != PE_OK) {
+        return 2;
+    }
+    const pe_status status = pe_load_weights(&session, arguments[1]);
+    if (status != PE_OK && status != PE_ERROR_SYSTEM) {
+        fprintf(stderr, "%s\n", session.message);
+        return 3;
+    }
+    for (;;) {
+        const int64_t step = ++session.progress.steps;
+        for (int i = 0; i < COUNT; i++) {
+            weight[i] = (float)step;
+        }
+        if (pe_save_checkpoint(&session, arguments[1]) != PE_OK) {
+            fprintf(stderr, "%s\n", session.message);
+            return 4;
+        }
+    }
+}
+"""
 
 
 @dataclass(frozen=True)
-class Count:
-    """Writers that were killed at work, artifacts that were read, and folders left by the dead."""
+class Outcome:
+    """Kills, files that were not whole, checkpoints saved in between, and leftovers at the end."""
 
-    killed: int
-    read: int
-    left: int
-
-
-def compiled() -> list[tuple[Program, CBackend]]:
-    """Return programs that differ in a size, so that a mixture of their files does not load."""
-    return [compile_for(point_graph(size), device_of("avx2")) for size in SIZES]
+    kills: int
+    torn: int
+    saved: int
+    leftovers: int
 
 
-def write(programs: list[tuple[Program, CBackend]], folder: Path, times: int) -> None:
-    """Write the programs one after the other to one folder."""
-    for turn in range(times):
-        write_artifact(*programs[turn % len(programs)], folder, build_code=False)
+def build_saver(folder: Path) -> Path:
+    """Compile a program that saves for ever."""
+    source, program = folder / "saver.c", folder / "saver"
+    source.write_text(SAVER)
+    sources = [str(path) for path in sorted(RUNTIME.glob("*.c")) if path.stem != "pe_main"]
+    command = ["gcc", *COMMON, *WARNINGS, "-O1", f"-I{RUNTIME}", str(source), *sources]
+    subprocess.run([*command, "-o", str(program), "-lm"], check=True)
+    return program
 
 
-def kill_writers(folder: Path, kills: int, seed: int = 0) -> Count:
-    """Kill a writer at a random moment of its work again and again, and read what is there."""
-    programs = compiled()
-    write(programs, folder, 1)
-    start = time.perf_counter()
-    write(programs, folder, 2)
-    longest = time.perf_counter() - start
-    rng, killed, left = random.Random(seed), 0, 0
-    for _ in range(kills):
-        child = _forked(lambda: write(programs, folder, 1000))
-        time.sleep(rng.uniform(0, longest))
-        os.kill(child, signal.SIGKILL)
-        killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        load_artifact(folder)
-        left = max(left, len(list(folder.parent.iterdir())) - 1)
-    write(programs, folder, 1)
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    return Count(killed, kills, left)
+def steps_in(path: Path) -> int | None:
+    """Return the step that a checkpoint is of, or None when it is torn."""
+    try:
+        weight = load_file(path)["weight"]
+    except (OSError, KeyError, SafetensorError):
+        return None
+    return int(weight[0]) if (weight == weight[0]).all() and weight.size == 1 << 16 else None
 
 
-def kill_savers(path: Path, kills: int, seed: int = 0) -> Count:
-    """Kill a writer of one file at a random moment, and look that it is one of the two."""
-    texts = [bytes([letter]) * 300_000 for letter in b"ab"]
-
-    def save(times: int) -> None:
-        for turn in range(times):
-            write_whole(path, lambda part, text=texts[turn % 2]: part.write_bytes(text) and None)
-
-    save(2)
-    rng, killed, left = random.Random(seed), 0, 0
-    for _ in range(kills):
-        child = _forked(lambda: save(10_000))
-        time.sleep(rng.uniform(0, 0.02))
-        os.kill(child, signal.SIGKILL)
-        killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-        assert path.read_bytes() in texts
-        left = max(left, len(list(path.parent.iterdir())) - 1)
-    save(1)
-    assert [name.name for name in path.parent.iterdir()] == [path.name]
-    return Count(killed, kills, left)
+def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> Outcome:
+    """Start savers of one path and kill them at a random moment, `count` times."""
+    program, path = build_saver(folder), folder / "place" / "checkpoint"
+    path.parent.mkdir()
+    rng = np.random.default_rng(seed)
+    kills = torn = saved = 0
+    while kills < count:
+        running = [subprocess.Popen([str(program), str(path)]) for _ in range(savers)]
+        time.sleep(float(rng.uniform(0, 0.03)))
+        for saver in running:
+            saver.kill()
+        codes = [saver.wait() for saver in running]
+        kills += len(codes)
+        if path.exists():
+            step = steps_in(path)
+            torn += step is None or any(code > 0 for code in codes)
+            saved = max(saved, step or 0)
+    return Outcome(kills, torn, saved, len(list(path.parent.iterdir())) - 1)
 
 
-def _forked(work) -> int:  # type: ignore[no-untyped-def]
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    return child
-
-
-def write_at_once(folder: Path, times: int) -> int:
-    """Let four processes replace one artifact at the same time; return how often it was read."""
-    programs = compiled()
-    write(programs, folder, 1)
-    context = multiprocessing.get_context("fork")
-    writers = [
-        context.Process(target=write, args=(programs, folder, times)) for _ in range(WRITERS)
-    ]
-    for writer in writers:
-        writer.start()
-    reads = 0
-    while any(writer.is_alive() for writer in writers):
-        load_artifact(folder)
-        reads += 1
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    return reads
-
-
-def main() -> None:
-    """Run the kills and print their counts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000)
-    kills = parser.parse_args().kills
-    for kind, kill in (("artifact", kill_writers), ("file", kill_savers)):
-        with tempfile.TemporaryDirectory() as place:
-            print(kind, kill(Path(place) / "target", kills))
-    with tempfile.TemporaryDirectory() as place:
-        reads = write_at_once(Path(place) / "target", kills // WRITERS)
-        print(f"{WRITERS} writers at once: {kills // WRITERS * WRITERS} writes, {reads} reads")
+@click.command()
+@click.option("--count", default=1000, show_default=True)
+@click.option("--seed", default=1, show_default=True)
+def main(count: int, seed: int) -> None:
+    """Kill savers, and print how many files were torn."""
+    with tempfile.TemporaryDirectory() as folder:
+        click.echo(kill_savers(count, seed, Path(folder)))
 
 
 if __name__ == "__main__":

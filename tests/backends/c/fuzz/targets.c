@@ -1,0 +1,156 @@
+/* What is fuzzed: every parser of the runtime, one for each value of PE_FUZZ.
+ *
+ *     1  weights: a safetensors file for pe_load_weights
+ *     2  data: a safetensors file of batches for pe_data_open and pe_data_read
+ *     3  options: the runner's arguments, each ended by a NUL
+ *
+ * LLVMFuzzerTestOneInput is libFuzzer's interface; driver.c calls it where there is no clang.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "pe_data.h"
+#include "pe_options.h"
+
+#define CHECK(fact)                                                                                \
+    do {                                                                                           \
+        if (!(fact)) {                                                                             \
+            fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #fact);                    \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *arena) {
+    (void)w, (void)params, (void)arena;
+}
+
+static const pe_tensor params[] = {
+    {"a.weight", PE_F32, 2, {2, 3}, 0, true},
+    {"count", PE_I64, 0, {0}, 64, false},
+    {"mask", PE_BOOL, 1, {4}, 128, false},
+    {"names \"quoted\"\n", PE_I32, 1, {1}, 192, false},
+};
+static const pe_tensor inputs[] = {
+    {"x", PE_F32, 1, {2}, 0, false},
+    {"labels", PE_I64, 2, {2, 2}, 64, false},
+    {"lr", PE_F32, 0, {0}, 128, false},
+};
+static const pe_tensor outputs[] = {{"loss", PE_F32, 0, {0}, 192, false}};
+static const pe_index_range ranges[] = {{1, 0, 4, -100, 1, 2, 2, 1, 1}};
+static const pe_entry entries[] = {{"train", inputs, outputs, ranges, 3, 1, 1, run_nothing}};
+
+const pe_program pe_model = {
+    .name = "fuzzed",
+    .specification = "",
+    .params = params,
+    .entries = entries,
+    .param_count = 4,
+    .entry_count = 1,
+    .max_threads = 1,
+    .params_bytes = 256,
+    .arena_bytes = 256,
+};
+
+static _Alignas(PE_ALIGN) pe_session session;
+
+/* Messages reach terminals: they end, and hold no control characters. */
+static void check_message(const char *message) {
+    CHECK(memchr(message, 0, PE_MESSAGE_BYTES));
+    for (; *message; message++) {
+        CHECK((unsigned char)*message >= ' ' && *message != 127);
+    }
+}
+
+#if PE_FUZZ == 1 || PE_FUZZ == 2
+
+static _Alignas(PE_ALIGN) unsigned char params_memory[256], arena_memory[256];
+
+/* The path of a file in memory that holds these bytes. */
+static const char *file_of(const uint8_t *data, size_t size) {
+    static char path[64];
+    static int file = -1;
+    if (file < 0) {
+        file = memfd_create("fuzzed", 0);
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        CHECK(pe_init(&session, &pe_model, params_memory, arena_memory, 1) == PE_OK);
+    }
+    CHECK(ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == (ssize_t)size);
+    return path;
+}
+
+#endif
+
+#if PE_FUZZ == 1
+
+static void fuzz(const uint8_t *data, size_t size) {
+    unsigned char before[sizeof params_memory];
+    memcpy(before, params_memory, sizeof before);
+    const pe_progress old = session.progress;
+    const pe_status status = pe_load_weights(&session, file_of(data, size));
+    const pe_progress *now = &session.progress;
+    if (status != PE_OK) {
+        check_message(session.message);
+        CHECK(memcmp(before, params_memory, sizeof before) == 0);
+        CHECK(memcmp(&old, now, sizeof old) == 0);
+    }
+    CHECK(now->steps >= 0 && now->steps <= INT32_MAX && now->updates >= 0 &&
+          now->updates <= INT32_MAX && now->collected >= 0 && now->collected <= INT32_MAX);
+}
+
+#elif PE_FUZZ == 2
+
+static void fuzz(const uint8_t *data, size_t size) {
+    pe_data batches;
+    pe_status status = pe_data_open(&batches, file_of(data, size), entries, session.message);
+    for (int64_t i = 0; status == PE_OK && i < 3; i++) {
+        CHECK(batches.batches > 0);
+        status = pe_data_read(&batches, &session, i, session.message);
+        CHECK(status == PE_OK); /* what was opened can be read */
+        const pe_status sound = pe_check_ranges(&session, entries);
+        for (int64_t row = 0; sound == PE_OK && row < 2; row++) {
+            int64_t label;
+            memcpy(&label, arena_memory + 64 + 8 * (1 + 2 * row), sizeof label);
+            CHECK((label >= 0 && label <= 4) || label == -100);
+        }
+    }
+    if (status != PE_OK) {
+        check_message(session.message);
+    }
+    pe_data_close(&batches);
+}
+
+#else
+
+static void fuzz(const uint8_t *data, size_t size) {
+    static char text[1 << 16];
+    char *arguments[64] = {text};
+    int count = 1;
+    size = size < sizeof text - 1 ? size : sizeof text - 1;
+    memcpy(text, data, size);
+    text[size] = '\0';
+    for (size_t at = 0; at < size && count < 64; at += strlen(text + at) + 1) {
+        arguments[count++] = text + at;
+    }
+    pe_options o;
+    if (pe_parse_options(&o, count, arguments, session.message) != PE_OK) {
+        check_message(session.message);
+        return;
+    }
+    CHECK(o.weights && o.data && o.threads >= 1 && o.micro_batches >= 1 && o.warmup >= 0);
+    CHECK(o.first_step != 0 && o.total != 0 && o.seed <= UINT32_MAX && o.repeat >= 0);
+    CHECK(!o.train || (o.steps >= 0 && o.rate >= 0 && isfinite((float)o.rate)));
+}
+
+#endif
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    fuzz(data, size);
+    return 0;
+}

@@ -1,0 +1,84 @@
+"""Fuzz the runtime's parsers under sanitizers, for as long as the command says.
+
+python -m pockengine.tests.backends.c.fuzzing --seconds 600
+"""
+
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+
+FOLDER = Path(__file__).parent / "fuzz"
+TARGETS = {"weights": 1, "data": 2, "options": 3}
+PARSERS = ("pe_st_header", "pe_st_read", "pe_st_file", "pe_checkpoint", "pe_data", "pe_options")
+"""What new edges are looked for in; the other files of the runtime are linked without."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run came, and what it found: an input and a report, or neither."""
+
+    executions: int
+    corpus: int
+    edges: int
+    fault: bytes | None
+    report: str
+
+
+def build_fuzzer(target: str, folder: Path) -> Path:
+    """Compile one target with gcc and return the program."""
+    base = ["gcc", *COMMON, *SANITIZED, *WARNINGS, f"-I{RUNTIME}", f"-DPE_FUZZ={TARGETS[target]}"]
+    objects = []
+    sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.stem != "pe_main"]
+    for source in (*sources, *sorted(FOLDER.glob("*.c"))):
+        coverage = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
+        objects.append(folder / f"{source.stem}.o")
+        command = [*base, *coverage, "-c", str(source), "-o", str(objects[-1])]
+        subprocess.run(command, check=True)
+    program = folder / f"fuzz-{target}"
+    subprocess.run([*base, *map(str, objects), "-o", str(program), "-lm"], check=True)
+    return program
+
+
+def fuzz(target: str, seconds: int, seed: int, folder: Path) -> Outcome:
+    """Run one target from its corpus; the same seed draws the same inputs."""
+    program = build_fuzzer(target, folder)
+    seeds = sorted(str(path) for path in (FOLDER / "corpus" / target).iterdir())
+    done = subprocess.run(
+        [str(program), str(seconds), str(seed), *seeds],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=seconds + 120,
+    )
+    if done.returncode != 0:
+        fault = folder / "fault"
+        return Outcome(0, 0, 0, fault.read_bytes() if fault.exists() else b"", done.stderr)
+    return Outcome(**json.loads(done.stdout), fault=None, report="")
+
+
+@click.command()
+@click.option("--seconds", default=600, show_default=True, help="For each target.")
+@click.option("--seed", default=1, show_default=True)
+def main(seconds: int, seed: int) -> None:
+    """Fuzz every target; print executions and faults, and leave a faulty input in this folder."""
+    for target in TARGETS:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome = fuzz(target, seconds, seed, Path(folder))
+        if outcome.fault is not None:
+            Path(f"fault-{target}").write_bytes(outcome.fault)
+            raise click.ClickException(f"{target}: see fault-{target}\n{outcome.report[:4000]}")
+        click.echo(
+            f"{target}: {outcome.executions} executions, {outcome.edges} edges, "
+            f"{outcome.corpus} inputs kept, 0 faults"
+        )
+
+
+if __name__ == "__main__":
+    main()
