@@ -77,6 +77,19 @@ class Compiled:
         Load it by `module.load_state_dict(..., strict=False)`: parameters that were folded away at
         compile time are frozen, so the module still has them.
         """
+        from pockengine.frontends.torch_loss import without_loss
+
+        state = self._torch_state(source)
+        return state if self.visitor is None else without_loss(self.visitor.model, state)
+
+    def loss_state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
+        """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
+        from pockengine.frontends.torch_loss import loss_state
+
+        state = self._torch_state(source)
+        return {} if self.visitor is None else loss_state(self.visitor.model, state)
+
+    def _torch_state(self, source: Session | Path) -> "dict[str, torch.Tensor]":
         from pockengine.frontends.torch_export import to_state_dict
 
         values = self._merged(source)

@@ -109,10 +109,11 @@ def _from_torch(model: Any, inputs: Any, loss: Any) -> Graph:
 
 
 def _to_state_dict(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-    """A state_dict, for `load_state_dict(..., strict=False)`."""
+    """A state_dict, for `load_state_dict(..., strict=False)`, without what a loss holds."""
     from pockengine.frontends.torch_export import to_state_dict
+    from pockengine.frontends.torch_loss import without_loss
 
-    return to_state_dict(graph, values)
+    return without_loss(model, to_state_dict(graph, values))
 
 
 def _resize_torch(model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:

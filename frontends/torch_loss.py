@@ -2,12 +2,14 @@
 
     loss(outputs, target)    what forward returns, then tensors of the user's own, here `target`
 
-The loss's further parameters become inputs of the graph under their own names.
+The loss's further parameters become inputs of the graph under their own names. What it trains
+itself (centres of classes, a learned temperature) trains with the model: `loss.weight`.
 """
 
 import copy
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -20,7 +22,8 @@ Loss = Callable[..., Any]
 def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     """Return a copy of the module whose forward takes the loss's tensors too, by their names.
 
-    It returns (outputs, loss) and shares all parameters and submodules, under their names.
+    It returns (outputs, loss) and shares all parameters and submodules, under their names. What the
+    loss itself holds is a submodule `loss`, or `loss_module` where the module has a `loss`.
     """
     kind, names = type(module), loss_inputs(module, loss)
 
@@ -36,7 +39,72 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     forward.__signature__ = inspect.Signature([*kept, *extra, *rest])  # type: ignore[attr-defined]
     wrapped = copy.copy(module)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    held = _held_by(module, loss)
+    if held is not None:
+        wrapped.__dict__["_modules"] = {**module._modules, _free_name(module): held}
     return wrapped
+
+
+def without_loss(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state_dict has of the module itself."""
+    if not isinstance(module, nn.Module):
+        return dict(state)
+    own = _names(module)
+    return {name: tensor for name, tensor in state.items() if name in own}
+
+
+def loss_state(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a state_dict has of the loss, by the loss's own names."""
+    if not isinstance(module, nn.Module):
+        return {}
+    own, prefix = _names(module), f"{_free_name(module)}."
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in state.items()
+        if name not in own and name.startswith(prefix)
+    }
+
+
+def _names(module: nn.Module) -> set[str]:
+    held = (module.named_parameters, module.named_buffers)
+    return {name for named in held for name, _ in named(remove_duplicate=False)}
+
+
+def _free_name(module: nn.Module) -> str:
+    return "loss_module" if hasattr(module, "loss") else "loss"
+
+
+def _held_by(module: nn.Module, loss: Loss) -> nn.Module | None:
+    """Return the module that holds what the loss trains; None where it trains nothing.
+
+    For a function these are the modules that it names, each under the variable's name.
+    """
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    loss = getattr(loss, "__self__", loss)
+    own = {id(tensor) for tensor in module.parameters()}
+    if isinstance(loss, nn.Module):
+        return loss if _trains(loss, own) else None
+    function = loss if inspect.isfunction(loss) else type(loss).__call__
+    named = dict(vars(loss)) if function is not loss and hasattr(loss, "__dict__") else {}
+    if inspect.isfunction(function):
+        variables = inspect.getclosurevars(function)
+        named.update({**variables.globals, **variables.nonlocals})
+    holder = nn.Module()
+    for name, value in named.items():
+        if isinstance(value, nn.Parameter) and id(value) not in own:
+            raise ImportModelError(
+                f"the loss trains {name!r}, a Parameter that no module holds; make the loss a "
+                "torch.nn.Module that has it"
+            )
+        if isinstance(value, nn.Module) and value is not module and _trains(value, own):
+            holder.add_module(name, value)
+    return holder if holder._modules else None
+
+
+def _trains(held: nn.Module, own: set[int]) -> bool:
+    """Return whether a module has parameters that train, beside the model's own."""
+    return any(each.requires_grad and id(each) not in own for each in held.parameters())
 
 
 def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:

@@ -165,3 +165,73 @@ def test_wrong_losses_are_named() -> None:
     assert "must take the model's outputs" in rejection(lambda: x, x)
     assert "one scalar" in rejection(lambda y, target: (y, target), x, y)
     assert "must be one float32 number, not f32[6, 4]" in rejection(lambda y, target: y - y, x, y)
+
+
+class Margin(nn.Module):
+    """Cosines to learned centres of classes, scaled by a learned temperature (as ArcFace's)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(CLASSES, CLASSES))
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        cosines = F.linear(F.normalize(outputs), F.normalize(self.weight))
+        marked = cosines - 0.2 * F.one_hot(target, CLASSES)
+        return F.cross_entropy(marked * self.temperature, target)
+
+
+def _module(margin: Margin) -> Callable[..., Any]:
+    return margin
+
+
+def _method(margin: Margin) -> Callable[..., Any]:
+    return margin.forward
+
+
+def _closure(margin: Margin) -> Callable[..., Any]:
+    return lambda outputs, target: margin(outputs, target) + 0.1 * outputs.square().mean()
+
+
+@pytest.mark.parametrize("given", [_module, _method, _closure])
+def test_parameters_of_the_loss_train_and_come_back(
+    given: Callable[[Margin], Callable[..., Any]],
+) -> None:
+    torch.manual_seed(0)
+    model, margin = Net(), Margin()
+    x, target = torch.randn(ROWS, 5), labels(torch.Generator().manual_seed(0))
+
+    compiled = compile(model, (x, target), loss=given(margin))
+    with compiled.session() as session:
+        inputs = {"x": x.numpy(), "target": target.numpy()}
+        found = [float(session.train_step(inputs, lr=LR)["loss"]) for _ in range(3)]
+        own, loss_own = compiled.state_dict(session), compiled.loss_state_dict(session)
+        tuned = compiled.tuned(session)
+
+    loss = given(margin)
+    optimizer = torch.optim.SGD([*model.parameters(), *margin.parameters()], LR)
+    expected = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        value = loss(model(x), target)
+        value.backward()
+        optimizer.step()
+        expected.append(float(value.detach()))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    check_state(own, model.state_dict())
+    named = {name.removeprefix("margin."): tensor for name, tensor in loss_own.items()}
+    check_state(named, margin.state_dict())
+    assert set(own) == set(tuned) == set(model.state_dict())
+    assert set(named) == set(margin.state_dict())
+
+
+def test_parameter_that_no_module_of_the_loss_holds_is_named() -> None:
+    scale = nn.Parameter(torch.ones(()))
+
+    def scaled(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(outputs * scale, target)
+
+    with pytest.raises(
+        ImportModelError, match=r"trains 'scale', .* make the loss a torch.nn.Module"
+    ):
+        from_torch(Net(), (torch.randn(ROWS, 5), labels(torch.Generator())), loss=scaled)
