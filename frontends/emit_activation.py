@@ -2,13 +2,11 @@
 
 import math
 
-from pockengine.compiler.ir import I32, Builder, TensorType, Value
+from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit_random import next_stream, seed_input
 from pockengine.frontends.layout import Tensor
-
-SEED = "seed"
-"""Name of the input that random numbers depend on."""
 
 
 def _apply(g: Builder, op: str, *operands: Operand) -> Tensor:
@@ -94,12 +92,6 @@ def threshold(g: Builder, x: Tensor, threshold: Number, value: Number) -> Tensor
     return choose(g, _apply(g, "le", x, float(threshold)), float(value), x)
 
 
-def seed_input(g: Builder) -> Value:
-    """Return the input that random numbers depend on; declare it where there is none yet."""
-    known = next((value for value in g.graph.inputs if value.name == SEED), None)
-    return g.input(SEED, TensorType(I32, ())) if known is None else known
-
-
 def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode.
 
@@ -111,5 +103,4 @@ def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     if p == 1:
         return emit.arithmetic(g, "mul", x, 0.0)
     seed = seed_input(g)
-    stream = sum(node.op == "dropout" for node in g.graph.nodes)
-    return Tensor(g.dropout(x.value, seed, p=float(p), stream=stream), x.layout)
+    return Tensor(g.dropout(x.value, seed, p=float(p), stream=next_stream(g)), x.layout)

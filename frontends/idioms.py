@@ -13,24 +13,27 @@ import numpy as np
 from pockengine.compiler.ir import Builder, Graph, Value
 from pockengine.compiler.ir.graph import Node, replace_operands, resolve
 
-Rule = Callable[["_Finder", Node], Value | None]
+Rule = Callable[["Finder", Node], Value | None]
+Rules = Mapping[str, tuple[Rule, ...]]
+"""Rules by the op of the node that they look at."""
 SHAPING = ("reshape", "broadcast_to")
 NO_LABEL = 1 - 2**31
 """No label is left out of a mean."""
 STOPPING = (*SHAPING, "stop_gradient")
 
 
-def recognise(graph: Graph) -> None:
+def recognise(graph: Graph, rules: "Rules | None" = None) -> None:
     """Rewrite the idioms of a forward graph. Leaves: what they were made of, for dead code."""
-    finder = _Finder(graph)
+    known = RULES if rules is None else rules
+    finder = Finder(graph)
     nodes: list[Node] = []
     replacement: dict[Value, Value] = {}
     with finder.g.into(nodes):
         for node in list(graph.nodes):
             node.operands = tuple(resolve(value, replacement) for value in node.operands)
             with finder.g.scope(node.scope):
-                rules = RULES.get(node.op, ())
-                found = next((v for v in (rule(finder, node) for rule in rules) if v), None)
+                tried = (rule(finder, node) for rule in known.get(node.op, ()))
+                found = next((value for value in tried if value), None)
                 moved = node.op == "assign" and _running_average(finder, node)
             if found is not None and found.type == node.result.type:
                 replacement[node.result] = found
@@ -41,7 +44,7 @@ def recognise(graph: Graph) -> None:
     graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
 
 
-class _Finder:
+class Finder:
     """A graph with its builder, and the batch norms found so far."""
 
     def __init__(self, graph: Graph) -> None:
@@ -83,7 +86,7 @@ def _reduced_last(node: Node | None) -> bool:
     return node is not None and node.attrs["axes"] == (len(node.operands[0].shape) - 1,)
 
 
-def _row_maximum(finder: _Finder, value: Value, x: Value) -> bool:
+def _row_maximum(finder: Finder, value: Value, x: Value) -> bool:
     """Whether a value is the maximum of each row of x, however it is guarded against infinities."""
     node = core(value, STOPPING).node  # a gradient through it would cancel
     while node is not None and node.op in ("maximum", "where"):
@@ -98,7 +101,7 @@ def _row_maximum(finder: _Finder, value: Value, x: Value) -> bool:
     )
 
 
-def _shifted(finder: _Finder, value: Value) -> Value | None:
+def _shifted(finder: Finder, value: Value) -> Value | None:
     """x, for x minus the maximum of its row."""
     node = value.node
     if node is None or node.op != "sub":
@@ -107,7 +110,7 @@ def _shifted(finder: _Finder, value: Value) -> Value | None:
     return x if x.shape == value.shape and _row_maximum(finder, most, x) else None
 
 
-def _softmax(finder: _Finder, node: Node) -> Value | None:
+def _softmax(finder: Finder, node: Node) -> Value | None:
     """exp(x - max) / sum of exp(x - max)."""
     top, bottom = node.operands
     total, exponent = made_by(bottom, "reduce_sum"), top.node
@@ -119,7 +122,7 @@ def _softmax(finder: _Finder, node: Node) -> Value | None:
     return None if x is None else finder.g.softmax(x)
 
 
-def _log_softmax(finder: _Finder, node: Node) -> Value | None:
+def _log_softmax(finder: Finder, node: Node) -> Value | None:
     """x - max - log sum of exp(x - max)."""
     shifted, log = node.operands[0], made_by(node.operands[1], "log")
     total = made_by(log.operands[0], "reduce_sum") if log else None
@@ -130,7 +133,7 @@ def _log_softmax(finder: _Finder, node: Node) -> Value | None:
     return None if x is None or not _reduced_last(total) else finder.g.log_softmax(x)
 
 
-def _log_sum_exp(finder: _Finder, node: Node | None) -> Value | None:
+def _log_sum_exp(finder: Finder, node: Node | None) -> Value | None:
     """x, for the logarithm of the sum of exp(x) over each row, guarded by its maximum."""
     if node is None or node.op != "add":
         return None
@@ -147,7 +150,7 @@ def _log_sum_exp(finder: _Finder, node: Node | None) -> Value | None:
     return None
 
 
-def _cross_entropy(finder: _Finder, node: Node) -> Value | None:
+def _cross_entropy(finder: Finder, node: Node) -> Value | None:
     """Mean of the rows' log sum exp(x) - x[label]: the op, which gives NaN for a foreign label."""
     losses = node.operands[0].node
     if node.result.shape or losses is None or losses.op != "sub":
@@ -164,7 +167,7 @@ def _cross_entropy(finder: _Finder, node: Node) -> Value | None:
     return g.cross_entropy(logits, g.reshape(labels, shape=(rows,)), ignore_index=NO_LABEL)
 
 
-def _picked(finder: _Finder, value: Value) -> Node | None:
+def _picked(finder: Finder, value: Value) -> Node | None:
     """Return the read along a dimension, with NaN for what is outside of it or with nothing."""
     filled = made_by(value, "where")
     if filled is None:
@@ -174,7 +177,7 @@ def _picked(finder: _Finder, value: Value) -> Node | None:
     return made_by(filled.operands[1], "take_along") if missing else None
 
 
-def _dropout(finder: _Finder, node: Node) -> Value | None:
+def _dropout(finder: Finder, node: Node) -> Value | None:
     """where(uniform < kept share, x / share, 0)."""
     condition, kept, other = node.operands
     test, scaled = condition.node, kept.node
@@ -190,7 +193,7 @@ def _dropout(finder: _Finder, node: Node) -> Value | None:
     return finder.g.dropout(x, draw.operands[0], p=rate, stream=draw.attrs["stream"])
 
 
-def _variance_of(finder: _Finder, value: Value, x: Value, mean: Value) -> bool:
+def _variance_of(finder: Finder, value: Value, x: Value, mean: Value) -> bool:
     """Whether a value is the variance of x about this mean: E(x - mean)^2, or E x^2 - mean^2."""
     node = core(value).node
     if node is not None and node.op == "maximum":  # with 0: rounding may make it negative
@@ -236,14 +239,14 @@ def _factors(value: Value) -> list[Value]:
     return [factor for operand in node.operands for factor in _factors(operand)]
 
 
-def _inverse_root(finder: _Finder, value: Value) -> tuple[Value, float] | None:
+def _inverse_root(finder: Finder, value: Value) -> tuple[Value, float] | None:
     """Return var and eps for 1 / sqrt(var + eps)."""
     root = made_by(value, "rsqrt")
     total = core(root.operands[0]).node if root else None
     return finder.split(total) if total is not None and total.op == "add" else None
 
 
-def _norm(finder: _Finder, node: Node) -> Value | None:
+def _norm(finder: Finder, node: Node) -> Value | None:
     """(x - mean) / sqrt(var + eps), perhaps times a scale: a batch norm's or a layer norm's."""
     for centred, other in (node.operands, node.operands[::-1]):
         factors = _factors(other)
@@ -261,7 +264,7 @@ def _norm(finder: _Finder, node: Node) -> Value | None:
     return None
 
 
-def _divided_norm(finder: _Finder, node: Node) -> Value | None:
+def _divided_norm(finder: Finder, node: Node) -> Value | None:
     """(x - mean) / sqrt(var + eps)."""
     centred, deviation = node.operands
     root = made_by(deviation, "sqrt")
@@ -273,7 +276,7 @@ def _divided_norm(finder: _Finder, node: Node) -> Value | None:
 
 
 def _centred_norm(
-    finder: _Finder, centred: Value, var: Value, eps: float, scales: list[Value]
+    finder: Finder, centred: Value, var: Value, eps: float, scales: list[Value]
 ) -> Value | None:
     node = centred.node
     if node is None or node.op != "sub":
@@ -291,14 +294,14 @@ def _centred_norm(
     return None
 
 
-def _times(finder: _Finder, y: Value, factors: list[Value]) -> Value:
+def _times(finder: Finder, y: Value, factors: list[Value]) -> Value:
     for factor in factors:
         y = finder.g.mul(y, factor)
     return y
 
 
 def _batch_norm(
-    finder: _Finder, x: Value, spelled: tuple[Value, Value], eps: float, scales: list[Value]
+    finder: Finder, x: Value, spelled: tuple[Value, Value], eps: float, scales: list[Value]
 ) -> Value | None:
     """Use the op, with its scale if there is one; the shift is taken in by `_shift`."""
     g, channels = finder.g, x.shape[-1:]
@@ -311,7 +314,7 @@ def _batch_norm(
     return _times(finder, y, scales)
 
 
-def _vector(finder: _Finder, value: Value, shape: tuple[int, ...]) -> Value | None:
+def _vector(finder: Finder, value: Value, shape: tuple[int, ...]) -> Value | None:
     """Return the vector over the channels that a value repeats."""
     if value.shape[-1:] != shape or value.type.size != shape[0]:
         return None
@@ -319,7 +322,7 @@ def _vector(finder: _Finder, value: Value, shape: tuple[int, ...]) -> Value | No
     return inner if inner.shape == shape else finder.g.reshape(value, shape=shape)
 
 
-def _shift(finder: _Finder, node: Node) -> Value | None:
+def _shift(finder: Finder, node: Node) -> Value | None:
     """Take the addition behind a batch norm in as its shift."""
     for y, other in (node.operands, node.operands[::-1]):
         norm = y.node
@@ -337,7 +340,7 @@ def _shift(finder: _Finder, node: Node) -> Value | None:
     return None
 
 
-def _frozen_norm(finder: _Finder, node: Node) -> Value | None:
+def _frozen_norm(finder: Finder, node: Node) -> Value | None:
     """(x - mean) scale / sqrt(var + eps) + shift with kept statistics, as x a + b.
 
     The vectors a and b are then computed once, or folded into the convolution before.
@@ -364,7 +367,7 @@ def _frozen_norm(finder: _Finder, node: Node) -> Value | None:
     return None
 
 
-def _running_average(finder: _Finder, node: Node) -> bool:
+def _running_average(finder: Finder, node: Node) -> bool:
     """Turn state = (1 - m) state + m value into the update that says so."""
     state, new = node.operands
     total = core(new, STOPPING).node
@@ -387,7 +390,7 @@ def _running_average(finder: _Finder, node: Node) -> bool:
     return True
 
 
-RULES: Mapping[str, tuple[Rule, ...]] = {
+RULES: Rules = {
     "add": (_shift, _frozen_norm),
     "div": (_softmax, _divided_norm),
     "mul": (_norm,),

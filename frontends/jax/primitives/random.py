@@ -6,7 +6,6 @@ stream under the step's `seed`. The numbers differ from JAX's; their distributio
 same key gives the same numbers, so that recomputed code draws what it drew before.
 """
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
-from pockengine.frontends.emit_activation import seed_input
+from pockengine.frontends.emit_random import box_muller, seed_input
 from pockengine.frontends.jax.primitives.registry import Context
 from pockengine.frontends.layout import Tensor, plain
 
@@ -51,11 +50,9 @@ def uniform(ctx: Context, key: Key, low: Tensor, high: Tensor) -> Tensor:
 
 def normal(ctx: Context, key: Key) -> Tensor:
     """Draw normal numbers, by the formula of Box and Muller."""
-    g = ctx.g
-    rest = emit.arithmetic(g, "sub", 1.0, _unit(ctx, key, "radius", ctx.shape))  # never zero
-    squared = emit.arithmetic(g, "mul", emit.unary("log")(g, rest), -2.0)
-    angle = emit.arithmetic(g, "mul", _unit(ctx, key, "angle", ctx.shape), 2 * math.pi)
-    return emit.arithmetic(g, "mul", emit.unary("sqrt")(g, squared), emit.unary("cos")(g, angle))
+    return box_muller(
+        ctx.g, _unit(ctx, key, "radius", ctx.shape), _unit(ctx, key, "angle", ctx.shape)
+    )
 
 
 def _unit(ctx: Context, key: Key, use: str, shape: Shape) -> Tensor:
