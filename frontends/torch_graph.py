@@ -14,37 +14,40 @@ from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
-from pockengine.frontends.aten import Context, elementwise, rule_for
+from pockengine.frontends import emit
+from pockengine.frontends.aten import Context, rule_for
 from pockengine.frontends.aten.registry import Missing
+from pockengine.frontends.drop_path import DROPPED_PATHS
 from pockengine.frontends.emit_nn import Unsupported
-from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.idioms import recognise
+from pockengine.frontends.layout import Tensor, framework_order
 from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.torch_decompose import decompose, missing_rule
 from pockengine.frontends.torch_loss import Loss
+from pockengine.frontends.torch_memory import Known, Memory
+from pockengine.frontends.torch_nodes import (
+    arguments_of,
+    module_path,
+    placeholders,
+    result_type,
+    results_of,
+    written_by,
+)
 from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
-from pockengine.frontends.torch_storage import Storages
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
 
-Known = Any
-"""What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
-with a subgraph, or None for what could not be imported."""
-
-PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
-"""Arguments of prims whose names differ from ATen's for the same thing."""
-
 LOSS = "loss"
+
+UNFILLED = ("aten.empty", "aten.new_empty")
+"""How operators are called that give memory as it is."""
 
 WRITES = ("index_", "put", "scatter")
 """How operators are called that write at indices; without any they change nothing."""
 
-STALE = (
-    "it reads a tensor that an in-place operator has changed through another view; use the "
-    "operator's out-of-place form"
-)
 STATE_WRITE = (
     "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
 )
@@ -74,34 +77,34 @@ def import_program(
         add_loss(importer.g, next(iter(outputs.values())), loss)
     for key, tensor in outputs.items():
         importer.g.output(key, framework_order(importer.g, tensor))
+    recognise(importer.g.graph, DROPPED_PATHS)
     return importer.g.graph
 
 
 class _Importer:
-    """One import: what each traced name stands for by now."""
+    """One import: walks the program's operators in order."""
 
     def __init__(self, graph: Graph) -> None:
         self.g = Builder(graph)
         self.problems = Problems()
-        self.known: dict[Node, Known] = {}
-        self.storages = Storages()
+        self.memory = Memory(self.g, self._derive)
+        self.known = self.memory.known
         self.skipped: set[Node] = set()
-        self.constants: dict[Node, Tensor] = {}
-        """Constants that something in the graph reads."""
         self.state: set[Node] = set()
-        """Placeholders of parameters and buffers."""
+        """Placeholders of parameters, buffers and tensors that the module holds."""
+        self.unrecorded: set[Node] = set()
+        """Operators under `torch.no_grad()`."""
 
     def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
         """Take in the placeholders."""
-        self.known.update(declare(self.g, program, module, self.problems))
+        declared = declare(self.g, program, module, self.problems)
         self.skipped.update(batch_counters(program))
-        signature = program.graph_signature
-        held = {*signature.inputs_to_parameters, *signature.inputs_to_buffers}
-        for node in program.graph.nodes:
-            if node.op == "placeholder":
-                self.storages.add(node)
-                if node.name in held:
-                    self.state.add(node)
+        inputs = program.graph_signature.user_inputs
+        for node in placeholders(program.graph.nodes):
+            self.memory.storages.add(node)
+            if node.name not in inputs:
+                self.state.add(node)
+        self.known.update(declared)
 
     def walk(self, owner: torch.nn.Module, nodes: Iterable[Node]) -> None:
         """Build every operator in order; `owner` holds the subgraphs that they refer to."""
@@ -116,8 +119,7 @@ class _Importer:
 
         With `own_loss` it returns (outputs, loss).
         """
-        (node,) = (node for node in program.graph.nodes if node.op == "output")
-        flat = list(node.args[0])
+        flat = list(results_of(program.graph_module))
         names = _output_names(program.call_spec.out_spec, len(flat), own_loss)
         found: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
@@ -137,24 +139,31 @@ class _Importer:
 
     def _call(self, node: Node) -> None:
         """Build one operator, or note why not."""
-        place = _module_path(node)
+        place = module_path(node)
+        written = written_by(node)
         result: Known = None
         try:
             with self.g.scope(place):
-                result = self._evaluate(node)
+                result = self._derive(node)
+                for name in written:
+                    self.memory.write(name, result, recorded=node not in self.unrecorded)
         except (Unsupported, GraphError) as error:
             self.problems.add(str(node.target), str(error), place)
-        self.known[node] = result
-        self.storages.add(node)
-        for written in _written(node):
-            for name in self.storages.write(written):
-                self.known[name] = result
-                self.constants.pop(name, None)
+            for name in written:
+                self.known.update(dict.fromkeys(self.memory.storages.path(name)))
+        if written:
+            self.memory.add(node, self.known[written[0]], origin=written[0])
+        else:
+            self.memory.add(node, result)
+
+    def _derive(self, node: Node) -> Known:
+        """Compute what an operator gives, by what its arguments stand for now."""
+        result = self._evaluate(node)
+        return self.memory.detached(result) if node in self.unrecorded else result
 
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:
-            parts = self.known[node.args[0]]
-            return parts if parts is None or isinstance(parts, Missing) else parts[node.args[1]]
+            return self._part(node)
         if str(node.target) == "wrap_with_set_grad_enabled":
             return self._inline(node)
         if not isinstance(node.target, torch._ops.OpOverload):
@@ -162,21 +171,29 @@ class _Importer:
         overload = str(node.target).removeprefix("aten.")
         if overload.startswith("_assert"):
             return None
-        if any(self._shares_state(written) for written in _written(node)):
+        if any(self._shares_state(written) for written in written_by(node)):
             raise Unsupported(STATE_WRITE)
-        if all(isinstance(self.known[source], torch.Tensor) for source in node.all_input_nodes):
+        sources = [self.memory.current(source) for source in node.all_input_nodes]
+        drawn = torch.Tag.nondeterministic_seeded in node.target.tags
+        if not drawn and all(isinstance(source, torch.Tensor) for source in sources):
             return self._constant(node)
         return self._apply(node, overload)
 
+    def _part(self, node: Node) -> Known:
+        """Return one of an operator's results; when asked again, after a write, compute them."""
+        sequence, index = node.args
+        parts = self._derive(sequence) if node in self.known else self.known[sequence]
+        return parts if parts is None or isinstance(parts, Missing) else parts[index]
+
     def _apply(self, node: Node, overload: str) -> Known:
         """Build one operator by its rule, or else by PyTorch's definition of it."""
-        shape, dtype = _result_type(node)
+        shape, dtype = result_type(node)
         if dtype is not None and 0 in shape:
             return _empty(node)
         rule = rule_for(overload)
         nothing = self._reads_nothing(node) and not overload.startswith("cat.")
         if nothing and overload.startswith(WRITES):
-            return self.known[node.args[0]]
+            return self.memory.current(node.args[0])
         if rule is None or nothing:
             return self._expand(node)
         missing = next((self.known[x] for x in node.all_input_nodes if self._is_missing(x)), None)
@@ -185,11 +202,14 @@ class _Importer:
         arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
-        return _checked(node, rule(Context(self.g, shape, dtype), **arguments))
+        result = rule(Context(self.g, shape, dtype), **arguments)
+        if written_by(node) and isinstance(result, Tensor) and dtype is not None:
+            result = emit.cast(self.g, result, dtype)  # what is written keeps its type
+        return _checked(node, result)
 
     def _bound(self, node: Node) -> dict[str, Any]:
         """Return the arguments by name, without the parts of lists that have no elements."""
-        bound = _bound(node)
+        bound = arguments_of(node)
         for name, value in bound.items():
             if isinstance(value, (list, tuple)):
                 bound[name] = [part for part in value if not self._is_empty(part)]
@@ -220,14 +240,13 @@ class _Importer:
         missing = missing_rule(body)
         if missing is not None:
             raise Unsupported(f"{NO_RULE} (PyTorch defines it by {missing}, which has none either)")
-        placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
-        for inner, source in zip(placeholders, node.all_input_nodes, strict=True):
-            if self.known[source] is None:
+        inside = placeholders(body.graph.nodes)
+        for inner, source in zip(inside, node.all_input_nodes, strict=True):
+            if self.memory.current(source) is None:
                 return None
-            self.known[inner] = self.known[source]
+            self.memory.add(inner, self.known[source], origin=source)
         self.walk(body, body.graph.nodes)
-        (output,) = (inner for inner in body.graph.nodes if inner.op == "output")
-        results = output.args[0]
+        results = results_of(body)
         if isinstance(results, (list, tuple)):
             return [self._result(result) for result in results]
         return self._result(results)
@@ -241,100 +260,44 @@ class _Importer:
     def _value(self, argument: Any) -> Known:
         """Replace traced names by what they stand for, inside of lists too."""
         if isinstance(argument, Node):
-            if self.storages.is_stale(argument):
-                raise Unsupported(STALE)
-            known = self.known[argument]
-            if isinstance(known, Missing):
-                raise Unsupported(known.reason)
-            if isinstance(known, torch.Tensor):
-                return self._constant_tensor(argument, known)
-            return known
+            return self.memory.tensor(argument)
         if isinstance(argument, (list, tuple)):
             return [self._value(item) for item in argument]
         return argument
 
     def _shares_state(self, name: Node) -> bool:
-        return any(other in self.state for other in self.storages.sharers(name))
+        storages = self.memory.storages
+        shared = {*storages.path(name), *storages.sharers(name)}
+        return not shared.isdisjoint(self.state)
 
     def _constant(self, node: Node) -> Known:
         """Run an operator that reads constants only (arange, zeros, ...) now."""
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
-            raise Unsupported("random numbers inside of the model; pass them as an input")
         args, kwargs = torch.fx.map_arg(
-            (node.args, node.kwargs), lambda source: self.known[source].clone()
+            (node.args, node.kwargs), lambda source: self.memory.current(source).clone()
         )
         with torch.no_grad():
-            return node.target(*args, **kwargs)
-
-    def _constant_tensor(self, node: Node, data: torch.Tensor) -> Tensor:
-        """Put a constant that an operator reads into the graph, once."""
-        if data.numel() == 0:
-            raise Unsupported(EMPTY)
-        if data.dtype not in DTYPES:
-            raise Unsupported(f"a constant of {data.dtype}; use float32, int32, int64 or bool")
-        if node not in self.constants:
-            scalar = data.dim() == 0
-            self.constants[node] = plain(
-                self.g.scalar(data.item(), DTYPES[data.dtype])
-                if scalar
-                else self.g.constant(data.cpu().numpy())
-            )
-        return self.constants[node]
+            result = node.target(*args, **kwargs)
+        if str(node.target).startswith(UNFILLED):
+            result.zero_()  # whatever the memory held would be in the generated code
+        return result
 
     def _inline(self, node: Node) -> Known:
         """Build the body of a `with torch.no_grad():` block where it stands."""
         enabled, body, *arguments = node.args
         graph = self.known[body].graph
-        placeholders = [inner for inner in graph.nodes if inner.op == "placeholder"]
-        for inner, argument in zip(placeholders, arguments, strict=True):
-            self.known[inner] = self._value(argument)
-        self.walk(self.known[body], graph.nodes)
-        (output,) = (inner for inner in graph.nodes if inner.op == "output")
-        results = self._value(output.args[0])
         if not enabled:
-            context = Context(self.g, (), None)
-            results = [
-                elementwise.detach(context, x) if isinstance(x, Tensor) else x for x in results
-            ]
-        return results
-
-
-def _bound(node: Node) -> dict[str, Any]:
-    """Return the operator's arguments by their names in its schema, defaults filled in."""
-    bound = {}
-    for index, argument in enumerate(node.target._schema.arguments):
-        if index < len(node.args):
-            value = node.args[index]
-        else:
-            value = node.kwargs.get(argument.name, argument.default_value)
-        bound["x" if argument.name in ("self", "input") else argument.name] = value
-    if str(node.target).startswith("prims."):  # which name tensors alike, but not as ATen does
-        return {PRIM_NAMES.get(name, name): value for name, value in bound.items()}
-    return bound
-
-
-def _written(node: Node) -> list[Node]:
-    """Return the names that an in-place operator writes."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return []
-    written = []
-    for index, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = node.args[index] if index < len(node.args) else node.kwargs[argument.name]
-            if isinstance(value, Node):
-                written.append(value)
-    return written
-
-
-def _result_type(node: Node) -> tuple[tuple[int, ...], Any]:
-    """Return shape and type of the first result, as PyTorch has them."""
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, (list, tuple)) and value else value
-    if not isinstance(first, torch.Tensor):
-        return (), None
-    if not all(isinstance(size, int) for size in first.shape):
-        raise Unsupported("a result whose size depends on the data; use where")
-    return tuple(first.shape), DTYPES.get(first.dtype)
+            self.unrecorded.update(graph.nodes)
+        for inner, argument in zip(placeholders(graph.nodes), arguments, strict=True):
+            if isinstance(argument, Node):
+                self.memory.add(inner, self.memory.current(argument), origin=argument)
+            else:
+                self.known[inner] = argument
+        self.walk(self.known[body], graph.nodes)
+        results = results_of(self.known[body])
+        for user in node.users:  # what it gives back may be a view of what it was given
+            if user.target is operator.getitem and isinstance(results[user.args[1]], Node):
+                self.memory.storages.add(user, origin=results[user.args[1]])
+        return [self.memory.current(x) if isinstance(x, Node) else x for x in results]
 
 
 def _empty(node: Node) -> Known:
@@ -364,12 +327,6 @@ def _checked(node: Node, result: Known) -> Known:
 
 def _is_loss(tensor: Tensor) -> bool:
     return tensor.rank == 0 and tensor.dtype is F32
-
-
-def _module_path(node: Node) -> str:
-    """Return the path of the innermost module that this operator was traced in."""
-    stack = list(node.meta.get("nn_module_stack", {}).values())
-    return str(stack[-1][0]) if stack else ""
 
 
 def _output_names(spec: Any, count: int, own_loss: bool) -> list[str]:

@@ -1,11 +1,12 @@
-"""Which names of an exported PyTorch program share memory, and what an in-place operator changes.
+"""Which names of an exported PyTorch program share memory, and what a write through one changes.
 
-PyTorch's fake tensors tell storage, shape, strides and offset of each name. Names of the same view
-stand for the same tensor for ever; a write through one view makes overlapping others unreadable,
-since values of our IR never change.
+PyTorch's fake tensors tell storage, shape, strides and offset of each name. A name that shares the
+storage of what its operator reads is a view of it. The importer puts a write back into what the
+name is a view of, up to the name that made the memory; other names that overlap it are outdated
+and are derived again from their origin when somebody reads them.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor as TorchTensor
@@ -13,39 +14,93 @@ from torch import strided
 from torch.fx import Node
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What a name is a view of. `same`: it shows the whole of it, in the same order."""
+
+    name: Node
+    same: bool
+
+
 class Storages:
-    """Groups names by the memory that they look at."""
+    """Groups names by the memory that they look at, and knows the origin of each."""
 
     def __init__(self) -> None:
         """Know no name yet."""
         self._names: dict[int, list[Node]] = {}
-        self._stale: set[Node] = set()
+        self._origins: dict[Node, Origin] = {}
+        self._outdated: set[Node] = set()
+        self._merged: dict[int, int] = {}
+        """Storages of fake tensors that are another one in eager PyTorch."""
 
-    def add(self, name: Node) -> None:
-        """Note a name, if it is a tensor."""
-        view = _view(name)
-        if view is not None:
-            self._names.setdefault(view[0], []).append(name)
+    def add(self, name: Node, origin: Node | None = None) -> None:
+        """Take in a name, if it is a tensor; `origin` is the name that it is another one of."""
+        storage = _storage(name)
+        if storage is None or name in self._names.get(self._merged.get(storage, storage), ()):
+            return
+        origin = _passed_through(name) if origin is None else origin
+        if origin is not None:
+            self._origins[name] = Origin(origin, same=True)
+            self._merge(storage, _storage(origin))
+        elif name.op == "call_function":
+            sources = (each for each in _sources(name) if _storage(each) == storage)
+            source = next(sources, None)
+            if source is not None:
+                self._origins[name] = Origin(source, same=False)
+        self._names.setdefault(self._merged.get(storage, storage), []).append(name)
 
-    def write(self, name: Node) -> list[Node]:
-        """Return the names that now stand for the new value; views that overlap it go stale."""
-        view = _view(name)
-        if view is None:
-            return [name]
-        names = self._names.get(view[0], [])
-        same = [other for other in names if _view(other) == view]
-        others = (other for other in names if _view(other) != view)
-        self._stale.update(other for other in others if _overlap(name, other))
-        return same
+    def _merge(self, storage: int, other: int | None) -> None:
+        """Let two storages be one."""
+        if other is not None and other != storage and storage not in self._merged:
+            self._merged[storage] = self._merged.get(other, other)
 
-    def is_stale(self, name: Node) -> bool:
-        """Return whether a write through another view has changed what this name shows."""
-        return name in self._stale
+    def origin(self, name: Node) -> Origin | None:
+        """Return what this name is a view of; None for the name that made the memory."""
+        return self._origins.get(name)
+
+    def path(self, name: Node) -> list[Node]:
+        """Return a name, its origin, the origin of that, and so on."""
+        names = [name]
+        while (origin := self._origins.get(names[-1])) is not None:
+            names.append(origin.name)
+        return names
+
+    def write(self, name: Node) -> None:
+        """Outdate all names that show what is written here, but for those on the way up."""
+        path = self.path(name)
+        others = (other for other in self.sharers(name) if other not in path)
+        self._outdated.update(other for other in others if _overlap(name, other))
+
+    def is_outdated(self, name: Node) -> bool:
+        """Return whether a write through another name has changed what this one shows."""
+        return name in self._outdated
+
+    def update(self, name: Node) -> None:
+        """Note that a name stands for the memory's present content."""
+        self._outdated.discard(name)
 
     def sharers(self, name: Node) -> list[Node]:
         """Return all names on the same memory, the first one first."""
-        view = _view(name)
-        return [] if view is None else self._names.get(view[0], [])
+        storage = _storage(name)
+        return [] if storage is None else self._names.get(self._merged.get(storage, storage), [])
+
+
+def _sources(name: Node) -> list[Node]:
+    """Return what a name's operator reads; for a part of a list, what made the list."""
+    sources = name.all_input_nodes
+    return [
+        deeper
+        for source in sources
+        for deeper in ([source] if _storage(source) is not None else source.all_input_nodes)
+    ]
+
+
+def _passed_through(name: Node) -> Node | None:
+    """Return what a dropout that drops nothing gives back itself; its fake tensor is a copy."""
+    if name.op != "call_function" or not str(name.target).endswith("dropout.default"):
+        return None
+    x, p, train = name.args
+    return x if isinstance(x, Node) and (not train or p == 0) else None
 
 
 def _overlap(one: Node, other: Node) -> bool:
@@ -68,9 +123,12 @@ def _overlap(one: Node, other: Node) -> bool:
     return np.shares_memory(views[0], views[1])
 
 
-def _view(name: Node) -> tuple[Any, ...] | None:
+def _storage(name: Node) -> int | None:
+    """Return which memory a name looks at; None where it is no plain tensor."""
     value = name.meta.get("val")
     if not isinstance(value, TorchTensor) or value.layout is not strided:
         return None
-    storage = value.untyped_storage()._cdata
-    return (storage, value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
+    try:
+        return value.untyped_storage()._cdata
+    except NotImplementedError:  # the wrappers of torch.func have none
+        return None

@@ -123,7 +123,23 @@ def _drop_dead(program: "ExportedProgram") -> None:
         name = str(node.target)
         if name.startswith(("aten._assert", "aten.sym_constrain")) and not node.users:
             graph.erase_node(node)
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(_writes)
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    """Whether an operator, or one in the block that this node runs, writes in place."""
+    bodies = [
+        getattr(node.graph.owning_module, str(source.target))
+        for source in node.all_input_nodes
+        if source.op == "get_attr" and node.op == "call_function"
+    ]
+    inner = (
+        each
+        for body in bodies
+        if isinstance(body, torch.fx.GraphModule)
+        for each in body.graph.nodes
+    )
+    return node.is_impure() or any(_writes(each) for each in inner if each.op == "call_function")
 
 
 def _first_line(error: BaseException) -> str:

@@ -211,7 +211,7 @@ POWERS: dict[float, tuple[str, ...]] = {
 """Powers that need no logarithm."""
 
 
-@aten("pow.Tensor_Scalar")
+@aten("pow.Tensor_Scalar", "pow_.Scalar")
 def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
     """Raise x to a number."""
     if ctx.dtype is not F32:
@@ -236,7 +236,7 @@ def _integer_power(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
     return power
 
 
-@aten("pow.Tensor_Tensor", "pow.Scalar")
+@aten("pow.Tensor_Tensor", "pow_.Tensor", "pow.Scalar")
 def pow_tensor(ctx: Context, x: Operand, exponent: Tensor) -> Tensor:
     """Raise one tensor or number to another tensor."""
     return emit.arithmetic(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))

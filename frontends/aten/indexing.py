@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64
 from pockengine.frontends import emit
@@ -94,6 +95,10 @@ def index_put(
     unsafe: bool = False,
 ) -> Tensor:
     """x[..., index, ...] = values, or += values."""
+    indices = [part for index in indices for part in _known_places(ctx, index)]
+    masks = [dim for dim, index in enumerate(indices) if index is not None and index.dtype is BOOL]
+    if masks and len(masks) == sum(index is not None for index in indices) == 1:
+        return _put_where(ctx, x, masks[0], indices[masks[0]], values, accumulate=accumulate)
     places = _places(ctx, x, indices)
     lead, tail = places.x.shape[: places.dim], places.x.shape[places.dim + 1 :]
     whole = emit.broadcast(ctx.g, values, (*lead, *places.index.shape, *tail))
@@ -101,6 +106,44 @@ def index_put(
     index = reshape(ctx.g, places.index, (places.index.size,))
     written = write_lines(ctx, places.x, places.dim, index, lines, accumulate=accumulate)
     return places.restored(ctx, written)
+
+
+def _known_places(ctx: Context, index: Tensor | None) -> list[Tensor | None]:
+    """Return an index as it is; of a mask that is known now, the places where it holds."""
+    if index is None or index.dtype is not BOOL:
+        return [index]
+    mask = ctx.g.graph.constants.get(index.value)
+    if mask is None:
+        return [index]
+    places = np.nonzero(mask.transpose(np.argsort(index.layout)))
+    return [plain(ctx.g.constant(part.astype(np.int64))) for part in places]
+
+
+def _put_where(
+    ctx: Context, x: Tensor, dim: int, mask: Tensor | None, values: Tensor, *, accumulate: bool
+) -> Tensor:
+    """Put or add values that are the same for all places where a mask from `dim` on holds."""
+    assert mask is not None
+    g, after = ctx.g, x.rank - dim - mask.rank
+    if values.rank > after:
+        shape, at = values.shape, values.rank - after - 1
+        if shape[at] != 1:
+            raise Unsupported("writing a value for each place of a mask; use where, or one value")
+        values = reshape(g, values, (*shape[:at], *(1,) * mask.rank, *shape[at + 1 :]))
+    here = reshape(g, mask, (*mask.shape, *(1,) * after))
+    values = emit.cast(g, values, x.dtype)
+    if accumulate:
+        values = emit.arithmetic(g, "add", x, values)
+    return emit.elementwise(g, "where", here, emit.broadcast(g, values, x.shape), x)
+
+
+@aten("fill_diagonal.default")
+def fill_diagonal(ctx: Context, x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+    """Put one number on the diagonal of a matrix, or of a cube of any rank."""
+    marked = torch.zeros(x.shape, dtype=torch.bool).fill_diagonal_(True, wrap=wrap)
+    here = plain(ctx.g.constant(marked.numpy()))
+    number = emit.scalar(ctx.g, np.asarray(fill_value, x.dtype.numpy).item(), x.dtype)
+    return emit.elementwise(ctx.g, "where", here, number, x)
 
 
 def write_lines(

@@ -21,6 +21,8 @@ SCALED = {
     "log2": (1.0, "log", 1 / math.log(2)),
 }
 
+KINDS = ("Tensor", "Scalar")
+
 LOGICAL = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "ne"}
 
 
@@ -81,8 +83,10 @@ _define_ignoring_nan("fmin", "le")
 
 
 def _define_logical(name: str, op: str) -> None:
-    @aten(f"{name}.Tensor")
-    def rule(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+    short = name.removeprefix("bitwise_")
+
+    @aten(f"{name}.Tensor", *(f"__{by}{short}__.{kind}" for by in ("", "i") for kind in KINDS))
+    def rule(ctx: Context, x: Tensor, other: Operand) -> Tensor:
         if ctx.dtype is not BOOL:
             raise Unsupported("operations on the bits of integers; use booleans")
         return _apply(ctx, op, x, other)
