@@ -1,7 +1,9 @@
 """Compile and link generated code with `zig cc`, the one cross toolchain for every device.
 
-Objects are cached by content: the same source, headers, flags and compiler give the same object, so
-that a changed model recompiles only the shards whose kernels changed.
+Objects are cached by content: the same source, headers, flags, compiler and CPU give the same
+object, so that a changed model recompiles only the shards whose kernels changed. An entry's name
+holds the digest of the object, so a damaged one is known and compiled again. The cache is the
+user's alone: what lies there is linked into programs.
 """
 
 import hashlib
@@ -12,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pockengine.devices.schema import Device
@@ -45,7 +48,11 @@ ERROR_LINES = 12
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The compiler's command for one device, and where it may keep its own caches."""
+    """The compiler's command for one device, and where it may keep its own caches.
+
+    `version` is all that decides what it makes beside its arguments: its own, and what CPU and
+    system `native` stands for.
+    """
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -66,6 +73,38 @@ def cache_folder() -> Path:
     return Path(base) / "pockengine"
 
 
+def _own_cache() -> Path:
+    """Make the cache, readable by its user alone; BuildError when it is another one's."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        if state.st_uid == os.geteuid() and state.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise BuildError(f"cannot keep objects in {folder}: {error}") from error
+    if state.st_uid != os.geteuid():
+        raise BuildError(
+            f"the cache {folder} belongs to another user, who could put code into programs; set "
+            "XDG_CACHE_HOME to a folder of your own"
+        )
+    return folder
+
+
+@cache
+def _native_machine(zig: str) -> str:
+    """What `native` stands for: the CPU's model and features and the system, as zig sees them."""
+    try:
+        done = subprocess.run(
+            [zig, "build-exe", "--show-builtin", "-mcpu=native"], capture_output=True, check=False
+        )
+    except OSError as error:
+        raise BuildError(f"cannot start the C compiler {zig}: {error}") from error
+    if done.returncode != 0 or not done.stdout:
+        raise BuildError(f"{zig} does not know this CPU: {done.stderr.decode(errors='replace')}")
+    return hashlib.sha256(done.stdout).hexdigest()
+
+
 def find_toolchain(device: Device) -> Toolchain:
     """The zig compiler set to a device; BuildError when the ziglang package is missing."""
     try:
@@ -79,13 +118,14 @@ def find_toolchain(device: Device) -> Toolchain:
     zig = Path(ziglang.__file__).parent / "zig"
     native = device.toolchain.target == "native"
     target = () if native else ("-target", device.toolchain.target)
-    cache = cache_folder() / "zig"
+    machine = _native_machine(str(zig)) if native or device.toolchain.cpu == "native" else ""
+    folder = str(_own_cache() / "zig")
     environment = dict(os.environ)
-    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", str(cache))
-    environment.setdefault("ZIG_LOCAL_CACHE_DIR", str(cache))
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
+    environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
     command = (str(zig), "cc", *target, f"-mcpu={device.toolchain.cpu}")
     flags = (*device.toolchain.flags, *ISA_FLAGS.get(device.cpu.isa, ()))
-    return Toolchain((*command, *flags), environment, version("ziglang"))
+    return Toolchain((*command, *flags), environment, f"{version('ziglang')} {machine}")
 
 
 def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
@@ -136,20 +176,26 @@ def _object(
     identity = [*toolchain.command[1:], *FLAGS, toolchain.version, headers]
     text = source.read_bytes()
     key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
-    cached = cache_folder() / "objects" / key[:2] / f"{key}.o"
-    if cached.exists():
-        return cached
+    shelf = _own_cache() / "objects" / key[:2]
+    for entry in shelf.glob(f"{key}-*.o"):
+        if entry.name == _entry_name(key, entry):
+            return entry
     tell(f"compiling {source.name}")
     try:
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cached.parent) as folder:
+        shelf.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=shelf) as folder:
             made = Path(folder) / "made.o"
             compile_ = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source)]
             _run(toolchain, [*compile_, "-o", str(made)], source.name)
-            made.replace(cached)
+            return made.replace(shelf / _entry_name(key, made))
     except OSError as error:
-        raise BuildError(f"cannot keep objects in {cached.parent}: {error}") from error
-    return cached
+        raise BuildError(f"cannot keep objects in {shelf}: {error}") from error
+
+
+def _entry_name(key: str, path: Path) -> str:
+    """Return the name in the cache of an object with this content."""
+    with path.open("rb") as file:
+        return f"{key}-{hashlib.file_digest(file, 'sha256').hexdigest()}.o"
 
 
 def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> None:

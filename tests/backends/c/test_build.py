@@ -1,0 +1,58 @@
+"""The cache of objects: by CPU, by content, and the user's own."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from pockengine.backends.c import build as module
+from pockengine.backends.c.build import build, cache_folder, copy_runtime, find_toolchain
+from pockengine.devices import load_device
+from pockengine.errors import BuildError
+
+
+@pytest.fixture
+def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "_link", lambda *_: None)  # it would build a whole libc
+    folder = tmp_path / "code"
+    copy_runtime(folder / "runtime")
+    for source in (folder / "runtime").glob("*.c"):
+        source.unlink()
+    (folder / "runtime" / "pe_main.c").write_text("int main(void) { return 0; }\n")
+    return folder
+
+
+def built(code: Path) -> list[str]:
+    """The files that were compiled, not taken from the cache."""
+    told: list[str] = []
+    build(code, load_device("rpi4"), code / "out", told.append)
+    return [line for line in told if line.startswith("compiling pe_main")]
+
+
+def test_a_damaged_object_is_compiled_again(code: Path) -> None:
+    assert built(code)
+    assert not built(code)
+    (entry,) = cache_folder().glob("objects/*/*.o")
+    for damage in (b"", b"\x7fELF", entry.read_bytes()[:-1] + b"!"):
+        entry.write_bytes(damage)
+        assert built(code)
+        assert not built(code)
+
+
+def test_another_cpu_has_other_objects(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, rpi4 = load_device("host"), load_device("rpi4")
+    before, fixed = find_toolchain(host).version, find_toolchain(rpi4).version
+    assert find_toolchain(host).version == before
+    monkeypatch.setattr(module, "_native_machine", lambda zig: "another")
+    assert find_toolchain(host).version != before
+    assert find_toolchain(rpi4).version == fixed
+
+
+def test_the_cache_is_its_users_alone(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_folder().mkdir(parents=True, mode=0o777)
+    built(code)
+    assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    with pytest.raises(BuildError, match="belongs to another user"):
+        built(code)

@@ -1,0 +1,72 @@
+"""Device files are data: nothing in them becomes code, a file's name or another program."""
+
+from pathlib import Path
+
+import pytest
+
+from pockengine.devices.schema import FOLDER, read_device
+from pockengine.errors import DeviceError
+
+RPI4 = (FOLDER / "rpi4.toml").read_text()
+
+
+def device(folder: Path, text: str) -> Path:
+    path = folder / "rpi4.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('target = "aarch64-linux-musl"', 'target = "-fplugin=evil.so"'),
+        ('target = "aarch64-linux-musl"', 'target = "a b"'),
+        ('target = "aarch64-linux-musl"', 'target = ""'),
+        ('cpu = "cortex_a72"', 'cpu = "x\\n-o/etc/passwd"'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-fplugin=evil.so"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-mllvm", "-load=evil.so"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["@/etc/passwd"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-o/etc/passwd"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-include", "/etc/passwd"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-DX=system(0)"]'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = "-O3"'),
+        ('cpu = "cortex_a72"', 'cpu = "x" \nflags = [3]'),
+        ('cpu = "cortex-a72"', 'cpu = "max,x=/etc/passwd"'),
+        ('machine = "virt"', 'machine = "virt,dumpdtb=x"'),
+        ('machine = "virt"', 'program = "/bin/sh"'),
+        ('machine = "virt"', 'program = "qemu-x/../../bin/sh"'),
+        ('isa = "neon"', 'isa = "neon\\"); system("'),
+        ('isa = "neon"', "isa = 3"),
+        ('arch = "aarch64"', 'arch = "*/"'),
+        ("cores = 4", "cores = 0"),
+        ("cores = 4", 'cores = "4); system(("'),
+        ("cores = 4", "cores = true"),
+        ("cores = 4", "cores = inf"),
+        ("cores = 4", "cores = -1"),
+        ("line_bytes = 64", "line_bytes = 0"),
+        ("memory_bytes = 4294967296", "memory_bytes = 1e99"),
+        ("memory_bytes = 4294967296", f"memory_bytes = 1{'0' * 5000}"),
+        ("[emulator]", "[[emulator]]"),
+        ("[cpu]", "[[cpu]]"),
+        ('name = "rpi4"', "name = 3"),
+        ('recognise = ["Raspberry Pi 4", "CPU part 0xd08"]', "recognise = [[]]"),
+    ],
+)
+def test_what_a_field_cannot_be_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
+    assert old in RPI4
+    read_device(device(tmp_path, RPI4))
+    with pytest.raises(DeviceError, match=r"rpi4\.toml"):
+        read_device(device(tmp_path, RPI4.replace(old, new)))
+
+
+def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:
+    text = RPI4.replace("[toolchain]", '[toolchain]\nflags = ["-mfpu=neon-vfpv4", "-O2"]')
+    assert read_device(device(tmp_path, text)).toolchain.flags == ("-mfpu=neon-vfpv4", "-O2")
+
+
+def test_a_file_that_is_no_text_is_a_device_error(tmp_path: Path) -> None:
+    (tmp_path / "rpi4.toml").write_bytes(b"\xff")
+    with pytest.raises(DeviceError):
+        read_device(tmp_path / "rpi4.toml")
+    with pytest.raises(DeviceError):
+        read_device(tmp_path)
