@@ -1,5 +1,7 @@
 """Files and folders that appear whole: a kill at any moment leaves the old one or the new one.
 
+Every file that Python writes to be kept goes by `write_whole`, every TOML file by `read_toml`.
+
 What is in the making lies in a hidden folder of its own beside its target, so two writers never
 share a name. A writer holds a lock on its folder, which the system frees when the process ends:
 folders that nobody holds are what killed writers left, and the next writer of that target removes
@@ -11,13 +13,37 @@ import hashlib
 import os
 import shutil
 import stat
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 Write = Callable[[Path], None]
 Clean = Callable[[Path], None]
+
+
+LARGEST_INTEGER = 1 << 63
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; OSError or ValueError where it is none, whatever it holds."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        _check_integers(table)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    return table
+
+
+def _check_integers(value: Any) -> None:
+    """Raise ValueError for an integer above TOML's 64 bits, which Python could not even print."""
+    if isinstance(value, int) and not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
+        raise ValueError("an integer has more than 64 bits")
+    items = value.values() if isinstance(value, dict) else value
+    for item in items if isinstance(value, dict | list) else ():
+        _check_integers(item)
 
 
 def write_whole(path: Path, write: Write) -> None:
@@ -35,6 +61,15 @@ def write_whole(path: Path, write: Write) -> None:
         _check_file(path)
         os.replace(part, path)
         sync(path.parent)
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write a text in UTF-8 as `write_whole` does."""
+
+    def write(part: Path) -> None:
+        part.write_text(text, encoding="utf-8")
+
+    write_whole(path, write)
 
 
 def _check_file(path: Path) -> None:
@@ -67,7 +102,6 @@ def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]
     `clean` removes such a folder: this one, and those that killed writers left.
     """
     target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
     stem = f".making-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
     for left in sorted(target.parent.glob(f"{stem}*")):
         _remove_unheld(left, clean)

@@ -3,19 +3,27 @@
 The C backend reads vector width, caches and cores from here, the build reads target and flags, and
 the farm reads how the board is emulated. `host` is this machine: what its file leaves out
 (`isa = "detect"`) is found out here.
+
+A device file is data: every field has its type and its range, and what becomes an argument of the
+compiler or the emulator is made of few characters, so that it can neither name a file nor a plugin.
 """
 
-import tomllib
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_mhz
 from pockengine.errors import DeviceError
+from pockengine.files import read_toml
 
 _T = TypeVar("_T")
 
 FOLDER = Path(__file__).parent
+
+LARGEST = 1 << 62
+MOST_CORES = 1024
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
 
@@ -99,17 +107,15 @@ def load_device(name: str) -> Device:
 def read_device(path: Path) -> Device:
     """Read one device file."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        table = read_toml(path)
+    except (OSError, ValueError) as error:
         raise DeviceError(f"device file {path.name}: {error}") from error
     cpu = _table(table, "cpu", path)
     if cpu.get("isa") == "detect":
         found = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
         cpu |= {**found, "mhz": detect_mhz()}
     toolchain = _table(table, "toolchain", path)
-    toolchain["flags"] = tuple(toolchain.get("flags", ()))
-    emulator = table.pop("emulator", None)
-    table["recognise"] = tuple(table.get("recognise", ()))
+    emulator = _table(table, "emulator", path) if "emulator" in table else None
     device = _make(
         Device,
         {
@@ -132,14 +138,29 @@ def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
 
 
 def _make(kind: type[_T], table: dict[str, Any], path: Path) -> _T:
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    unknown = sorted(set(table) - names)
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    unknown = sorted(set(table) - set(names))
     if unknown:
         raise DeviceError(f"device file {path.name}: unknown {unknown}; known: {sorted(names)}")
+    types = get_type_hints(kind)
     try:
-        return kind(**table)
-    except TypeError as error:
+        return kind(**{name: _typed(name, table[name], types[name]) for name in table})
+    except (TypeError, ValueError) as error:
         raise DeviceError(f"device file {path.name}: {error}") from error
+
+
+def _typed(name: str, value: Any, wanted: Any) -> Any:
+    """Return a value of a file as the field has it; ValueError where it is of another type."""
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list) or any(type(item) is not str for item in value):
+            raise ValueError(f"{name} must be a list of texts")
+        return tuple(value)
+    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be of type {kinds[0].__name__}")
+    if type(value) is int and not 0 <= value < LARGEST:
+        raise ValueError(f"{name} must be from 0 to 2^62")
+    return value
 
 
 def _check(device: Device, path: Path) -> None:
@@ -150,3 +171,30 @@ def _check(device: Device, path: Path) -> None:
         raise DeviceError(
             f"device file {path.name}: unknown isa {device.cpu.isa!r}; one of {known}"
         )
+    if not 1 <= device.cpu.cores <= MOST_CORES or device.cpu.line_bytes < 1:
+        raise DeviceError(f"device file {path.name}: it has no cores, or lines of no bytes")
+    for name, text, allowed in _arguments(device):
+        if not re.fullmatch(allowed, text, re.ASCII):
+            raise DeviceError(f"device file {path.name}: {name} cannot be {text!r}")
+
+
+_WORD = r"\w[\w.+-]*"
+_FLAG = r"-m[\w.+=,-]+|-O[0-3sz]|-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)"
+"""Flags that say for which machine and how far to optimise; `-mllvm` takes another argument."""
+
+
+def _arguments(device: Device) -> list[tuple[str, str, str]]:
+    """Return what a compiler or an emulator is called with: name, text, and what it may be."""
+    rows = [
+        ("arch", device.cpu.arch, _WORD),
+        ("target", device.toolchain.target, _WORD),
+        ("the toolchain's cpu", device.toolchain.cpu, _WORD),
+        *(("a flag", flag, rf"(?!-mllvm|-mlinker)(?:{_FLAG})") for flag in device.toolchain.flags),
+    ]
+    if device.emulator is not None:
+        rows += [
+            ("the emulator's cpu", device.emulator.cpu, _WORD),
+            ("its machine", device.emulator.machine, rf"(?:{_WORD})?"),
+            ("its program", device.emulator.program, r"qemu-[\w-]+"),
+        ]
+    return rows

@@ -11,13 +11,15 @@
 An inline table is known by its first word, its row in TABLES, which reads and writes it.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pockengine.compiler.sparse.channels import CRITERIA, LEADING
 from pockengine.errors import SchemeError
+
+LARGEST_ALPHA = 1e30
+"""Well inside of f32, as is the scale that it is for."""
 
 SIMPLE = ("frozen", "full")
 LORA = "lora"
@@ -61,7 +63,7 @@ FULL = Choice("full")
 
 def _is_share(value: object) -> bool:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 < float(value) <= 1  # type: ignore[arg-type]
+    return number and 0 < value <= 1  # type: ignore[operator]
 
 
 def _read_share(table: Mapping[str, Any]) -> Choice | None:
@@ -93,7 +95,7 @@ def _read_lora(table: Mapping[str, Any]) -> Choice | None:
     number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
     if type(rank) is not int or rank < 1 or type(seed) is not int or seed < 0:
         return None
-    if not number or not 0 < float(alpha) < math.inf:  # type: ignore[arg-type]
+    if not number or not 0 < alpha < LARGEST_ALPHA:  # type: ignore[operator]
         return None
     return Choice(LORA, rank=rank, alpha=float(alpha), seed=seed)  # type: ignore[arg-type]
 

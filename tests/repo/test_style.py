@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 MAY_IMPORT = {
     "compiler": {"compiler", "devices", "errors", "files"},
     "backends": {"backends", "compiler", "devices", "errors", "files"},
-    "devices": {"devices", "errors"},
+    "devices": {"devices", "errors", "files"},
     "frontends": {"frontends", "compiler", "errors", "files"},
     "models": {"models", "errors"},
 }
