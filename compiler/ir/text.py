@@ -11,11 +11,13 @@
     }
 
 Attrs that have their default are left out; a module path follows `@`; a fusion's body stands
-indented below its node. Params are printed without their contents, which the caller hands to
-`parse_graph` (zeros where it does not).
+indented below its node. A name of other characters than `PLAIN` stands in quotes, as JSON has it.
+Params are printed without their contents, which the caller hands to `parse_graph` (zeros where it
+does not).
 """
 
 import ast
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -28,32 +30,72 @@ from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import GraphError
 
-_NAME = r"%([^\s,:]+)"
+PLAIN = re.compile(r"[^\s,:=\"\\{}]+")
+"""Names that stand without quotes, if they are printable."""
+
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_BARE = r'(?:[^\s,:"][^\s,:]*)'
+_NAME = rf"({_TEXT}|{_BARE})"
+_WORD = rf"({_TEXT}|[^\s\"]\S*)"
+_VALUE = rf"%(?:{_TEXT}|{_BARE})"
 _TYPE = r"(\w+)\[([\d,]*)\]"
+_RESULT = rf"{_VALUE}: \w+\[[\d,]*\]"
 _SOURCE = re.compile(
-    rf"(input|param|frozen|constant) {_NAME}: {_TYPE}(?: permutation=(\(.*\)))?(?: = (.*))?"
+    rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}(?: permutation=(\(.*\)))?(?: = (.*))?"
 )
-_NODE = re.compile(r"(?:(%[^=]*) = )?(\w+)((?: %[^\s,]+,?)*)(?: \{(.*)\})?(?: @(\S+))?( body)?")
-_OUTPUT = re.compile(rf"output (\S+) = {_NAME}")
+_NODE = re.compile(
+    rf"(?:({_RESULT}(?:, {_RESULT})*) = )?(\w+)((?: {_VALUE},?)*)(?: \{{(.*)\}})?(?: @{_WORD})?"
+)
+_OUTPUT = re.compile(rf"output {_WORD} = %{_NAME}")
+_GRAPH = re.compile(rf"graph {_WORD} \{{")
+_BODY = re.compile(rf"(.*) body {_WORD} \{{")
+
+_FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    GraphError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a wrong literal raises, or an op's rule that is given attrs of other types than its own."""
+
+
+def _shown(name: str) -> str:
+    plain = PLAIN.fullmatch(name) and name.isprintable()
+    return name if plain else json.dumps(name)
+
+
+def _named(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _typed(value: Value) -> str:
+    return f"%{_shown(value.name)}: {value.type}"
 
 
 def print_graph(graph: Graph) -> str:
     """Return the text form, ending with a newline."""
-    return "\n".join(_print_lines(graph, f"graph {graph.name} {{")) + "\n"
+    return "\n".join(_print_lines(graph, f"graph {_shown(graph.name)} {{")) + "\n"
 
 
 def _print_lines(graph: Graph, header: str) -> list[str]:
     lines = [header]
-    lines += [f"  input {value!r}" for value in graph.inputs]
+    lines += [f"  input {_typed(value)}" for value in graph.inputs]
     for param in graph.params.values():
         kind = "param" if param.trainable else "frozen"
         order = "" if param.permutation is None else f" permutation={param.permutation}"
-        lines.append(f"  {kind} {param.value!r}{order}")
+        lines.append(f"  {kind} {_typed(param.value)}{order}")
     for value, data in graph.constants.items():
-        lines.append(f"  constant {value!r} = {_print_array(data)}")
+        lines.append(f"  constant {_typed(value)} = {_print_array(data)}")
     for node in graph.nodes:
         lines += [f"  {line}" for line in _print_node(node)]
-    lines += [f"  output {name} = %{value.name}" for name, value in graph.outputs.items()]
+    for name, value in graph.outputs.items():
+        lines.append(f"  output {_shown(name)} = %{_shown(value.name)}")
     return [*lines, "}"]
 
 
@@ -64,16 +106,17 @@ def _print_node(node: Node) -> list[str]:
         for name, value in node.attrs.items()
         if name != "body" and repr(value) != repr(defaults[name])
     }
-    text = ", ".join(repr(value) for value in node.results)
+    text = ", ".join(_typed(value) for value in node.results)
     text += " = " if text else ""
-    text += " ".join([node.op, ", ".join(f"%{value.name}" for value in node.operands)]).rstrip()
+    operands = ", ".join(f"%{_shown(value.name)}" for value in node.operands)
+    text += f"{node.op} {operands}".rstrip()
     if shown:
         text += " {" + ", ".join(f"{name}={value!r}" for name, value in shown.items()) + "}"
     if node.scope:
-        text += f" @{node.scope}"
+        text += f" @{_shown(node.scope)}"
     if "body" not in node.attrs:
         return [text]
-    return _print_lines(node.attrs["body"], f"{text} body {node.attrs['body'].name} {{")
+    return _print_lines(node.attrs["body"], f"{text} body {_shown(node.attrs['body'].name)} {{")
 
 
 def _print_array(data: np.ndarray) -> str:
@@ -83,18 +126,25 @@ def _print_array(data: np.ndarray) -> str:
 
 def parse_graph(text: str, params: Mapping[str, np.ndarray] | None = None) -> Graph:
     """Read a text form back; GraphError names the line that does not fit."""
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.split("\n")]
     numbered = [(i, s) for i, s in enumerate(lines, 1) if s and not s.startswith("#")]
     if not numbered:
         raise GraphError("line 1: expected `graph NAME {`, found nothing")
-    match = re.fullmatch(r"graph (\S+) \{", numbered[0][1])
+    match = _GRAPH.fullmatch(numbered[0][1])
     if not match:
         raise GraphError(f"line {numbered[0][0]}: expected `graph NAME {{`")
-    parser = _Parser(match[1], params or {})
+    parser = _Parser(_line_name(*numbered[0], match[1]), params or {})
     rest = parser.parse(numbered[1:])
     if rest:
         raise GraphError(f"line {rest[0][0]}: text after the end of the graph")
     return parser.graph
+
+
+def _line_name(number: int, line: str, text: str) -> str:
+    try:
+        return _named(text)
+    except ValueError as error:
+        raise GraphError(f"line {number}: {error}: {line}") from error
 
 
 class _Parser:
@@ -113,7 +163,7 @@ class _Parser:
                 return lines
             try:
                 lines = self._statement(line, lines)
-            except (GraphError, KeyError, ValueError, SyntaxError) as error:
+            except _FAULTS as error:
                 if isinstance(error, GraphError) and str(error).startswith("line "):
                     raise
                 raise GraphError(f"line {number}: {error}: {line}") from error
@@ -125,11 +175,11 @@ class _Parser:
         if source:
             self._source(*source.groups())
         elif output:
-            self.graph.outputs[output[1]] = self._value(output[2])
+            self.graph.outputs[_named(output[1])] = self._value(_named(output[2]))
         else:
-            body = re.fullmatch(r"(.*) body (\S+) \{", line)
+            body = _BODY.fullmatch(line)
             if body:
-                inner = _Parser(body[2], {})
+                inner = _Parser(_named(body[2]), {})
                 rest = inner.parse(rest)
                 self._node(body[1], inner.graph)
             else:
@@ -139,7 +189,7 @@ class _Parser:
     def _source(
         self, kind: str, name: str, dtype: str, shape: str, order: str | None, data: str | None
     ) -> None:
-        type_ = _parse_type(dtype, shape)
+        name, type_ = _named(name), _parse_type(dtype, shape)
         value = self._define(Value(name, type_))
         if kind == "input":
             self.graph.inputs.append(value)
@@ -155,19 +205,19 @@ class _Parser:
         match = _NODE.fullmatch(line)
         if not match:
             raise GraphError("this is no statement")
-        results, op, operands, attrs, scope, _ = match.groups()
-        values = tuple(self._value(name) for name in re.findall(r"%([^\s,]+)", operands))
+        results, op, operands, attrs, scope = match.groups()
+        values = tuple(self._value(_named(name)) for name in re.findall(rf"%{_NAME}", operands))
         given = _parse_attrs(attrs or "")
         if body is not None:
             given["body"] = body
         made = Builder(Graph("line")).emit(op, *values, **given)
-        names = re.findall(rf"{_NAME}: {_TYPE}", results or "")
+        names = re.findall(rf"%{_NAME}: {_TYPE}", results or "")
         if [_parse_type(*name[1:]) for name in names] != [value.type for value in made.results]:
             raise GraphError(f"its results are {', '.join(str(v.type) for v in made.results)}")
         for value, (name, *_) in zip(made.results, names, strict=True):
-            value.name = name
+            value.name = _named(name)
             self._define(value)
-        made.scope = scope or ""
+        made.scope = _named(scope or "")
         self.graph.nodes.append(made)
 
     def _value(self, name: str) -> Value:

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
@@ -161,3 +163,20 @@ def test_clone_is_independent() -> None:
     copy.nodes.clear()
     copy.outputs.clear()
     assert print_graph(graph) == before
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=6, unique=True))
+def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
+    g = Builder(Graph(names[0]))
+    with g.scope(names[1]):
+        x = g.input(names[2], TensorType(F32, (2,)))
+        y = g.mul(x, g.param(names[3], np.ones(2, np.float32)))
+    y.name = names[4]
+    g.output(names[5], y)
+    text = print_graph(g.graph)
+    again = parse_graph(text, {names[3]: np.ones(2, np.float32)})
+    assert print_graph(again) == text
+    assert (again.name, again.nodes[0].scope) == (names[0], names[1])
+    assert [value.name for value in again.values()] == [names[2], names[3], names[4]]
+    assert list(again.outputs) == [names[5]]
