@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from pockengine.backends.c.artifact import Artifact, check_place, read_checkpoint, write_artifact
@@ -29,7 +30,8 @@ from pockengine.compiler.sparse.lora import merged
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
 from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
-from pockengine.errors import CompileError
+from pockengine.errors import ArtifactError, CompileError
+from pockengine.files import write_whole
 from pockengine.frontends.peft import Tuning, save_adapters
 from pockengine.frontends.peft_load import load_adapters
 
@@ -68,8 +70,15 @@ class Compiled:
         return self.visitor.tuned(self.graph, values)
 
     def save_weights(self, source: Session | Path, path: Path | str) -> None:
-        """Write the tuned weights as safetensors, by the framework's names and in its layouts."""
-        save_file(framework_arrays(self.graph, self._merged(source)), str(path))
+        """Write the tuned weights as safetensors, by the framework's names and in its layouts.
+
+        A kill at any moment leaves the old file or the new one.
+        """
+        arrays = framework_arrays(self.graph, self._merged(source))
+        try:
+            write_whole(Path(path), lambda part: save_file(arrays, part))
+        except (OSError, SafetensorError) as error:
+            raise ArtifactError(f"weights {path} cannot be written: {error}") from error
 
     def state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
         """Return tuned parameters as PyTorch holds them, by the model's own names.

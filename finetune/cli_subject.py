@@ -56,7 +56,7 @@ def _load(module: "nn.Module", path: Path) -> None:
 
     try:
         given = load_file(path)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
         raise FinetuneError(f"weights {path} cannot be read: {error}") from error
     own = module.state_dict()
     fitting = {

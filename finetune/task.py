@@ -5,16 +5,37 @@ only a `Task` has them, and only the study reads it, once for each final scheme.
 """
 
 import hashlib
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from pockengine.errors import FinetuneError
+
+_DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+"""What NumPy and zipfile raise for damaged files, as fuzzing them shows."""
 
 TARGET = "target"
 """The labels' name in data files and among a graph's inputs."""
@@ -128,6 +149,6 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, SafetensorError) as error:
+    except (*_DAMAGED, SafetensorError) as error:
         raise FinetuneError(f"{path} cannot be read: {error}") from error
     raise FinetuneError(f"{path} is no data file; give .npz or .safetensors")

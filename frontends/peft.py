@@ -9,7 +9,6 @@ are saved. Neither torch nor peft is needed.
 import json
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
 from pockengine.errors import AdapterError
+from pockengine.files import private_folder, write_text_whole, write_whole
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -206,15 +207,22 @@ def _targets(graph: Graph, modules: Sequence[str]) -> list[str] | str:
 
 
 def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, np.ndarray]) -> None:
-    folder = folder.absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
-        made = Path(place) / "adapter"
-        made.mkdir()
-        save_file(tensors, made / WEIGHTS, metadata={"format": "pt"})
-        (made / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
-        if not folder.exists():
-            os.rename(made, folder)
-            return
-        for name in (WEIGHTS, CONFIG):
-            os.replace(made / name, folder / name)
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with private_folder(folder) as place:
+            made = place / "adapter"
+            made.mkdir()
+            _write_files(made, text, tensors)
+            if not folder.exists():
+                os.rename(made, folder)
+                return
+        _write_files(folder, text, tensors)
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"adapters {folder} cannot be written: {error}") from error
+
+
+def _write_files(folder: Path, config: str, tensors: dict[str, np.ndarray]) -> None:
+    """Replace each file at once, the weights first."""
+    write_whole(folder / WEIGHTS, lambda part: save_file(tensors, part, metadata={"format": "pt"}))
+    write_text_whole(folder / CONFIG, config)

@@ -115,7 +115,7 @@ def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
         )
     try:
         tensors = load_file(path)
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
         raise AdapterError(f"{path}: {error}") from error
     kept = {}
     for key, array in tensors.items():

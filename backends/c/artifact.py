@@ -33,7 +33,7 @@ from pockengine.backends.c.program import generate, param_slots
 from pockengine.backends.c.replace import MANIFEST, check_replaceable, hash_file, steady
 from pockengine.compiler.program import Program
 from pockengine.errors import ArtifactError
-from pockengine.files import private_folder, sync
+from pockengine.files import private_folder, sync, write_text_whole
 
 __all__ = ["Artifact", "EntrySpec", "ParamSpec", "SizesSpec", "load_artifact", "write_artifact"]
 
@@ -96,6 +96,7 @@ def write_artifact(
     folder = Path(os.path.abspath(folder))
     check_place(folder)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with private_folder(folder, lambda place: replace.clean(place, folder)) as place:
             made = place / replace.MAKING
             _make(program, backend, made, progress, build_code)
@@ -120,8 +121,7 @@ def _make(
     manifest["library"] = built and built.library and _name(built.library, made)
     files = sorted(path for path in made.rglob("*") if path.is_file())
     manifest["files"] = {_name(path, made): hash_file(path) for path in files}
-    text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-    (made / MANIFEST).write_text(text, encoding="utf-8")
+    write_text_whole(made / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False) + "\n")
     for path in (*files, made / MANIFEST, *(Path(parent) for parent, _, _ in os.walk(made))):
         sync(path)
 
@@ -158,7 +158,7 @@ def read_checkpoint(artifact: Artifact, path: Path) -> dict[str, np.ndarray]:
     """
     try:
         held = load_file(path)
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
         raise ArtifactError(f"checkpoint {path} cannot be read: {error}") from error
     known = {name: spec for name, spec in artifact.params.items() if spec.kind != "constant"}
     for name, spec in known.items():

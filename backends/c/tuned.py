@@ -7,8 +7,6 @@ code is one of those that the planners offer.
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 from pockengine.backends.c.options import Candidate, P, Picker, cheapest
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
+from pockengine.files import write_text_whole
 
 SCHEMA = 1
 
@@ -109,9 +108,6 @@ def write_table(table: Table, path: Path) -> None:
     text = json.dumps({**told, "rows": rows}, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            part = Path(folder) / path.name
-            part.write_text(text, encoding="utf-8")
-            os.replace(part, path)
+        write_text_whole(path, text)
     except OSError as error:
         raise CompileError(f"tuned plans {path} cannot be written: {error}") from error

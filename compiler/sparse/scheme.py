@@ -13,9 +13,6 @@ compiler/sparse/choice.py lists what may stand on the right.
 
 import difflib
 import fnmatch
-import os
-import tempfile
-import tomllib
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,6 +33,7 @@ from pockengine.compiler.sparse.choice import (
     write_choice,
 )
 from pockengine.errors import SchemeError
+from pockengine.files import read_toml, write_text_whole
 
 __all__ = ["FROZEN", "FULL", "Choice", "Scheme", "channel_axis", "load_scheme", "save_scheme"]
 
@@ -85,8 +83,8 @@ class Scheme:
 def load_scheme(path: Path) -> Scheme:
     """Read a scheme file; SchemeError names the file and what is wrong in it."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = read_toml(path)
+    except (OSError, ValueError) as error:
         raise SchemeError(f"scheme file {path}: {error}") from error
     unknown = sorted(set(table) - {"default", "params"})
     params = table.get("params", {})
@@ -103,20 +101,9 @@ def save_scheme(scheme: Scheme, path: Path, comment: str = "") -> None:
 
     `comment` goes before it, line by line. SchemeError when the file cannot be written.
     """
-    text, part = _text_of(scheme, comment), None
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            part = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o644)
-        os.replace(part, path)
+        write_text_whole(path, _text_of(scheme, comment))
     except OSError as error:
-        if part is not None:
-            part.unlink(missing_ok=True)
         raise SchemeError(f"scheme file {path} cannot be written: {error}") from error
 
 

@@ -1,11 +1,11 @@
 """The study's figures as the project's records, one JSON object a line."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pockengine import __version__
 from pockengine.farm.results import Record, now
+from pockengine.files import write_text_whole
 from pockengine.finetune.study.figures import Found, Row
 from pockengine.finetune.study.journal import Journal
 from pockengine.finetune.study.measures import BOARD
@@ -20,9 +20,7 @@ def write_records(journal: Journal, found: Sequence[Found], path: Path) -> None:
     lines = [
         record.to_json() for one in found for row in one.rows for record in _records(one, row, time)
     ]
-    part = path.with_suffix(".part")
-    part.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    os.replace(part, path)
+    write_text_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def _records(found: Found, row: Row, time: str) -> Iterator[Record]:
