@@ -12,6 +12,7 @@ from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
+from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
@@ -27,12 +28,14 @@ RESERVED = {"lr", "step", "seed"}
 def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
     """Build the graph; ImportModelError lists whatever has no equivalent."""
     walker = Walker(traced.name, forward=forward)
-    used = {variable for equation in traced.jaxpr.jaxpr.eqns for variable in _read(equation)}
-    used.update(traced.jaxpr.jaxpr.outvars)
-    known = [
-        _declare(walker, leaf, variable in used, forward)
-        for leaf, variable in zip(traced.leaves, traced.jaxpr.jaxpr.invars, strict=True)
-    ]
+    jaxpr = traced.jaxpr.jaxpr
+    used = {variable for equation in jaxpr.eqns for variable in _read(equation)}
+    used.update(jaxpr.outvars)
+    known = []
+    for leaf, variable in zip(traced.leaves, jaxpr.invars, strict=True):
+        is_used = variable in used
+        key = _key(jaxpr, variable, leaf, is_used)
+        known.append(_declare(walker, leaf, is_used, forward) if key is None else key)
     results = walker.run(traced.jaxpr, known, Place())
     outputs = _outputs(walker, traced, results)
     walker.problems.check(traced.name)
@@ -54,14 +57,23 @@ def _read(equation: Any) -> list[Any]:
     return [atom for atom in equation.invars if not hasattr(atom, "val")]
 
 
+def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
+    """Return what stands for a random key, or for a number that only counts for keys."""
+    if is_key_type(leaf.value):
+        return Key((leaf.name,))
+    if leaf.value.dtype != np.uint32:
+        return None
+    if leaf.value.shape[-1:] == (2,) and (not used or draws(jaxpr, variable)):
+        return Key((leaf.name,))
+    if leaf.role == "state" and counts(jaxpr, variable):
+        return np.asarray(leaf.value)
+    return None
+
+
 def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
     """Take in one array; what nothing reads is left out, as long as it is no input."""
-    if leaf.is_key:
-        return Key((leaf.name,))
     if not used and leaf.role != "input":
         return None
-    if leaf.role == "state" and leaf.value.dtype == np.uint32:
-        return np.asarray(leaf.value)  # the counter of a stream of random keys
     try:
         dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
         if forward and leaf.name in RESERVED:

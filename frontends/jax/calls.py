@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr
 
 from pockengine.frontends import emit
 from pockengine.frontends.emit_nn import Unsupported
-from pockengine.frontends.jax.places import Place, is_library
+from pockengine.frontends.jax.places import Place, is_jax, is_library
 from pockengine.frontends.jax.primitives import random
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import Context
@@ -26,17 +26,25 @@ LONGEST = 20_000
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 OWN_GRADIENT = (
-    "a gradient of its own ({kind}), which the forward function does not tell; write the whole "
-    "step with jax.grad and compile that (carried=...), or drop the rule"
+    "a gradient of its own ({kind} of {name}), which the forward function does not tell; write the "
+    "whole step with jax.grad and compile that (carried=...), or drop the rule"
 )
+
+SAME_GRADIENT = {"_sinc_maclaurin", "_softmax", "logaddexp", "logaddexp2", "relu", "relu6"}
+"""JAX's own functions whose rule is for speed or exactness: ours derives the same."""
 
 
 def _relu(ctx: Context, x: Tensor) -> Tensor:
     return emit.unary("relu")(ctx.g, x)
 
 
+def _relu6(ctx: Context, x: Tensor) -> Tensor:
+    return Tensor(ctx.g.hardtanh(x.value, min=0.0, max=6.0), x.layout)
+
+
 CALLS: Mapping[str, Callable[..., Tensor]] = {
     "relu": _relu,  # by its body a tie at zero would have half a gradient
+    "relu6": _relu6,
     "_normal": random.normal,
     "_uniform": random.uniform,
 }
@@ -52,7 +60,8 @@ def inline(
     _check_gradient(walker, equation, jaxpr, operands)
     rule = _own_rule(equation, jaxpr, operands)
     if rule is None:
-        return walker.run(jaxpr, operands, place)
+        with walker.within(smooth=equation.primitive.name == "custom_jvp_call"):
+            return walker.run(jaxpr, operands, place)
     arguments = [x if isinstance(x, Key) else walker.tensor(x) for x in operands]
     return [rule(walker.context(equation), *arguments)]
 
@@ -74,13 +83,16 @@ def _own_rule(
 def _check_gradient(
     walker: "Walker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
 ) -> None:
-    """Refuse a function of the user's with its own gradient, where we would derive another."""
+    """Refuse a function with its own gradient, unless we are known to derive the same."""
     kind = equation.primitive.name
     if not walker.forward or kind not in ("custom_jvp_call", "custom_vjp_call"):
         return
     trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
-    if trains and not is_library(jaxpr.jaxpr.debug_info.func_filename or ""):
-        raise Unsupported(OWN_GRADIENT.format(kind=kind.removesuffix("_call")))
+    info = jaxpr.jaxpr.debug_info
+    known = info.func_name in SAME_GRADIENT and is_jax(info.func_filename or "")
+    if trains and not known:
+        name = info.func_name
+        raise Unsupported(OWN_GRADIENT.format(kind=kind.removesuffix("_call"), name=name))
 
 
 def scan(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:

@@ -4,7 +4,8 @@ What cannot be imported is collected while walking, so that one error names all 
 that reads the result of a failed one is checked for a rule and otherwise passed over.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,16 @@ class Walker:
         self.g = Builder(Graph(name, checks_indices=False))
         self.problems = Problems()
         self.forward = forward
+        self._smooth = False
         self._streams: dict[Hashable, int] = {}
+
+    @contextmanager
+    def within(self, *, smooth: bool) -> Iterator[None]:
+        """Build what stands inside of a function that is smooth where its parts have corners."""
+        before = self._smooth
+        self._smooth = before or smooth
+        yield
+        self._smooth = before
 
     def run(self, jaxpr: Any, arguments: Sequence[Known], place: Place) -> list[Known]:
         """Build a closed jaxpr's equations and return what its results stand for."""
@@ -118,6 +128,7 @@ class Walker:
             tuple(tuple(type_.shape) for type_ in types),
             tuple(type_.dtype for type_ in types),
             self.forward,
+            self._smooth,
             lambda path: self._streams.setdefault(path, len(self._streams)),
         )
 

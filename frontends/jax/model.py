@@ -26,7 +26,7 @@ def from_jax(
 
     - a function: `(params, x, ...)`, params any pytree;
     - a `flax.linen` module: `(variables, x, ...)`, as `module.apply` has it;
-    - a `flax.nnx` module holds its own: `(x, ...)`.
+    - a `flax.nnx` module, or a callable pytree such as one of Equinox, holds its own: `(x, ...)`.
 
     Params are named by their paths in the pytree, such as `params.Dense_0.kernel`. All float32
     arrays can train; where the pytree has a collection "params" (Flax), only that one, and the
@@ -75,11 +75,15 @@ def carried_of(step: Any, example_inputs: Any, carried: int) -> dict[str, Any]:
 
 
 def parameters_of(model: Any, example_inputs: Any) -> Any:
-    """Return what holds the parameters: an nnx module itself, else the first argument."""
+    """Return what holds the parameters: a module that has its own, else the first argument."""
     _need_jax("parameters_of")
-    from pockengine.frontends.jax.sources import arguments_of, is_nnx
+    from pockengine.frontends.jax.sources import arguments_of, holds_parameters
 
-    return model if is_nnx(model) else next(iter(arguments_of(model, example_inputs).values()))
+    return (
+        model
+        if holds_parameters(model)
+        else next(iter(arguments_of(model, example_inputs).values()))
+    )
 
 
 def resize_examples(

@@ -43,6 +43,11 @@ def is_library(file: str) -> bool:
     return file.startswith(_folders())
 
 
+def is_jax(file: str) -> bool:
+    """Return whether a source file is JAX's own."""
+    return file.startswith(f"{Path(str(sys.modules['jax'].__file__)).parent}/")
+
+
 def _user_line(traceback: Any) -> str:
     """Return the innermost line that no library wrote."""
     for frame in getattr(traceback, "frames", None) or ():

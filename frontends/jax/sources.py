@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax.trace import (
@@ -13,8 +14,11 @@ from pockengine.frontends.jax.trace import (
     as_arrays,
     bound,
     is_static,
+    path_name,
     with_statics,
 )
+
+ARRAYS = (jax.Array, np.ndarray)
 
 
 def is_linen(model: Any) -> bool:
@@ -29,6 +33,18 @@ def is_nnx(model: Any) -> bool:
     return nnx is not None and isinstance(model, nnx.Module)
 
 
+def is_tree(model: Any) -> bool:
+    """Return whether this is a callable pytree, such as a module of Equinox, that holds arrays."""
+    leaves = jax.tree_util.tree_leaves(model)
+    own = not any(leaf is model for leaf in leaves)
+    return callable(model) and own and any(isinstance(leaf, ARRAYS) for leaf in leaves)
+
+
+def holds_parameters(model: Any) -> bool:
+    """Return whether a model is a pytree that holds its own parameters."""
+    return is_nnx(model) or is_tree(model)
+
+
 def arguments_of(model: Any, example_inputs: Any) -> dict[str, Any]:
     """Name the example inputs as the model's parameters are; a linen module's variables first."""
     return bound(model, example_inputs, ("variables",) if is_linen(model) else ())
@@ -36,12 +52,14 @@ def arguments_of(model: Any, example_inputs: Any) -> dict[str, Any]:
 
 def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
     """Say how a model is called: ImportModelError for what is no function or module."""
-    if carried and (is_linen(model) or is_nnx(model)):
+    if carried and (is_linen(model) or holds_parameters(model)):
         raise ImportModelError("carried= is for a function that does a whole step, not for modules")
     if is_linen(model):
         return _linen(model, example_inputs)
     if is_nnx(model):
         return _nnx(model, example_inputs)
+    if is_tree(model):
+        return _tree(model, example_inputs)
     if not callable(model):
         raise ImportModelError(
             f"from_jax takes a function or a Flax module, not a {type(model).__name__}"
@@ -122,3 +140,25 @@ def _nnx(module: Any, given: Any) -> Source:
 
     held = {"state": nnx.to_pure_dict(state)}
     return Source(type(module).__name__, call, held, inputs, trainable, returns_state=True)
+
+
+def _tree(module: Any, given: Any) -> Source:
+    """Train the arrays of floats in a callable pytree; its other leaves stay as they are."""
+    name = type(module).__name__
+    if isinstance(module, jax.tree_util.Partial):
+        raise ImportModelError(
+            "a Partial hides which of its arrays are parameters; give a function of (params, x)"
+        )
+    arguments = arguments_of(module, given)
+    inputs = {key: value for key, value in arguments.items() if not is_static(value)}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(module)
+    names = [path_name(path) for path, _ in leaves]
+    held = {key: x for key, (_, x) in zip(names, leaves, strict=True) if isinstance(x, ARRAYS)}
+
+    def call(values: Any, *arrays: Any) -> Any:
+        pairs = zip(names, leaves, strict=True)
+        filled = [values.get(key, leaf) for key, (_, leaf) in pairs]
+        copy = jax.tree_util.tree_unflatten(structure, filled)
+        return with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
+
+    return Source(name, call, {"module": held}, inputs, lambda path: True)

@@ -23,12 +23,6 @@ class Leaf:
     role: str
     value: Any
 
-    @property
-    def is_key(self) -> bool:
-        """Whether it is a random key, new style or old."""
-        dtype = self.value.dtype
-        return "key<" in str(dtype) or (dtype == np.uint32 and self.value.shape[-1:] == (2,))
-
 
 @dataclass(frozen=True)
 class Source:

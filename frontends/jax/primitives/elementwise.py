@@ -12,8 +12,8 @@ from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import Tensor, plain
 
 SAME_NAME = """
-    abs acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p neg rsqrt sign
-    sin sinh sqrt square tan tanh
+    acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p neg rsqrt sign sin
+    sinh sqrt square tan tanh
 """
 UNARY = {name: name for name in SAME_NAME.split()} | {"logistic": "sigmoid"}
 """Primitives of one operand: our op of the same meaning."""
@@ -35,7 +35,7 @@ BINARY = {
     "sub": "sub",
 }
 
-SAME = ("copy", "copy_p", "optimization_barrier", "reduce_precision", "sharding_constraint")
+SAME = ("copy", "copy_p", "optimization_barrier", "sharding_constraint")
 
 
 def _define_tables() -> None:
@@ -66,6 +66,24 @@ def _without_ones(x: Tensor) -> Tensor:
     return plain(inner) if lead > 0 and x.shape == (1,) * lead + inner.shape else x
 
 
+@primitive("abs")
+def abs_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """|x|, whose gradient at zero is that of x."""
+    trains = ctx.forward and x.dtype is F32 and emit.trains(ctx.g, x)
+    if not trains or ctx.smooth or _positive(x):
+        return emit.unary("abs")(ctx.g, x)
+    below = call(ctx, "lt", x, 0.0)
+    return emit.elementwise(ctx.g, "where", below, emit.unary("neg")(ctx.g, x), x)
+
+
+def _positive(x: Tensor) -> bool:
+    """Return whether a tensor is a sum of powers of e, as in logsumexp."""
+    node = x.value.node
+    while node is not None and node.op in ("reshape", "reduce_sum"):
+        node = node.operands[0].node
+    return node is not None and node.op == "exp"
+
+
 @primitive("erfc")
 def erfc(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """1 - erf x; as 1 + erf(-x) where x is a negation, as the exact GELU has it."""
@@ -81,6 +99,19 @@ def erfc(ctx: Context, x: Tensor, **_: Any) -> Tensor:
 def stop_gradient(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """Return the same numbers, through which no gradient flows."""
     return emit.unary("stop_gradient")(ctx.g, x) if x.dtype is F32 and ctx.forward else x
+
+
+@primitive("reduce_precision")
+def reduce_precision(
+    ctx: Context, x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any
+) -> Tensor:
+    """Return x, where that has no more bits than are asked for."""
+    if exponent_bits < 8 or mantissa_bits < 23:
+        raise Unsupported(
+            f"rounding to {exponent_bits} bits of exponent and {mantissa_bits} of mantissa, which "
+            "the device does not have; leave it out, or round outside of the compiled function"
+        )
+    return x
 
 
 @primitive("exp2")

@@ -27,13 +27,16 @@ class Context:
     """What a rule gets besides operands and parameters: the results' shapes, and NumPy types.
 
     `forward` says that the graph will be differentiated here; a step that holds its own gradients
-    will not. `stream` numbers random draws: the same key and shape always give the same number.
+    will not. `smooth` says that this is a part of a function of JAX's with a rule for its gradient,
+    which is that of its parts once |x| has none at zero. `stream` numbers random draws: the same
+    key and shape always give the same number.
     """
 
     g: Builder
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
     forward: bool
+    smooth: bool
     stream: Callable[[Hashable], int]
 
     @property

@@ -1,0 +1,81 @@
+"""Which arrays of uint32 are random keys: those that a program draws by, and nothing else.
+
+An old-style key is an array of two numbers like any other; what is done with it tells.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+DRAWING = ("random_wrap", "threefry2x32")
+"""Primitives that take an array of numbers as a key."""
+
+MOVING = {
+    "broadcast_in_dim",
+    "concatenate",
+    "copy",
+    "dynamic_slice",
+    "expand_dims",
+    "gather",
+    "optimization_barrier",
+    "reshape",
+    "rev",
+    "select_n",
+    "slice",
+    "split",
+    "squeeze",
+    "transpose",
+    "unstack",
+}
+"""Primitives that only move numbers."""
+
+
+def is_key_type(value: Any) -> bool:
+    """Return whether an array, or a type, is one of JAX's typed keys."""
+    return "key<" in str(value.dtype)
+
+
+def draws(jaxpr: Any, variable: Any) -> bool:
+    """Return whether a drawing primitive gets this variable, as it is or after moves."""
+    return any(
+        equation.primitive.name in DRAWING for equation in _readers(jaxpr, {variable}, MOVING)
+    )
+
+
+def counts(jaxpr: Any, variable: Any) -> bool:
+    """Return whether a variable of uint32 only counts for keys: no other number comes of it."""
+    return all(
+        is_key_type(result.aval) or result.aval.dtype == np.uint32
+        for equation in _readers(jaxpr, {variable}, None)
+        for result in equation.outvars
+    )
+
+
+def _readers(jaxpr: Any, held: set[Any], through: set[str] | None) -> Iterator[Any]:
+    """Yield the equations that read what is held, or what primitives in `through` make of it.
+
+    None stands for all primitives but those that give keys. Bodies of calls and loops are searched
+    in place of their equation.
+    """
+    for equation in jaxpr.eqns:
+        read = [not hasattr(atom, "val") and atom in held for atom in equation.invars]
+        if not any(read):
+            continue
+        bodies = [body for value in equation.params.values() for body in _bodies(value)]
+        for body in bodies:
+            # A branch, or a body of a loop, has the last operands: constants of others come first.
+            inner = zip(body.invars[::-1], read[::-1], strict=False)
+            yield from _readers(body, {variable for variable, is_held in inner if is_held}, through)
+        if not bodies:
+            yield equation
+        if bodies or through is None or equation.primitive.name in through:
+            held = held | {v for v in equation.outvars if v.aval.dtype == np.uint32}
+
+
+def _bodies(value: Any) -> Iterator[Any]:
+    """Yield the jaxprs in a parameter of an equation."""
+    for part in value if isinstance(value, (tuple, list)) else (value,):
+        inner = getattr(part, "jaxpr", part)
+        if hasattr(inner, "eqns"):
+            yield inner

@@ -1,0 +1,193 @@
+"""Gradients that a program defines itself, keys, numbers of other types: as JAX's, or refused."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import lax
+
+import pockengine
+from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
+from pockengine.frontends.jax import from_jax, to_pytree
+from pockengine.tests.frontends.jax.checks import random
+from pockengine.tests.frontends.jax.one_step import check_step
+
+X = np.array([[-2, -1, -0.5, 0, 0.3], [1, 2, 6, 7, -8]], np.float32)
+Y = np.array([[-2, -1, -0.5, 0, 0.3], [2, 1, 0, -1, -8]], np.float32)
+PARAMS = {"x": X, "y": Y}
+
+ACTIVATIONS = """
+    celu elu gelu hard_sigmoid hard_silu hard_tanh leaky_relu log_sigmoid log_softmax logsumexp mish
+    relu relu6 selu sigmoid silu soft_sign softmax softplus sparse_plus sparse_sigmoid squareplus
+"""
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: (lambda p, name=name: getattr(jax.nn, name)(p["x"])) for name in ACTIVATIONS.split()
+} | {
+    "logaddexp": lambda p: jnp.logaddexp(p["x"], p["y"]),
+    "logaddexp of twins": lambda p: jnp.logaddexp(p["x"], p["x"]),
+    "logaddexp2": lambda p: jnp.logaddexp2(p["x"], p["y"]),
+    "sinc": lambda p: jnp.sinc(p["x"]),
+    "abs": lambda p: jnp.abs(p["x"]) * p["y"],
+    "hypot": lambda p: jnp.hypot(p["x"], p["y"] + 1),
+    "ties": lambda p: jnp.maximum(p["x"], p["y"]) + jnp.minimum(p["x"], 0),
+    "where": lambda p: jnp.where(p["x"] > 0, p["x"] ** 2, 0) + p["y"],
+    "products": lambda p: p["x"].prod() * p["y"][0],
+    "extremes": lambda p: (p["x"].max(), p["y"].min(1), p["x"].prod(1)),
+    "remainders": lambda p: jnp.mod(p["x"], 3) + lax.rem(p["y"], 2.0) + p["x"] // 2,
+    "masks": lambda p: ((p["x"] > 0) * (p["x"] < 1)) * p["y"] + p["x"],
+    "isfinite": lambda p: jnp.isfinite(p["x"]) * p["y"] + p["x"],
+    "spread": lambda p: p["x"].std() + p["y"].var(1, ddof=1),
+    "remat": lambda p: jax.checkpoint(lambda x: jnp.sin(x) * p["y"])(p["x"]),
+    "known uint32": lambda p: (jnp.arange(4, dtype="uint32") * 7)[1] * p["y"] + p["x"],
+    "whole precision": lambda p: lax.reduce_precision(p["x"], 8, 23) * p["y"],
+    "stopped": lambda p: lax.stop_gradient(p["x"]) * p["y"] + p["x"],
+    "stopped tree": lambda p: jax.tree.map(lax.stop_gradient, p)["x"] * p["y"] + p["x"],
+    "straight through": lambda p: p["x"] + lax.stop_gradient(jnp.round(p["x"]) - p["x"]) + p["y"],
+    "cond of a number": lambda p: (
+        lax.cond(len(p) > 1, lambda x: x * 2, lambda x: x, p["x"]) * p["y"]
+    ),
+    "scan": lambda p: lax.scan(lambda c, x: (c * 0.5 + x, c.sum()), p["x"][0], p["y"]),
+    "fori": lambda p: lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c + p["y"]) * i, p["x"]),
+    "switch": lambda p: lax.switch(7, [lambda x: x, lambda x: x * 3], p["x"]) * p["y"],
+}
+
+
+@jax.custom_gradient
+def tripled(x: Any) -> Any:
+    return jnp.round(x), lambda dy: (3 * dy,)
+
+
+@jax.custom_vjp
+def clipped(x: Any) -> Any:
+    return x * 1.0
+
+
+clipped.defvjp(lambda x: (x * 1.0, None), lambda _, dy: (jnp.clip(dy, -0.1, 0.1),))
+
+
+@jax.custom_jvp
+def relu(x: Any) -> Any:
+    """Not JAX's, though of its name."""
+    return x * 1.0
+
+
+relu.defjvp(lambda primals, tangents: (primals[0], 5 * tangents[0]))
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "custom_gradient": (lambda p: tripled(p["x"]), "a gradient of its own .custom_vjp of "),
+    "custom_vjp": (lambda p: clipped(p["x"]), "a gradient of its own .custom_vjp of clipped"),
+    "custom_jvp": (lambda p: relu(p["x"]), "a gradient of its own .custom_jvp of relu"),
+    "in a loop": (
+        lambda p: lax.fori_loop(0, 2, lambda i, c: clipped(c), p["x"]),
+        "a gradient of its own .custom_vjp of clipped",
+    ),
+    "scale_gradient": (lambda p: optax.scale_gradient(p["x"], 0.2), "a gradient of its own"),
+    "xlogy": (lambda p: jax.scipy.special.xlogy(p["x"], p["y"]), "custom_jvp of xlogy"),
+    "custom_root": (
+        lambda p: lax.custom_root(
+            lambda z: z - p["x"], p["x"], lambda f, x: x - f(x), lambda g, y: y
+        ),
+        "custom_jvp of _custom_root",
+    ),
+    "reduce_precision": (
+        lambda p: lax.reduce_precision(p["x"], 5, 10),
+        "reduce_precision .*: rounding to 5 bits of exponent and 10 of mantissa",
+    ),
+    "bfloat16": (
+        lambda p: p["x"].astype("bfloat16").astype("float32"),
+        "elements of type bfloat16",
+    ),
+    "int8": (lambda p: p["x"].astype("int8") * p["y"], "elements of type int8"),
+    "bits": (lambda p: (p["x"].astype("int32") << 2) * p["y"], "shift_left"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_has_the_gradient_that_jax_gives_it(name: str) -> None:
+    check_step(FUNCTIONS[name], PARAMS if name != "isfinite" else {"x": X, "y": Y + 1})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_another_gradient_or_type_is_refused(name: str) -> None:
+    function, words = REFUSED[name]
+    with pytest.raises(ImportModelError, match=words):
+        from_jax(function, (PARAMS,))
+
+
+@dataclass
+class Linear:
+    """A module as Equinox makes them: a callable pytree of its own arrays."""
+
+    weight: Any
+    bias: Any
+    activation: Any = jnp.tanh
+
+    def __call__(self, x: Any) -> Any:
+        return self.activation(x @ self.weight + self.bias)
+
+
+jax.tree_util.register_dataclass(Linear, ["weight", "bias"], ["activation"])
+
+
+def test_arrays_of_a_callable_pytree_train_and_come_back() -> None:
+    x, target = random(4, 3), random(4, 2, seed=1)
+    module = Linear(random(3, 2), jnp.zeros(2))
+    compiled = pockengine.compile(module, (x,), loss="mse")
+    with compiled.session() as session:
+        session.train_step({"x": x, "target": target}, lr=0.1)
+        tuned = compiled.tuned(session)
+
+    gradient = jax.grad(lambda m: ((m(x) - target) ** 2).mean())(module)
+    assert sorted(compiled.graph.params) == ["bias", "weight"]
+    assert isinstance(tuned, Linear)
+    np.testing.assert_allclose(tuned.weight, module.weight - 0.1 * gradient.weight, rtol=1e-5)
+    np.testing.assert_allclose(tuned.bias, -0.1 * gradient.bias, rtol=1e-5)
+
+
+def test_a_pytree_of_modules_keeps_its_names() -> None:
+    layers = jax.tree_util.Partial(lambda m, x: m[0](x), [Linear(random(3, 2), jnp.zeros(2))])
+    with pytest.raises(ImportModelError, match=r"a Partial hides which .*function of .params, x"):
+        from_jax(layers, (random(4, 3),))
+    graph = from_jax(Linear(random(3, 2), jnp.zeros(2)), (random(4, 3),))
+    tree = to_pytree(graph, {"bias": np.ones(2, np.float32)}, Linear(random(3, 2), jnp.zeros(2)))
+    np.testing.assert_array_equal(tree.bias, [1, 1])
+
+
+def noisy(params: Any, x: Any, key: Any) -> Any:
+    return (x + params["w"] * jax.random.uniform(key, x.shape)).sum()
+
+
+@pytest.mark.parametrize("key", [jax.random.PRNGKey(0), jax.random.key(0)], ids=["old", "new"])
+def test_an_array_is_a_key_where_it_draws(key: Any) -> None:
+    graph = from_jax(noisy, ({"w": random(3)}, random(2, 3), key))
+    assert [value.name for value in graph.inputs] == ["x", "seed"]
+
+    split = from_jax(
+        lambda p, k: jax.vmap(lambda k: jax.random.uniform(k, (3,)))(jax.random.split(k, 4)) * p,
+        (random(3), key),
+    )
+    drawn = next(iter(run(split, {"seed": np.int32(1)}).values()))
+    assert drawn.shape == (4, 3)
+
+
+@pytest.mark.parametrize("shape", [(2,), (3, 2), (3,)])
+def test_other_arrays_of_uint32_are_no_keys(shape: tuple[int, ...]) -> None:
+    hashes = np.ones(shape, np.uint32)
+    with pytest.raises(ImportModelError, match=r"hashes .*elements of type uint32"):
+        from_jax(lambda p, hashes: (p * (hashes % 3).astype("float32").sum()).sum(), (X, hashes))
+
+
+def test_a_counter_of_uint32_that_sets_a_rate_is_refused() -> None:
+    def step(state: Any, x: Any) -> Any:
+        rate = 0.1 / (1 + state["count"].astype("float32"))
+        return {"w": state["w"] - rate * x, "count": state["count"] + 1}, x.sum()
+
+    state = {"w": random(3), "count": jnp.uint32(0)}
+    with pytest.raises(ImportModelError, match=r"count .*elements of type uint32"):
+        from_jax(step, (state, random(3)), carried=1)
