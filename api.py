@@ -6,6 +6,7 @@ Everything here is a few lines over the stages; use them directly for what this 
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from pockengine.compiler.sparse.lora import merged
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
 from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
-from pockengine.errors import ArtifactError, CompileError
+from pockengine.errors import ArtifactError, BudgetError, CompileError
 from pockengine.files import write_whole
 from pockengine.frontends.peft import Tuning, save_adapters
 from pockengine.frontends.peft_load import load_adapters
@@ -152,10 +153,10 @@ def compile(
     module, an ONNX file or model, or a forward `Graph` (see `doors.py`). `example_inputs` give the
     shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what the
     framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` is a
-    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the live set by computing
-    activations again. `sizes` lets the batch or sequence length vary, by padding. `bf16` rounds the
-    operands of large products, where the device can. `tuned` is a file of `pockengine tune`. The
-    artifact goes to `folder`, or to a temporary one. Raises PockEngineError, which names the fault.
+    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the arena by computing
+    activations again and by leaner kernels. `sizes` lets the batch or sequence length vary, by
+    padding. `bf16` rounds the operands of large products. `tuned` is a file of `pockengine tune`.
+    The artifact goes to `folder`, or to a temporary one. PockEngineError names the fault.
     """
     backend = _backend(device, folder, bf16, tuned)
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
@@ -163,11 +164,20 @@ def compile(
     optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()
     training = Training(scheme, optimizer, clip or Clip(), micro_batches, memory_budget)
     if sizes is None:
-        program = compile_program(graph, training, target=backend.target(), observe=observe)
+        build = partial(compile_program, graph, training, observe=observe)
     else:
-        build = _resizing(graph, visitor, loss, sizes)
-        program = compile_variants(build, sizes, training, target=backend.target())
+        build = partial(compile_variants, _resizing(graph, visitor, loss, sizes), sizes, training)
+    program, backend = _within_budget(build, backend)
     return _written((graph, program, visitor), backend, folder, progress)
+
+
+def _within_budget(build: Callable[..., Program], backend: CBackend) -> tuple[Program, CBackend]:
+    """Compile; where the memory budget is out of reach, again with kernels of less scratch."""
+    try:
+        return build(target=backend.target()), backend
+    except BudgetError:
+        frugal = backend.frugal()
+        return build(target=frugal.target()), frugal
 
 
 def compile_step(

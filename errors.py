@@ -28,6 +28,14 @@ class CompileError(PockEngineError):
     """A graph that cannot be compiled for the chosen device."""
 
 
+class BudgetError(CompileError):
+    """A memory budget is out of reach; `least` bytes of arena are not."""
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
 class DeviceError(PockEngineError):
     """An unknown device or a device file that cannot be used."""
 

@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Param
+from pockengine.compiler.ir.key import remembered
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry
 from pockengine.compiler.memory.plan import plan_memory
@@ -26,11 +27,12 @@ from pockengine.compiler.passes.pipeline import (
     training_pipeline,
     update_pipeline,
 )
+from pockengine.compiler.passes.recompute import Budget
 from pockengine.compiler.program import Entry, Program, Recomputation
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
-from pockengine.errors import CompileError
+from pockengine.errors import BudgetError, CompileError
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ class Training:
     """How to train: which parameters, by which optimiser, with which limits on gradients.
 
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
-    `update`, called after that many of them, applies their mean. A `memory_budget` in bytes makes
-    the compiler recompute activations until the largest live set fits.
+    `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
+    the arena of all entries: the compiler recomputes activations until it fits, or refuses.
     """
 
     scheme: Scheme | str | Path = "full"
@@ -94,19 +96,44 @@ def compile_program(
         target.fusion,
         training.clip,
         training.micro_batches,
-        training.memory_budget,
+        _budget(training, target),
         decisions.append,
     )
     entries: dict[str, Entry] = {}
-    for name, passes in _entries(forward, options).items():
-        graph = _with_trained(forward, trained)
-        watch = None if observe is None else _prefixed(observe, name)
-        run(passes, graph, check=check, observe=watch)
+    names = _names(forward, options)
+    # With a budget `train` comes last: what the others take is the least that it can be given.
+    for name in names if options.budget is None else reversed(names):
+        graph, watch = _with_trained(forward, trained), observe and _prefixed(observe, name)
+        run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, target)
+        options = replace(options, budget=_with_others(options.budget, entries[name]))
+    entries = {name: entries[name] for name in names}
+    _check_budget(entries, training.memory_budget)
     described = {name: _describe(channels) for name, channels in trained.items()}
-    recomputation = next(iter(decisions), None)
-    shared = share_tensors(entries)
+    shared, recomputation = share_tensors(entries), next(iter(decisions), None)
     return Program(forward.name, entries, *shared, described, recomputation, None, adapters)
+
+
+def _budget(training: Training, target: Target) -> Budget | None:
+    if training.memory_budget is None:
+        return None
+    return Budget(training.memory_budget, remembered(target.scratch_bytes))
+
+
+def _with_others(budget: Budget | None, entry: Entry) -> Budget | None:
+    """Count what one more entry takes of the arena that all share."""
+    return budget and replace(budget, others=max(budget.others, entry.plan.size))
+
+
+def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:
+    """Raise BudgetError where an entry that nothing is recomputed in takes more."""
+    largest = max(entries.values(), key=lambda entry: entry.plan.size)
+    if budget is not None and largest.plan.size > budget:
+        raise BudgetError(
+            f"entry {largest.name} takes an arena of {largest.plan.size} bytes, which nothing "
+            f"makes smaller, not {budget}; allow more memory, or use a smaller batch",
+            largest.plan.size,
+        )
 
 
 def compile_entries(
@@ -147,14 +174,19 @@ def _check_agreement(graphs: Mapping[str, Graph]) -> None:
                 )
 
 
-def _entries(forward: Graph, options: Options) -> dict[str, list[tuple[str, Pass]]]:
-    entries = {"train": training_pipeline(options)}
-    if options.micro_batches > 1:
-        entries["update"] = update_pipeline(options)
-    entries["evaluate"] = inference_pipeline(options, loss=True)
-    if set(forward.outputs) - {LOSS}:
-        entries["predict"] = inference_pipeline(options, loss=False)
-    return entries
+def _names(forward: Graph, options: Options) -> list[str]:
+    """Entries of a training program, in their order."""
+    update = ["update"] if options.micro_batches > 1 else []
+    predict = ["predict"] if set(forward.outputs) - {LOSS} else []
+    return ["train", *update, "evaluate", *predict]
+
+
+def _passes(entry: str, options: Options) -> list[tuple[str, Pass]]:
+    if entry == "train":
+        return training_pipeline(options)
+    if entry == "update":
+        return update_pipeline(options)
+    return inference_pipeline(options, loss=entry == "evaluate")
 
 
 def _prefixed(observe: Observer, entry: str) -> Observer:

@@ -41,7 +41,8 @@ def compile_variants(
         }:
             raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
     if sizes.high > sizes.low:
-        exact = compile_program(build(sizes.high - 1), training)
+        free = replace(training or Training(), memory_budget=None)
+        exact = compile_program(build(sizes.high - 1), free)
         _check_padding(exact, largest, sizes)
     entries = {
         sizes.entry(name, size): Entry(sizes.entry(name, size), entry.graph, entry.plan)

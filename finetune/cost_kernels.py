@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.options import Candidate, P, cheapest
-from pockengine.compiler.ir import Graph, Node, Value
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.key import Key, node_key
 from pockengine.compiler.ops import lookup, node_cost
 from pockengine.devices import Device
-
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -76,31 +75,4 @@ def _results(node: Node) -> int:
     body = node.attrs["body"].nodes if node.op == "fusion" else [node]
     return sum(
         value.type.size for inner in body if lookup(inner.op).elementwise for value in inner.results
-    )
-
-
-def node_key(node: Node) -> Key:
-    """Return what a kernel's cost depends on: equal keys, equal costs. Names do not count."""
-    attrs = tuple(
-        (name, _body_key(value) if isinstance(value, Graph) else repr(value))
-        for name, value in sorted(node.attrs.items())
-    )
-    return (node.op, attrs, _places(node.operands), tuple(value.type for value in node.results))
-
-
-def _places(values: Sequence[Value]) -> Key:
-    """Types of operands, and which of them are the same value."""
-    return tuple((value.type, values.index(value)) for value in values)
-
-
-def _body_key(body: Graph) -> Key:
-    numbers = {value: index for index, value in enumerate(body.values())}
-    return tuple(
-        (
-            node.op,
-            repr(sorted(node.attrs.items())),
-            tuple(numbers[value] for value in node.operands),
-            tuple(value.type for value in node.results),
-        )
-        for node in body.nodes
     )

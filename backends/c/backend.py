@@ -114,6 +114,10 @@ class CBackend:
         self.options = Options(winograd, bf16, pick)
         self._kernels: dict[Node, Kernel] = {}
 
+    def frugal(self) -> "CBackend":
+        """The same backend without Winograd's method, whose kernels need the most scratch."""
+        return CBackend(self.device, winograd=False, bf16=self.options.bf16, pick=self.options.pick)
+
     def supports(self, node: Node) -> bool:
         """Whether this backend has a kernel for the node."""
         try:

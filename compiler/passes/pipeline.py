@@ -28,7 +28,7 @@ from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.passes.own_outputs import own_outputs
-from pockengine.compiler.passes.recompute import recompute
+from pockengine.compiler.passes.recompute import Budget, recompute
 from pockengine.compiler.passes.recompute_elementwise import recompute_elementwise
 from pockengine.compiler.passes.save_masks import save_masks
 from pockengine.compiler.passes.scatter_updates import scatter_updates
@@ -52,7 +52,7 @@ class Options:
     fusion: FusionRules
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
-    memory_budget: int | None = None
+    budget: Budget | None = None
     report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
@@ -92,14 +92,14 @@ def _recompute_elementwise(graph: Graph, copies: dict[Value, Value]) -> None:
 
 
 def _recompute(graph: Graph, options: Options, copies: Mapping[Value, Value]) -> None:
-    if options.memory_budget is None:
+    if options.budget is None:
         return
 
     def finish(copy: Graph) -> None:
         run(_fuse(options), copy)
 
     loss = graph.outputs[LOSS]
-    options.report(recompute(graph, loss, options.memory_budget, finish, copies))
+    options.report(recompute(graph, loss, options.budget, finish, copies))
 
 
 def _apply_gradients(graph: Graph, options: Options) -> None:
@@ -125,8 +125,9 @@ def forward_pipeline(options: Options) -> list[tuple[str, Pass]]:
 
 
 def _fold_frozen(options: Options) -> list[tuple[str, Pass]]:
+    memory_budget = None if options.budget is None else options.budget.size
     return [
-        ("tile_attention", partial(tile_attention, memory_budget=options.memory_budget)),
+        ("tile_attention", partial(tile_attention, memory_budget=memory_budget)),
         ("fold_constants", partial(fold_constants, written=options.written)),
         ("simplify", simplify),
         ("fold_scales", partial(fold_scales, written=options.written)),

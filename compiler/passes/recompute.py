@@ -3,20 +3,21 @@
 At the node where most bytes are alive, the activation that frees most bytes per extra operation is
 dropped: it then lives until its last forward reader, and what makes it runs again before its first
 backward reader (Chen et al., arXiv 1604.06174, with the choice made per value). Repeat until the
-peak fits.
+planned arena fits, the kernels' scratch included.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
-from pockengine.compiler.memory.plan import lower_bound, peak_buffers
+from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.program import Recomputation
-from pockengine.errors import CompileError
+from pockengine.errors import BudgetError
 
 Finish = Callable[[Graph], None]
 """Fuses and schedules a graph, so that lifetimes are those of the real program."""
@@ -24,45 +25,93 @@ Finish = Callable[[Graph], None]
 OPERATIONS_PER_ELEMENT = 8
 """What moving one element costs, in multiply-adds: elementwise nodes are not free."""
 
+STEPS = 16
+"""Part of the arena to free in one step where the budget gives no measure."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes that the arena may take; kernels' scratch; what other entries take of it anyway."""
+
+    size: int
+    scratch_bytes: Callable[[Node], int]
+    others: int = 0
+
 
 def recompute(
-    graph: Graph, loss: Value, budget: int, finish: Finish, copies: Mapping[Value, Value]
+    graph: Graph, loss: Value, budget: Budget, finish: Finish, copies: Mapping[Value, Value]
 ) -> Recomputation:
-    """Rewrite a training graph so that its largest live set fits into `budget` bytes.
+    """Rewrite a training graph so that its planned arena fits into the budget.
 
     `copies` are the second computations that there are already. Requires: gradients appended,
-    common subexpressions merged, no fusions. CompileError names the smallest peak that was reached
-    when the budget is out of reach.
+    common subexpressions merged, no fusions. BudgetError names the smallest arena that can be
+    reached when the budget is out of reach.
     """
-    rewriter = _Rewriter(graph, loss, copies)
     operations = sum(node_cost(node) for node in graph.nodes)
-    alive = _peak(graph, finish)
-    before = peak = smallest = lower_bound(alive)
-    while peak > budget:
-        at_peak = {value.name for buffer in alive for value in buffer.values}
-        chosen = rewriter.choose(at_peak, (peak - budget) // 2)
-        if not chosen:
-            raise CompileError(
-                f"graph {graph.name}: recomputation reaches a peak of {smallest} bytes, not "
-                f"{budget}; allow more memory, train less, or use a smaller batch"
+    nodes = [(node, node.operands) for node in graph.nodes]
+    search = _Search(graph, loss, budget, finish, copies)
+    before = search.arena()
+    if not search.reach(lambda arena: (arena - budget.size) // 2):
+        # By steps that do not depend on the budget: what they reach, they reach again.
+        graph.nodes[:] = [node for node, _ in nodes]
+        for node, operands in nodes:
+            node.operands = operands
+        search = _Search(graph, loss, budget, finish, copies)
+        if not search.reach(lambda arena: arena // STEPS):
+            least = max(search.smallest, budget.others)
+            raise BudgetError(
+                f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
+                f"{budget.size}; allow more memory, train less, or use a smaller batch",
+                least,
             )
-        for value in chosen:
-            if value not in rewriter.copies:  # another result of a node dropped just now
-                rewriter.drop(value)
-        alive = _peak(graph, finish)
-        peak = lower_bound(alive)
-        smallest = min(peak, smallest)
     delay_writes(graph)
     extra = sum(node_cost(node) for node in graph.nodes) - operations
-    dropped = tuple(value.name for value in rewriter.copies if value not in copies)
-    return Recomputation(dropped, extra, before, peak)
+    dropped = tuple(value.name for value in search.rewriter.copies if value not in copies)
+    return Recomputation(dropped, extra, before, search.arena())
 
 
-def _peak(graph: Graph, finish: Finish) -> list[Buffer]:
-    """Buffers alive where most bytes are, in the graph as it will run."""
-    copy = clone(graph)
-    finish(copy)
-    return peak_buffers(lifetimes(copy, lambda node: 0).buffers)
+class _Search:
+    """Drops activations until the arena fits; `smallest` is the least arena on the way."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        loss: Value,
+        budget: Budget,
+        finish: Finish,
+        copies: Mapping[Value, Value],
+    ) -> None:
+        self.graph, self.budget, self.finish = graph, budget, finish
+        self.rewriter = _Rewriter(graph, loss, copies)
+        self.buffers = self._buffers()
+        self.smallest = self.arena()
+
+    def arena(self) -> int:
+        """Bytes of the arena that the graph is planned to take."""
+        return arena_size(pack(self.buffers))
+
+    def reach(self, step: Callable[[int], int]) -> bool:
+        """Drop until the arena fits, `step(arena)` bytes at a time; False if it cannot."""
+        while self.smallest > self.budget.size:
+            alive = peak_buffers(self.buffers)
+            at_peak = {value.name for buffer in alive for value in buffer.values}
+            arena = max(lower_bound(alive), self.smallest)
+            chosen = self.rewriter.choose(at_peak, step(arena))
+            if not chosen:
+                return False
+            for value in chosen:
+                if value not in self.rewriter.copies:  # another result of a node dropped just now
+                    self.rewriter.drop(value)
+            self.buffers = self._buffers()
+            if lower_bound(self.buffers) < self.smallest:  # no plan is smaller than that
+                self.smallest = min(self.smallest, self.arena())
+        return True
+
+    def _buffers(self) -> tuple[Buffer, ...]:
+        """Buffers of the graph as it will run."""
+        copy = clone(self.graph)
+        self.finish(copy)
+        return lifetimes(copy, self.budget.scratch_bytes).buffers
 
 
 class _Rewriter:

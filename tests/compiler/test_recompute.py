@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, TensorType, Value
+from pockengine.backends.c.backend import FUSION
+from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.ir import F32, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import resolve
@@ -13,7 +14,7 @@ from pockengine.compiler.ops import node_cost
 from pockengine.compiler.passes import pipeline
 from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, tile_attention
 from pockengine.compiler.program import Program
-from pockengine.errors import CompileError, GraphError
+from pockengine.errors import BudgetError, CompileError, GraphError
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
 
 SHAPE = {"batch": 4, "size": 12}
@@ -73,8 +74,41 @@ def test_a_generous_budget_recomputes_nothing() -> None:
     assert lean.recomputation.extra_operations == 0
 
 
+def scratch_of_products(node: Node) -> int:
+    """Much scratch for what is built around a convolution, as fast methods need it."""
+    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
+    return 20000 * any(inner.op.startswith("conv2d") for inner in nodes)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7, 0.6, 0.5])
+def test_the_budget_is_the_whole_arena_or_the_least_is_named(share: float) -> None:
+    target = Target(FUSION, scratch_of_products)
+    forward = residual_net(**SHAPE)
+    budget = int(share * compile_program(forward, target=target).arena_bytes)
+    try:
+        program = compile_program(forward, Training(memory_budget=budget), target=target)
+    except BudgetError as error:
+        budget = max(error.least, budget + 1)
+        program = compile_program(forward, Training(memory_budget=budget), target=target)
+    assert program.arena_bytes <= budget
+    assert program.recomputation is not None
+    assert program.recomputation.peak_after == program.entries["train"].plan.size
+
+
+def test_the_budget_bounds_inference_too() -> None:
+    def scratch(node: Node) -> int:  # training has moments between a convolution and the rest
+        fused = node.attrs["body"].nodes if node.op == "fusion" else []
+        return 10**6 * any(inner.op == "conv2d" for inner in fused)
+
+    target, training = Target(FUSION, scratch), Training(memory_budget=10**6)
+    with pytest.raises(
+        BudgetError, match=r"entry (evaluate|predict) takes an arena of \d{7} bytes"
+    ):
+        compile_program(residual_net(**SHAPE), training, target=target)
+
+
 def test_an_impossible_budget_names_what_can_be_reached() -> None:
-    with pytest.raises(CompileError, match=r"reaches a peak of \d+ bytes, not 1000"):
+    with pytest.raises(CompileError, match=r"reaches an arena of \d+ bytes, not 1000"):
         compiled(1000)
 
 
