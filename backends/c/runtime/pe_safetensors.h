@@ -12,6 +12,8 @@
 
 #include "pe.h"
 
+_Static_assert(sizeof(off_t) == 8, "files may exceed 2 GiB: compile with -D_FILE_OFFSET_BITS=64");
+
 #define PE_ST_HEADER_LIMIT ((uint64_t)16 << 20)
 #define PE_ST_NAME_BYTES 512
 #define PE_ST_PATH_BYTES 4096

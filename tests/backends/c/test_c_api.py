@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
 
 CALLER = r"""
@@ -75,6 +76,26 @@ int main(int count, char **arguments) {
 }
 """
 
+HUGE = r"""
+#include <stdio.h>
+#include <string.h>
+#include "pe_host.h"
+
+#ifndef BYTES
+#define BYTES 64
+#endif
+
+const pe_program pe_model = {.name = "huge", .params_bytes = 64, .arena_bytes = BYTES,
+    .max_threads = 1};
+
+int main(void) {
+    char message[PE_MESSAGE_BYTES] = "";
+    pe_session *session = pe_open(1, message);
+    printf("%s", message);
+    return session != NULL;
+}
+"""
+
 COUNTER = r"""
 #include <stddef.h>
 #include <stdio.h>
@@ -120,3 +141,16 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("size", ["SIZE_MAX", "SIZE_MAX / 2"])
+def test_sizes_at_the_end_of_the_address_space_do_not_wrap(tmp_path: Path, size: str) -> None:
+    (tmp_path / "huge.c").write_text(HUGE)
+    sources = [str(RUNTIME / f"{name}.c") for name in ("pe", "pe_host", "pe_pool", "pe_ranges")]
+    command = ["gcc", *COMMON, "-fsanitize=undefined", f"-DBYTES=({size})", f"-I{RUNTIME}"]
+    command += [str(tmp_path / "huge.c"), *sources, "-o", str(tmp_path / "huge"), "-lm"]
+    subprocess.run(command, check=True)
+    done = subprocess.run([str(tmp_path / "huge")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cannot map 64 bytes of params and" in done.stdout
+    assert "Cannot allocate memory" in done.stdout
