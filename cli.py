@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from pockengine.backends.c.artifact import load_artifact
@@ -22,14 +21,15 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.devices import known_devices, load_device
-from pockengine.errors import ImportModelError, PockEngineError
+from pockengine.errors import CompileError, ImportModelError, PockEngineError
 from pockengine.finetune.cli_search import search_command
 from pockengine.finetune.cli_sensitivity import sensitivity_command
+from pockengine.terminal import PlainConsole, printable
 
 if TYPE_CHECKING:
     from pockengine.api import Compiled
 
-CONSOLE = Console(highlight=False)
+CONSOLE = PlainConsole()
 
 
 @click.group()
@@ -134,7 +134,10 @@ class Dump:
     """Writes the graph after each pass to `folder/NN.entry.pass.ir`."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CompileError(f"graphs cannot be written to {folder}: {error}") from error
         self._folder = folder
         self._count = 0
 
@@ -177,7 +180,7 @@ def main() -> None:
     try:
         cli()
     except PockEngineError as error:
-        raise SystemExit(f"pockengine: {error}") from error
+        raise SystemExit(f"pockengine: {printable(str(error))}") from error
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from typing import Any
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from pockengine.backends.c.artifact import write_artifact
@@ -33,6 +32,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.devices import load_device
 from pockengine.models.registry import parse_model
+from pockengine.terminal import PlainConsole
 
 STAGES = ("import", "passes", "emission")
 WHOLE, COMPILER = "import, passes, emission", "C compiler"
@@ -91,7 +91,7 @@ def compile_time(
         _build(times, module, (model, batch, scheme), backend)
     for kind in (times.stages, times.processor):
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]
-    console = Console(highlight=False)
+    console = PlainConsole()
     console.print(_table(f"{model}, batch {batch}, {scheme}, for {device}", times))
     console.print(f"{size / 1e6:.1f} MB of C")
     if json_file is not None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 import numpy as np
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from pockengine.backends.c.alone import time_alone
@@ -24,6 +23,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.types import F32
 from pockengine.devices import load_device
+from pockengine.terminal import PlainConsole
 
 WIDTH = 170
 
@@ -78,7 +78,7 @@ def profile(
     json_file: Path | None,
 ) -> None:
     """Time every kernel of MODEL's training step on this machine against its measured peaks."""
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
+    console = PlainConsole(WIDTH)
     device = load_device("host")
     backend = CBackend(device, bf16=bf16, pick=picker_of(tuned, device))
     threads = threads or device.cpu.cores

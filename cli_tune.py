@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table as PrintedTable
 
 from pockengine.backends.c.backend import CBackend
@@ -38,6 +37,7 @@ from pockengine.farm.board import Board, Local, board_for, load_boards
 from pockengine.farm.job import Job, run_job
 from pockengine.farm.references.instructions import HEXAGON, Processor, count
 from pockengine.farm.transport import Transport
+from pockengine.terminal import PlainConsole
 
 WIDTH = 150
 COUNTED: Mapping[str, tuple[str, Processor | None]] = {
@@ -89,7 +89,7 @@ def tune_command(
                 f"{meter.unit}; give another --out"
             )
         table = tune(problems, meter, table, lambda made: write_table(made, out), _tell)
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
+    console = PlainConsole(WIDTH)
     console.print(report(f"{model}, batch {batch}, {scheme}, {board.name}", problems, table))
     console.print(summary(problems, table))
     console.print(f"{len(table.rows)} rows in {out}")

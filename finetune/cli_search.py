@@ -44,6 +44,7 @@ from pockengine.finetune.space import scheme_of, space_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import load_tuning
 from pockengine.finetune.trial_channels import settle_channels
+from pockengine.terminal import PlainConsole
 
 WIDTH = 140
 TOLD = 50
@@ -113,7 +114,7 @@ def _search(options: Options) -> None:
     subject = open_subject(options.model, options.batch, options.classes, options.weights)
     header, contributions = read_contributions(options.contributions, subject)
     costs = CostModel(subject.graph, load_device(options.device), Sgd(momentum=MOMENTUM))
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
+    console = PlainConsole(WIDTH)
     fronts = _fronts(options, costs, contributions)
     points: Sequence[Point] = fronts[NSGA2].points
     if options.tried is not None:

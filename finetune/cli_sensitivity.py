@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from pockengine.compiler.optim import Sgd
@@ -18,6 +17,7 @@ from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import Progress, measure
 from pockengine.finetune.space import SHARES, items_of
 from pockengine.finetune.task import load_tuning
+from pockengine.terminal import PlainConsole, printable
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
@@ -69,7 +69,7 @@ def sensitivity_command(
     recipe = Recipe(rate, epochs, optimizer=Sgd(momentum=MOMENTUM))
     with open_executor(scheduler, workers) as executor:
         found = measure(subject, tuning, items, recipe, range(seeds), out, executor, tell_progress)
-    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
+    console = PlainConsole(WIDTH)
     console.print(report(f"{model} on {train.name}", found))
     console.print(f"{len(found.gains)} items in {out}")
 
@@ -78,10 +78,8 @@ def tell_progress(progress: Progress) -> None:
     """Print one line: what is done, what remains, and about how long it takes."""
     left = "" if progress.seconds_left is None else f", about {_span(progress.seconds_left)} left"
     remaining = progress.total - progress.done
-    click.echo(
-        f"{progress.done} of {progress.total} trials, {remaining} to go{left} ({progress.last})",
-        err=True,
-    )
+    text = f"{progress.done} of {progress.total} trials, {remaining} to go{left} ({progress.last})"
+    click.echo(printable(text), err=True)
 
 
 def report(title: str, found: Contributions) -> Table:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
@@ -33,6 +32,7 @@ from pockengine.devices import load_device
 from pockengine.frontends.torch_export import from_torch
 from pockengine.models.mcunet import ConvUnit, MCUNet
 from pockengine.models.pretrained import INT8_SPECS
+from pockengine.terminal import PlainConsole
 
 CLASSES, SIZE = 10, 128
 """Classes and resolution for which they searched their schemes."""
@@ -146,7 +146,7 @@ def main(device: str, out: Path | None) -> None:
             path = out / f"{one.net}-{one.budget_kb}kb.toml"
             save_scheme(convert(one.config, graph, str(one)), path, f"{one}: {SOURCE}")
         table.add_row(str(one), *_row(needs_of(one, graph, target)))
-    Console(width=120).print(table)
+    PlainConsole(120).print(table)
 
 
 def _row(needs: Needs) -> list[str]:

@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pockengine import api
 from pockengine.cli import cli, main
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
 
 
@@ -40,17 +43,36 @@ def test_devices_are_listed() -> None:
         (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
         (["compile", "no.such.place:make"], "package.module:function"),
         (["show", "nowhere"], "nowhere is no artifact"),
+        (["show", "no\x1b[31m\rwhere"], "no\\x1b[31m\\rwhere is no artifact"),
+        (["compile", "cnn-8", "--out", "api.py"], "api.py is no folder"),
+        (["compile", "cnn-8", "--out", "."], "exists and is no artifact"),
+        (["compile", "cnn-8", "--dump-ir", "api.py"], "cannot be written to api.py"),
     ],
 )
 def test_known_errors_are_one_plain_line(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(Path(api.__file__).parent)
     monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
     text = str(ended.value.code)
     assert text.startswith("pockengine: ")
     assert message in text
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    name = "[/red]:bomb: \x1b[31m*/"
+    g = Builder(Graph(name))
+    x = g.input(name, TensorType(F32, (2,)))
+    g.output(
+        "loss", g.reduce_mean(g.mul(x, g.param(f"w{name}", np.ones(2, np.float32))), axes=(0,))
+    )
+    folder = api.compile(g.graph, (), folder=tmp_path / "net").artifact.folder
+    result = CliRunner().invoke(cli, ["show", str(folder)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "w[/red]:bomb: \\x1b[31m*/ full" in result.output
+    assert "\x1b" not in result.output
 
 
 def test_the_module_runs_as_a_program() -> None:
