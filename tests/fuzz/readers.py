@@ -1,0 +1,182 @@
+"""Fuzz every reader in Python: a damaged file gives a value or an error of ours, never a traceback.
+
+python -m pockengine.tests.fuzz.readers --executions 100000
+"""
+
+import argparse
+import json
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pockengine.backends.c.artifact import Artifact, load_artifact, read_checkpoint, write_artifact
+from pockengine.backends.c.manifest import read_manifest
+from pockengine.backends.c.replace import check_replaceable
+from pockengine.backends.c.tuned import Row, new_table, read_table, write_table
+from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.sparse.choice import parse_choice
+from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.compiler.sparse.scheme import Scheme, load_scheme
+from pockengine.devices.schema import FOLDER, load_device, read_device
+from pockengine.errors import PockEngineError
+from pockengine.finetune.contributions import Item, open_table
+from pockengine.finetune.contributions import read_table as read_contributions
+from pockengine.finetune.task import load_examples
+from pockengine.finetune.trial import Outcome
+from pockengine.frontends.peft import CONFIG, WEIGHTS, Tuning, save_adapters
+from pockengine.frontends.peft_load import load_adapters
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph, point_graph
+from pockengine.tests.fuzz.mutate import mutate
+
+SCHEME = """default = "frozen"
+[params]
+"*.bias" = "full"
+"a" = 0.25
+"b" = [0, 32]
+"c" = { share = 0.25, by = "random", seed = 3 }
+"d" = { channels = [1, 5, 7] }
+"e" = { lora = 8, alpha = 16 }
+"""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file that is sound, and what reads it from its place."""
+
+    path: Path
+    read: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A file by which a reader ended otherwise than it should."""
+
+    reader: str
+    error: BaseException
+    data: bytes
+
+
+def readers(place: Path) -> Mapping[str, Reader]:
+    """Write a sound file for each reader into an empty folder."""
+    artifact = _artifact(place / "net")
+    manifest = artifact.folder / "manifest.json"
+    checkpoint = Path(shutil.copy(artifact.weights, place / "checkpoint"))
+    text = place / "graph.ir"
+    program, _ = compile_for(convolutional_graph(), load_device("rpi4"))
+    text.write_text(print_graph(program.entries["train"].graph), encoding="utf-8")
+    scheme, device = place / "scheme.toml", place / "rpi4.toml"
+    scheme.write_text(SCHEME)
+    shutil.copy(FOLDER / "rpi4.toml", device)
+    npz, tensors = _data(place)
+    return {
+        "manifest": Reader(manifest, lambda: read_manifest(artifact.folder)),
+        "artifact": Reader(manifest, lambda: load_artifact(artifact.folder)),
+        "replaced artifact": Reader(manifest, lambda: check_replaceable(artifact.folder)),
+        "checkpoint": Reader(checkpoint, lambda: read_checkpoint(artifact, checkpoint)),
+        "graph": Reader(text, lambda: _parse(text)),
+        "scheme": Reader(scheme, lambda: load_scheme(scheme)),
+        "device": Reader(device, lambda: read_device(device)),
+        "tuned plans": _tuned(place),
+        "contributions": _contributions(place),
+        "npz": Reader(npz, lambda: load_examples(npz)),
+        "safetensors data": Reader(tensors, lambda: load_examples(tensors)),
+        **_adapters(place),
+    }
+
+
+def _artifact(folder: Path) -> Artifact:
+    program, backend = compile_for(point_graph(8), load_device("rpi4"))
+    return write_artifact(program, backend, folder, build_code=False)
+
+
+def _parse(path: Path) -> object:
+    return parse_graph(path.read_bytes().decode(errors="replace"))
+
+
+def _data(place: Path) -> tuple[Path, Path]:
+    arrays = {"x": np.ones((4, 3), np.float32), "target": np.arange(4)}
+    np.savez_compressed(place / "data.npz", **arrays)  # type: ignore[arg-type]
+    save_file(arrays, place / "data.safetensors")
+    return place / "data.npz", place / "data.safetensors"
+
+
+def _tuned(place: Path) -> Reader:
+    path, device = place / "tuned.json", load_device("rpi4")
+    row = Row("ROWS 8x3x16", 100, "ROWS 4x3x16", 120, "0" * 16)
+    write_table(new_table(device, "guest instructions").with_rows({"matmul f32[2,3]": row}), path)
+    return Reader(path, lambda: read_table(path, device))
+
+
+def _contributions(place: Path) -> Reader:
+    path = place / "contributions.jsonl"
+    with open_table(path, {"model": "net", "seeds": [0, 1]}) as table:
+        table.add(None, 0, Outcome(0.5, 0.7, 10, 1.5, False))
+        table.add(
+            Item("weight", "fc.weight", 0.5, "magnitude"), 0, Outcome(0.6, 0.7, 10, 1.5, True)
+        )
+    return Reader(path, lambda: read_contributions(path))
+
+
+def _adapters(place: Path) -> dict[str, Reader]:
+    forward = convolutional_graph()
+    name = next(n for n, p in forward.params.items() if n.endswith(".weight") and p.data.ndim == 2)
+    scheme = Scheme("lora", ((name, parse_choice({"lora": 2, "alpha": 4}, "")),))
+    graph, trained, adapters = with_adapters(forward, scheme)
+    tuning = Tuning(graph, adapters, tuple(trained))
+    folder = place / "adapter"
+    save_adapters(tuning, {n: param.data for n, param in graph.params.items()}, folder)
+    return {
+        f"adapter {name}": Reader(folder / name, lambda: load_adapters(tuning, folder))
+        for name in (CONFIG, WEIGHTS)
+    }
+
+
+def fuzz(executions: int, seed: int, place: Path) -> tuple[dict[str, int], list[Finding]]:
+    """Damage the readers' files in turn; return the executions of each and what was found."""
+    rng, findings = random.Random(seed), []
+    known = readers(place)
+    sound = {name: reader.path.read_bytes() for name, reader in known.items()}
+    counts = dict.fromkeys(known, 0)
+    for name in known:
+        known[name].read()
+    for turn in range(executions):
+        name = list(known)[turn % len(known)]
+        reader, data = known[name], mutate(sound[name], rng)
+        reader.path.write_bytes(data)
+        counts[name] += 1
+        try:
+            reader.read()
+        except PockEngineError as error:
+            json.dumps(str(error))  # it can be shown
+        except Exception as error:
+            findings.append(Finding(name, error, data))
+        reader.path.write_bytes(sound[name])
+    return counts, findings
+
+
+def main() -> None:
+    """Fuzz, and print the executions and what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--executions", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as place:
+        counts, findings = fuzz(options.executions, options.seed, Path(place))
+    for name, count in counts.items():
+        print(f"{name}: {count}")
+    print(f"{len(findings)} findings in {time.perf_counter() - start:.0f} s")
+    for finding in findings[:20]:
+        print(f"{finding.reader}: {finding.error!r}: {finding.data[:300]!r}")
+    raise SystemExit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()

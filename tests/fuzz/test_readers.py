@@ -1,0 +1,11 @@
+"""A bounded run of the readers' fuzzer."""
+
+from pathlib import Path
+
+from pockengine.tests.fuzz.readers import fuzz
+
+
+def test_damaged_files_are_errors_and_no_tracebacks(tmp_path: Path) -> None:
+    counts, findings = fuzz(2600, seed=1, place=tmp_path)
+    assert min(counts.values()) == 200
+    assert not findings
