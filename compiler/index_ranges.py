@@ -68,13 +68,13 @@ class _Source:
 def index_ranges(graph: Graph) -> list[IndexRange]:
     """Return the ranges of a graph's integer inputs, in the inputs' order, each once.
 
-    A graph that does not check indices has none.
+    A graph that does not check indices has those of labels alone: others make the loss NaN.
     """
-    if not graph.checks_indices:
-        return []
     flow = _Flow(graph)
     found: dict[IndexRange, None] = {}
     for node, index in flow.readers:
+        if not (graph.checks_indices or node.op.startswith("cross_entropy")):
+            continue
         source = flow.source(index)
         accepted = None if source is None else flow.accepted(node, index, source.input)
         box = None if source is None else _box(source.positions)

@@ -92,6 +92,12 @@ def test_a_framework_may_compute_with_any_index() -> None:
     assert not ranges_of(g, ids)
 
 
+def test_labels_are_checked_for_every_framework() -> None:
+    graph = words_graph()
+    graph.checks_indices = False
+    assert [found.input for found in index_ranges(graph)] == ["labels"]
+
+
 def test_a_large_table_costs_little() -> None:
     g, ids = new_input(3)
     table = g.param("table", np.zeros((5_000_000, 1), np.float32))
