@@ -65,6 +65,8 @@ class Compiled:
         PyTorch: a state_dict. Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx
         module. ONNX: the model. Else, and for a `Graph`, arrays by name.
         """
+        if self._is_torch():
+            return self.state_dict(source)
         values = self._merged(source)
         if self.visitor is None:
             return framework_arrays(self.graph, values)
@@ -84,27 +86,26 @@ class Compiled:
     def state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
         """Return tuned parameters as PyTorch holds them, by the model's own names.
 
-        Load it by `module.load_state_dict(..., strict=False)`: parameters that were folded away at
-        compile time are frozen, so the module still has them.
+        It is the whole state_dict of the module, which `module.load_state_dict` takes: what no step
+        changes is as it was. For a `Graph` it has the graph's own params only.
         """
-        from pockengine.frontends.torch_loss import without_loss
-
-        state = self._torch_state(source)
-        return state if self.visitor is None else without_loss(self.visitor.model, state)
+        model = self.visitor.model if self.visitor and self._is_torch() else None
+        return self._torch_state(source, model)
 
     def loss_state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
         """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
         from pockengine.frontends.torch_loss import loss_state
 
-        state = self._torch_state(source)
+        state = self._torch_state(source, None)
         return {} if self.visitor is None else loss_state(self.visitor.model, state)
 
-    def _torch_state(self, source: Session | Path) -> "dict[str, torch.Tensor]":
+    def _torch_state(self, source: Session | Path, module: Any) -> "dict[str, torch.Tensor]":
         from pockengine.frontends.torch_export import to_state_dict
 
         values = self._merged(source)
         known = {name: data for name, data in values.items() if name in self.graph.params}
-        return to_state_dict(self.graph, known)
+        steps = source.steps if isinstance(source, Session) else 0
+        return to_state_dict(self.graph, known, module, steps)
 
     def save_adapters(self, source: Session | Path, folder: Path | str) -> None:
         """Write the LoRA adapters, and what else trained, as a folder that PEFT loads."""
@@ -115,6 +116,9 @@ class Compiled:
         """Take the adapters of a PEFT folder into the session: all of it, or AdapterError."""
         for name, data in load_adapters(self._tuning(), Path(folder)).items():
             session.set_param(name, data)
+
+    def _is_torch(self) -> bool:
+        return self.visitor is not None and self.visitor.door.framework == "PyTorch"
 
     def _tuning(self) -> Tuning:
         return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))

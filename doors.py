@@ -109,11 +109,10 @@ def _from_torch(model: Any, inputs: Any, loss: Any) -> Graph:
 
 
 def _to_state_dict(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-    """A state_dict, for `load_state_dict(..., strict=False)`, without what a loss holds."""
+    """The whole state_dict of the module."""
     from pockengine.frontends.torch_export import to_state_dict
-    from pockengine.frontends.torch_loss import without_loss
 
-    return without_loss(model, to_state_dict(graph, values))
+    return to_state_dict(graph, values, model)
 
 
 def _resize_torch(model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:

@@ -8,7 +8,7 @@ Cotangents that meet at a value used several times are summed.
 from collections.abc import Mapping
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.registry import ChannelSet, lookup
@@ -39,6 +39,15 @@ def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Val
             with g.scope(node.scope):
                 _differentiate(g, node, dy, needed, wrt, cotangents)
     return {value: cotangents[value] for value in wrt if value in cotangents}
+
+
+def influences(graph: Graph, result: Value) -> set[Value]:
+    """Return the values that `result` has a gradient for, itself included."""
+    found = {result}
+    for node in reversed(graph.nodes):
+        if node.op != STOP and any(value in found for value in node.results):
+            found.update(operand for operand in node.operands if operand.dtype.is_float)
+    return found
 
 
 def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:

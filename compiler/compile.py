@@ -29,7 +29,8 @@ from pockengine.compiler.passes.pipeline import (
 )
 from pockengine.compiler.passes.recompute import Budget
 from pockengine.compiler.program import Entry, Program, Recomputation
-from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.compiler.sparse.idle import without_idle
+from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.errors import BudgetError, CompileError
@@ -87,7 +88,7 @@ def compile_program(
     """
     verify(forward)
     training, target = training or Training(), target or Target()
-    forward, trained, adapters = with_adapters(forward, find_scheme(training.scheme, forward))
+    forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     decisions: list[Recomputation] = []
     options = Options(
         trained,
@@ -134,6 +135,13 @@ def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:
             f"makes smaller, not {budget}; allow more memory, or use a smaller batch",
             largest.plan.size,
         )
+
+
+def _adapted(
+    forward: Graph, scheme: Scheme
+) -> tuple[Graph, dict[str, Channels], tuple[Adapter, ...]]:
+    graph, trained, adapters = with_adapters(forward, scheme)
+    return graph, without_idle(graph, scheme, trained), adapters
 
 
 def compile_entries(

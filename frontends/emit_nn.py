@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir import Builder, Shape, Value
+from pockengine.compiler.ir import Builder, Node, Shape, Value
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.layout import (
@@ -121,9 +121,33 @@ def batch_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float
         if any(g.graph.param_of(state.value) is None for state in (norm.mean, norm.var)):
             raise Unsupported("running statistics that are no buffers of the module")
         count = value.type.size // value.shape[-1]
-        g.emit("ema_update", norm.mean.value, mean, momentum=momentum)
-        g.emit("ema_update", norm.var.value, var, momentum=momentum, scale=count / (count - 1))
+        _track(g, norm.mean.value, mean, momentum, 1.0)
+        _track(g, norm.var.value, var, momentum, count / (count - 1))
     return Tensor(y, layout)
+
+
+def _track(g: Builder, state: Value, value: Value, momentum: float, scale: float) -> None:
+    """Move a running statistic towards this batch's.
+
+    A layer that is applied several times in a step moves it as often, one batch after the other;
+    as a state is written once, the values join to one: s' = (1 - m) s + m v.
+    """
+    nodes = g.graph.nodes
+    before = next((n for n in nodes if n.op == "ema_update" and n.operands[0] is state), None)
+    if before is not None:
+        nodes.remove(before)
+        first = before.attrs["momentum"]
+        whole = 1 - (1 - first) * (1 - momentum)
+        old = g.mul(before.operands[1], g.scalar(_share(before, momentum) / whole))
+        value = g.add(old, g.mul(value, g.scalar(momentum * scale / whole)))
+        momentum, scale = whole, 1.0
+    g.emit("ema_update", state, value, momentum=momentum, scale=scale)
+
+
+def _share(update: Node, momentum: float) -> float:
+    """Return the weight that an earlier batch keeps after a later one with this momentum."""
+    share: float = (1 - momentum) * update.attrs["momentum"] * update.attrs["scale"]
+    return share
 
 
 def batch_norm_frozen(g: Builder, x: Tensor, norm: NormParams) -> Tensor:

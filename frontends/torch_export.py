@@ -63,20 +63,28 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
 
 
 def to_state_dict(
-    graph: Graph, values: Mapping[str, np.ndarray] | None = None
+    graph: Graph,
+    values: Mapping[str, np.ndarray] | None = None,
+    module: "nn.Module | None" = None,
+    steps: int = 0,
 ) -> "dict[str, torch.Tensor]":
     """Give parameters and states back as PyTorch tensors, in PyTorch's own order of dimensions.
 
     `values` holds arrays by name as the compiled program has them, and may name a part only;
-    without it the graph's initial data are given. Load the result by
-    `module.load_state_dict(..., strict=False)`: it lacks what the program does not hold (unused
-    parameters, batch counters, the second name of a shared parameter).
+    without it the graph's initial data are given. With `module`, the one that was imported, the
+    result is its whole state_dict, which loads strictly: what the program does not hold (frozen,
+    unused) is the module's own, and batch norms have counted `steps` more steps.
 
     Raises ImportModelError for a name or shape that the graph does not have.
     """
     torch = _torch("to_state_dict")
     arrays = source_arrays(graph, values)
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if module is None:
+        return tensors
+    from pockengine.frontends.torch_params import whole_state
+
+    return whole_state(module, graph, tensors, steps)
 
 
 def _torch(caller: str) -> Any:

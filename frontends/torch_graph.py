@@ -34,7 +34,7 @@ from pockengine.frontends.torch_nodes import (
     results_of,
     written_by,
 )
-from pockengine.frontends.torch_params import DTYPES, batch_counters, declare
+from pockengine.frontends.torch_params import DTYPES, declare
 
 if TYPE_CHECKING:
     from torch import nn
@@ -89,7 +89,6 @@ class _Importer:
         self.problems = Problems()
         self.memory = Memory(self.g, self._derive)
         self.known = self.memory.known
-        self.skipped: set[Node] = set()
         self.state: set[Node] = set()
         """Placeholders of parameters, buffers and tensors that the module holds."""
         self.unrecorded: set[Node] = set()
@@ -98,7 +97,6 @@ class _Importer:
     def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
         """Take in the placeholders."""
         declared = declare(self.g, program, module, self.problems)
-        self.skipped.update(batch_counters(program))
         inputs = program.graph_signature.user_inputs
         for node in placeholders(program.graph.nodes):
             self.memory.storages.add(node)
@@ -111,7 +109,7 @@ class _Importer:
         for node in nodes:
             if node.op == "get_attr":
                 self.known[node] = operator.attrgetter(str(node.target))(owner)
-            elif node.op == "call_function" and node not in self.skipped:
+            elif node.op == "call_function":
                 self._call(node)
 
     def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:

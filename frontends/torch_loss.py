@@ -45,14 +45,6 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     return wrapped
 
 
-def without_loss(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a state_dict has of the module itself."""
-    if not isinstance(module, nn.Module):
-        return dict(state)
-    own = _names(module)
-    return {name: tensor for name, tensor in state.items() if name in own}
-
-
 def loss_state(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a state_dict has of the loss, by the loss's own names."""
     if not isinstance(module, nn.Module):

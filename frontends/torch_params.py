@@ -4,6 +4,7 @@ Parameters keep the names of the module, are stored in the order of dimensions t
 kind of user prefers, and remember the permutation. A parameter of several names has the first one.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
 
-from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, TensorType
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, TensorType
+from pockengine.compiler.passes.infer import batch_statistics
 from pockengine.frontends.aten.registry import WEIGHT_LAYOUTS
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import Problems
@@ -24,6 +26,9 @@ DTYPES = {torch.float32: F32, torch.int32: I32, torch.int64: I64, torch.bool: BO
 
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""
+
+COUNTER = "num_batches_tracked"
+"""The end of the names of batch norm's counts, which no program has."""
 
 Declared = dict[Node, Tensor | torch.Tensor | None]
 """A torch.Tensor is a constant: operators of constants alone run while importing."""
@@ -44,37 +49,57 @@ def declare(
         if any(node.users for node in users):
             tensor = _parameter(g, name, module.get_parameter(name), users, problems)
             declared.update(dict.fromkeys(users, tensor))
-    counters = batch_counters(program)
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name] if isinstance(spec.arg, TensorArgument) else None
         if node is not None and spec.kind is not InputKind.PARAMETER:
-            _declare_other(g, program, spec, node, declared, counters, problems)
+            _declare_other(g, program, spec, node, declared, problems)
     return declared
-
-
-def batch_counters(program: "ExportedProgram") -> set[Node]:
-    """Find the operators that only count batches in a buffer that nobody reads."""
-    found: set[Node] = set()
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    for spec in program.graph_signature.input_specs:
-        if spec.kind is InputKind.BUFFER and isinstance(spec.arg, TensorArgument):
-            users = list(nodes[spec.arg.name].users)
-            if all(str(user.target) == "aten.add_.Tensor" and not user.users for user in users):
-                found.update(users)
-    return found
 
 
 def _parameters(program: "ExportedProgram", module: "nn.Module") -> dict[str, list[InputSpec]]:
     """Group the parameters' placeholders by the first name of each parameter."""
-    first: dict[int, str] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        first.setdefault(id(parameter), name)
+    first = first_names(module)
     groups: dict[str, list[InputSpec]] = {}
     for spec in program.graph_signature.input_specs:
         if spec.kind is InputKind.PARAMETER:
-            name = first[id(module.get_parameter(spec.target))]
+            name = first[spec.target]
             groups.setdefault(name, []).append(spec)
     return groups
+
+
+def first_names(module: "nn.Module") -> dict[str, str]:
+    """Return, by each name of a parameter or buffer, the first name of the same tensor."""
+    first: dict[int, str] = {}
+    names = {}
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            names[name] = first.setdefault(id(tensor), name)
+    return names
+
+
+def whole_state(
+    module: "nn.Module", graph: Graph, tensors: Mapping[str, torch.Tensor], steps: int
+) -> dict[str, torch.Tensor]:
+    """Return the module's state_dict with these tensors in it, under all of their names."""
+    state: dict[str, torch.Tensor] = module.state_dict()
+    first = first_names(module)
+    for name, held in list(state.items()):
+        if not isinstance(held, torch.Tensor):
+            continue  # a module's extra state
+        tensor = tensors.get(first.get(name, name))
+        state[name] = held.clone() if tensor is None else tensor.to(held.device)
+        if name.endswith(COUNTER) and tensor is None:
+            state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
+    return state
+
+
+def _batches(graph: Graph, statistic: str) -> int:
+    """Return how many batches a step puts into a running statistic."""
+    return sum(
+        len(batch_statistics(node.operands[1]))
+        for node in graph.nodes
+        if node.op == "ema_update" and node.operands[0].name == statistic
+    )
 
 
 def _parameter(
@@ -115,7 +140,6 @@ def _declare_other(
     spec: InputSpec,
     node: Node,
     declared: Declared,
-    counters: set[Node],
     problems: Problems,
 ) -> None:
     """Declare a buffer as a state, a constant tensor, or an input of forward."""
@@ -129,7 +153,7 @@ def _declare_other(
         type_ = TensorType(DTYPES[example.dtype], tuple(example.shape))
         declared[node] = plain(g.input(node.name, type_))
         return
-    if all(user in counters for user in node.users):
+    if not node.users:
         return
     held = {**program.state_dict, **program.constants}[spec.target]
     if held.dtype not in DTYPES:

@@ -13,6 +13,7 @@ import torch
 from torch.distributions import Distribution
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.torch_dead import drop_dead
 from pockengine.frontends.torch_decisions import (
     Answers,
     Decisions,
@@ -34,7 +35,7 @@ def trace(
             program = _export(module, args, kwargs, None)
         except Unanswered:
             program = _export(module, args, kwargs, answers_of(module, args, kwargs))
-    _drop_dead(program)
+    drop_dead(program)
     return program
 
 
@@ -114,32 +115,6 @@ def _attribute(thing: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(thing, name, before)
-
-
-def _drop_dead(program: "ExportedProgram") -> None:
-    """Drop the checks that PyTorch adds, and whatever nothing reads."""
-    graph = program.graph_module.graph
-    for node in list(graph.nodes):
-        name = str(node.target)
-        if name.startswith(("aten._assert", "aten.sym_constrain")) and not node.users:
-            graph.erase_node(node)
-    graph.eliminate_dead_code(_writes)
-
-
-def _writes(node: torch.fx.Node) -> bool:
-    """Whether an operator, or one in the block that this node runs, writes in place."""
-    bodies = [
-        getattr(node.graph.owning_module, str(source.target))
-        for source in node.all_input_nodes
-        if source.op == "get_attr" and node.op == "call_function"
-    ]
-    inner = (
-        each
-        for body in bodies
-        if isinstance(body, torch.fx.GraphModule)
-        for each in body.graph.nodes
-    )
-    return node.is_impure() or any(_writes(each) for each in inner if each.op == "call_function")
 
 
 def _first_line(error: BaseException) -> str:

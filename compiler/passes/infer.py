@@ -24,9 +24,19 @@ def infer_only(graph: Graph, *, loss: bool) -> None:
     graph.inputs = [value for value in graph.inputs if value in read]
 
 
+def batch_statistics(value: Value) -> list[Value]:
+    """Return the statistics of batches that this value is a weighted sum of."""
+    if value.node is None or value.node.op not in ("add", "mul"):
+        return [] if value.node is None else [value]
+    return [part for operand in value.node.operands for part in batch_statistics(operand)]
+
+
 def _use_running_statistics(graph: Graph) -> None:
     running = {
-        node.operands[1]: node.operands[0] for node in graph.nodes if node.op == "ema_update"
+        value: node.operands[0]
+        for node in graph.nodes
+        if node.op == "ema_update"
+        for value in batch_statistics(node.operands[1])
     }
     graph.nodes[:] = [node for node in graph.nodes if not lookup(node.op).writes]
 

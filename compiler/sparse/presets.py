@@ -10,6 +10,7 @@ import re
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.families import Recognised, recognise, unknown_family
+from pockengine.compiler.sparse.idle import influential
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
@@ -49,12 +50,18 @@ def preset(name: str, graph: Graph) -> Scheme:
 def blocks_of(graph: Graph) -> list[list[str]]:
     """Names of trainable parameters by block, in the order in which the forward pass reads them.
 
+    What the loss does not depend on is left out.
     Blocks are those of a known family, and for other names a module path up to its first number
     among three parts (`stem.3`), or the module itself where there is none (`fc`). The last is the
     head.
     """
     params = [graph.param_of(operand) for node in graph.nodes for operand in node.operands]
-    names = dict.fromkeys(param.name for param in params if param is not None and param.trainable)
+    known = influential(graph)
+    names = dict.fromkeys(
+        param.name
+        for param in params
+        if param is not None and param.trainable and param.name in known
+    )
     family = recognise(list(names))
     blocks: dict[str, list[str]] = {}
     for name in names:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Target, Training, compile_program
-from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Sgd
@@ -161,13 +161,39 @@ def test_a_loss_that_is_no_scalar_is_an_error() -> None:
         compile_program(net.g.graph)
 
 
-def test_a_parameter_without_influence_is_an_error() -> None:
+def partly_idle() -> Graph:
+    """Of its params only `w` influences the loss."""
     net = NetBuilder("idle")
     x = net.g.input("x", TensorType(F32, (2, 3)))
     net.g.output("loss", net.g.reduce_mean(net.g.mul(x, net.weight("w", 3)), axes=(0, 1)))
     net.g.output("other", net.g.mul(x, net.weight("idle.weight", 3)))
+    stopped = net.g.stop_gradient(net.weight("stopped.weight", 3))
+    net.g.output("third", net.g.mul(x, stopped))
+    return net.g.graph
+
+
+def test_a_parameter_without_influence_stays_and_is_named_by_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"idle\.weight, stopped\.weight: .* stay as they are"):
+        program = compile_program(partly_idle())
+
+    assert set(program.scheme) == {"w"}
+
+
+@pytest.mark.parametrize("preset", ["head-only", "bias-only", "last-1-blocks"])
+def test_a_preset_takes_what_influences_the_loss(preset: str) -> None:
+    assert set(compile_program(partly_idle(), Training(preset)).scheme) == {"w"}
+
+
+def test_a_parameter_without_influence_that_a_scheme_names_is_an_error() -> None:
+    named = Scheme("named", (("w", FULL), ("idle.weight", FULL)))
     with pytest.raises(CompileError, match=r"idle\.weight does not influence the loss"):
-        compile_program(net.g.graph)
+        compile_program(partly_idle(), Training(named))
+
+
+def test_a_loss_of_no_parameter_is_an_error() -> None:
+    idle = Scheme("idle", (("idle.*", FULL),))
+    with pytest.raises(CompileError, match=r"no parameter that should train .*\(idle\.weight\)"):
+        compile_program(partly_idle(), Training(idle))
 
 
 @pytest.mark.parametrize(

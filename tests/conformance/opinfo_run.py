@@ -19,6 +19,7 @@ from pockengine.compiler.compile import (
     share_tensors,
 )
 from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.devices import load_device
 from pockengine.errors import BuildError, CompileError, ImportModelError
 from pockengine.frontends import from_torch
@@ -130,8 +131,10 @@ class Runner:
             raise NotRunnable("it draws random numbers, which are not PyTorch's")
         if list(graph.outputs) != ["loss"]:
             raise NotRunnable(f"its loss is {next(iter(graph.outputs.values()))}")
-        training = Training(micro_batches=MICRO_BATCHES)
-        if any(param.trainable for param in graph.params.values()):
+        trained = [key for key, param in graph.params.items() if param.trainable]
+        if trained:
+            scheme = Scheme("all", tuple((key, FULL) for key in trained))
+            training = Training(scheme, micro_batches=MICRO_BATCHES)
             program = compile_program(graph, training, target=self._backend.target())
         else:
             program = compile_entries("opinfo", {"train": graph}, target=self._backend.target())

@@ -72,6 +72,6 @@ def weights_of(state: Mapping[str, torch.Tensor], model: nn.Module) -> torch.Ten
 def put_state(compiled: Compiled, session: Session, model: nn.Module) -> None:
     """Set every param of the session from the module."""
     state = model.state_dict()
-    for name in compiled.state_dict(session):
+    for name in session.artifact.params.keys() & compiled.graph.params.keys():
         array, order = state[name].numpy(), compiled.graph.params[name].permutation
         session.set_param(name, array if order is None else array.transpose(order).copy())

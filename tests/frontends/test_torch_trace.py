@@ -174,3 +174,21 @@ def test_output_that_is_no_tensor_is_named() -> None:
 
     with pytest.raises(ImportModelError, match=r"forward returns a .*Other; return tensors"):
         from_torch(Function(lambda x: (x, Other())), (X,))
+
+
+def test_norm_that_is_applied_twice_moves_its_statistics_twice() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=0.3))
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.body(self.body(x * 3)[:3])
+            with torch.no_grad():
+                z = self.body(x)
+            return self.head(y) + self.head(z)[:3]
+
+    torch.manual_seed(0)
+    batches = [(torch.randn(4, 6), torch.tensor([0, 2, 1])) for _ in range(3)]
+    check_training(Twice(), batches)

@@ -1,0 +1,50 @@
+"""Params that should train although the loss does not depend on them."""
+
+import warnings
+from collections.abc import Mapping
+
+from pockengine.compiler.autodiff import Channels, influences
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.errors import CompileError
+
+LOSS = "loss"
+FACTORS = (".lora_A", ".lora_B")
+"""Endings of the names of an adapter's params, which a scheme asks for by their weight."""
+
+
+def influential(graph: Graph) -> frozenset[str]:
+    """Return the names of the params that the loss depends on; of all where there is no loss."""
+    if LOSS not in graph.outputs:
+        return frozenset(graph.params)
+    values = influences(graph, graph.outputs[LOSS])
+    return frozenset(name for name, param in graph.params.items() if param.value in values)
+
+
+def without_idle(
+    graph: Graph, scheme: Scheme, trained: Mapping[str, Channels]
+) -> dict[str, Channels]:
+    """Return what trains and has a gradient; warn of the rest, as it stays as it is.
+
+    CompileError for a param that the scheme names in full, or when nothing is left.
+    """
+    known = influential(graph)
+    idle = [name for name in trained if name not in known]
+    wanted = {pattern for pattern, _ in scheme.rules}
+    for name in idle:
+        if name in wanted or name.endswith(FACTORS):
+            raise CompileError(
+                f"parameter {name} does not influence the loss, so it cannot train; freeze it"
+            )
+    if len(idle) == len(trained):
+        raise CompileError(
+            f"graph {graph.name}: no parameter that should train influences the loss "
+            f"({', '.join(idle[:5])}{', ...' if idle[5:] else ''}); check what the loss is made of"
+        )
+    if idle:
+        warnings.warn(
+            f"{', '.join(idle)}: the loss does not depend on {'them' if idle[1:] else 'it'}; "
+            f"{'they stay as they are' if idle[1:] else 'it stays as it is'}",
+            stacklevel=2,
+        )
+    return {name: channels for name, channels in trained.items() if name in known}

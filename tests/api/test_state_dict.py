@@ -1,0 +1,84 @@
+"""Tuned weights as a state_dict, which the module that was compiled loads as it stands."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.tests.frontends.checks import check_state
+
+
+class Norms(nn.Module):
+    """A batch norm applied to two inputs, one that is evaluated, and a layer that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.fixed = nn.BatchNorm1d(8).eval().requires_grad_(False)
+        self.head, self.unused = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return self.head(self.fixed(self.stem(one)) + self.stem(other))
+
+
+class Tied(nn.Module):
+    """An embedding that is the head, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(words).mean(1))
+
+
+class Versioned(Norms):
+    """A module that looks at the version of what it loads."""
+
+    _version = 2
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any
+    ) -> None:
+        assert local_metadata["version"] == 2
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+def vectors() -> dict[str, torch.Tensor]:
+    return {"one": torch.randn(5, 6), "other": torch.randn(5, 6)}
+
+
+@pytest.mark.parametrize("kind", [Norms, Tied, Versioned])
+def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    model = kind()
+    words = torch.randint(9, (5, 3))
+    inputs = {"words": words} if kind is Tied else vectors()
+    target = torch.randint(3, (5,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = pockengine.compile(model, inputs, loss="cross_entropy")
+    twin = kind()
+    twin.load_state_dict(model.state_dict())
+    twin.requires_grad_(True)
+    if kind is not Tied:
+        twin.fixed.requires_grad_(False)  # type: ignore[union-attr, operator]
+    optimizer = torch.optim.SGD(twin.parameters(), 0.1)
+    arrays = {name: value.numpy() for name, value in inputs.items()}
+    with compiled.session() as session:
+        for _ in range(3):
+            session.train_step({**arrays, "target": target.numpy()}, lr=0.1)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(twin(**inputs), target).backward()
+            optimizer.step()
+        state = compiled.state_dict(session)
+
+    assert list(state) == list(model.state_dict())
+    check_state(state, twin.state_dict())
+    fresh = kind()
+    fresh.load_state_dict(state)
+    check_state(fresh.state_dict(), twin.state_dict())
