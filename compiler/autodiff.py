@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.custom import CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.registry import ChannelSet, lookup
 from pockengine.errors import CompileError
@@ -37,7 +38,10 @@ def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Val
         dy = _cotangent(node, cotangents)
         if dy is not None:
             with g.scope(node.scope):
-                _differentiate(g, node, dy, needed, wrt, cotangents)
+                if node.op == CUSTOM:
+                    _differentiate_custom(g, node, dy, forward, needed, cotangents)
+                else:
+                    _differentiate(g, node, dy, needed, wrt, cotangents)
     return {value: cotangents[value] for value in wrt if value in cotangents}
 
 
@@ -88,5 +92,43 @@ def _differentiate(
                     f"freeze what {operand!r} depends on"
                 )
             dx = rule(g, node, dy)
-        before = cotangents.get(operand)
-        cotangents[operand] = dx if before is None else g.add(before, dx)
+        _add(g, cotangents, operand, dx)
+
+
+def _add(g: Builder, cotangents: dict[Value, Value], operand: Value, dx: Value) -> None:
+    before = cotangents.get(operand)
+    cotangents[operand] = dx if before is None else g.add(before, dx)
+
+
+def _differentiate_custom(
+    g: Builder,
+    node: Node,
+    dy: Value,
+    forward: list[Node],
+    needed: set[Value],
+    cotangents: dict[Value, Value],
+) -> None:
+    """Compute the user's formula again, with the cotangent in its place."""
+    _, cotangent, *pairs = node.operands
+    wanted = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in needed}
+    read = _ancestors(wanted)
+    known = {cotangent: dy}
+    for inner in forward:
+        if not read.isdisjoint(inner.results) and any(x in known for x in inner.operands):
+            copy = g.emit(inner.op, *(known.get(x, x) for x in inner.operands), **inner.attrs)
+            known.update(zip(inner.results, copy.results, strict=True))
+    for x, dx in zip(pairs[::2], pairs[1::2], strict=True):
+        if x in needed:
+            _add(g, cotangents, x, known.get(dx, dx))
+
+
+def _ancestors(values: set[Value]) -> set[Value]:
+    """Return values and all that they are computed from."""
+    seen: set[Value] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if value not in seen:
+            seen.add(value)
+            waiting.extend(value.node.operands if value.node else ())
+    return seen

@@ -66,7 +66,9 @@ class Decisions(TorchFunctionMode):
         """Answer a decision, or call the function as it is."""
         kwargs = kwargs or {}
         if func in DECISIONS or func in NUMBERS:
-            nodes = [_traced(argument) for argument in args if isinstance(argument, torch.Tensor)]
+            nodes = [
+                traced_node(argument) for argument in args if isinstance(argument, torch.Tensor)
+            ]
             known = [node for node in nodes if node is not None]
             if known and len(known) == len(nodes):
                 real = [self._constants.value(node) for node in known]
@@ -187,7 +189,7 @@ def _storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def _traced(tensor: torch.Tensor) -> Node | None:
+def traced_node(tensor: torch.Tensor) -> Node | None:
     """Return the name of a traced tensor; None outside of a trace."""
     mode = get_proxy_mode()
     slot = None if mode is None else get_proxy_slot(tensor, mode.tracer, None)

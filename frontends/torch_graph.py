@@ -173,7 +173,8 @@ class _Importer:
             raise Unsupported(STATE_WRITE)
         sources = [self.memory.current(source) for source in node.all_input_nodes]
         drawn = torch.Tag.nondeterministic_seeded in node.target.tags
-        if not drawn and all(isinstance(source, torch.Tensor) for source in sources):
+        own = node.target.namespace == "pockengine"
+        if not (drawn or own) and all(isinstance(source, torch.Tensor) for source in sources):
             return self._constant(node)
         return self._apply(node, overload)
 

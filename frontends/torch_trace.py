@@ -21,9 +21,13 @@ from pockengine.frontends.torch_decisions import (
     Undecided,
     answers_of,
 )
+from pockengine.frontends.torch_gradients import own_gradients
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+
+OWN_FILES = ("torch_decisions.py", "torch_gradients.py", "torch_trace.py")
+"""Where an error is ours to raise, not the module's."""
 
 
 def trace(
@@ -44,9 +48,9 @@ def _export(
 ) -> "ExportedProgram":
     name = type(module).__name__
     try:
-        with Decisions(answers):
+        with own_gradients(module), Decisions(answers):
             return torch.export.export(module, args, kwargs, strict=False)
-    except Unanswered:
+    except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
         raise ImportModelError(f"{name} {_branches(f'at {error}')}") from error
@@ -127,7 +131,7 @@ def _user_line(error: BaseException) -> str:
     place = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        own = not filename.endswith(("torch_trace.py", "torch_decisions.py"))
+        own = not filename.endswith(OWN_FILES)
         if "/torch/" not in filename and own:
             place = f" (at {filename}:{traceback.tb_lineno})"
         traceback = traceback.tb_next

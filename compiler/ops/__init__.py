@@ -3,6 +3,7 @@
 import pockengine.compiler.ir  # noqa: F401  first: the builder and the registry need each other
 from pockengine.compiler.ops import (
     conv,
+    custom,
     elementwise,
     fusion,
     gather,
@@ -26,6 +27,7 @@ __all__ = [
     "OpDef",
     "all_ops",
     "conv",
+    "custom",
     "define",
     "elementwise",
     "fusion",

@@ -9,9 +9,11 @@ from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.ir.writes import delay_writes
+from pockengine.compiler.ops.custom import COTANGENT, CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
-from pockengine.compiler.passes.lower import lower
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.lower import LoweringRule, lower
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 
@@ -78,11 +80,17 @@ def apply_gradients(
 
 
 def drop_stops(graph: Graph) -> None:
-    """Replace `stop_gradient` by its operand. Requires: the graph is differentiated, or never is.
+    """Replace what only differentiation reads. Requires: it is done, or never will be.
 
-    Leaves: no such op in the graph.
+    Leaves: no `stop_gradient`, and no gradient that the model defines itself.
     """
-    lower(graph, {STOP: lambda g, node: (node.operands[0],)})
+    rules: dict[str, LoweringRule] = {
+        STOP: lambda g, node: (node.operands[0],),
+        CUSTOM: lambda g, node: (node.operands[0],),
+        COTANGENT: lambda g, node: (g.broadcast_to(g.scalar(0.0), shape=node.attrs["shape"]),),
+    }
+    lower(graph, rules)
+    dead_code(graph)  # the formulas that stood for gradients
 
 
 def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:

@@ -2,6 +2,7 @@
 
 from pockengine.frontends.aten import (
     activation,
+    custom,
     elementwise,
     indexing,
     loss,
@@ -22,6 +23,7 @@ __all__ = [
     "RULES",
     "Context",
     "activation",
+    "custom",
     "elementwise",
     "indexing",
     "loss",

@@ -30,6 +30,8 @@ HELPERS = {
     "fusion",
     "quotient",
     "stop_gradient",
+    "cotangent",
+    "custom_gradient",
 }
 GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
 
