@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +44,9 @@ PARALLEL = 2
 """Compilers at a time: each may take several hundred megabytes."""
 
 ERROR_LINES = 12
+
+_ZIG = "zig"
+"""Of the cache: zig's own, with the C libraries that it has built."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def find_toolchain(device: Device) -> Toolchain:
     native = device.toolchain.target == "native"
     target = () if native else ("-target", device.toolchain.target)
     machine = _native_machine(str(zig)) if native or device.toolchain.cpu == "native" else ""
-    folder = str(_own_cache() / "zig")
+    folder = str(_own_cache() / _ZIG)
     environment = dict(os.environ)
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
@@ -186,7 +189,9 @@ def _object(
         with tempfile.TemporaryDirectory(dir=shelf) as folder:
             made = Path(folder) / "made.o"
             compile_ = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source)]
-            _run(toolchain, [*compile_, "-o", str(made)], source.name)
+            own = {**toolchain.environment, "ZIG_LOCAL_CACHE_DIR": folder}  # it caches objects too
+            compiler = replace(toolchain, environment=own)
+            _run(compiler, [*compile_, "-o", str(made)], source.name)
             return made.replace(shelf / _entry_name(key, made))
     except OSError as error:
         raise BuildError(f"cannot keep objects in {shelf}: {error}") from error
@@ -199,7 +204,34 @@ def _entry_name(key: str, path: Path) -> str:
 
 
 def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> None:
-    _run(toolchain, [*toolchain.command, *map(str, objects), "-o", str(out), *flags], out.name)
+    command = [*toolchain.command, *map(str, objects), "-o", str(out), *flags]
+    try:
+        _run(toolchain, command, out.name)
+    except BuildError:
+        if toolchain.environment["ZIG_GLOBAL_CACHE_DIR"] != str(cache_folder() / _ZIG):
+            raise
+        _with_new_libraries(toolchain, command, out.name)
+
+
+def _with_new_libraries(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
+    """Link with libraries that zig builds anew, and keep them if that was what it needed.
+
+    zig does not check what it cached, so one damaged library would fail every program.
+    """
+    try:
+        new = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f"{_ZIG}-"))
+        folders = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(new))
+        try:
+            _run(
+                replace(toolchain, environment={**toolchain.environment, **folders}), command, what
+            )
+            with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f"{_ZIG}-") as damaged:
+                (cache_folder() / _ZIG).rename(Path(damaged) / _ZIG)
+                new.rename(cache_folder() / _ZIG)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    except OSError as error:
+        raise BuildError(f"cannot keep libraries in {cache_folder()}: {error}") from error
 
 
 def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:

@@ -56,3 +56,35 @@ def test_the_cache_is_its_users_alone(code: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.geteuid", lambda: 12345)
     with pytest.raises(BuildError, match="belongs to another user"):
         built(code)
+
+
+def test_damaged_libraries_of_the_compiler_are_built_again(
+    code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(code.parent / "cache"))
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    toolchain = find_toolchain(load_device("host"))
+    library = cache_folder() / "zig" / "libc.a"
+    library.parent.mkdir()
+    library.write_text("junk")
+
+    def run(used: module.Toolchain, command: list[str], what: str) -> None:
+        folder = Path(used.environment["ZIG_GLOBAL_CACHE_DIR"])
+        if (folder / "libc.a").exists() and (folder / "libc.a").read_text() == "junk":
+            raise BuildError("unknown directive: junk")
+        (folder / "libc.a").write_text("sound")
+
+    monkeypatch.setattr(module, "_run", run)
+    module._link(toolchain, [], code / "out", [])
+    assert library.read_text() == "sound"
+    assert [path.name for path in cache_folder().iterdir()] == ["zig"]
+    monkeypatch.setattr(module, "_run", lambda *_: _raise(BuildError("undefined symbol")))
+    with pytest.raises(BuildError, match="undefined symbol"):
+        module._link(toolchain, [], code / "out", [])
+    assert [path.name for path in cache_folder().iterdir()] == ["zig"]
+
+
+def _raise(error: Exception) -> None:
+    raise error
