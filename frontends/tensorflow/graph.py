@@ -19,6 +19,7 @@ from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
 from pockengine.frontends.tensorflow.ops import RULES, Context, Known, Opaque
+from pockengine.frontends.tensorflow.own_gradient import check_gradient
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 
 VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "VariableShape")
@@ -110,6 +111,7 @@ class Importer:
 
     def _compute(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         """Build an operator without effects by its rule, or compute it now."""
+        check_gradient(self.g, op, values)
         rule = RULES.get(op.type)
         if rule is None and op.type not in VARIABLE_OPS and op.type not in BOUNDS:
             raise Unsupported(_no_rule(op))

@@ -16,6 +16,7 @@ from pockengine.frontends.tensorflow.graph import Importer, library_of
 from pockengine.frontends.tensorflow.idioms import recognise_idioms
 from pockengine.frontends.tensorflow.losses import loss_of, target_spec
 from pockengine.frontends.tensorflow.ops import Known, Opaque
+from pockengine.frontends.tensorflow.own_gradient import check_model
 from pockengine.frontends.tensorflow.trace import (
     Arguments,
     Subject,
@@ -40,6 +41,8 @@ def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -
     subject = subject_of(given, training)
     arguments = arguments_of(subject, example_inputs)
     _build_weights(subject, arguments)
+    if subject.model is not None and training:
+        check_model(subject.model, loss)
     shared = loss if loss in LOSSES else None
     function = None if loss is None or shared else loss_of(loss)
     target = target_spec(loss) if function else None
@@ -135,7 +138,7 @@ def _sources(
                 else import_variable(*found, uses_of(source, may_write))
             )
         else:
-            sources.append(outer.numpy())
+            sources.append(np.asarray(outer))
     return sources
 
 

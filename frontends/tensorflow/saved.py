@@ -1,7 +1,7 @@
 """Load models from disk: Keras's own files and SavedModels, with errors in the user's terms.
 
-Keras and TensorFlow read the files themselves. Code inside of Keras's files is refused; loading a
-SavedModel runs what it initialises (look-up tables), and nothing else of it.
+Keras and TensorFlow read the files themselves, but only after we have looked into them: what names
+code or other files, or would run more than arithmetic, is refused before anything is loaded.
 """
 
 import zipfile
@@ -12,6 +12,8 @@ import keras
 import tensorflow as tf
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow.keras_files import check_keras_file
+from pockengine.frontends.tensorflow.saved_graph import check_saved_model
 
 SIGNATURE = "serving_default"
 
@@ -41,8 +43,10 @@ def load(path: Path) -> Any:
         raise ImportModelError(f"{path} is damaged: it is no zip file; save the model again")
     legacy = {} if path.suffix == ".keras" else {"DepthwiseConv2D": _DepthwiseConv2D}
     try:
-        # safe_mode refuses code inside of the file (Lambda layers of Python).
+        check_keras_file(path)
         return keras.saving.load_model(path, legacy, compile=False, safe_mode=True)
+    except ImportModelError:
+        raise
     except Exception as error:  # Keras raises whatever reading a damaged file raises
         raise ImportModelError(
             f"{path} cannot be read as a Keras model: {_short(error)}; save it again with "
@@ -53,6 +57,7 @@ def load(path: Path) -> Any:
 def _signature(path: Path) -> Any:
     if not (path / "saved_model.pb").is_file():
         raise ImportModelError(f"{path} is no SavedModel: it holds no saved_model.pb")
+    check_saved_model(path)
     try:
         loaded = tf.saved_model.load(str(path))
     except Exception as error:  # TensorFlow raises whatever reading a damaged file raises

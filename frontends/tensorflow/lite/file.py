@@ -110,7 +110,7 @@ def read_lite(path: Path) -> LiteModel:
         return _model(path, schema.Model.GetRootAs(data, 0))
     except ImportModelError:
         raise
-    except (AttributeError, LookupError, struct.error, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, MemoryError, struct.error, TypeError, ValueError) as error:
         # flatbuffers and NumPy raise these for places outside of the file and sizes that do not fit
         raise ImportModelError(f"{path} is damaged: {error}; convert the model again") from error
 

@@ -5,6 +5,7 @@ activations is left out. A model converted for one sample is imported for the ba
 inputs.
 """
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,17 @@ from pockengine.frontends.tensorflow.lite.ops import LITE_RULES
 from pockengine.frontends.tensorflow.ops import Context, Known
 from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
 
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What flatbuffers, NumPy and our rules raise for numbers that do not fit."""
 _KINDS = {"FLOAT32": F32, "INT32": I32, "INT64": I64, "BOOL": BOOL}
 
 
@@ -32,13 +44,25 @@ def from_lite(path: Path, example_inputs: Any, loss: Any) -> Graph:
         raise ImportModelError(
             f"a TFLite model takes a loss of every frontend, {' or '.join(LOSSES)}, not {loss!r}"
         )
-    importer = _Importer(read_lite(path))
+    model = read_lite(path)
+    try:
+        return _imported(model, example_inputs, loss)
+    except DAMAGE as error:
+        raise ImportModelError(
+            f"{path} is damaged: its parts do not fit together: {error}; convert the model again"
+        ) from error
+
+
+def _imported(model: LiteModel, example_inputs: Any, loss: Any) -> Graph:
+    importer = _Importer(model)
     importer.declare(example_inputs)
     for operator in importer.model.operators:
         importer.build(operator)
     outputs = importer.outputs()
     importer.problems.check(importer.model.name)
     g = importer.g
+    if loss is not None and not outputs:
+        raise ImportModelError(f"{model.name} has no output that a loss could judge")
     if loss is not None:
         add_loss(g, next(iter(outputs.values())), loss)
     for name, tensor in outputs.items():
@@ -99,7 +123,7 @@ class _Importer:
                 raise Unsupported(NO_RULE)
         except (CompileError, GraphError, ImportModelError) as error:
             self.problems.add(operator.name, str(error), place)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             reason = f"its inputs or options do not fit: {error}"
             self.problems.add(operator.name, reason, place)
         self.failed.update(operator.outputs)

@@ -1,5 +1,7 @@
 """TensorFlow operators that work element by element, most of them rows of a table."""
 
+import math
+
 import numpy as np
 
 from pockengine.compiler.ir import BOOL, F32, DType
@@ -249,8 +251,28 @@ def elu(ctx: Context, x: Tensor) -> Tensor:
 
 @tf_op("Selu")
 def selu(ctx: Context, x: Tensor) -> Tensor:
-    """Scale times elu, with the constants of arXiv 1706.02515."""
-    return emit_activation.elu(ctx.g, x, 1.6732632423543772, 1.0507009873554805, 1.0)
+    """Scale times elu, with the constants of arXiv 1706.02515; at 0 the gradient is the scale."""
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    below = emit.unary("expm1")(ctx.g, _apply(ctx, "minimum", x, 0.0))
+    above = _apply(ctx, "ge", x, 0.0)
+    y = emit_activation.choose(ctx.g, above, x, _apply(ctx, "mul", below, alpha))
+    return _apply(ctx, "mul", y, scale)
+
+
+@tf_op("IsFinite")
+def is_finite(ctx: Context, x: Tensor) -> Tensor:
+    """Whether x is neither infinite nor no number."""
+    return _apply(ctx, "lt", emit.unary("abs")(ctx.g, x), math.inf)
+
+
+@tf_op("FloorMod")
+def floor_mod(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+    """What is left of x after division by y, with the sign of y."""
+    left = _apply(ctx, "rem", x, y)
+    zero = emit.scalar(ctx.g, 0, x.dtype)
+    other_sign = _apply(ctx, "ne", _apply(ctx, "lt", left, zero), _apply(ctx, "lt", y, zero))
+    moved = _apply(ctx, "logical_and", _apply(ctx, "ne", left, zero), other_sign)
+    return emit_activation.choose(ctx.g, moved, _apply(ctx, "add", left, y), left)
 
 
 @tf_op("Softplus")

@@ -14,6 +14,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import layers
+from tensorflow.lite.python import schema_py_generated as schema
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
@@ -184,6 +185,23 @@ def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> N
 
     assert all(param.data.dtype == np.float32 for param in graph.params.values())
     np.testing.assert_allclose(first_output(graph, X), interpret(data, X), atol=0.02)
+
+
+@pytest.mark.parametrize("place", ["number", "operand", "options"])
+def test_tflite_numbers_that_lead_nowhere_are_errors(place: str, tmp_path: Path) -> None:
+    data = bytearray(lite())
+    graph = schema.Model.GetRootAs(data, 0).Subgraphs(0)
+    operator = graph.Operators(0)
+    found = {
+        "number": graph._tab.Vector(graph._tab.Offset(8)),
+        "operand": operator._tab.Vector(operator._tab.Offset(6)),
+        "options": operator._tab.Pos + operator._tab.Offset(12),
+    }[place]
+    data[found : found + 4] = b"\xff\xff\xff\x7f"
+    (tmp_path / "model.tflite").write_bytes(data)
+
+    with pytest.raises(ImportModelError, match=r"damaged|do not fit"):
+        from_tensorflow(tmp_path / "model.tflite", {"picture": X})
 
 
 @settings(max_examples=60, deadline=None)

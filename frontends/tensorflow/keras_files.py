@@ -1,0 +1,168 @@
+"""Look into Keras's files before Keras reads them: nothing in a file may name code or other files.
+
+A .keras file is a zip of a description and of weights in HDF5, an .h5 file holds both. What a
+description may name is Keras's own layers, and what the user has registered in this process.
+"""
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import h5py
+import keras
+
+from pockengine.errors import ImportModelError
+
+OWN_MODULES = frozenset(
+    {
+        "keras",
+        "keras.activations",
+        "keras.constraints",
+        "keras.initializers",
+        "keras.layers",
+        "keras.losses",
+        "keras.metrics",
+        "keras.models",
+        "keras.optimizers",
+        "keras.optimizers.schedules",
+        "keras.regularizers",
+        "keras.src.models.functional",
+        "keras.src.models.model",
+        "keras.src.models.sequential",
+    }
+)
+OWN_OPERATIONS = re.compile(r"keras\.src\.ops\.(core|linalg|math|nn|numpy)")
+"""Operations as layers, which Keras files under where they are defined."""
+NAME = re.compile(r"[A-Za-z_]\w*")
+_CODE = """
+    FlaxLayer HashedCrossing IndexLookup IntegerLookup JaxLayer Lambda StringLookup TFSMLayer
+    TextVectorization TorchModuleWrapper __lambda__ __typespec__
+"""
+CODE = frozenset(_CODE.split())
+"""Classes that hold code, or read other files."""
+MOST_CONFIG = 64 << 20
+MOST_ENTRIES = 10_000
+ROOMY = 256 << 20
+"""Bytes that a file may always unfold to; beyond that, `FOLDED` times its size."""
+FOLDED = 100
+
+
+def check_keras_file(path: Path) -> None:
+    """Raise ImportModelError for a .keras or .h5 file that names code, other files, or unfolds."""
+    if path.suffix == ".keras":
+        _check_zip(path)
+        return
+    with h5py.File(path, "r") as file:
+        _check_hdf5(path, file, path.stat().st_size)
+        text = file.attrs.get("model_config")
+    if text is None:
+        raise ImportModelError(
+            f"{path} holds weights and no model; load them into a model, and give that"
+        )
+    _check_config(path, text)
+
+
+def _check_zip(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        total = sum(entry.file_size for entry in entries)
+        if len(entries) > MOST_ENTRIES or total > max(ROOMY, FOLDED * path.stat().st_size):
+            raise ImportModelError(
+                f"{path} unfolds to {len(entries)} files of {total} bytes, more than a model has"
+            )
+        for entry in entries:
+            parts = entry.filename.replace("\\", "/").split("/")
+            if ".." in parts or entry.filename.startswith(("/", "\\")) or ":" in parts[0]:
+                raise ImportModelError(f"{path} holds a file outside of itself: {entry.filename!r}")
+        config = archive.getinfo("config.json")
+        if config.file_size > MOST_CONFIG:
+            raise ImportModelError(f"{path} describes its model in {config.file_size} bytes")
+        _check_config(path, archive.read(config))
+        for entry in entries:
+            if entry.filename.endswith(".h5"):
+                with archive.open(entry) as held, h5py.File(_seekable(held), "r") as file:
+                    _check_hdf5(path, file, entry.file_size)
+
+
+def _seekable(file: Any) -> BinaryIO:
+    """Return a file of an archive as what HDF5 reads from; it can seek."""
+    found: BinaryIO = file
+    return found
+
+
+def _check_hdf5(path: Path, file: h5py.File, size: int) -> None:
+    """Refuse links that leave the file, data that lie elsewhere, and sizes that nothing fills."""
+    total = 0
+    for group, name in _entries(file):
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise ImportModelError(f"{path} links to other data at {group.name}/{name}: {link}")
+        found = group[name]
+        if not isinstance(found, h5py.Dataset):
+            continue
+        if found.external or found.is_virtual:
+            raise ImportModelError(f"{path} keeps {found.name} in another file; save it in one")
+        total += int(found.size or 0) * found.dtype.itemsize
+    if total > max(ROOMY, FOLDED * size):
+        raise ImportModelError(f"{path} unfolds from {size} to {total} bytes; save it again")
+
+
+def _entries(file: h5py.File) -> Iterator[tuple[h5py.Group, str]]:
+    """Yield each name with its group; a group that was there before is passed over."""
+    waiting, seen = [file["/"]], set()
+    while waiting:
+        group = waiting.pop()
+        if group.id.__hash__() in seen:
+            continue
+        seen.add(group.id.__hash__())
+        for name in group:
+            yield group, name
+            if isinstance(group.get(name, getlink=True), h5py.HardLink):
+                inner = group[name]
+                waiting += [inner] if isinstance(inner, h5py.Group) else []
+
+
+def _check_config(path: Path, text: str | bytes) -> None:
+    """Walk the description of a model."""
+    try:
+        config = json.loads(text)
+    except (RecursionError, ValueError) as error:
+        raise ImportModelError(
+            f"{path} is damaged: its description is no JSON: {error}; save the model again"
+        ) from error
+    waiting = [config]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if "class_name" in part:
+                _check_class(path, part)
+            waiting += [value for key, value in part.items() if key != "compile_config"]
+        elif isinstance(part, list):
+            waiting += part
+
+
+def _check_class(path: Path, part: dict[str, Any]) -> None:
+    """Refuse a class or function that is neither Keras's own nor the user's."""
+    name, module, registered = (part.get(k) for k in ("class_name", "module", "registered_name"))
+    inner = part.get("config")
+    label = inner.get("name") if isinstance(inner, dict) else None
+    where = f"{path}: the {name} {label!r}" if label else f"{path}: {name}"
+    for known in (registered, name):
+        if isinstance(known, str) and keras.saving.get_registered_object(known) is not None:
+            return
+    if not isinstance(name, str) or name.split(">")[-1] in CODE:
+        raise ImportModelError(
+            f"{where} holds code or reads other files, which a model's file may not; build the "
+            "model in Python, load its weights, and give that"
+        )
+    own = module is None or module in OWN_MODULES or OWN_OPERATIONS.fullmatch(str(module))
+    if not own or (module is None and registered is not None):
+        raise ImportModelError(
+            f"{where} is of {module or registered}, not Keras's own; register it by "
+            "keras.saving.register_keras_serializable, or build the model in Python"
+        )
+    if not NAME.fullmatch(name):
+        raise ImportModelError(f"{where} is no name of a class")

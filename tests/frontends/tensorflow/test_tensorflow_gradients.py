@@ -1,0 +1,220 @@
+"""Small functions of TensorFlow and Keras: loss and gradients as TensorFlow's, or refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow import from_tensorflow
+
+W = np.array([[-2, -1, -0.5, 0.0, 0.3], [1, 2, 6, 7, -8]], np.float32)
+V = np.array([[-2, -1, -0.5, 0.0, 0.3], [2, 1, 0, -1, -8]], np.float32)
+INDEX = np.array([1, 0, 1], np.int32)
+Function = Callable[[Any, Any, Any], Any]
+
+
+class Both(tf.Module):
+    """A loss of two variables: each result weighed and summed."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.w, self.v = tf.Variable(W, name="w"), tf.Variable(V, name="v")
+        self.function = function
+
+    def __call__(self, i: Any) -> Any:
+        total = tf.reduce_sum(self.w * 0.25) + tf.reduce_sum(self.v * 0.5)
+        for number, result in enumerate(tf.nest.flatten(self.function(self.w, self.v, i))):
+            floats = tf.cast(result, tf.float32)
+            size = int(np.prod(floats.shape))
+            weights = np.cos(np.arange(size) + number).astype(np.float32)
+            total += tf.reduce_sum(floats * weights.reshape(floats.shape))
+        return total
+
+
+ACTIVATIONS = "elu gelu leaky_relu log_softmax relu relu6 selu silu softmax softplus softsign"
+
+FUNCTIONS: dict[str, Function] = {
+    name: (lambda w, v, i, name=name: getattr(tf.nn, name)(w)) for name in ACTIVATIONS.split()
+} | {
+    "abs": lambda w, v, i: tf.abs(w) * v,
+    "beta": lambda w, v, i: tf.nn.swish(w, 2.0),
+    "bias": lambda w, v, i: tf.nn.bias_add(w, v[0]),
+    "booleans": lambda w, v, i: tf.cast((w > 0) & (w < 3), tf.float32) * v,
+    "casts": lambda w, v, i: tf.cast(tf.cast(w, tf.int32), tf.float32) * v,
+    "clip": lambda w, v, i: tf.clip_by_value(w, -1.0, 2.0) * v,
+    "cumsum": lambda w, v, i: tf.cumsum(w, axis=1) * v,
+    "division": lambda w, v, i: tf.math.divide_no_nan(w, v),
+    "einsum": lambda w, v, i: tf.einsum("ab,cb->ac", w, v),
+    "entropy": lambda w, v, i: tf.nn.sparse_softmax_cross_entropy_with_logits([1, 3], w),
+    "extremes": lambda w, v, i: (tf.reduce_max(w, 1), tf.reduce_min(v)),
+    "gather": lambda w, v, i: tf.gather(w, i) * 2.0,
+    "gather columns": lambda w, v, i: tf.gather(w, i, axis=1),
+    "gather of a batch": lambda w, v, i: tf.gather(w, i[:2, None], batch_dims=1, axis=1),
+    "floor": lambda w, v, i: tf.floor(w) * v,
+    "integers": lambda w, v, i: tf.cast((i * 7 - 9) % 3, tf.float32) * w[0, 0],
+    "isfinite": lambda w, v, i: tf.cast(tf.math.is_finite(w), tf.float32) * v,
+    "logsumexp": lambda w, v, i: tf.reduce_logsumexp(w, 1),
+    "matmul": lambda w, v, i: tf.matmul(w, v, transpose_b=True),
+    "maximum": lambda w, v, i: (tf.maximum(w, v), tf.minimum(w, v)),
+    "moments": lambda w, v, i: tf.nn.moments(w, [1]),
+    "one_hot": lambda w, v, i: tf.one_hot(i + 1, 2) @ w,
+    "pad": lambda w, v, i: tf.pad(w, [[1, 0], [0, 2]], constant_values=3.0),
+    "power": lambda w, v, i: tf.abs(w + 0.1) ** 1.5 + tf.pow(v, 3),
+    "products": lambda w, v, i: tf.reduce_prod(w + 0.1, 1),
+    "recompute_grad": lambda w, v, i: tf.recompute_grad(lambda x: tf.sin(x) * v)(w),
+    "remainders": lambda w, v, i: tf.math.floormod(w, 3.0) * v,
+    "second derivative": lambda w, v, i: tf.gradients(tf.reduce_sum(tf.sin(w) * v), w)[0],
+    "select": lambda w, v, i: tf.where(w > v, w, 2 * v),
+    "sigmoid entropy": lambda w, v, i: tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.constant(np.float32(W > 0)), w
+    ),
+    "slices": lambda w, v, i: (w[:, ::-2], v[1, 1:], w[..., tf.newaxis]),
+    "stop_gradient": lambda w, v, i: tf.stop_gradient(w) * v,
+    "straight through": lambda w, v, i: (w + tf.stop_gradient(tf.round(w) - w)) * v,
+    "tile": lambda w, v, i: tf.tile(w, [2, 3]),
+    "transposed": lambda w, v, i: tf.transpose(w) @ v,
+    "unstack": lambda w, v, i: tf.unstack(w, axis=1),
+    "xlogy": lambda w, v, i: tf.math.xlogy(w[1], v[1] ** 2 + 1),
+    "while": lambda w, v, i: tf.while_loop(
+        lambda n, x: n < 3, lambda n, x: (n + 1, tf.tanh(x + v)), (0, w * 1.0)
+    )[1],
+}
+
+
+@tf.custom_gradient
+def reversed_(x: Any) -> Any:
+    return tf.identity(x), lambda dy: -dy
+
+
+def forbidden(x: Any) -> Any:
+    return tf.raw_ops.PreventGradient(input=x, message="stop")
+
+
+REFUSED: dict[str, tuple[Function, str]] = {
+    "custom_gradient": (
+        lambda w, v, i: reversed_(w),
+        r"IdentityN .*: a gradient of its own \(reversed_.<locals>.<lambda>\)",
+    ),
+    "another swish": (
+        lambda w, v, i: tf.custom_gradient(lambda x: (x * tf.sigmoid(x), lambda dy: dy))(w * 1.0),
+        "IdentityN .*: a gradient of its own",
+    ),
+    "grad_pass_through": (
+        lambda w, v, i: tf.grad_pass_through(tf.round)(w),
+        r"a gradient of its own \(grad_pass_through",
+    ),
+    "keras": (
+        lambda w, v, i: keras.ops.custom_gradient(lambda x: (x * 1.0, lambda *a, upstream: 3.0))(w),
+        "a gradient of its own",
+    ),
+    "PreventGradient": (lambda w, v, i: forbidden(w), "PreventGradient .*: no gradient may pass"),
+    "py_function": (
+        lambda w, v, i: tf.ensure_shape(tf.py_function(lambda x: x, [w], tf.float32), w.shape),
+        "EagerPyFunc .*calls back into Python",
+    ),
+    "normal noise": (lambda w, v, i: w + tf.random.normal([2, 5]), "RandomStandardNormal"),
+    "cumsum from the end": (lambda w, v, i: tf.cumsum(w, reverse=True), "Cumsum .*from the end"),
+    "whole quotients": (lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0], "FloorDiv"),
+    "scatter_nd": (lambda w, v, i: tf.scatter_nd(i[:, None], w[0, :3], [4]), "ScatterNd"),
+    "segment_sum": (lambda w, v, i: tf.math.unsorted_segment_sum(w[0, :3], i, 2), "UnsortedSegm"),
+    "update": (
+        lambda w, v, i: tf.tensor_scatter_nd_update(w * 1.0, [[0]], v[:1]),
+        "TensorScatterUpdate",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
+    module = Both(FUNCTIONS[name])
+    graph = from_tensorflow(module, {"i": INDEX})
+    step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
+    held = {key: param.data.copy() for key, param in step.params.items()}
+    feed = {"i": INDEX, "lr": np.float32(1), "step": np.int32(1)}
+    found = run(step, {value.name: feed[value.name] for value in step.inputs}, held)
+
+    @tf.function
+    def expected() -> Any:
+        loss = module(tf.constant(INDEX))
+        return loss, tf.gradients(loss, [module.w, module.v])
+
+    loss, gradients = expected()
+    np.testing.assert_allclose(found["loss"], loss, rtol=2e-5, atol=2e-5)
+    for key, start, gradient in zip("wv", (W, V), gradients, strict=True):
+        dense = np.asarray(tf.convert_to_tensor(gradient))
+        np.testing.assert_allclose(start - held[key], dense, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_another_gradient_or_no_rule_is_refused(name: str) -> None:
+    function, words = REFUSED[name]
+    with pytest.raises(ImportModelError, match=words):
+        from_tensorflow(Both(function), {"i": INDEX})
+
+
+class Stepping(keras.Model):
+    """A model with a step of its own."""
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+class Judging(keras.Sequential):
+    """A model with a loss of its own."""
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return 2 * super().compute_loss(*args, **kwargs)
+
+
+def test_training_by_code_of_a_model_is_refused() -> None:
+    x = np.ones((2, 4), np.float32)
+    inner = keras.Input((4,))
+    stepping = Stepping(inner, layers.Dense(3)(inner), name="net")
+    judging = Judging([keras.Input((4,)), layers.Dense(3)], name="net")
+    bound = keras.Sequential(
+        [keras.Input((4,)), layers.Dense(3, kernel_constraint="non_neg", name="head")]
+    )
+
+    with pytest.raises(ImportModelError, match=r"net trains by its own Stepping.train_step, which"):
+        from_tensorflow(stepping, (x,), loss="mse")
+    with pytest.raises(ImportModelError, match=r"net trains by its own Judging.compute_loss"):
+        from_tensorflow(judging, (x,), loss="mse")
+    with pytest.raises(ImportModelError, match=r"head/kernel has the constraint NonNeg"):
+        from_tensorflow(bound, (x,), loss="mse")
+    assert from_tensorflow(bound, (x,), training=False).params
+
+
+class Penalising(layers.Layer):
+    """A layer that adds a loss of its own."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.1 * keras.ops.mean(x))
+        return x
+
+
+@pytest.mark.parametrize("loss", ["mse", "mean_squared_error"])
+def test_every_penalty_of_a_model_counts(loss: str) -> None:
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype("f4") for shape in ((2, 4), (2, 3)))
+    dense = layers.Dense(
+        3, kernel_regularizer="l2", bias_regularizer="l1", activity_regularizer="l2", name="head"
+    )
+    frozen = layers.Dense(4, kernel_regularizer="l2", trainable=False)
+    model = keras.Sequential([keras.Input((4,)), frozen, Penalising(), dense])
+    graph = from_tensorflow(model, (x,), loss=loss)
+    entry = compile_program(graph, Training(), check=True).entries["train"].graph
+    feed = {graph.inputs[0].name: x, "target": y, "lr": np.float32(0.1), "step": np.int32(1)}
+    params = {name: param.data.copy() for name, param in entry.params.items()}
+    found = run(entry, {value.name: feed[value.name] for value in entry.inputs}, params)
+
+    model.compile(keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
+    np.testing.assert_allclose(found["loss"], model.train_on_batch(x, y), rtol=1e-5)
+    np.testing.assert_allclose(params[dense.kernel.path], dense.kernel, rtol=1e-4, atol=1e-6)
