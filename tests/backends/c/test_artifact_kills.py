@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pockengine.tests.backends.c.kills import kill_savers, kill_writers, write_at_once
+from pockengine.tests.backends.c.artifact_kills import kill_savers, kill_writers, write_at_once
 
 
 def test_a_kill_leaves_the_old_artifact_or_the_new_one(tmp_path: Path) -> None:
