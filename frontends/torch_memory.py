@@ -14,7 +14,7 @@ from pockengine.compiler.ir import Builder
 from pockengine.frontends.aten import Context, elementwise
 from pockengine.frontends.aten.registry import Missing
 from pockengine.frontends.emit_nn import Unsupported
-from pockengine.frontends.layout import Tensor, plain
+from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.torch_nodes import DETACH
 from pockengine.frontends.torch_params import DTYPES
@@ -28,10 +28,6 @@ with a subgraph, or None for what could not be imported."""
 STALE = (
     "it reads a tensor whose memory another input or result shares, after a write; use the "
     "operator's out-of-place form"
-)
-UNRECORDED = (
-    "it changes, where no gradient is recorded (no_grad, detach, .data), a tensor that trained "
-    "parameters have a part in; use torch.where, or clone it there"
 )
 
 
@@ -70,17 +66,15 @@ class Memory:
             return
         if isinstance(value, Missing):
             value = None
-        self._put(name, value if recorded else self._unrecorded(name, value))
+        self._put(name, value, recorded=recorded)
         self.storages.write(name)
 
-    def _put(self, name: Node, value: Known) -> None:
+    def _put(self, name: Node, value: Known, *, recorded: bool) -> None:
         origin = self.storages.origin(name)
         if origin is not None:
             whole = self._whole(name, origin.name, value, same=origin.same)
-            if _stops(name):
-                whole = self._unrecorded(origin.name, whole)
-            self._put(origin.name, whole)
-        self._set(name, value)
+            self._put(origin.name, whole, recorded=recorded and not _stops(name))
+        self._set(name, value if recorded else self._unrecorded(name, value))
 
     def _set(self, name: Node, value: Known) -> None:
         self.known[name] = value
@@ -101,9 +95,12 @@ class Memory:
         before = self.current(name)
         if value is None or not _is_float(value):
             return value
-        if _is_float(before) and isinstance(before, Tensor) and _has_params(self.g, before):
-            raise Unsupported(UNRECORDED)
-        return self.detached(value)
+        if not (isinstance(before, Tensor) and _is_float(before) and _has_params(self.g, before)):
+            return self.detached(value)
+        values = [framework_order(self.g, self._in_graph(x)) for x in (value, before)]
+        cotangent = self.g.emit("cotangent", shape=values[0].shape).result
+        kept = self.g.emit("custom_gradient", values[0], cotangent, values[1], cotangent)
+        return plain(kept.result)
 
     def detached(self, value: Known) -> Known:
         """Return a value, or a list of some, that no gradient flows through."""

@@ -307,3 +307,46 @@ def dropout_that_drops_nothing(y: Tensor, x: Tensor) -> Tensor:
     e = functional.dropout(z, 0.0, True)
     e[1] = 0
     return z
+
+
+@program
+def clamped_without_gradient(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 3
+    with torch.no_grad():
+        z[0] = 0
+        z.view(-1)[7] = 5.0
+        z.clamp_(-1, 1)
+    return z.sum(0) * 2 + z.mean()
+
+
+@program
+def doubled_where_detached(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 2
+    d = z.detach()
+    d[1:] *= 2
+    z.t().detach()[0] = 4
+    return z * x + d
+
+
+@program
+def trained_row_of_a_detached_constant(y: Tensor, x: Tensor) -> Tensor:
+    m = x * 1
+    m.detach()[0] = y[0]
+    return m * y
+
+
+@program
+def added_without_gradient(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 2
+    with torch.no_grad():
+        z.add_(1)
+    z.mul_(x)
+    return z
+
+
+@program
+def detached_sum(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 1
+    d = z.detach()
+    d.add_(1)
+    return z * d
