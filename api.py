@@ -21,7 +21,7 @@ from pockengine.backends.c.session import Session
 from pockengine.backends.c.tuned import picker_of
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.optim import Sgd
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.pipeline import Observer
 from pockengine.compiler.program import Program
@@ -30,7 +30,7 @@ from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import load_device
-from pockengine.doors import Visitor, find_door, framework_arrays, step_visitor
+from pockengine.doors import Visitor, find_door, framework_arrays, named_optimizer, step_visitor
 from pockengine.errors import ArtifactError, BudgetError, CompileError
 from pockengine.files import write_whole
 from pockengine.frontends.peft import Tuning, save_adapters
@@ -138,7 +138,7 @@ def compile(
     example_inputs: Any,
     *,
     loss: Any = None,
-    optimizer: Optimizer | None = None,
+    optimizer: Any = None,
     scheme: Scheme | str | Path = "full",
     device: str = "host",
     clip: Clip | None = None,
@@ -165,8 +165,8 @@ def compile(
     backend = _backend(device, folder, bf16, tuned)
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
-    optimizer = visitor.optimizer(optimizer) if visitor and optimizer else optimizer or Sgd()
-    training = Training(scheme, optimizer, clip or Clip(), micro_batches, memory_budget)
+    chosen = (visitor.optimizer if visitor else named_optimizer)(optimizer or Sgd())
+    training = Training(scheme, chosen, clip or Clip(), micro_batches, memory_budget)
     if sizes is None:
         build = partial(compile_program, graph, training, observe=observe)
     else:

@@ -6,6 +6,7 @@ as any program that one runs.
 """
 
 import importlib
+import inspect
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,7 +152,7 @@ class Dump:
 def find_model(name: str, batch: int) -> tuple[Any, Any, str | None]:
     """Return the module in training mode, its example inputs, and the loss that it is to get."""
     if ":" in name:
-        return (*_call_factory(name), "cross_entropy")
+        return (*_call_factory(name, batch), "cross_entropy")
     import torch
 
     from pockengine.models.registry import parse_model
@@ -161,16 +162,23 @@ def find_model(name: str, batch: int) -> tuple[Any, Any, str | None]:
     return model.build().train(), model.example_inputs(batch), model.loss
 
 
-def _call_factory(name: str) -> tuple[Any, tuple[Any, ...]]:
+def _call_factory(name: str, batch: int) -> tuple[Any, tuple[Any, ...]]:
     place, _, function = name.partition(":")
     try:
-        made = getattr(importlib.import_module(place), function)()
+        build = getattr(importlib.import_module(place), function)
+        takes = "batch" in inspect.signature(build).parameters
+        made = build(batch=batch) if takes else build()
         module, example_inputs = made
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ImportModelError(
             f"{name}: {error}; give package.module:function, where function() returns "
             "(module, example_inputs)"
         ) from error
+    if batch != 1 and not takes:
+        raise ImportModelError(
+            f"{name} takes no batch, so --batch {batch} has no effect; give the function a "
+            "parameter `batch`, or make its example inputs of this size"
+        )
     return module, tuple(example_inputs)
 
 

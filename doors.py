@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError, ImportModelError
 
 Arrays = Mapping[str, np.ndarray]
@@ -30,7 +30,7 @@ class Door:
     enter: Callable[[Any, Any, Any], Graph]
     leave: Callable[[Any, Any, Graph, Arrays], Any]
     resize: Callable[[Any, Any, Mapping[str, int], int], Any] | None = None
-    optimizer: Callable[[Any], Optimizer] | None = None
+    optimizer: Callable[[Any, Any], Optimizer] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,33 @@ class Visitor:
                 "an optax transformation is code; use pockengine.Adam and the like, or write the "
                 "whole step and give it to pockengine.compile_step"
             )
+        if isinstance(given, str) and self.door.framework != "TensorFlow":
+            return named_optimizer(given)
         foreign = not type(given).__module__.startswith("pockengine.")
-        if self.door.optimizer is not None and foreign and hasattr(given, "get_config"):
-            return self.door.optimizer(given)
-        own: Optimizer = given
-        return own
+        if foreign and self.door.optimizer is not None and not hasattr(given, "update"):
+            return self.door.optimizer(self.model, given)
+        return named_optimizer(given)
 
     def tuned(self, graph: Graph, values: Arrays) -> Any:
         """Give tuned weights back in the framework's own form."""
         known = {name: data for name, data in values.items() if name in graph.params}
         return self.door.leave(self.model, self.inputs, graph, known)
+
+
+def named_optimizer(given: Any) -> Optimizer:
+    """Return an optimiser of ours as it is, or by its name with its defaults."""
+    if isinstance(given, str):
+        if given.lower() not in NAMED:
+            raise CompileError(f"unknown optimizer {given!r}; known are {', '.join(NAMED)}")
+        own: Optimizer = NAMED[given.lower()]()
+        return own
+    if isinstance(given, type) or not callable(getattr(given, "update", None)):
+        raise CompileError(
+            f"{given!r} is no optimizer that this model can have; give pockengine.Adam() or the "
+            f"like, one of the model's framework, or a name: {', '.join(NAMED)}"
+        )
+    own = given
+    return own
 
 
 def find_door(model: Any, example_inputs: Any) -> Visitor:
@@ -166,9 +183,24 @@ def _to_variables(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
     return [tuned.get(names.get(id(held), ""), held.numpy()) for held in model.weights]
 
 
-def _keras_optimizer(optimizer: Any) -> Optimizer:
+def _torch_optimizer(model: Any, optimizer: Any) -> Optimizer:
+    from pockengine.frontends.torch_optimizers import to_optimizer
+
+    return to_optimizer(model, optimizer)
+
+
+def _keras_optimizer(model: Any, optimizer: Any) -> Optimizer:
     from pockengine.frontends.tensorflow import to_optimizer
 
+    if isinstance(optimizer, str):
+        import keras
+
+        try:
+            optimizer = keras.optimizers.get(optimizer)
+        except ValueError as error:
+            raise CompileError(f"unknown optimizer {optimizer!r} of Keras") from error
+    if not hasattr(optimizer, "get_config"):
+        return named_optimizer(optimizer)
     return to_optimizer(optimizer)
 
 
@@ -222,7 +254,7 @@ def step_visitor(step: Callable[..., Any], inputs: Any, carried: int) -> Visitor
 
 
 DOORS: Sequence[Door] = (
-    Door("PyTorch", _is_torch, _from_torch, _to_state_dict, _resize_torch),
+    Door("PyTorch", _is_torch, _from_torch, _to_state_dict, _resize_torch, _torch_optimizer),
     Door("ONNX", _is_onnx, _from_onnx, _to_onnx),
     Door("TensorFlow", _is_tensorflow, _from_tensorflow, _to_variables, None, _keras_optimizer),
     Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax),  # last: it takes any function

@@ -23,18 +23,23 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class Update:
-    """One parameter, its gradient, and the channels along `axis` that train (None: all)."""
+    """One parameter, its gradient, and the channels along `axis` that train (None: all).
+
+    `rate` is what the learning rate is multiplied by.
+    """
 
     g: Builder
     param: Param
     grad: Value
     axis: int | None = None
     channels: Channels = None
+    rate: float = 1.0
 
     @property
     def lr(self) -> Value:
         """The learning rate, f32[]."""
-        return run_time_scalar(self.g, LEARNING_RATE, F32)
+        lr = run_time_scalar(self.g, LEARNING_RATE, F32)
+        return lr if self.rate == 1 else self.g.mul(lr, self.g.scalar(self.rate))
 
     @property
     def step(self) -> Value:

@@ -1,7 +1,7 @@
 """Other optimiser settings for some parameters, by name: weight decay groups and the like."""
 
 import fnmatch
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.compiler.optim.base import Optimizer, Update
 
@@ -21,3 +21,15 @@ class Groups:
         name = update.param.name
         matches = [chosen for pattern, chosen in self.rules if fnmatch.fnmatchcase(name, pattern)]
         (matches[-1] if matches else self.default).update(update)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """An optimiser whose learning rate is the step's times `rate`: that of a group."""
+
+    optimizer: Optimizer
+    rate: float
+
+    def update(self, update: Update) -> None:
+        """Append the optimiser's update."""
+        self.optimizer.update(replace(update, rate=update.rate * self.rate))

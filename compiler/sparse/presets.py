@@ -35,7 +35,7 @@ def preset(name: str, graph: Graph) -> Scheme:
     if name == "head-only":
         return _blocks_scheme(name, blocks[-1:])
     if name == "bias-only":
-        return _names_scheme(name, [*_biases(blocks), *blocks[-1]])
+        return _names_scheme(name, [*_biases(blocks, graph), *blocks[-1]])
     if name == "sparse":
         return _sparse_scheme(name, blocks)
     match = re.fullmatch(r"last-(\d+)-blocks", name)
@@ -43,7 +43,7 @@ def preset(name: str, graph: Graph) -> Scheme:
         return _blocks_scheme(name, blocks[-1 - int(match[1]) :])
     match = re.fullmatch(r"lora(?:-(\d+))?", name)
     if match:
-        return _lora_scheme(name, int(match[1] or 8), blocks)
+        return _lora_scheme(name, int(match[1] or 8), blocks, graph)
     raise SchemeError(f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file")
 
 
@@ -88,12 +88,22 @@ def _flat(blocks: list[list[str]]) -> list[str]:
     return [param for params in blocks for param in params]
 
 
-def _biases(blocks: list[list[str]]) -> list[str]:
-    """Names of all biases, or of what plays their part in a family without."""
+def _biases(blocks: list[list[str]], graph: Graph) -> list[str]:
+    """Names of all biases, and of what plays their part in a family without."""
     family = recognise(_flat(blocks))
-    if family is not None:
-        return family.biases
-    return [param for param in _flat(blocks) if param.endswith("bias")]
+    known = set(family.biases if family is not None else ())
+    return [param for param in _flat(blocks) if param in known or _is_bias(graph, param)]
+
+
+def _is_bias(graph: Graph, name: str) -> bool:
+    """Whether a param is a bias: `in_proj_bias`, `bias_ih_l0`, or a vector that is added."""
+    leaf = re.split(r"[./]", name)[-1]
+    if leaf.endswith("bias"):
+        return True
+    value = graph.params[name].value
+    readers = [node.op for node in graph.nodes if value in node.operands]
+    added = set(readers) == {"add"} and not leaf.endswith(("weight", "kernel", "scale"))
+    return len(value.shape) == 1 and (added or re.search(r"(^|_)bias(_|$)", leaf) is not None)
 
 
 def _sparse_scheme(name: str, blocks: list[list[str]]) -> Scheme:
@@ -108,23 +118,27 @@ def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
     return _names_scheme(name, _flat(blocks))
 
 
-def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
+def _lora_scheme(name: str, rank: int, blocks: list[list[str]], graph: Graph) -> Scheme:
     """Adapters beside attention's queries and values, with alpha twice the rank, and the head."""
     if rank < 1:
         raise SchemeError(f"scheme {name}: the rank must be at least 1")
     head = blocks[-1]
-    targets = [
-        param
-        for params in blocks[:-1]
-        for param in params
-        if param.rpartition(".")[2] in ("weight", "kernel") and param.split(".")[-2] in QUERY_VALUE
-    ]
+    targets = [param for params in blocks[:-1] for param in params if _is_query_value(graph, param)]
     if not targets:
         raise SchemeError(
             f"scheme {name}: no attention projection has a known name "
             f"({', '.join(QUERY_VALUE)}); name the targets in a scheme file"
         )
     return lora(rank, 2.0 * rank, targets, head, name=name)
+
+
+def _is_query_value(graph: Graph, name: str) -> bool:
+    """Whether a weight projects to queries and values, PyTorch's `in_proj_weight` among them."""
+    parts = name.split(".")
+    if parts[-1] == "in_proj_weight":  # cross attention reads slices of it, which take no adapter
+        value = graph.params[name].value
+        return all(node.op == "matmul" for node in graph.nodes if value in node.operands)
+    return parts[-1] in ("weight", "kernel") and any(part in QUERY_VALUE for part in parts[-2:-1])
 
 
 def _names_scheme(name: str, params: list[str]) -> Scheme:

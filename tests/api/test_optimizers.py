@@ -1,0 +1,86 @@
+"""Optimizers of PyTorch, and names, as `pockengine.compile` takes them."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.errors import PockEngineError
+from pockengine.tests.frontends.checks import check_state
+
+X, Y = torch.randn(5, 4), torch.randint(3, (5,))
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def grouped(model: nn.Sequential) -> torch.optim.Optimizer:
+    rest = {"params": model[2].parameters(), "lr": 0.05, "momentum": 0.0}
+    first = {"params": model[0].parameters(), "weight_decay": 0.1}
+    return torch.optim.SGD([first, rest], lr=0.01, momentum=0.9, nesterov=False)
+
+
+Maker = Callable[[nn.Sequential], torch.optim.Optimizer]
+MAKERS: dict[str, Maker] = {
+    "sgd": lambda m: torch.optim.SGD(m.parameters(), 0.01, 0.9, weight_decay=0.1, nesterov=True),
+    "groups": grouped,
+    "adam": lambda m: torch.optim.Adam(m.parameters(), 0.01, (0.8, 0.9), 1e-6, 0.1),
+    "adamw": lambda m: torch.optim.AdamW(m.parameters(), 0.01),
+    "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), 0.01, momentum=0.5),
+    "adagrad": lambda m: torch.optim.Adagrad(m.parameters(), 0.01, lr_decay=0.1),
+    "adafactor": lambda m: torch.optim.Adafactor(m.parameters(), 0.01),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_optimizer_of_pytorch_does_what_it_does_there(name: str) -> None:
+    model = net()
+    twin = copy.deepcopy(model)
+    compiled = pockengine.compile(model, (X,), loss="cross_entropy", optimizer=MAKERS[name](model))
+    optimizer = MAKERS[name](twin)
+    with compiled.session() as session:
+        for _ in range(3):
+            session.train_step({"input": X.numpy(), "target": Y.numpy()}, lr=0.01)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(twin(X), Y).backward()
+            optimizer.step()
+        check_state(compiled.state_dict(session), twin.state_dict())
+
+
+def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
+    optimizer = torch.optim.Adam(model.parameters())
+    model(X).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m: torch.optim.SGD(m[0].parameters(), 0.1), "not given parameter 2.weight"),
+        (lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad=True.*not supported"),
+        (lambda m: torch.optim.Rprop(m.parameters()), "Rprop has no equivalent; known are"),
+        (stepped, "Adam has taken steps already"),
+        (lambda m: torch.optim.Adam, "is no optimizer"),
+        (lambda m: 3, "is no optimizer"),
+        (lambda m: "adma", "unknown optimizer 'adma'; known are adafactor"),
+    ],
+)
+def test_what_cannot_be_taken_is_named(make: Callable[[nn.Sequential], Any], words: str) -> None:
+    model = net()
+    with pytest.raises(PockEngineError, match=words):
+        pockengine.compile(model, (X,), loss="cross_entropy", optimizer=make(model))
+
+
+def test_name_stands_for_the_defaults() -> None:
+    def program(optimizer: object) -> str:
+        compiled = pockengine.compile(net(), (X,), loss="cross_entropy", optimizer=optimizer)
+        return str(compiled.program.entries["train"].graph)
+
+    assert program("AdamW") == program(pockengine.AdamW())
