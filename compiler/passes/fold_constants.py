@@ -4,11 +4,14 @@ from collections.abc import Set
 
 import numpy as np
 
-from pockengine.compiler.ir.graph import Graph, Value
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup, node_cost
 
 LARGEST_GROWTH = 4096
 """Bytes by which a folded result may exceed its operands: a broadcast is cheaper than its copy."""
+
+LARGEST_WINDOWS = 1 << 30
+"""Bytes that computing a result may take beside it."""
 
 
 def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
@@ -35,19 +38,25 @@ def fold_constants(graph: Graph, written: Set[str]) -> None:
     fixed = fixed_values(graph, written)
     kept = []
     for node in graph.nodes:
-        definition = lookup(node.op)
-        foldable = node.operands and all(operand in fixed for operand in node.operands)
-        if definition.writes or not foldable:
+        known = node.operands and all(operand in fixed for operand in node.operands)
+        if lookup(node.op).writes or not known or _is_large(node):
             kept.append(node)
             continue
-        results = definition.eval(tuple(fixed[value] for value in node.operands), node.attrs)
-        held = sum(fixed[value].nbytes for value in node.operands)
-        if sum(result.nbytes for result in results) > held + LARGEST_GROWTH:
-            kept.append(node)
-            continue
+        with np.errstate(all="ignore"):  # what overflows does so in the program as well
+            arrays = tuple(fixed[value] for value in node.operands)
+            results = lookup(node.op).eval(arrays, node.attrs)
         for value, result in zip(node.results, results, strict=True):
             value.node = None
             fixed[value] = graph.constants[value] = np.ascontiguousarray(result).reshape(
                 value.shape
             )
     graph.nodes[:] = kept
+
+
+def _is_large(node: Node) -> bool:
+    """Whether the result is too much to keep, or the way to it; judged before computing either."""
+    held = sum(value.type.nbytes for value in set(node.operands))
+    size = sum(value.type.nbytes for value in node.results)
+    # A product needs its operands in double precision only, whatever else sums copies its windows.
+    windows = 0 if node.op == "matmul" else node_cost(node) * np.dtype(np.float64).itemsize
+    return size > held + LARGEST_GROWTH or windows > LARGEST_WINDOWS

@@ -52,7 +52,8 @@ def _folds(graph: Graph, linear: Node, scale: Value, fixed: dict[Value, np.ndarr
 def _fold(graph: Graph, linear: Node, scale: np.ndarray, fixed: dict[Value, np.ndarray]) -> None:
     position = LINEAR[linear.op]
     weight = linear.operands[position]
-    data = (fixed[weight].astype(np.float64) * scale).astype(np.float32)
+    with np.errstate(all="ignore"):  # what overflows does so in the program as well
+        data = (fixed[weight].astype(np.float64) * scale).astype(np.float32)
     names = {value.name for value in graph.values()}
     name = f"{weight.name}.scaled"
     while name in names:
