@@ -61,20 +61,27 @@ def read_whole(backward: Sequence[Node]) -> set[Value]:
 def elementwise_chain(value: Value, kept: Set[Value]) -> list[Node] | None:
     """Nodes, in order, that compute `value` from kept values, sources and small vectors alone.
 
-    None where that takes a node that is not elementwise, or one of another shape.
+    None where that takes a node that is not elementwise, or one of another shape. Visits each node
+    once: a value read twice would otherwise double the work at every step back.
     """
-    node = value.node
-    if node is None or not lookup(node.op).elementwise:
-        return None
-    chain: list[Node] = []
-    for operand in node.operands:
-        if operand in kept or operand.node is None or operand.type.size < SMALLEST:
-            continue
-        inner = elementwise_chain(operand, kept)
-        if inner is None or operand.shape != value.shape:
+    chain: dict[Node, None] = {}
+    pending = [value]
+    while pending:
+        node = pending[-1].node
+        if node is None or not lookup(node.op).elementwise or pending[-1].shape != value.shape:
             return None
-        chain.extend(other for other in inner if other not in chain)
-    return [*chain, node]
+        missing = [
+            operand
+            for operand in node.operands
+            if operand not in kept and operand.node is not None and operand.node not in chain
+            if operand.type.size >= SMALLEST
+        ]
+        if missing:
+            pending.append(missing[0])
+        else:
+            chain[node] = None
+            pending.pop()
+    return list(chain)
 
 
 def compute_again(

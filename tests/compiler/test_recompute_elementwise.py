@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, I64, Graph, TensorType, Value
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.passes import pipeline
 from pockengine.compiler.passes.pipeline import LOSS
-from pockengine.compiler.passes.second_computation import readers_on_the_way_back
+from pockengine.compiler.passes.second_computation import (
+    elementwise_chain,
+    readers_on_the_way_back,
+)
 from pockengine.compiler.program import Program
 from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
@@ -71,3 +74,13 @@ def test_a_sum_over_many_layers_stays() -> None:
         total = net.g.add(total, branch)
     kept = kept_after_the_pass(net.head(total, 3, target))
     assert kept == {"conv2d", "add"}
+
+
+def test_a_long_chain_that_reads_each_value_twice_is_walked_once() -> None:
+    g = Builder(Graph("chain"))
+    y = g.input("x", TensorType(F32, (32, 64)))
+    for _ in range(60):
+        y = g.mul(y, g.sigmoid(y))
+    chain = elementwise_chain(y, set())
+    assert chain is not None
+    assert chain == g.graph.nodes
