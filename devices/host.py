@@ -39,6 +39,14 @@ def detect_mhz() -> int:
         return 0
 
 
+def detect_memory() -> int:
+    """Bytes of this machine's memory; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
 def _cpu_flags() -> set[str]:
     return set(_cpu_line("flags").split())
 

@@ -9,12 +9,13 @@ compiler or the emulator is made of few characters, so that it can neither name 
 """
 
 import re
+import struct
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_mhz
+from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_memory, detect_mhz
 from pockengine.errors import DeviceError
 from pockengine.files import read_toml
 
@@ -26,6 +27,10 @@ LARGEST = 1 << 62
 MOST_CORES = 1024
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
+
+
+NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
+"""Architectures of target triples, in zig's words, whose pointers have 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,10 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of machine. `runs` is false where programs can only be built and inspected.
+    """A kind of machine, and all its memory.
 
-    `recognise` are words by which a board that says one of them of itself is known to be one.
+    `runs` is false where programs can only be built and inspected. `recognise` are words by which a
+    board that says one of them of itself is known to be one.
     """
 
     name: str
@@ -90,6 +96,14 @@ class Device:
     emulator: Emulator | None = None
     runs: bool = True
     recognise: tuple[str, ...] = ()
+
+    @property
+    def address_bits(self) -> int:
+        """Width of a pointer in programs for this device."""
+        arch = self.toolchain.target.partition("-")[0]
+        if arch == "native":
+            return 8 * struct.calcsize("P")
+        return 32 if arch in NARROW else 64
 
 
 def known_devices() -> tuple[str, ...]:
@@ -114,6 +128,7 @@ def read_device(path: Path) -> Device:
     if cpu.get("isa") == "detect":
         found = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
         cpu |= {**found, "mhz": detect_mhz()}
+        table["memory_bytes"] = detect_memory() or table.get("memory_bytes")
     toolchain = _table(table, "toolchain", path)
     emulator = _table(table, "emulator", path) if "emulator" in table else None
     device = _make(

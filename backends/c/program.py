@@ -18,6 +18,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.kernel import C_TYPES, Kernel, align
+from pockengine.backends.c.limits import check_limits, static_assertion
 from pockengine.backends.c.specification import Specification
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
@@ -89,8 +90,9 @@ def param_slots(program: Program) -> tuple[list[Slot], int]:
 
 def generate(program: Program, backend: CBackend) -> dict[str, str]:
     """The C files of a program by name."""
-    slots, _ = param_slots(program)
+    slots, params_bytes = param_slots(program)
     _check_names(program)
+    check_limits(program, params_bytes, backend.device)
     offsets = {slot.name: slot.offset for slot in slots}
     kernels: dict[str, Kernel] = {}
     functions = []
@@ -109,6 +111,7 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
         comment(f"Program {program.name}. Generated: change the model, not this file."),
         f"#define PE_KERNELS {first}\n",
         _PROGRAM_HEADER,
+        static_assertion(program, params_bytes),
         declarations,
         *functions,
         _tables(program, backend.device.cpu.cores),

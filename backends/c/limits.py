@@ -1,0 +1,42 @@
+"""What a program may take of a device: its addresses, its memory, and what kernels can count."""
+
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+MOST_ELEMENTS = 2**31 - 1
+"""Elements of one tensor: kernels multiply sizes of its dimensions as C's int."""
+
+FIX = "use a smaller batch, train less, or give a memory_budget"
+
+
+def check_limits(program: Program, params_bytes: int, device: Device) -> None:
+    """Raise CompileError where params and arena are more than the device can address or hold."""
+    arena = program.arena_bytes
+    total = params_bytes + arena
+    sizes = f"{program.name} takes {arena:,} bytes of arena and {params_bytes:,} of params"
+    if total > largest_object(device.address_bits):
+        raise CompileError(
+            f"{sizes}; a program of {device.name} addresses "
+            f"{largest_object(device.address_bits):,} ({device.address_bits} bits): {FIX}"
+        )
+    if total > device.memory_bytes:
+        raise CompileError(f"{sizes}; {device.name} has {device.memory_bytes:,}: {FIX}")
+    for entry in program.entries.values():
+        for value in entry.graph.values():
+            if value.type.size > MOST_ELEMENTS:
+                raise CompileError(
+                    f"{value!r} of entry {entry.name} has {value.type.size:,} elements, more than "
+                    f"the {MOST_ELEMENTS:,} that kernels count: {FIX}"
+                )
+
+
+def largest_object(address_bits: int) -> int:
+    """Bytes up to which the difference of two addresses is a number, as C wants it."""
+    return (1 << (address_bits - 1)) - 1
+
+
+def static_assertion(program: Program, params_bytes: int) -> str:
+    """Return C that does not compile where a size does not fit into the machine's addresses."""
+    total = params_bytes + program.arena_bytes
+    return f'_Static_assert({total}ULL <= SIZE_MAX / 2, "the program exceeds the address space");'

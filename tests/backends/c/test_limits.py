@@ -1,0 +1,78 @@
+"""A program that a device can neither address nor hold is refused, and its C does not compile."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.limits import largest_object, static_assertion
+from pockengine.backends.c.program import generate
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.program import Program
+from pockengine.devices import load_device
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+from pockengine.tests.backends.c.programs import point_graph
+
+
+def wide_graph(elements: int) -> Graph:
+    """A trained scalar over so many inputs: an arena of eight bytes for each of them."""
+    g = Builder(Graph("wide"))
+    x = g.input("x", TensorType(F32, (elements,)))
+    away = g.sub(x, g.param("centre", g.graph.constants[g.scalar(0.5)]))
+    g.output("away", away)
+    g.output("loss", g.reduce_mean(g.square(away), axes=(0,)))
+    return g.graph
+
+
+def refusal(elements: int, device: Device) -> str:
+    backend = CBackend(device)
+    program = compile_program(wide_graph(elements), target=backend.target())
+    with pytest.raises(CompileError) as caught:
+        generate(program, backend)
+    return str(caught.value)
+
+
+def test_more_than_32_bits_address_is_refused() -> None:
+    dsp = replace(load_device("snapdragon-dsp"), memory_bytes=1 << 40)
+    assert dsp.address_bits == 32
+    message = refusal(4_300_000_320 // 8, dsp)
+    assert "takes 4,300,00" in message
+    assert "snapdragon-dsp addresses 2,147,483,647 (32 bits): use a smaller batch" in message
+
+
+@pytest.mark.parametrize("name", ["snapdragon-dsp", "rpi4", "host"])
+def test_more_than_the_memory_is_refused(name: str) -> None:
+    device = load_device(name)
+    assert f"{name} has {device.memory_bytes:,}" in refusal(device.memory_bytes // 8, device)
+
+
+def test_tensors_that_kernels_cannot_count_are_refused() -> None:
+    message = refusal(2**31, replace(load_device("rpi4"), memory_bytes=1 << 40))
+    assert "%x" in message
+    assert "2,147,483,648 elements" in message
+
+
+def test_what_fits_is_accepted() -> None:
+    backend = CBackend(load_device("snapdragon-dsp"))
+    program = compile_program(wide_graph(1 << 20), target=backend.target())
+    assert "_Static_assert" in generate(program, backend)["program.c"]
+
+
+@pytest.mark.parametrize(("bits", "excess"), [(32, 0), (32, 1), (64, 0), (64, 1)])
+def test_the_assertion_holds_up_to_the_largest_object(bits: int, excess: int) -> None:
+    program = compile_program(point_graph())
+    params_bytes = largest_object(bits) + excess - program.arena_bytes
+    assert compiles(program, params_bytes, bits) == (not excess)
+
+
+def compiles(program: Program, params_bytes: int, bits: int) -> bool:
+    source = f"typedef int unit;\n#define SIZE_MAX UINT{bits}_MAX\n"
+    source = f"#include <stdint.h>\n#undef SIZE_MAX\n{source}"
+    source += static_assertion(program, params_bytes)
+    command = ["gcc", "-std=c11", "-fsyntax-only", "-x", "c", "-"]
+    done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "exceeds the address space" in done.stderr, done.stderr
+    return done.returncode == 0
