@@ -1,0 +1,56 @@
+"""The command line of the campaigns, one for each framework.
+
+Each program passes, is refused (an error of ours that says why), is wrong (a number differs from
+the framework's) or crashes (any other exception). A program that is wrong or crashes is made short
+and printed as a script.
+"""
+
+import sys
+import time
+import warnings
+
+import click
+
+from pockengine.tests.fuzz.campaign import Framework, Tally, Verdict, run_campaign
+
+
+def command(framework: Framework) -> click.Command:
+    """Return the command that judges programs; its exit status is 1 where one is at fault."""
+
+    @click.command()
+    @click.option("--programs", "count", default=1000, show_default=True, type=click.IntRange(1))
+    @click.option("--seed", default=0, show_default=True, help="Of the first program.")
+    @click.option("--size", default=8, show_default=True, help="Most statements of a program.")
+    @click.option("--batch", default=64, show_default=True, help="Programs imported together.")
+    @click.option("--code-every", default=0, help="Of so many batches one also runs in C.")
+    def main(count: int, seed: int, size: int, batch: int, code_every: int) -> None:
+        """Write random programs and compare their loss and gradients with the framework's."""
+        warnings.filterwarnings("ignore")
+        started = time.monotonic()
+        tally = run_campaign(
+            framework,
+            count,
+            seed,
+            size=size,
+            batch=batch,
+            code_every=code_every,
+            report=lambda verdict: _report(framework, verdict),
+            progress=lambda tally: _progress(tally, started),
+        )
+        for words, number in tally.refusals.most_common():
+            click.echo(f"{number:7} refused: {words}")
+        sys.exit(1 if tally.faults else 0)
+
+    return main
+
+
+def _report(framework: Framework, verdict: Verdict) -> None:
+    if verdict.outcome in ("wrong", "crashed"):
+        click.echo(f"--- {verdict.outcome}\n{verdict.program.snippet(framework.heading)}")
+        click.echo(f"# {verdict.words}".replace("\n", "\n# "))
+
+
+def _progress(tally: Tally, started: float) -> None:
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in tally.outcomes.items())
+    seconds = time.monotonic() - started
+    click.echo(f"{tally.outcomes.total()} programs in {seconds:.0f} s: {counts}")
