@@ -29,59 +29,16 @@ ARITHMETIC = (
 )
 FUNCTIONS = tuple(
     f"{{new}} = {name}({{f}})"
-    for name in [
-        "ops.relu",
-        "ops.sigmoid",
-        "ops.tanh",
-        "ops.exp",
-        "ops.sin",
-        "ops.cos",
-        "ops.abs",
-        "ops.square",
-        "ops.negative",
-        "ops.erf",
-        "ops.floor",
-        "ops.ceil",
-        "ops.round",
-        "ops.sign",
-        "ops.arctan",
-        "ops.sinh",
-        "ops.expm1",
-        "ops.selu",
-        "ops.celu",
-        "ops.softplus",
-        "ops.log_sigmoid",
-        "ops.silu",
-        "ops.gelu",
-        "ops.elu",
-        "ops.relu6",
-        "ops.hard_swish",
-        "ops.hard_sigmoid",
-        "ops.mish",
-        "ops.softsign",
-        "ops.leaky_relu",
-        "ops.hard_tanh",
-        "ops.tanh_shrink",
-        "ops.soft_shrink",
-        "ops.hard_shrink",
-        "ops.squareplus",
-        "ops.softmax",
-        "ops.log_softmax",
-        "ops.trunc",
-        "tf.nn.relu",
-        "tf.nn.elu",
-        "tf.nn.softplus",
-        "tf.nn.swish",
-        "tf.nn.leaky_relu",
-        "tf.nn.gelu",
-        "tf.math.rint",
-        "tf.math.log_sigmoid",
-        "tf.math.softsign",
-        "ops.nan_to_num",
-        "ops.exp2",
-        "tf.identity",
-        "ops.sparse_plus",
-    ]
+    for name in (
+        "ops.relu ops.sigmoid ops.tanh ops.exp ops.sin ops.cos ops.abs ops.square "
+        "ops.negative ops.erf ops.floor ops.ceil ops.round ops.sign ops.arctan ops.sinh "
+        "ops.expm1 ops.selu ops.celu ops.softplus ops.log_sigmoid ops.silu ops.gelu ops.elu "
+        "ops.relu6 ops.hard_swish ops.hard_sigmoid ops.mish ops.softsign ops.leaky_relu "
+        "ops.hard_tanh ops.tanh_shrink ops.soft_shrink ops.hard_shrink ops.squareplus "
+        "ops.softmax ops.log_softmax ops.trunc tf.nn.relu tf.nn.elu tf.nn.softplus "
+        "tf.nn.swish tf.nn.leaky_relu tf.nn.gelu tf.math.rint tf.math.log_sigmoid "
+        "tf.math.softsign ops.nan_to_num ops.exp2 tf.identity ops.sparse_plus"
+    ).split()  # noqa: SIM905
 )
 SAFE = (
     "{new} = ops.sqrt(ops.abs({f}) + 0.2)",
@@ -118,7 +75,7 @@ REDUCTIONS = (
     "{new} = ops.cumprod({f}, {d})",
     "{new} = tf.cumsum({f}, {d}, exclusive=True, reverse=True)",
     "{new} = ops.sort({f}, {d})",
-    "{new} = tf.math.top_k({f}, 2).values",
+    "{new} = tf.math.top_k({f} + tf.range({f}.shape[-1] * 1.0) * 0.013, 2).values",
     "{new} = tf.cast(ops.argmax({f}, {d}), tf.int64)",
     "{new} = tf.argmin({f}, {d})",
     "{new} = ops.sum(ops.cast({b}, 'float32'), {d})",

@@ -32,34 +32,10 @@ ARITHMETIC = (
 )
 FUNCTIONS = (
     "{new} = torch.{u}({f})".replace("{u}", name)
-    for name in [
-        "relu",
-        "sigmoid",
-        "tanh",
-        "exp",
-        "sin",
-        "cos",
-        "abs",
-        "square",
-        "neg",
-        "erf",
-        "floor",
-        "ceil",
-        "round",
-        "trunc",
-        "sign",
-        "frac",
-        "atan",
-        "sinh",
-        "asinh",
-        "expm1",
-        "sigmoid",
-        "exp2",
-        "selu",
-        "celu",
-        "sgn",
-        "positive",
-    ]
+    for name in (
+        "relu sigmoid tanh exp sin cos abs square neg erf floor ceil round trunc sign frac "
+        "atan sinh asinh expm1 sigmoid exp2 selu celu sgn positive"
+    ).split()  # noqa: SIM905
 )
 SAFE = (
     "{new} = torch.sqrt({f}.abs() + {c} ** 2)",
@@ -112,13 +88,13 @@ REDUCTIONS = (
     "{new} = torch.logsumexp({f}, {d})",
     "{new} = {f}.cumsum({d})",
     "{new} = {f}.cumprod({d})",
-    "{new} = {f}.median({d}).values",
+    "{new} = ({f} + torch.arange({f}.shape[-1]) * 0.013).median(-1).values",
     "{new} = {f}.sort({d}).values",
     "{new} = {f}.sort({d}, descending=True)[0]",
-    "{new} = {f}.topk(2, dim={d}).values",
+    "{new} = ({f} + torch.arange({f}.shape[-1]) * 0.013).topk(2).values",
     "{new} = {f}.argmax({d})",
     "{new} = {f}.argmin({d})",
-    "{new} = {f}.argsort({d})",
+    "{new} = {f}.argsort({d}, stable=True)",
     "{new} = {f}.cummax({d}).values",
     "{new} = {f}.aminmax().max",
     "{new} = {b}.sum({d})",
@@ -224,7 +200,7 @@ INDEXING = (
     "{new} = {f}[[0, 2, 0]]",
     "{new} = {f}[torch.arange(3), torch.tensor([0, 2, 1])]",
     "{new} = torch.gather({f}, {d}, {i}.clamp(0, 2))",
-    "{new} = {f}.take_along_dim({f}.argsort({d}), dim={d})",
+    "{new} = {f}.take_along_dim({f}.argsort({d}, stable=True), dim={d})",
     "{new} = torch.index_select({f}, {d}, torch.tensor([2, 0, 0]))",
     "{new} = {f}.index_add({d}, torch.tensor([1, 1, 0]), {f})",
     "{new} = {f}.index_fill({d}, torch.tensor([1, 1]), {c})",
