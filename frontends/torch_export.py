@@ -40,9 +40,8 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
     model's own in `example_inputs`, and become inputs by their names. A module that returns one
     scalar is taken to return its loss.
 
-    What the loss trains itself is a param too, under `loss.`. Random numbers are our own, in
-    PyTorch's distributions; dropout and stochastic depth are none when predicting, noise that
-    forward draws itself stays.
+    A loss's own parameters train too, as `loss.` and their names. Random numbers are ours: dropout
+    and stochastic depth are none when predicting, noise that forward draws itself stays.
 
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
