@@ -316,8 +316,8 @@ def _batch_norm(
 
 def _vector(finder: Finder, value: Value, shape: tuple[int, ...]) -> Value | None:
     """Return the vector over the channels that a value repeats."""
-    if value.shape[-1:] != shape or value.type.size != shape[0]:
-        return None
+    if not shape or value.shape[-1:] != shape or value.type.size != shape[0]:
+        return None  # a scalar has no channels
     inner = core(value)
     return inner if inner.shape == shape else finder.g.reshape(value, shape=shape)
 

@@ -37,7 +37,6 @@ WRITES = (
     "{m}.scatter_({d}, {i}.clamp(0, 2), {c})",
     "{m}.index_fill_(0, torch.tensor([0]), {c})",
     "{m}.index_copy_(0, torch.tensor([1]), {f}[:1])",
-    "{m}.logical_not_()",
     "{m} &= {b}",
     "{m} |= {b}",
     "{m} //= 2",

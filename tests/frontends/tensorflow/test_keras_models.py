@@ -268,3 +268,7 @@ def test_what_is_of_tensorflow_is_told() -> None:
     assert is_tensorflow(Scaler())
     assert not is_tensorflow(lambda x: x)
     assert not is_tensorflow(np.zeros(3))
+
+
+def test_a_scalar_is_no_batch_norm() -> None:
+    check_forward(lambda x: tf.nn.gelu(ops.var(x)), random(3))
