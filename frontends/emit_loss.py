@@ -4,6 +4,7 @@ Classes are dimension 1, or the only dimension.
 """
 
 import enum
+import math
 from dataclasses import dataclass
 
 from pockengine.compiler.ir import F32, Builder, Value
@@ -128,4 +129,7 @@ def _reduced(
     total = g.reduce_sum(losses, axes=(0,))
     if reduction is Reduction.SUM:
         return plain(total)
-    return plain(g.div(total, g.reduce_sum(shares, axes=(0,))))
+    count = g.reduce_sum(shares, axes=(0,))
+    none = g.eq(count, g.scalar(0.0))  # the mean is 0 / 0, but its gradient is zero
+    mean = g.div(total, g.where(none, g.scalar(1.0), count))
+    return plain(g.where(none, g.scalar(math.nan), mean))

@@ -224,8 +224,16 @@ def max_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
     parts = []
     for i in range(count):
         part = emit.slice_dim(g, x, dim, i * size // count, -(-(i + 1) * size // count))
-        parts.append(emit.reduce(g, "reduce_max", part, [dim], keepdims=True))
+        parts.append(_first_maximum(g, part, dim))
     return emit.concat(g, parts, dim)
+
+
+def _first_maximum(g: Builder, x: Tensor, dim: int) -> Tensor:
+    """Keep the maximum along a dimension; the first of equal elements gets the gradient."""
+    axis, shape = x.axis(dim), list(x.value.shape)
+    shape[axis] = 1
+    place = g.reshape(g.argmax(x.value, axis=axis), shape=tuple(shape))
+    return Tensor(g.take_along(x.value, place, axis=axis), x.layout)
 
 
 def along_dim(g: Builder, x: Tensor, dim: int, weights: np.ndarray) -> Tensor:

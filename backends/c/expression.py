@@ -87,6 +87,7 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "hard_swish": "{0} * pe_hard_sigmoid({0})",
     "pow": "pe_pow({0}, {1})",
     "atan2": "pe_atan2({0}, {1})",
+    "binary_cross_entropy": "pe_binary_cross_entropy({0}, {1})",
     "hypot": "pe_hypot({0}, {1})",
     "rem": "pe_rem({0}, {1})",
     **{name: f"pe_{name}({{0}})" for name in _LIBRARY},

@@ -26,6 +26,7 @@ from pockengine.backends.c.loops import (
     tile_function,
 )
 from pockengine.backends.c.tile import machine_of
+from pockengine.backends.c.whole_reduction import whole_reduction_kernel
 from pockengine.compiler.ir import F32, Builder, Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
@@ -73,6 +74,8 @@ class Reduction:
 
 def reduction_kernel(node: Node, device: Device) -> Kernel:
     """Emit a reduction, or a fusion around one."""
+    if node.op != "fusion" and not node.operands[0].dtype.is_float:
+        return whole_reduction_kernel(node, device)
     reduction = _take_apart(node)
     parameters, values = parameters_of(node, reduction.body)
     space, walks, by_columns = _space(reduction, values)

@@ -93,6 +93,31 @@ def _atan2_rule(index: int, sign: float) -> Vjp:
     return rule
 
 
+LEAST_LOG, LEAST_VARIANCE = -100.0, 1e-12
+"""PyTorch's guards of the binary cross entropy, of its logarithms and of its slope's divisor."""
+
+
+def _binary_cross_entropy(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    least = np.float32(LEAST_LOG)
+    missed, hit = np.maximum(np.log1p(-x), least), np.maximum(np.log(x), least)
+    return np.asarray((target - 1) * missed - target * hit)
+
+
+def _cross_entropy_da(g: "Builder", node: Node, dy: Value) -> Value:
+    """dx = dy (x - target) / (x (1 - x)), the divisor at least 1e-12."""
+    x, target = node.operands
+    variance = g.mul(g.sub(g.scalar(1.0), x), x)
+    slope = g.div(g.sub(x, target), g.maximum(variance, g.scalar(LEAST_VARIANCE)))
+    return g.mul(dy, slope)
+
+
+def _cross_entropy_db(g: "Builder", node: Node, dy: Value) -> Value:
+    """dtarget = dy (log(1 - x) - log x), each at least -100."""
+    x, least = _x(node), g.scalar(LEAST_LOG)
+    missed, hit = g.log1p(g.neg(x)), g.log(x)
+    return g.mul(dy, g.sub(g.maximum(missed, least), g.maximum(hit, least)))
+
+
 UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "erf": (_ERF, _erf_dx),
     "sin": (np.sin, lambda g, n, dy: g.mul(dy, g.cos(_x(n)))),
@@ -117,6 +142,10 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
 BINARY: Mapping[str, tuple[Meaning, Mapping[str, Vjp]]] = {
     "pow": (np.power, {"a": _pow_da, "b": _pow_db}),
     "atan2": (np.arctan2, {"a": _atan2_rule(0, 1.0), "b": _atan2_rule(1, -1.0)}),
+    "binary_cross_entropy": (
+        _binary_cross_entropy,
+        {"a": _cross_entropy_da, "b": _cross_entropy_db},
+    ),
     "hypot": (np.hypot, {"a": _hypot_rule(0), "b": _hypot_rule(1)}),
 }
 

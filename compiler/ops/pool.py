@@ -51,15 +51,29 @@ def _eval_max(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _eval_max_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
-    """Give each window's cotangent to its first maximum in row-major order."""
+    """Give each window's cotangent to its maximum: the last NaN, else the first in the image."""
     x, dy = arrays
-    padded = pad_image(x, attrs["padding"], -np.inf)
-    views = [view for _, _, view in window_taps(padded, attrs["kernel"], dy.shape[1:3], attrs)]
-    first = np.argmax(views, axis=0)
+    first = _places_of_maxima(x, (dy.shape[1], dy.shape[2]), attrs)
+    padded = pad_image(x, attrs["padding"])
     dx = np.zeros(padded.shape)
     for index, (_, _, view) in enumerate(window_taps(dx, attrs["kernel"], dy.shape[1:3], attrs)):
         view += np.where(first == index, dy, 0)
     return (crop_image(dx, attrs["padding"]).astype(np.float32),)
+
+
+def _places_of_maxima(x: np.ndarray, output: tuple[int, int], attrs: Attrs) -> np.ndarray:
+    """Return which tap of each window is its maximum; padding is none, even of -infinities."""
+
+    def taps(image: np.ndarray, outside: float) -> np.ndarray:
+        padded = pad_image(image, attrs["padding"], outside)
+        views = window_taps(padded, attrs["kernel"], output, attrs)
+        return np.stack([view for _, _, view in views])
+
+    values, inside = taps(x, -np.inf), taps(np.ones_like(x), 0.0) > 0
+    maxima = (values == values.max(axis=0)) & inside
+    nan = np.isnan(values)
+    last_nan = len(values) - 1 - np.argmax(nan[::-1], axis=0)
+    return np.asarray(np.where(nan.any(axis=0), last_nan, np.argmax(maxima, axis=0)))
 
 
 def _divisor(shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:

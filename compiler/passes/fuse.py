@@ -162,6 +162,8 @@ class _Fuser:
 
     def _take_prologue(self, node: Node) -> None:
         """Pull in the elementwise group that only this reduction reads."""
+        if not node.operands[0].dtype.is_float:
+            return
         for index in self.rules.prologue[node.op]:
             value = node.operands[index]
             producer = value.node

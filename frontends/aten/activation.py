@@ -82,12 +82,6 @@ def mish(ctx: Context, x: Tensor) -> Tensor:
     return emit_activation.mish(ctx.g, x)
 
 
-@aten("softsign.default")
-def softsign(ctx: Context, x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
-    return emit_activation.softsign(ctx.g, x)
-
-
 @aten("threshold.default")
 def threshold(ctx: Context, x: Tensor, threshold: Number, value: Number) -> Tensor:
     """x above the threshold, else the value."""

@@ -199,12 +199,17 @@ def index_add(
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(ctx: Context, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
-    """Put one number at places of a dimension."""
-    shape = list(x.shape) or [1]
-    shape[dim] = index.size
+    """Put one number at places of a dimension, however often each is named."""
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, float(value), F32)
-    return _along(ctx, x, dim, index, emit.broadcast(ctx.g, value, tuple(shape)), accumulate=False)
+    size = x.shape[dim] if x.rank else 1
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size, 1)), size)
+    numbers = plain(ctx.g.constant(np.arange(size, dtype=places.dtype.numpy)[None]))
+    named = emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", places, numbers), F32)
+    hit = emit.arithmetic(ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, [0], False), 0.0)
+    shape = [size if each == dim % x.rank else 1 for each in range(x.rank)]
+    hit = reshape(ctx.g, hit, tuple(shape))
+    return emit.elementwise(ctx.g, "where", hit, emit.cast(ctx.g, value, x.dtype), x)
 
 
 def _along(

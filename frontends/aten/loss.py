@@ -103,6 +103,17 @@ def _huber(ctx: Context, x: Tensor, target: Tensor, delta: float, factor: float)
     return emit.elementwise(g, "where", emit.arithmetic(g, "lt", size, delta), square, line)
 
 
+@aten("binary_cross_entropy.default")
+def binary_cross_entropy(
+    ctx: Context, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int
+) -> Tensor:
+    """-(target log x + (1 - target) log(1 - x)) with PyTorch's guards, weighted."""
+    losses = emit.arithmetic(ctx.g, "binary_cross_entropy", x, target)
+    if weight is not None:
+        losses = emit.arithmetic(ctx.g, "mul", losses, weight)
+    return _reduce_elements(ctx.g, losses, reduction)
+
+
 @aten("binary_cross_entropy_with_logits.default")
 def bce_with_logits(
     ctx: Context,
@@ -112,20 +123,14 @@ def bce_with_logits(
     pos_weight: Tensor | None,
     reduction: int,
 ) -> Tensor:
-    """(1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x)), weighted.
-
-    Without pos_weight that is log(1 + exp(x)) - x target.
-    """
+    """(1 - target) x + (1 + (pos_weight - 1) target) log(1 + exp(-x)), weighted."""
     g = ctx.g
-    if pos_weight is None:
-        product = emit.arithmetic(g, "mul", x, target)
-        losses = emit.arithmetic(g, "sub", emit_activation.log1p_exp(g, x), product)
-    else:
+    right = emit_activation.log1p_exp(g, emit.unary("neg")(g, x))
+    if pos_weight is not None:
         more = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", pos_weight, 1.0), target)
-        falling = emit_activation.log1p_exp(g, emit.unary("neg")(g, x))
-        right = emit.arithmetic(g, "mul", emit.arithmetic(g, "add", more, 1.0), falling)
-        wrong = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, target), x)
-        losses = emit.arithmetic(g, "add", wrong, right)
+        right = emit.arithmetic(g, "mul", emit.arithmetic(g, "add", more, 1.0), right)
+    wrong = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, target), x)
+    losses = emit.arithmetic(g, "add", wrong, right)
     if weight is not None:
         losses = emit.arithmetic(g, "mul", losses, weight)
     return _reduce_elements(g, losses, reduction)

@@ -200,7 +200,7 @@ def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
 def _define_adaptive(rank: int) -> None:
     @aten(f"adaptive_max_pool{rank}d.default")
     def largest(ctx: Context, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
-        for dim in range(x.rank - rank, x.rank):
+        for dim in reversed(range(x.rank - rank, x.rank)):  # so the first in row-major order wins
             x = emit_nn.max_bins(ctx.g, x, dim, ctx.shape[dim])
         return [x, Missing("the indices of max pooling; use the maxima alone")]
 

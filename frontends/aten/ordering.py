@@ -1,13 +1,13 @@
 """ATen operators that sort: by the rank of each element, which is how many come before it.
 
 Each element is compared with each of its line, which suits lines of up to some thousands: what
-small models sort are scores of a few candidates. NaN is not looked after.
+small models sort are scores of a few candidates. NaN counts as the largest.
 """
 
 import numpy as np
 
 from pockengine.compiler.ir import F32, I64
-from pockengine.frontends import emit
+from pockengine.frontends import emit, emit_activation
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit_nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
@@ -46,15 +46,31 @@ def kthvalue(ctx: Context, x: Tensor, k: int, dim: int, keepdim: bool) -> list[T
 
 @aten("median.dim")
 def median_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the median along a dimension, the lower one of two, and where it is."""
+    """Take the median along a dimension, the lower one of two, and where it is; NaN if any is."""
     size = x.shape[dim] if x.rank else 1
-    return kthvalue(ctx, x, (size + 1) // 2, dim, keepdim)
+    middle, place = kthvalue(ctx, x, (size + 1) // 2, dim, keepdim)
+    if x.dtype is not F32:
+        return [middle, place]
+    last, nan_place = kthvalue(ctx, x, size, dim, keepdim)  # NaN, if there is any
+    nan = _is_nan(ctx, last)
+    return [
+        emit_activation.choose(ctx.g, nan, *pair) for pair in ((last, middle), (nan_place, place))
+    ]
 
 
 @aten("median.default")
 def median(ctx: Context, x: Tensor) -> Tensor:
-    """Take the median of all elements, the lower one of two."""
-    return median_dim(ctx, reshape(ctx.g, x, (x.size,)), 0, keepdim=False)[0]
+    """Take the median of all elements, the lower one of two; those equal to it share a gradient."""
+    g = ctx.g
+    middle = median_dim(ctx, reshape(g, x, (x.size,)), 0, keepdim=False)[0]
+    if x.dtype is not F32:
+        return middle
+    hit = emit.elementwise(g, "eq", x, emit.unary("stop_gradient")(g, middle))
+    total, count = (
+        emit.reduce(g, "reduce_sum", emit_activation.choose(g, hit, each, 0.0), (), False)
+        for each in (x, 1.0)
+    )
+    return emit.elementwise(g, "div", total, count)
 
 
 def _best(ctx: Context, x: Tensor, dim: int, count: int, descending: bool) -> list[Tensor]:
@@ -75,15 +91,27 @@ def _best(ctx: Context, x: Tensor, dim: int, count: int, descending: bool) -> li
     return [permute(values, back), permute(order, back)]
 
 
+def _is_nan(ctx: Context, x: Tensor) -> Tensor:
+    return emit.elementwise(ctx.g, "ne", x, x)
+
+
 def _order(ctx: Context, x: Tensor, descending: bool) -> Tensor:
     """Return the indices that sort the last dimension."""
     g, size = ctx.g, x.shape[-1]
     if size > LONGEST:
         raise Unsupported(f"sorting {size} elements; {LONGEST} are the most")
     own, others = reshape(g, x, (*x.shape, 1)), reshape(g, x, (*x.shape[:-1], 1, size))
-    ahead = emit.arithmetic(g, "gt" if descending else "lt", others, own)
+    more, less = (others, own) if descending else (own, others)
+    ahead = emit.arithmetic(g, "gt", more, less)
+    equal = emit.arithmetic(g, "eq", others, own)
+    if x.dtype is F32:  # NaN is larger than all numbers
+        number = emit.elementwise(g, "eq", less, less)
+        lone = emit.elementwise(g, "logical_and", _is_nan(ctx, more), number)
+        both = emit.elementwise(g, "logical_and", *(_is_nan(ctx, x) for x in (own, others)))
+        ahead = emit.elementwise(g, "logical_or", ahead, lone)
+        equal = emit.elementwise(g, "logical_or", equal, both)
     earlier = plain(g.constant(np.tri(size, k=-1, dtype=np.bool_)))
-    tied = emit.arithmetic(g, "logical_and", emit.arithmetic(g, "eq", others, own), earlier)
+    tied = emit.arithmetic(g, "logical_and", equal, earlier)
     before = emit.cast(g, emit.arithmetic(g, "logical_or", ahead, tied), F32)
     rank = emit.cast(g, emit.reduce(g, "reduce_sum", before, [-1], keepdims=False), I64)
     numbers = np.broadcast_to(np.arange(size, dtype=np.float32), x.shape)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pockengine.compiler.ir import F32
-from pockengine.frontends import emit
+from pockengine.frontends import emit, emit_activation
 from pockengine.frontends.aten.elementwise import truth
 from pockengine.frontends.aten.registry import Context, aten
 from pockengine.frontends.emit import Number
@@ -120,8 +120,21 @@ def std(
     keepdim: bool = False,
     unbiased: bool = True,
 ) -> Tensor:
-    """Square root of the variance."""
-    return emit.unary("sqrt")(ctx.g, var(ctx, x, dim, correction, keepdim, unbiased))
+    """Square root of the variance; where that is zero, so is the gradient."""
+    return _guarded(ctx, "sqrt", var(ctx, x, dim, correction, keepdim, unbiased))
+
+
+@aten("std_mean.correction")
+def std_mean(
+    ctx: Context,
+    x: Tensor,
+    dim: Sequence[int] | None,
+    correction: Number | None,
+    keepdim: bool,
+) -> list[Tensor]:
+    """Standard deviation and mean over some dimensions."""
+    mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
+    return [std(ctx, x, dim, correction, keepdim), mean]
 
 
 @aten("var.correction", "var.default", "var.dim")
@@ -144,6 +157,7 @@ def var(
     if divisor <= 0:
         raise Unsupported(f"variance of {count} elements with correction {correction}")
     mean = emit.reduce(ctx.g, "reduce_mean", x, dims, keepdims=True)
+    mean = emit.unary("stop_gradient")(ctx.g, mean)  # deviations add up to zero
     squares = emit.unary("square")(ctx.g, emit.arithmetic(ctx.g, "sub", x, mean))
     total = emit.reduce(ctx.g, "reduce_sum", squares, dims, keepdim)
     return emit.weighted(ctx.g, total, 1 / divisor)
@@ -151,8 +165,11 @@ def var(
 
 @aten("logsumexp.default")
 def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
-    """log(sum(exp(x))), computed from the maximum on."""
+    """log(sum(exp(x))), computed from the maximum on, unless that is infinite."""
     top = emit.reduce(ctx.g, "reduce_max", x, dim, keepdims=True)
+    endless = emit.arithmetic(ctx.g, "eq", emit.unary("abs")(ctx.g, top), math.inf)
+    top = emit_activation.choose(ctx.g, endless, 0.0, top)
+    top = emit.unary("stop_gradient")(ctx.g, top)  # its share of the gradient cancels
     powers = emit.unary("exp")(ctx.g, emit.arithmetic(ctx.g, "sub", x, top))
     total = emit.reduce(ctx.g, "reduce_sum", powers, dim, keepdims=True)
     y = emit.arithmetic(ctx.g, "add", emit.unary("log")(ctx.g, total), top)
@@ -177,19 +194,28 @@ def vector_norm(
         return emit.reduce(ctx.g, "reduce_sum", present, dims, keepdim)
     if ord == 1:
         return emit.reduce(ctx.g, "reduce_sum", size, dims, keepdim)
-    if ord == 2:
-        powers = emit.unary("square")(ctx.g, x)
-    else:
-        powers = emit.arithmetic(ctx.g, "pow", size, float(ord))
+    powers = emit.unary("square")(ctx.g, x) if ord == 2 else _powers(ctx, size, float(ord))
     total = emit.reduce(ctx.g, "reduce_sum", powers, dims, keepdim)
-    zero = emit.arithmetic(ctx.g, "eq", total, 0.0)
-    one, nothing = (emit.scalar(ctx.g, number, x.dtype) for number in (1.0, 0.0))
-    safe = emit.elementwise(ctx.g, "where", zero, one, total)
-    if ord == 2:
-        root = emit.unary("sqrt")(ctx.g, safe)
-    else:
-        root = emit.arithmetic(ctx.g, "pow", safe, 1 / ord)
-    return emit.elementwise(ctx.g, "where", zero, nothing, root)
+    return _guarded(ctx, "sqrt", total) if ord == 2 else _guarded(ctx, "pow", total, 1 / ord)
+
+
+def _powers(ctx: Context, size: Tensor, order: float) -> Tensor:
+    """Raise |x|; below order 1, where the slope at zero is infinite, zeros get no gradient."""
+    if order > 1:
+        return emit.arithmetic(ctx.g, "pow", size, order)
+    zero = emit.arithmetic(ctx.g, "eq", size, 0.0)
+    safe = emit_activation.choose(ctx.g, zero, 1.0, size)
+    powers = emit.arithmetic(ctx.g, "pow", safe, order)
+    return emit_activation.choose(ctx.g, zero, 0.0 if order > 0 else math.inf, powers)
+
+
+def _guarded(ctx: Context, op: str, x: Tensor, *exponent: float) -> Tensor:
+    """Take a root of what is not negative; the gradient at zero is zero."""
+    zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
+    safe = emit_activation.choose(ctx.g, zero, 1.0, x)
+    root = emit.arithmetic(ctx.g, op, safe, *exponent)
+    at_zero = math.inf if exponent and exponent[0] < 0 else 0.0
+    return emit_activation.choose(ctx.g, zero, at_zero, root)
 
 
 def _define_logical(name: str, op: str) -> None:
@@ -211,7 +237,21 @@ def cdist(ctx: Context, x1: Tensor, x2: Tensor, p: float, compute_mode: int | No
     """Distances by a p-norm between all rows of two batches of matrices."""
     rows = reshape(ctx.g, x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     others = reshape(ctx.g, x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
-    return vector_norm(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p, [-1], keepdim=False)
+    return _distance(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p)
+
+
+def _distance(ctx: Context, difference: Tensor, p: float) -> Tensor:
+    """Norm along the last dimension; of largest differences each gets the whole gradient."""
+    if not math.isinf(p):
+        return vector_norm(ctx, difference, p, [-1], keepdim=False)
+    stop = emit.unary("stop_gradient")
+    size = emit.unary("abs")(ctx.g, difference)
+    most = stop(ctx.g, emit.reduce(ctx.g, "reduce_max", size, [-1], keepdims=True))
+    hit = emit.elementwise(ctx.g, "eq", size, most)
+    nothing = emit.arithmetic(ctx.g, "sub", size, stop(ctx.g, size))
+    shares = emit_activation.choose(ctx.g, hit, nothing, 0.0)
+    slope = emit.reduce(ctx.g, "reduce_sum", shares, [-1], keepdims=True)
+    return emit.squeeze(ctx.g, emit.elementwise(ctx.g, "add", most, slope), [-1])
 
 
 @aten("_pdist_forward.default")
@@ -220,7 +260,7 @@ def pdist(ctx: Context, x: Tensor, p: float) -> Tensor:
     pairs = (plain(ctx.g.constant(index)) for index in np.triu_indices(x.shape[0], 1))
     values = framework_order(ctx.g, x)
     rows, others = (plain(ctx.g.take(values, index.value, axis=0)) for index in pairs)
-    return vector_norm(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p, [-1], keepdim=False)
+    return _distance(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p)
 
 
 @aten("_safe_softmax.default")

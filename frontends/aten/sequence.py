@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pockengine.compiler.ir import F32
+from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit, emit_activation, emit_nn, emit_norm
 from pockengine.frontends.aten import elementwise
 from pockengine.frontends.aten.registry import Context, aten
@@ -156,13 +156,34 @@ def attention(
     scores = emit.weighted(g, emit.matmul(g, query, permute(key, dims)), factor)
     if is_causal:
         attn_mask = plain(g.constant(np.tri(query.shape[-2], key.shape[-2], dtype=np.bool_)))
+    blind = None if attn_mask is None else _blind_rows(ctx, attn_mask)
     if attn_mask is not None and attn_mask.dtype is F32:
+        if blind is not None:
+            attn_mask = emit_activation.choose(g, blind, 0.0, attn_mask)
         scores = emit.arithmetic(g, "add", scores, attn_mask)
     elif attn_mask is not None:
+        if blind is not None:
+            attn_mask = emit.elementwise(g, "logical_or", attn_mask, blind)
         hidden = emit.scalar(g, -math.inf, F32)
         scores = emit.elementwise(g, "where", attn_mask, scores, hidden)
     shares = emit.along_last(g, "softmax", scores, -1)
-    return emit.matmul(g, emit_activation.dropout(g, shares, dropout_p, train=True), value)
+    y = emit.matmul(g, emit_activation.dropout(g, shares, dropout_p, train=True), value)
+    return y if blind is None else emit_activation.choose(g, blind, 0.0, y)
+
+
+def _blind_rows(ctx: Context, mask: Tensor) -> Tensor | None:
+    """Return which queries may see nothing, and so give zeros; None where each sees something."""
+    known = ctx.g.graph.constants.get(mask.value)
+    if known is not None:
+        seen = known if mask.dtype is BOOL else known > -np.inf
+        if seen.any(mask.layout.index(mask.rank - 1)).all():
+            return None
+    if mask.dtype is F32 and emit.trains(ctx.g, mask):
+        return None  # a bias that is learnt hides nothing
+    most = emit.reduce(ctx.g, "reduce_max", mask, [-1], keepdims=True)
+    if mask.dtype is BOOL:
+        return emit.unary("logical_not")(ctx.g, most)
+    return emit.arithmetic(ctx.g, "eq", most, -math.inf)
 
 
 def _repeated_heads(ctx: Context, x: Tensor, heads: int) -> Tensor:

@@ -42,6 +42,8 @@ class OpCase:
         data = 2 * rng.standard_normal(type_.shape)
         if self.domain == "positive":
             data = np.abs(data) + 0.5
+        elif self.domain == "share":
+            data = 1 / (1 + np.exp(-data))
         elif self.domain == "above one":
             data = np.abs(data) + 1.5
         elif self.domain == "small":
@@ -57,6 +59,7 @@ DOMAINS = {
     **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal", "div", "pow", "log1p"), "positive"),
     **dict.fromkeys(("asin", "acos", "atanh", "tan"), "small"),
     "acosh": "above one",
+    "binary_cross_entropy": "share",
 }
 
 

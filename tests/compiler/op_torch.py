@@ -53,6 +53,9 @@ BINARY = {
     "pow": torch.pow,
     "atan2": torch.atan2,
     "hypot": torch.hypot,
+    "binary_cross_entropy": lambda x, t: F.binary_cross_entropy(
+        *torch.broadcast_tensors(x, t), reduction="none"
+    ),
 }
 COMPARISONS = {
     "eq": torch.eq,

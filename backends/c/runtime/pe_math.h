@@ -50,6 +50,7 @@
 #define pe_asinh PE_OF_WIDTH(pe_asinh)
 #define pe_acosh PE_OF_WIDTH(pe_acosh)
 #define pe_atanh PE_OF_WIDTH(pe_atanh)
+#define pe_binary_cross_entropy PE_OF_WIDTH(pe_binary_cross_entropy)
 #define pe_hypot PE_OF_WIDTH(pe_hypot)
 #define pe_rem PE_OF_WIDTH(pe_rem)
 #define pe_quotient_i PE_OF_WIDTH(pe_quotient_i)

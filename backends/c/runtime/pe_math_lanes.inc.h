@@ -178,5 +178,12 @@ PE_LANEWISE2(pe_quotient_l, pe_quotient, pe_vl, int64_t)
 PE_LANEWISE2(pe_rem_i, pe_remainder, pe_vi, int32_t)
 PE_LANEWISE2(pe_rem_l, pe_remainder, pe_vl, int64_t)
 
+/* -(t log x + (1 - t) log(1 - x)), the logarithms at least -100, as PyTorch has it. */
+PE_INLINE pe_vf pe_binary_cross_entropy(pe_vf x, pe_vf t) {
+    const pe_vf least = pe_splat(-100.0f);
+    const pe_vf missed = pe_maximum(pe_log1p(-x), least), hit = pe_maximum(pe_log(x), least);
+    return (t - 1.0f) * missed - t * hit;
+}
+
 #undef PE_LANEWISE
 #undef PE_LANEWISE2

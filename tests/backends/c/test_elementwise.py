@@ -25,7 +25,19 @@ UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "squ
 UNARY += ["sigmoid", "tanh", "hard_sigmoid", "hard_swish"]
 UNARY += ["erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"]
 UNARY += ["floor", "ceil", "round", "trunc", "asinh", "acosh", "atanh"]
-BINARY = ["pow", "atan2", "hypot", "rem", "add", "sub", "mul", "div", "maximum", "minimum"]
+BINARY = [
+    "pow",
+    "atan2",
+    "hypot",
+    "rem",
+    "binary_cross_entropy",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+]
 INTEGER = ["add", "sub", "mul", "maximum", "minimum", "quotient", "rem"]
 MASK = ["logical_and", "logical_or", "add", "mul", "maximum", "minimum"]
 MASK += ["eq", "ne", "lt", "le", "gt", "ge"]
@@ -88,6 +100,8 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
     arrays = [draw_array(rng, value) for value in node.operands]
     if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p"):
         arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
+    if node.op == "binary_cross_entropy":
+        arrays = [np.abs(np.tanh(array)) * np.float32(0.99) for array in arrays]
     if node.op == "acosh":
         arrays = [np.abs(array) + 1 for array in arrays]
     if node.op in ("asin", "acos", "atanh"):

@@ -155,6 +155,12 @@ BOOLEANS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "bool integer logic": lambda a, b: (a.long().logical_and(b.long()), a.long().logical_not()),
     "bool bitwise_not": lambda a, b: torch.bitwise_not(a * b),
     "bool square": lambda a, b: (a * b) ** 2,
+    "bool bits": lambda a, b: (
+        torch.bitwise_and(a, b),
+        torch.bitwise_xor(a, b),
+        a & True,
+        a | False,
+    ),
     "bool copy": lambda a, b: ATEN.copy.default((a + b).float(), (a * b).float()),
     "bool argmax of bool": lambda a, b: ((a * b).long().argmax(0), (a + b).long().argmin(0)),
 }
