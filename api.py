@@ -19,6 +19,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import Progress
 from pockengine.backends.c.session import Session
 from pockengine.backends.c.tuned import picker_of
+from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
@@ -146,6 +147,7 @@ def compile(
     memory_budget: int | None = None,
     sizes: Range | None = None,
     bf16: bool = False,
+    check: bool = False,
     tuned: Path | str | None = None,
     folder: Path | str | None = None,
     progress: Progress | None = None,
@@ -157,22 +159,33 @@ def compile(
     module, an ONNX file or model, or a forward `Graph` (see `doors.py`). `example_inputs` give the
     shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what the
     framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` is a
-    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the arena by computing
-    activations again and by leaner kernels. `sizes` lets the batch or sequence length vary, by
-    padding. `bf16` rounds the operands of large products. `tuned` is a file of `pockengine tune`.
-    The artifact goes to `folder`, or to a temporary one. PockEngineError names the fault.
+    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the arena, by more work.
+    `sizes` lets the batch or sequence length vary, by padding. `bf16` rounds the operands of large
+    products; `check` compares a step with the framework's; `tuned` is a file of `pockengine tune`.
     """
     backend = _backend(device, folder, bf16, tuned)
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
     chosen = (visitor.optimizer if visitor else named_optimizer)(optimizer or Sgd())
     training = Training(scheme, chosen, clip or Clip(), micro_batches, memory_budget)
-    if sizes is None:
-        build = partial(compile_program, graph, training, observe=observe)
-    else:
-        build = partial(compile_variants, _resizing(graph, visitor, loss, sizes), sizes, training)
+    if check:
+        check_step(visitor or graph, loss, training, example_inputs)
+    again = None if sizes is None else (_resizing(graph, visitor, loss, sizes), sizes)
+    build = _build(graph, again, training, observe)
     program, backend = _within_budget(build, backend)
     return _written((graph, program, visitor), backend, folder, progress)
+
+
+def _build(
+    graph: Graph,
+    again: tuple[Callable[[int], Graph], Range] | None,
+    training: Training,
+    observe: Observer | None,
+) -> Callable[..., Program]:
+    """Return what compiles for a target: the graph, or its imports of each size of a range."""
+    if again is None:
+        return partial(compile_program, graph, training, observe=observe)
+    return partial(compile_variants, *again, training)
 
 
 def _within_budget(build: Callable[..., Program], backend: CBackend) -> tuple[Program, CBackend]:

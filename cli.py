@@ -48,6 +48,7 @@ def cli() -> None:
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="A table of pockengine tune.")
+@click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
 def compile_command(
@@ -59,6 +60,7 @@ def compile_command(
     memory_budget: int | None,
     bf16: bool,
     tuned: Path | None,
+    check: bool,
     folder: Path | None,
     dump_ir: Path | None,
 ) -> None:
@@ -75,6 +77,7 @@ def compile_command(
         memory_budget=memory_budget,
         bf16=bf16,
         tuned=tuned,
+        check=check,
         folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),

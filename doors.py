@@ -6,6 +6,7 @@ comes by it; recognising a model imports nothing, as what is a framework's has i
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.reference import Nudge, Reference
 
 Arrays = Mapping[str, np.ndarray]
 TENSORFLOW_FILES = (".h5", ".hdf5", ".keras", ".tflite")
@@ -31,6 +33,8 @@ class Door:
     leave: Callable[[Any, Any, Graph, Arrays], Any]
     resize: Callable[[Any, Any, Mapping[str, int], int], Any] | None = None
     optimizer: Callable[[Any, Any], Optimizer] | None = None
+    reference: Callable[[Any, Any, Any, Nudge], Reference | None] | None = None
+    quiet: Callable[[Any], AbstractContextManager[None]] = lambda model: nullcontext()
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,16 @@ class Visitor:
             )
         inputs = self.door.resize(self.model, self.inputs, axes, size)
         return Visitor(self.door, self.model, inputs)
+
+    def reference(self, loss: Any, nudge: Nudge) -> Reference | None:
+        """Return the framework's own loss and gradients on the example inputs, where it has any."""
+        if self.door.reference is None:
+            return None
+        return self.door.reference(self.model, self.inputs, loss, nudge)
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Turn dropout off for a while, where the door can."""
+        return self.door.quiet(self.model)
 
     def optimizer(self, given: Any) -> Optimizer:
         """Return our optimiser: one of ours, or what the framework's means."""
@@ -138,6 +152,18 @@ def _resize_torch(model: Any, inputs: Any, axes: Mapping[str, int], size: int) -
     return resize_examples(model, inputs, axes, size)
 
 
+def _torch_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference:
+    from pockengine.frontends.torch_reference import reference
+
+    return reference(model, inputs, loss, nudge)
+
+
+def _quiet_torch(model: Any) -> AbstractContextManager[None]:
+    from pockengine.frontends.torch_reference import without_dropout
+
+    return without_dropout(model)
+
+
 def _is_torch(model: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
@@ -157,6 +183,13 @@ def _to_onnx(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
     from pockengine.frontends.onnx_model import to_initializers
 
     return to_initializers(model, graph, values)
+
+
+def _onnx_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference:
+    """The forward pass by ONNX's reference evaluator: it has no gradients."""
+    from pockengine.frontends.onnx_reference import reference
+
+    return reference(model, inputs, loss, nudge)
 
 
 def _is_onnx(model: Any) -> bool:
@@ -204,6 +237,18 @@ def _keras_optimizer(model: Any, optimizer: Any) -> Optimizer:
     return to_optimizer(optimizer)
 
 
+def _tensorflow_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+    from pockengine.frontends.tensorflow.reference import reference
+
+    return reference(model, inputs, loss, nudge)
+
+
+def _quiet_tensorflow(model: Any) -> AbstractContextManager[None]:
+    from pockengine.frontends.tensorflow.reference import without_dropout
+
+    return without_dropout(model)
+
+
 def _is_tensorflow(model: Any) -> bool:
     from pockengine.frontends.tensorflow import is_tensorflow
 
@@ -231,6 +276,12 @@ def _resize_jax(model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> 
     return resize_examples(model, inputs, axes, size)
 
 
+def _jax_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+    from pockengine.frontends.jax.reference import reference
+
+    return reference(model, inputs, loss, nudge)
+
+
 def _is_jax(model: Any) -> bool:
     from pockengine.frontends.jax import is_jax
 
@@ -254,9 +305,27 @@ def step_visitor(step: Callable[..., Any], inputs: Any, carried: int) -> Visitor
 
 
 DOORS: Sequence[Door] = (
-    Door("PyTorch", _is_torch, _from_torch, _to_state_dict, _resize_torch, _torch_optimizer),
-    Door("ONNX", _is_onnx, _from_onnx, _to_onnx),
-    Door("TensorFlow", _is_tensorflow, _from_tensorflow, _to_variables, None, _keras_optimizer),
-    Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax),  # last: it takes any function
+    Door(
+        "PyTorch",
+        _is_torch,
+        _from_torch,
+        _to_state_dict,
+        _resize_torch,
+        _torch_optimizer,
+        reference=_torch_reference,
+        quiet=_quiet_torch,
+    ),
+    Door("ONNX", _is_onnx, _from_onnx, _to_onnx, reference=_onnx_reference),
+    Door(
+        "TensorFlow",
+        _is_tensorflow,
+        _from_tensorflow,
+        _to_variables,
+        optimizer=_keras_optimizer,
+        reference=_tensorflow_reference,
+        quiet=_quiet_tensorflow,
+    ),
+    # last: it takes any function
+    Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax, reference=_jax_reference),
 )
 """In the order in which they are asked."""

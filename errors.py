@@ -36,6 +36,10 @@ class BudgetError(CompileError):
         self.least = least
 
 
+class CheckError(PockEngineError):
+    """A compiled step whose loss or gradients are not the framework's."""
+
+
 class DeviceError(PockEngineError):
     """An unknown device or a device file that cannot be used."""
 

@@ -55,7 +55,7 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
         raise ImportModelError(
             f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
         )
-    args, kwargs = _checked_inputs(torch, module, example_inputs, loss)
+    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
     from pockengine.frontends.torch_graph import import_program
     from pockengine.frontends.torch_loss import with_loss
     from pockengine.frontends.torch_trace import trace
@@ -110,7 +110,7 @@ def resize_examples(
     ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")
-    args, kwargs = _checked_inputs(torch, module, example_inputs, None)
+    args, kwargs = checked_inputs(torch, module, example_inputs, None)
     names = list(inspect.signature(module.forward).parameters)
     resized = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, axis in axes.items():
@@ -120,7 +120,7 @@ def resize_examples(
     return resized
 
 
-def _checked_inputs(
+def checked_inputs(
     torch: Any, module: "nn.Module", given: Inputs, loss: Loss
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split the example inputs into positional and named ones, all tensors of a known type.

@@ -118,7 +118,7 @@ class _Importer:
         With `own_loss` it returns (outputs, loss).
         """
         flat = list(results_of(program.graph_module))
-        names = _output_names(program.call_spec.out_spec, len(flat), own_loss)
+        names = output_names(program.call_spec.out_spec, len(flat), own_loss)
         found: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
             tensor = self._output(name, result) if isinstance(result, Node) else None
@@ -328,7 +328,7 @@ def _is_loss(tensor: Tensor) -> bool:
     return tensor.rank == 0 and tensor.dtype is F32
 
 
-def _output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
+def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
     """Name the flat results by their places in what forward returns."""
     structure = pytree.tree_unflatten(list(range(count)), spec)
     if own_loss:

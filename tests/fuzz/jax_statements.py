@@ -28,18 +28,17 @@ ARITHMETIC = (
     "{new} = jnp.power(2.0, {f})",
     "{new} = jnp.float_power(jnp.abs({f}) + 0.2, 1.5)",
 )
-FUNCTIONS = tuple(
-    f"{{new}} = {name}({{f}})"
-    for name in (
-        "jax.nn.relu jax.nn.sigmoid jnp.tanh jnp.exp jnp.sin jnp.cos jnp.abs jnp.square "
-        "jnp.negative lax.erf jnp.floor jnp.ceil jnp.round jnp.sign jnp.arctan jnp.sinh "
-        "jnp.expm1 jnp.exp2 jax.nn.selu jax.nn.celu jax.nn.softplus jax.nn.log_sigmoid "
-        "jax.nn.silu jax.nn.gelu jax.nn.elu jax.nn.relu6 jax.nn.hard_swish "
-        "jax.nn.hard_sigmoid jax.nn.mish jax.nn.soft_sign jax.nn.leaky_relu jax.nn.hard_tanh "
-        "jax.nn.squareplus jnp.cbrt jnp.trunc jax.nn.softmax jax.nn.log_softmax "
-        "jax.nn.standardize jnp.arcsinh jnp.nan_to_num"
-    ).split()  # noqa: SIM905
+NAMES = (
+    "jax.nn.relu jax.nn.sigmoid jnp.tanh jnp.exp jnp.sin jnp.cos jnp.abs jnp.square "
+    "jnp.negative lax.erf jnp.floor jnp.ceil jnp.round jnp.sign jnp.arctan jnp.sinh "
+    "jnp.expm1 jnp.exp2 jax.nn.selu jax.nn.celu jax.nn.softplus jax.nn.log_sigmoid "
+    "jax.nn.silu jax.nn.gelu jax.nn.elu jax.nn.relu6 jax.nn.hard_swish "
+    "jax.nn.hard_sigmoid jax.nn.mish jax.nn.soft_sign jax.nn.leaky_relu jax.nn.hard_tanh "
+    "jax.nn.squareplus jnp.cbrt jnp.trunc jax.nn.softmax jax.nn.log_softmax "
+    "jax.nn.standardize jnp.arcsinh jnp.nan_to_num"
 )
+"""Functions of one float."""
+FUNCTIONS = tuple(f"{{new}} = {name}({{f}})" for name in NAMES.split())
 SAFE = (
     "{new} = jnp.sqrt(jnp.abs({f}) + 0.2)",
     "{new} = jnp.log({f} ** 2 + 0.1)",

@@ -27,19 +27,18 @@ ARITHMETIC = (
     "{new} = ops.multiply({f}, {b})",
     "{new} = ops.add({f}, {i})",
 )
-FUNCTIONS = tuple(
-    f"{{new}} = {name}({{f}})"
-    for name in (
-        "ops.relu ops.sigmoid ops.tanh ops.exp ops.sin ops.cos ops.abs ops.square "
-        "ops.negative ops.erf ops.floor ops.ceil ops.round ops.sign ops.arctan ops.sinh "
-        "ops.expm1 ops.selu ops.celu ops.softplus ops.log_sigmoid ops.silu ops.gelu ops.elu "
-        "ops.relu6 ops.hard_swish ops.hard_sigmoid ops.mish ops.softsign ops.leaky_relu "
-        "ops.hard_tanh ops.tanh_shrink ops.soft_shrink ops.hard_shrink ops.squareplus "
-        "ops.softmax ops.log_softmax ops.trunc tf.nn.relu tf.nn.elu tf.nn.softplus "
-        "tf.nn.swish tf.nn.leaky_relu tf.nn.gelu tf.math.rint tf.math.log_sigmoid "
-        "tf.math.softsign ops.nan_to_num ops.exp2 tf.identity ops.sparse_plus"
-    ).split()  # noqa: SIM905
+NAMES = (
+    "ops.relu ops.sigmoid ops.tanh ops.exp ops.sin ops.cos ops.abs ops.square "
+    "ops.negative ops.erf ops.floor ops.ceil ops.round ops.sign ops.arctan ops.sinh "
+    "ops.expm1 ops.selu ops.celu ops.softplus ops.log_sigmoid ops.silu ops.gelu ops.elu "
+    "ops.relu6 ops.hard_swish ops.hard_sigmoid ops.mish ops.softsign ops.leaky_relu "
+    "ops.hard_tanh ops.tanh_shrink ops.soft_shrink ops.hard_shrink ops.squareplus "
+    "ops.softmax ops.log_softmax ops.trunc tf.nn.relu tf.nn.elu tf.nn.softplus "
+    "tf.nn.swish tf.nn.leaky_relu tf.nn.gelu tf.math.rint tf.math.log_sigmoid "
+    "tf.math.softsign ops.nan_to_num ops.exp2 tf.identity ops.sparse_plus"
 )
+"""Functions of one float."""
+FUNCTIONS = tuple(f"{{new}} = {name}({{f}})" for name in NAMES.split())
 SAFE = (
     "{new} = ops.sqrt(ops.abs({f}) + 0.2)",
     "{new} = ops.log({f} ** 2 + 0.1)",

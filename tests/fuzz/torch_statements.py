@@ -30,13 +30,12 @@ ARITHMETIC = (
     "{new} = {f} * {b}",
     "{new} = {f} - {i} % 2",
 )
-FUNCTIONS = (
-    "{new} = torch.{u}({f})".replace("{u}", name)
-    for name in (
-        "relu sigmoid tanh exp sin cos abs square neg erf floor ceil round trunc sign frac "
-        "atan sinh asinh expm1 sigmoid exp2 selu celu sgn positive"
-    ).split()  # noqa: SIM905
+NAMES = (
+    "relu sigmoid tanh exp sin cos abs square neg erf floor ceil round trunc sign frac "
+    "atan sinh asinh expm1 sigmoid exp2 selu celu sgn positive"
 )
+"""Functions of one float."""
+FUNCTIONS = ("{new} = torch.{u}({f})".replace("{u}", name) for name in NAMES.split())
 SAFE = (
     "{new} = torch.sqrt({f}.abs() + {c} ** 2)",
     "{new} = torch.log({f} ** 2 + 0.1)",

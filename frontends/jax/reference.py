@@ -1,0 +1,82 @@
+"""JAX's own loss and gradients on the example inputs."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from pockengine.frontends.jax.keys import is_key_type
+from pockengine.frontends.jax.sources import source_of
+from pockengine.frontends.jax.trace import Traced, trace
+from pockengine.frontends.reference import Nudge, Reference, draw_target
+
+
+def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -> Reference | None:
+    """Run the function and its gradient once; None where example inputs have no data."""
+    source = source_of(model, example_inputs, 0)
+    traced = trace(source, 0)
+    leaves = traced.leaves
+    if any(
+        isinstance(leaf.value, jax.ShapeDtypeStruct) and not is_key_type(leaf.value)
+        for leaf in leaves
+    ):
+        return None
+    arrays = [_array(leaf, nudge) for leaf in leaves]
+    structure = jax.tree_util.tree_structure([*source.state.values(), *source.inputs.values()])
+    floats = [
+        index
+        for index, leaf in enumerate(leaves)
+        if leaf.role == "param" and leaf.value.dtype == np.float32
+    ]
+
+    def of(trained: list[Any], target: Any) -> Any:
+        filled = list(arrays)
+        for index, array in zip(floats, trained, strict=True):
+            filled[index] = array
+        results = source.function(*jax.tree_util.tree_unflatten(structure, filled))
+        return _loss(traced, jax.tree_util.tree_leaves(results), loss, target)
+
+    feed = {
+        leaf.name: np.asarray(array)
+        for leaf, array in zip(leaves, arrays, strict=True)
+        if leaf.role == "input" and not is_key_type(leaf.value)
+    }
+    trained = [arrays[index] for index in floats]
+    if loss is not None:
+        feed["target"] = _target(traced, loss)
+    value, grads = jax.value_and_grad(of)(trained, feed.get("target"))
+    named = {leaves[i].name: np.asarray(grad) for i, grad in zip(floats, grads, strict=True)}
+    return Reference(feed, float(value), named)
+
+
+def _array(leaf: Any, nudge: Nudge) -> Any:
+    if is_key_type(leaf.value) and isinstance(leaf.value, jax.ShapeDtypeStruct):
+        return jax.random.key(0)
+    if leaf.value.dtype == np.float32 and leaf.role != "state":
+        return jax.numpy.asarray(nudge(np.asarray(leaf.value)))
+    return leaf.value
+
+
+def _outputs(traced: Traced) -> dict[str, int]:
+    """Return the places of the results that are no new states, by name."""
+    names = enumerate(traced.outputs)
+    return {name: index for index, name in names if index not in traced.writes}
+
+
+def _target(traced: Traced, loss: str) -> np.ndarray:
+    first = next(iter(_outputs(traced).values()))
+    shape = traced.jaxpr.out_avals[first].shape
+    if loss == "cross_entropy":  # the classes are last in JAX, and second where we take them
+        return draw_target(loss, (shape[0], shape[-1], *shape[1:-1]))
+    return draw_target(loss, shape)
+
+
+def _loss(traced: Traced, results: list[Any], loss: str | None, target: Any) -> Any:
+    outputs = _outputs(traced)
+    if loss is None:
+        return results[outputs.get("loss", next(iter(outputs.values())))]
+    first = results[next(iter(outputs.values()))]
+    if loss == "mse":
+        return jax.numpy.mean((first - target) ** 2)
+    logs = jax.nn.log_softmax(first, axis=-1)
+    return -jax.numpy.take_along_axis(logs, target[..., None], axis=-1).mean()

@@ -1,0 +1,36 @@
+"""A framework's own loss and gradients on the example inputs: what a compiled step is checked by.
+
+Each frontend has a `reference(model, example_inputs, loss, nudge)` beside its import. `nudge` is
+applied to every float that goes in (parameters and inputs); the model itself stays as it is.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+Nudge = Callable[[np.ndarray], np.ndarray]
+
+SEED = 0
+"""Of the targets that are drawn."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One forward and backward pass of the framework.
+
+    `feed` holds the graph's inputs by name, `gradients` those of the trained parameters in the
+    framework's own order of dimensions; None where the framework has none of its own.
+    """
+
+    feed: Mapping[str, np.ndarray]
+    loss: float
+    gradients: Mapping[str, np.ndarray] | None
+
+
+def draw_target(loss: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Draw what "cross_entropy" or "mse" compares an output of this shape with."""
+    rng = np.random.default_rng(SEED)
+    if loss == "cross_entropy":
+        return rng.integers(shape[1], size=(shape[0], *shape[2:]))
+    return rng.standard_normal(shape).astype(np.float32)

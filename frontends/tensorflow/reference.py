@@ -1,0 +1,110 @@
+"""TensorFlow's own loss and gradients on the example inputs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pockengine.frontends.losses import LOSSES, TARGET
+from pockengine.frontends.reference import SEED, Nudge, Reference, draw_target
+from pockengine.frontends.tensorflow.losses import loss_of, target_spec
+from pockengine.frontends.tensorflow.saved import load
+from pockengine.frontends.tensorflow.trace import arguments_of, named_results, subject_of
+from pockengine.frontends.tensorflow.variables import named_variables
+
+
+def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+    """Run the model and a GradientTape once, and put its variables back; None for TFLite.
+
+    Dropout layers are to be off already, by `without_dropout`.
+    """
+    if isinstance(model, (str, Path)):
+        if Path(model).suffix == ".tflite":
+            return None
+        model = load(Path(model))
+    subject = subject_of(model, True)
+    arguments = arguments_of(subject, example_inputs)
+    arrays = [nudge(x) if x.dtype == np.float32 else x for x in arguments.arrays]
+    feed = dict(zip(arguments.names, arrays, strict=True))
+    with _kept(subject.variables, nudge), tf.GradientTape() as tape:
+        results = named_results(arguments.passed(subject, [tf.constant(x) for x in arrays]))
+        value = _loss(results, loss, feed)
+        penalties = list(getattr(subject.model, "losses", ()))
+        if penalties:
+            value += tf.add_n(penalties)
+    watched = tape.watched_variables()
+    own = list(subject.variables)
+    held = {id(getattr(variable, "value", variable)) for variable in own}
+    named = named_variables([*own, *(v for v in watched if id(v) not in held)])
+    handles = {id(getattr(v, "value", v)): name for name, v in named.items()}
+    grads = tape.gradient(value, watched, unconnected_gradients="zero")
+    gradients = {
+        handles[id(variable)]: np.asarray(tf.convert_to_tensor(grad))
+        for variable, grad in zip(watched, grads, strict=True)
+        if id(variable) in handles
+    }
+    return Reference(feed, float(value), gradients)
+
+
+@contextmanager
+def without_dropout(model: Any) -> Iterator[None]:
+    """Turn a Keras model's dropout layers off for a while."""
+    layers = [
+        layer
+        for layer in getattr(model, "_flatten_layers", list)()
+        if isinstance(getattr(layer, "rate", None), float) and "Dropout" in type(layer).__name__
+    ]
+    rates = [layer.rate for layer in layers]
+    for layer in layers:
+        layer.rate = 0.0
+    try:
+        yield
+    finally:
+        for layer, rate in zip(layers, rates, strict=True):
+            layer.rate = rate
+
+
+@contextmanager
+def _kept(variables: list[Any], nudge: Nudge) -> Iterator[None]:
+    """Nudge the trained variables, and give all of them their values back at the end."""
+    before = [np.array(variable.numpy()) for variable in variables]
+    for variable, array in zip(variables, before, strict=True):
+        if variable.trainable and array.dtype == np.float32:
+            variable.assign(nudge(array))
+    try:
+        yield
+    finally:
+        for variable, array in zip(variables, before, strict=True):
+            variable.assign(array)
+
+
+def _loss(results: dict[str, Any], loss: Any, feed: dict[str, np.ndarray]) -> Any:
+    """Return the loss of what the call returned; a target that is drawn joins the feed."""
+    first = next(iter(results.values()))
+    if loss is None:
+        return results.get("loss", first)
+    if loss not in LOSSES:
+        feed[TARGET] = _target(target_spec(loss)(first), first)
+        return loss_of(loss)(tf.constant(feed[TARGET]), first)
+    feed[TARGET] = draw_target(loss, tuple(first.shape))
+    if loss == "mse":
+        return tf.reduce_mean((first - feed[TARGET]) ** 2)
+    order = [0, *range(2, first.shape.rank), 1]  # the classes are second in every frontend
+    logits = tf.transpose(first, order)
+    return tf.reduce_mean(
+        keras.losses.sparse_categorical_crossentropy(feed[TARGET], logits, from_logits=True)
+    )
+
+
+def _target(spec: tf.TensorSpec, output: Any) -> np.ndarray:
+    """Draw labels of the last dimension's classes, or shares that sum to one."""
+    rng = np.random.default_rng(SEED)
+    if spec.dtype == tf.int64:
+        return rng.integers(output.shape[-1], size=tuple(spec.shape))
+    shares = rng.random(tuple(spec.shape)).astype(np.float32) + np.float32(0.1)
+    total = shares.sum(-1, keepdims=True)
+    return shares / total if shares.shape[-1] > 1 else shares / np.float32(1.1)

@@ -1,0 +1,132 @@
+"""`compile(..., check=True)`: one compiled step beside the framework's own."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.check import CheckWarning
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse.choice import FULL, parse_choice
+from pockengine.compiler.sparse.lora import lora
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.errors import CheckError
+
+
+class Small(nn.Module):
+    def __init__(self, drop: float = 0.0) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.drop = nn.Dropout(drop)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.norm(self.conv(x)))
+        return self.head(self.drop(y.mean((2, 3))))
+
+
+def small(drop: float = 0.0) -> tuple[nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    return Small(drop).train(), (torch.randn(4, 3, 8, 8),)
+
+
+@pytest.fixture
+def wrong_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The importer takes tanh for sigmoid, as a slip in a table would have it."""
+    from pockengine.frontends.aten import registry
+
+    right = registry.rule_for
+    monkeypatch.setattr(
+        "pockengine.frontends.torch_graph.rule_for",
+        lambda name: right("sigmoid.default" if name == "tanh.default" else name),
+    )
+
+
+def test_a_right_step_passes_and_leaves_the_model_as_it_was() -> None:
+    model, inputs = small(drop=0.5)
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    random = torch.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CheckWarning)
+        pockengine.compile(model, inputs, loss="cross_entropy", check=True)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(x.grad is None for x in model.parameters())
+    assert model.drop.training
+
+
+@pytest.mark.usefixtures("wrong_tanh")
+def test_a_wrong_import_is_named_before_anything_is_built() -> None:
+    model, inputs = small()
+    with pytest.raises(CheckError, match=r"Small: the loss is wrong .* PyTorch by 0\.\d+"):
+        pockengine.compile(model, inputs, loss="cross_entropy", check=True)
+
+
+def test_a_wrong_gradient_is_named_by_the_users_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = lookup("tanh")
+    rule = right.vjp_rule(0)
+    assert rule is not None
+
+    def wrong(g: Any, node: Any, dy: Any) -> Any:
+        return rule(g, node, g.mul(dy, g.scalar(1.01)))
+
+    from pockengine.compiler.ops import registry
+
+    changed = replace(right, vjp={right.operand_name(0): wrong})
+    monkeypatch.setitem(registry._OPS, "tanh", changed)
+    model, inputs = small()
+    with pytest.raises(CheckError, match=r"the gradient of (conv|norm)\.\w+ is wrong"):
+        pockengine.compile(model, inputs, loss="cross_entropy", check=True)
+
+
+PART = Scheme("part", (("conv.weight", parse_choice(0.5, "part")), ("head.*", FULL)))
+
+
+@pytest.mark.parametrize("scheme", ["bias-only", PART, lora(2, 4.0, ["head.weight"])])
+def test_what_a_scheme_trains_is_checked(scheme: Any) -> None:
+    model, inputs = small()
+    pockengine.compile(model, inputs, loss="mse", scheme=scheme, check=True)
+
+
+def test_an_ill_conditioned_net_is_not_refused() -> None:
+    class Cancelling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(6, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x @ self.w
+            return (((y + 1e5) - 1e5) ** 2).mean() + ((y * 1e4).sin()).mean()
+
+    torch.manual_seed(0)
+    pockengine.compile(Cancelling(), (torch.randn(3, 6),), check=True)
+
+
+def test_what_draws_random_numbers_is_compared_with_the_oracle() -> None:
+    class Drawing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(self.head(x), 0.5)
+
+    with pytest.warns(CheckWarning, match="it draws random numbers"):
+        pockengine.compile(Drawing(), (torch.randn(3, 4),), loss="mse", check=True)
+
+
+def test_a_graph_is_compared_with_the_oracle() -> None:
+    from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+
+    graph = Graph("own")
+    g = Builder(graph)
+    x = g.input("x", TensorType(F32, (4, 3)))
+    w = g.param("w", np.ones((3, 2), np.float32))
+    g.output("loss", g.reduce_mean(g.square(g.matmul(x, w)), axes=(0, 1), keepdims=False))
+    pockengine.compile(graph, (), check=True)
