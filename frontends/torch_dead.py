@@ -1,9 +1,11 @@
 """What a trace of a PyTorch module has that no step needs."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
+
+from pockengine.frontends.torch_nodes import BLOCKS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -37,7 +39,7 @@ def _counts(root: torch.fx.GraphModule, name: Node) -> list[Node] | None:
         body = _body(root, user)
         if body is not None:
             inner = [node for node in body.graph.nodes if node.op == "placeholder"]
-            places = [inner[i] for i, x in enumerate(user.args[2:]) if x is name]
+            places = [inner[i] for i, x in enumerate(_arguments(user)) if x is name]
         elif str(user.target) == "aten.add_.Tensor" and user.args[0] is name:
             found.append(user)
             places = [user]
@@ -57,18 +59,25 @@ def _drop_argument(root: torch.fx.GraphModule, name: Node) -> None:
         body = _body(root, user)
         if body is not None:
             inner = [node for node in body.graph.nodes if node.op == "placeholder"]
-            unread = {i for i, x in enumerate(user.args[2:]) if x is name and not inner[i].users}
+            given = _arguments(user)
+            unread = {i for i, x in enumerate(given) if x is name and not inner[i].users}
             for index in unread:
                 body.graph.erase_node(inner[index])
-            kept = [x for i, x in enumerate(user.args[2:]) if i not in unread]
-            user.args = (*user.args[:2], *kept)
+            kept = [x for i, x in enumerate(given) if i not in unread]
+            user.args = (*user.args[: len(user.args) - len(given)], *kept)
+
+
+def _arguments(node: Node) -> tuple[Any, ...]:
+    """Return what is passed to a block."""
+    return node.args[BLOCKS[str(node.target)] + 1 :]
 
 
 def _body(root: torch.fx.GraphModule, node: Node) -> torch.fx.GraphModule | None:
-    """Return the graph of a `with torch.no_grad():` block."""
-    if str(node.target) != "wrap_with_set_grad_enabled":
+    """Return the graph of a `with torch.no_grad():` block, or another."""
+    place = BLOCKS.get(str(node.target))
+    if place is None:
         return None
-    body = root.get_submodule(str(node.args[1].target))
+    body = root.get_submodule(str(node.args[place].target))
     return body if isinstance(body, torch.fx.GraphModule) else None
 
 

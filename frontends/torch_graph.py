@@ -27,6 +27,7 @@ from pockengine.frontends.torch_decompose import decompose, missing_rule
 from pockengine.frontends.torch_loss import Loss
 from pockengine.frontends.torch_memory import Known, Memory
 from pockengine.frontends.torch_nodes import (
+    BLOCKS,
     arguments_of,
     module_path,
     placeholders,
@@ -50,6 +51,11 @@ WRITES = ("index_", "put", "scatter")
 
 STATE_WRITE = (
     "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
+)
+
+AUTOCAST = (
+    "autocast is enabled, which rounds what no other setting tells of; leave it out, and pass "
+    "bf16=True to pockengine.compile to round the operands of large products"
 )
 
 
@@ -162,7 +168,7 @@ class _Importer:
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:
             return self._part(node)
-        if str(node.target) == "wrap_with_set_grad_enabled":
+        if str(node.target) in BLOCKS:
             return self._inline(node)
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._tuple(node)
@@ -281,10 +287,13 @@ class _Importer:
         return result
 
     def _inline(self, node: Node) -> Known:
-        """Build the body of a `with torch.no_grad():` block where it stands."""
-        enabled, body, *arguments = node.args
+        """Build the body of a `with torch.no_grad():` block, or another, where it stands."""
+        place = BLOCKS[str(node.target)]
+        body, *arguments = node.args[place:]
         graph = self.known[body].graph
-        if not enabled:
+        if place > 1 and node.args[2]:
+            raise Unsupported(AUTOCAST)
+        if place == 1 and not node.args[0]:
             self.unrecorded.update(graph.nodes)
         for inner, argument in zip(placeholders(graph.nodes), arguments, strict=True):
             if isinstance(argument, Node):

@@ -16,6 +16,9 @@ PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 DETACH = "aten.detach_.default"
 """It cuts a tensor off from what made it, in place, and leaves the elements as they are."""
 
+BLOCKS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
+"""Operators that run a block of the module, and the place of its graph among their arguments."""
+
 
 def arguments_of(node: Node) -> dict[str, Any]:
     """Return the operator's arguments by their names in its schema, defaults filled in."""

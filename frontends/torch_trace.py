@@ -65,6 +65,11 @@ def _export(
                 f"{name}.forward returns a {kind[1]}; return tensors, or lists, tuples and dicts "
                 "of them"
             ) from error
+        if re.fullmatch(r"aten\.\S+", _first_line(error)):
+            raise ImportModelError(
+                f"{name} cannot be imported: PyTorch cannot trace {_first_line(error)}; express it "
+                "by other operators or leave it out of the module" + _user_line(error)
+            ) from error
         shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
         raise ImportModelError(
             f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "

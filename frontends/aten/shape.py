@@ -54,7 +54,7 @@ def swap_last(ctx: Context, x: Tensor) -> Tensor:
 def squeeze(ctx: Context, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Drop dimensions of size 1: all, or those of the given ones that have it."""
     dims = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    return emit.squeeze(ctx.g, x, [d for d in dims if x.shape[d] == 1])
+    return emit.squeeze(ctx.g, x, [d for d in dims if x.rank and x.shape[d] == 1])
 
 
 @aten("cat.default", "concat.default")

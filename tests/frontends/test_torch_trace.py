@@ -192,3 +192,39 @@ def test_norm_that_is_applied_twice_moves_its_statistics_twice() -> None:
     torch.manual_seed(0)
     batches = [(torch.randn(4, 6), torch.tensor([0, 2, 1])) for _ in range(3)]
     check_training(Twice(), batches)
+
+
+def autocast(enabled: bool) -> nn.Module:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                y = self.net(x)
+            return y.float()
+
+    return Cast()
+
+
+def test_autocast_that_is_disabled_changes_nothing() -> None:
+    check_training(autocast(False), [(X, torch.tensor([0, 1, 2, 0]))] * 2)
+
+
+def test_autocast_that_is_enabled_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ImportModelError, match=r"autocast is enabled.*bf16=True"):
+        from_torch(autocast(True), (X,))
+
+
+def test_operator_that_pytorch_cannot_trace_is_named() -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        spoken, sizes = torch.ones(2, 2, dtype=torch.int64), torch.full((2,), 2)
+        return nn.functional.ctc_loss(x[:, None].expand(-1, 2, -1), spoken, sizes, sizes)
+
+    with pytest.raises(ImportModelError, match=r"cannot trace aten\._ctc_loss"):
+        from_torch(Function(loss), (X,))
+
+
+def test_scalar_squeezes_to_itself() -> None:
+    check_forward(Function(lambda x: x.sum().squeeze() * x.mean().squeeze(0).squeeze(-1)), X)

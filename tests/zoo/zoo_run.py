@@ -95,7 +95,7 @@ def _step(graph: Graph, step: Graph, state: State, case: Case) -> tuple[float, S
     arrays = {name: array for name, array in feed.items() if name in wanted}
     loss = float(run(step, arrays, params)["loss"])
     held = {name: data for name, data in params.items() if name in graph.params}
-    return loss, to_state_dict(graph, held)
+    return loss, to_state_dict(graph, held, case.module)
 
 
 def _reference(module: torch.nn.Module, optimizer: torch.optim.SGD, case: Case) -> float:
