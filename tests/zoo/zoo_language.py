@@ -28,6 +28,8 @@ NO_DROPOUT = {
     "dropout": 0.0,
     "activation_dropout": 0.0,
     "classifier_dropout": 0.0,
+    "classifier_dropout_prob": 0.0,
+    "seq_classif_dropout": 0.0,
     "dropout_rate": 0.0,
     "resid_pdrop": 0.0,
     "embd_pdrop": 0.0,

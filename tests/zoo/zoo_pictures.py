@@ -45,7 +45,6 @@ def segformer() -> Case:
         decoder_hidden_size=16,
         num_labels=CLASSES,
         drop_path_rate=0.0,
-        classifier_dropout_prob=0.0,
     )
     return Case(module, {"pixel_values": pictures(), "labels": labels(2, SIDE, SIDE)})
 
@@ -225,7 +224,6 @@ PICTURES: dict[str, Builder] = {
         hidden_sizes=[16, 24, 32],
         neck_hidden_sizes=[4, 8, 8, 16, 16, 16, 32],
         num_attention_heads=2,
-        classifier_dropout_prob=0.0,
     ),
     "poolformer": pictured("PoolFormer", side=64, **STAGES, drop_path_rate=0.0),
     "levit": pictured(
