@@ -4,8 +4,8 @@ bazel run //tests/conformance:opinfo -- --core
 bazel run //tests/conformance:opinfo -- --op matmul --op nn.functional.conv2d --limit 5
 
 Each sample's loss (its results, randomly weighted) and all gradients are compared with eager
-PyTorch's. An op passes when at least one sample passes and none fails; samples that cannot be
-imported or compiled are unsupported.
+PyTorch's. An op passes when at least one sample that has elements passes and none fails; samples
+that cannot be imported or compiled are unsupported.
 """
 
 import os

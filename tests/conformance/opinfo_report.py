@@ -32,10 +32,11 @@ class Tally:
 
     @property
     def status(self) -> str:
-        """An op passes when a sample passes and none fails; it fails with any of them."""
+        """An op passes when a sample with elements passes and none fails; it fails with any."""
         if self.count(FAILED):
             return FAILED
-        return PASSED if self.count(PASSED) else UNSUPPORTED
+        judged = [r for r in self.results if r.status == PASSED and not r.empty]
+        return PASSED if judged else UNSUPPORTED
 
     @property
     def reasons(self) -> Counter[str]:

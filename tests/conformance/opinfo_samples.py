@@ -53,13 +53,14 @@ class NotRunnable(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """Eager PyTorch's loss, the sum of its terms' magnitudes, and each parameter's gradient.
+    """Eager PyTorch's loss, the magnitude and count of its terms, and each parameter's gradient.
 
     A gradient is None where PyTorch gives none.
     """
 
     loss: float
     magnitude: float
+    elements: int
     gradients: Mapping[str, np.ndarray | None]
 
 
@@ -168,4 +169,5 @@ def eager(module: SampleModule) -> Expected:
     for name, data in kept.items():
         module.get_buffer(name).data.copy_(data)
     arrays = [None if g is None else g.to_dense().numpy().copy() for g in gradients]
-    return Expected(float(loss), magnitude, dict(zip(parameters, arrays, strict=True)))
+    elements = sum(part.numel() for part in terms)
+    return Expected(float(loss), magnitude, elements, dict(zip(parameters, arrays, strict=True)))

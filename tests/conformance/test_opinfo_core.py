@@ -66,3 +66,9 @@ def test_summary_counts_ops_and_samples() -> None:
     }
     assert not any(record.ok for record in report.records(tallies, "some"))
     assert tallies[1].reasons == {"aten.fft: no": 1}
+
+
+def test_empty_samples_alone_make_no_op_pass() -> None:
+    empty = Result("op", 0, PASSED, empty=True)
+    assert report.Tally("op", [empty]).status == UNSUPPORTED
+    assert report.Tally("op", [empty, Result("op", 1, PASSED)]).status == PASSED
