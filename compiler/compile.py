@@ -108,11 +108,11 @@ def compile_program(
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, target)
         options = replace(options, budget=_with_others(options.budget, entries[name]))
-    entries = {name: entries[name] for name in names}
-    _check_budget(entries, training.memory_budget)
+    _check_budget(entries := {name: entries[name] for name in names}, training.memory_budget)
     described = {name: _describe(channels) for name, channels in trained.items()}
-    shared, recomputation = share_tensors(entries), next(iter(decisions), None)
-    return Program(forward.name, entries, *shared, described, recomputation, None, adapters)
+    shared, report = share_tensors(entries), next(iter(decisions), None)
+    program = Program(forward.name, entries, *shared, described, report, None, adapters)
+    return replace(program, micro_batches=training.micro_batches)
 
 
 def _budget(training: Training, target: Target) -> Budget | None:

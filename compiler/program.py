@@ -63,7 +63,8 @@ class Program:
     With `sizes` every entry has a variant for each bucket, named by `Range.entry`.
     `params` are the weights and states by name, as the first entry that has them declares them;
     `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
-    carry these names). Scalars are written into the kernels.
+    carry these names). Scalars are written into the kernels. With several `micro_batches` the entry
+    `update` applies the mean of what so many runs of `train` have collected.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Program:
     recomputation: Recomputation | None = None
     sizes: Range | None = None
     adapters: tuple[Adapter, ...] = ()
+    micro_batches: int = 1
 
     @property
     def arena_bytes(self) -> int:

@@ -75,6 +75,7 @@ class Manifest:
     arena_bytes: int
     params_bytes: int
     threads: int
+    micro_batches: int
     kernels: int
     sizes: SizesSpec | None
     runner_file: str | None
@@ -85,7 +86,8 @@ class Manifest:
         """Return what the library must agree on."""
         entries = {name: (entry.inputs, entry.outputs) for name, entry in self.entries.items()}
         params = {name: spec.type for name, spec in self.params.items()}
-        return Specification(entries, params, self.params_bytes, self.arena_bytes, self.threads)
+        sizes = (self.params_bytes, self.arena_bytes, self.threads, self.micro_batches)
+        return Specification(entries, params, *sizes)
 
 
 def manifest_of(program: Program, backend: CBackend) -> dict[str, Any]:
@@ -113,6 +115,7 @@ def manifest_of(program: Program, backend: CBackend) -> dict[str, Any]:
         "device": backend.device.name,
         "isa": backend.device.cpu.isa,
         "threads": backend.device.cpu.cores,
+        "micro_batches": program.micro_batches,
         "kernels": unique_kernels(program, backend),
         "params_bytes": params_bytes,
         "arena_bytes": program.arena_bytes,
@@ -191,6 +194,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         arena_bytes=_count(table, "arena_bytes"),
         params_bytes=_count(table, "params_bytes"),
         threads=_count(table, "threads", 1),
+        micro_batches=_count(table, "micro_batches", 1),
         kernels=_count(table, "kernels"),
         sizes=_read_sizes(table.get("sizes")),
         runner_file=_built(table, "executable", files),

@@ -257,7 +257,8 @@ def specification(program: Program, threads: int) -> Specification:
         for name, entry in program.entries.items()
     }
     params = {slot.name: slot.type for slot in slots}
-    return Specification(entries, params, params_bytes, program.arena_bytes, threads)
+    sizes = (params_bytes, program.arena_bytes, threads, program.micro_batches)
+    return Specification(entries, params, *sizes)
 
 
 def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:
@@ -288,6 +289,7 @@ def _tables(program: Program, threads: int) -> str:
         "param_count": len(slots),
         "entry_count": len(program.entries),
         "max_threads": threads,
+        "micro_batches": program.micro_batches,
         "params_bytes": params_bytes,
         "arena_bytes": program.arena_bytes,
         "report": "REPORT",

@@ -95,9 +95,16 @@ class Session:
     def apply_updates(self, lr: float) -> None:
         """Apply the gradients that micro-batches have collected: the entry `update`.
 
-        `updates` counts these, and is the step's number that optimisers see.
+        `updates` counts these, and is the step's number that optimisers see. RuntimeFailure when
+        not as many steps were made as the artifact was compiled for: their mean would be wrong.
         """
         with self._locked():
+            wanted = self.artifact.micro_batches
+            if self._has_update and self._collected != wanted:
+                raise RuntimeFailure(
+                    f"an update is the mean of {wanted} micro-batches, and {self._collected} were "
+                    f"collected; call train_step {wanted} times before each apply_updates"
+                )
             self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
             self.updates += 1
             self._collected = 0

@@ -20,18 +20,19 @@ Types = Mapping[str, TensorType]
 
 @dataclass(frozen=True)
 class Specification:
-    """Inputs and outputs of each entry, params in their order, and the sizes of the memory."""
+    """Inputs and outputs of each entry, params in their order, and the counts that matter."""
 
     entries: Mapping[str, tuple[Types, Types]]
     params: Types
     params_bytes: int
     arena_bytes: int
     threads: int
+    micro_batches: int
 
     def digest(self) -> str:
         """Return the SHA-256 of all of it, as 64 hexadecimal digits."""
         entries = [[name, _rows(ins), _rows(outs)] for name, (ins, outs) in self.entries.items()]
-        sizes = [self.params_bytes, self.arena_bytes, self.threads]
+        sizes = [self.params_bytes, self.arena_bytes, self.threads, self.micro_batches]
         text = json.dumps([ABI, entries, _rows(self.params), sizes])
         return hashlib.sha256(text.encode()).hexdigest()
 

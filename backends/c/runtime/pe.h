@@ -79,7 +79,8 @@ typedef struct pe_program {
     const pe_entry *entries;
     int param_count;
     int entry_count;
-    int max_threads; /* per-thread scratch in the arena is planned for so many */
+    int max_threads;   /* per-thread scratch in the arena is planned for so many */
+    int micro_batches; /* runs of "train" whose gradients one run of "update" applies */
     size_t params_bytes;
     size_t arena_bytes;
     void (*report)(void); /* prints the times of a profiled program; else NULL */

@@ -1,7 +1,7 @@
 /* The runner: trains or predicts from files and reports on standard output, one JSON object a line.
  *
  *     train --weights W --data D --steps N --lr X [--threads T] [--save OUT] [--repeat K]
- *           [--first-step S] [--seed S] [--micro-batches M]
+ *           [--first-step S] [--seed S]
  *           [--schedule constant|linear|cosine] [--warmup W] [--total T]
  *         {"step": 1, "loss": 2.30258509, "lr": 0.1, "ns": 1234567}  for each of N steps
  *         {"saved": true}                                        once OUT is safely on the disk
@@ -9,8 +9,8 @@
  *         {"kernel": 0, "samples": 9, "least_ns": 123, "median_ns": 124, "most_ns": 130}  if the
  *             program is profiled, once for each kernel
  *         {"threads", "params_bytes", "arena_bytes", "peak_rss_bytes", "init_ns"}
- *     A step reads one batch. With the entry "update", steps only collect gradients, and every M of
- *     them are applied. When W is a checkpoint, the training goes on where it was saved: step,
+ *     A step reads one batch. With the entry "update", steps only collect gradients, and as many of
+ *     them are applied as the program was compiled for. When W is a checkpoint, it goes on: step,
  *     batch, schedule and random numbers, as if it had never stopped. --first-step says otherwise:
  *     step S comes next, with batch S of the data (from the first again after the last). --seed
  *     replaces the checkpoint's seed; random numbers depend on it and the step's number alone. X is
@@ -48,7 +48,7 @@
 
 static const char usage[] =
     "usage: %s train --weights W --data D --steps N --lr X [--threads T] [--save OUT]\n"
-    "          [--repeat K] [--first-step S] [--seed S] [--micro-batches M]\n"
+    "          [--repeat K] [--first-step S] [--seed S]\n"
     "          [--schedule constant|linear|cosine] [--warmup W] [--total T]\n"
     "       %s predict --weights W --data D --output O [--threads T]\n";
 
@@ -67,6 +67,7 @@ typedef struct training {
     const pe_tensor *loss;  /* or NULL */
     pe_schedule schedule;
     pe_progress *progress;
+    int64_t micro_batches;
 } training;
 
 static int fail(pe_status status, const char *message) {
@@ -112,7 +113,7 @@ static void count_step(const training *t, bool updated) {
 /* Runs the next step on a batch that is in place; *ns is its time. `*number` becomes the loss, read
  * before the update uses the arena for its own values. */
 static pe_status timed_step(pe_session *session, const training *t, float *number, long long *ns) {
-    const bool apply = t->update && t->progress->collected + 1 >= t->options->micro_batches;
+    const bool apply = t->update && t->progress->collected + 1 >= t->micro_batches;
     const pe_controls controls = next_controls(t, NULL);
     const pe_controls of_update = next_controls(t, t->update);
     const long long begin = now_ns();
@@ -209,8 +210,8 @@ static void place_training(const training *t) {
     if (o->first_step > 0) {
         const int64_t before = o->first_step - 1;
         t->progress->steps = before;
-        t->progress->updates = before / o->micro_batches;
-        t->progress->collected = before % o->micro_batches;
+        t->progress->updates = before / t->micro_batches;
+        t->progress->collected = before % t->micro_batches;
     }
     if (o->seed >= 0) {
         t->progress->seed = (uint32_t)o->seed;
@@ -222,13 +223,10 @@ static pe_status begin_training(pe_session *session, const pe_entry *entry, cons
                                 training *t) {
     *t = (training){.options = o, .loss = find_loss(entry), .progress = &session->progress};
     t->update = pe_find_entry(session->program, "update");
-    if (!t->update && o->micro_batches > 1) {
-        return pe_fail(session->message, PE_ERROR_ARGUMENT,
-                       "--micro-batches needs a program that was compiled with micro_batches");
-    }
+    t->micro_batches = t->update ? session->program->micro_batches : 1;
     place_training(t);
     const pe_progress *p = t->progress;
-    const int64_t updates = (p->collected + o->steps + o->micro_batches - 1) / o->micro_batches;
+    const int64_t updates = (p->collected + o->steps + t->micro_batches - 1) / t->micro_batches;
     const int64_t total = o->total > 0 ? o->total : p->updates + updates;
     t->schedule = (pe_schedule){o->schedule, (long)o->warmup, (long)total};
     if (p->steps + o->steps + o->repeat > INT32_MAX) {

@@ -51,7 +51,6 @@ static bool parse_option(pe_options *o, const char *name, const char *value) {
         {"--repeat", &o->repeat, 0, PE_COUNT_LIMIT},
         {"--first-step", &o->first_step, 1, PE_COUNT_LIMIT},
         {"--seed", &o->seed, 0, UINT32_MAX},
-        {"--micro-batches", &o->micro_batches, 1, PE_COUNT_LIMIT},
         {"--warmup", &o->warmup, 0, PE_COUNT_LIMIT},
         {"--total", &o->total, 1, PE_COUNT_LIMIT},
     };
@@ -100,7 +99,6 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
         .threads = 1,
         .first_step = -1,
         .seed = -1,
-        .micro_batches = 1,
         .total = -1,
         .schedule = PE_CONSTANT,
         .rate = NAN,

@@ -9,7 +9,7 @@
 typedef struct pe_options {
     bool train;
     const char *weights, *data, *save, *output;
-    int64_t steps, threads, repeat, first_step, seed, micro_batches, warmup, total;
+    int64_t steps, threads, repeat, first_step, seed, warmup, total;
     pe_schedule_kind schedule;
     double rate;
 } pe_options;

@@ -72,7 +72,7 @@ class Case:
         """Train by the runner; return the losses."""
         command = [str(self.artifact.executable), "train", "--weights", str(weights)]
         command += ["--data", str(data), "--steps", str(steps), "--lr", str(RATE)]
-        command += ["--save", str(saved), "--micro-batches", str(self.micro_batches)]
+        command += ["--save", str(saved)]
         command += ["--schedule", "cosine", "--warmup", "2", "--total", str(STEPS)]
         command += map(str, more)
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

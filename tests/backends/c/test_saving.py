@@ -149,8 +149,6 @@ def test_a_lost_report_does_not_lose_the_training(
         ("--total", "0"),
         ("--warmup", "-1"),
         ("--seed", "4294967296"),
-        ("--micro-batches", "0"),
-        ("--micro-batches", "2"),  # the program has none
         ("--repeat", "-1"),
         ("--save", ""),
     ],
