@@ -150,7 +150,7 @@ def slice_dim(g: Builder, x: Tensor, dim: int, start: int, stop: int, step: int 
 
 def squeeze(g: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     """Drop these dimensions, each of size 1, in whatever layout."""
-    gone = {dim % x.rank for dim in dims}
+    gone = {dim % x.rank for dim in dims} if x.rank else set()  # a scalar's only dimension, 0
     if not gone:
         return x
     kept = [dim for dim in range(x.rank) if dim not in gone]

@@ -149,7 +149,7 @@ def var(
     """Mean squared deviation, with n - correction in place of n (1 unless told otherwise)."""
     if correction is None:
         correction = 1 if unbiased else 0
-    dims = list(range(x.rank)) if not dim else list(dim)
+    dims = list(range(x.rank)) if not dim or not x.rank else list(dim)
     count = 1
     for each in dims:
         count *= x.shape[each]
@@ -285,7 +285,7 @@ def cumsum(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
 @aten("argmax.default")
 def argmax(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     """Return the index of the largest element along a dimension, or of all of them."""
-    if dim is None:
+    if dim is None or not x.rank:
         x, dim = reshape(ctx.g, x, (x.value.type.size,)), 0
     return reshape(ctx.g, _argmax(ctx, x, dim), ctx.shape)
 

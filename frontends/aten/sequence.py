@@ -288,5 +288,5 @@ def conv_transpose1d(
 @aten("flip.default")
 def flip(ctx: Context, x: Tensor, dims: Sequence[int]) -> Tensor:
     """Reverse dimensions."""
-    axes = tuple(sorted(x.axis(dim) for dim in dims))
+    axes = tuple(sorted(x.axis(dim) for dim in dims)) if x.rank else ()
     return Tensor(ctx.g.reverse(x.value, axes=axes), x.layout) if axes else x

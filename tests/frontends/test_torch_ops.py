@@ -354,3 +354,19 @@ def test_integers_and_masks_import() -> None:
         indices,
         torch.tensor([[True, False, True]]),
     )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.flip(-1),
+        lambda x: x.var(0, unbiased=False),
+        lambda x: x.std(0, unbiased=False),
+        lambda x: x.logsumexp(0),
+        lambda x: x * x.argmax(-1),
+    ],
+)
+def test_a_scalar_has_a_dimension_to_name(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    check_function(function, ())
