@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.reduction import reduction_kernel
-from pockengine.compiler.ir import F32, I32, Builder, Graph, Node, TensorType, Value
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, Node, TensorType, Value
 from pockengine.compiler.passes.fuse import FusionRules, fuse
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
@@ -113,8 +113,21 @@ def test_elementwise_nodes_before_a_reduction(tmp_path) -> None:
     check([case_of(node, "avx512", i) for i, node in enumerate(built)], tmp_path)
 
 
-def test_integers_are_refused_by_name() -> None:
+def test_integers_are_reduced_and_wrap(tmp_path) -> None:
+    cases = []
+    for dtype in (I32, I64):
+        for op in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
+            for axes in ((0,), (1,), (0, 2), (0, 1, 2)):
+                g = Builder(Graph("case"))
+                node = g.emit(op, g.input("x", TensorType(dtype, (3, 5, 4))), axes=axes)
+                x = np.random.default_rng(len(cases)).integers(-(2**30), 2**30, (3, 5, 4))
+                kernel = reduction_kernel(node, device_of("avx2"))
+                cases.append(Case(node, kernel, (x.astype(dtype.numpy),)))
+    check(cases, tmp_path)
+
+
+def test_booleans_are_refused_by_name() -> None:
     g = Builder(Graph("case"))
-    node = g.emit("reduce_sum", g.input("x", TensorType(I32, (4,))), axes=(0,))
-    with pytest.raises(CompileError, match="reduces f32 only"):
+    node = g.emit("reduce_sum", g.input("x", TensorType(BOOL, (4,))), axes=(0,))
+    with pytest.raises(CompileError, match="no reduce_sum of bool; cast it"):
         reduction_kernel(node, device_of("avx2"))
