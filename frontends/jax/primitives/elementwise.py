@@ -219,12 +219,21 @@ def _mean(ctx: Context, x: Tensor, y: Tensor) -> Tensor | None:
 
 @primitive("clamp")
 def clamp(ctx: Context, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tensor:
-    """Keep x between two bounds, whose gradient is zero on them."""
+    """Keep x between two bounds; on one of them nothing has a gradient."""
     known = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
     if x.dtype is F32 and all(bound is not None and bound.ndim == 0 for bound in known):
         least, most = (float(bound) for bound in known if bound is not None)
         return Tensor(ctx.g.hardtanh(x.value, min=least, max=most), x.layout)
-    return call(ctx, "minimum", call(ctx, "maximum", x, low), high)
+    bounded = call(ctx, "minimum", call(ctx, "maximum", x, low), high)
+    if x.dtype is not F32 or not ctx.forward:
+        return bounded
+    above, within = call(ctx, "lt", high, x), call(ctx, "lt", low, high)
+    below = call(ctx, "logical_and", call(ctx, "lt", x, low), within)
+    inside = call(ctx, "logical_and", call(ctx, "lt", low, x), call(ctx, "lt", x, high))
+    found = emit.unary("stop_gradient")(ctx.g, bounded)
+    for here, value in ((inside, x), (below, low), (above, high)):
+        found = emit.elementwise(ctx.g, "where", here, value, found)
+    return found
 
 
 @primitive("select_n")
