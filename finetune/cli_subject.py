@@ -41,7 +41,7 @@ def _find(name: str, batch: int, classes: int | None) -> tuple["nn.Module", Any]
     if ":" in name:
         if classes is not None:
             raise FinetuneError(f"{name} says itself how many classes it has; leave --classes out")
-        module, examples, _ = find_model(name, batch)
+        module, examples, _ = find_model(name, 1)  # repeated to the batch below
         rows = [torch.arange(batch) % len(given) for given in examples]
         return module, tuple(given[row] for given, row in zip(examples, rows, strict=True))
     model = parse_model(name)
