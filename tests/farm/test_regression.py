@@ -153,7 +153,7 @@ def test_noise_alone_does_not_move() -> None:
         assert find_moves([10 * source.uniform(0.9, 1.1) for _ in range(30)], 0.02) == []
 
 
-HOSTILE = "a|b`c\n]]>&<x>%::error\x00\x1b,:"
+HOSTILE = "a|b`c\n]]>&<x>%::error\x01\x1b,:"  # no record holds a NUL
 
 
 def hostile() -> list[Comparison]:
