@@ -8,11 +8,13 @@ numbers that are not finite are taken to find none.
 
 import copy
 import dis
+import operator
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
@@ -39,6 +41,8 @@ OF_FINITE = {
     "logical_and",
     "_is_all_true",
 }
+OURS = str(Path(__file__).parent)
+"""Where no code of a module's is."""
 INTERNALS = ("/torch/_", "/torch/fx/", "/torch/export/", "/torch/overrides")
 
 
@@ -162,6 +166,11 @@ class Constants:
             held: Any = getattr(root, str(node.target), None)
             if type(held) is torch.Tensor:
                 self._values[node] = held.clone()
+        if node.target is operator.getitem:
+            sequence, index = node.args
+            if sequence in self._values:
+                self._values[node] = self._values[sequence][index]
+            return
         if not isinstance(node.target, torch._ops.OpOverload):
             return
         constant = all(source in self._values for source in node.all_input_nodes)
@@ -174,8 +183,8 @@ class Constants:
     def _forget(self, node: Node) -> None:
         """Give up the constants that this operator writes something else to."""
         written = [self._values[x] for x in node.all_input_nodes if x in self._values]
-        storages = {_storage(value) for value in written}
-        for name in [x for x, value in self._values.items() if _storage(value) in storages]:
+        storages = set().union(*map(_storages, written))
+        for name in [x for x, value in self._values.items() if _storages(value) & storages]:
             del self._values[name]
 
 
@@ -185,8 +194,10 @@ def _untraced(work: Callable[[], T]) -> T:
         return other.submit(work).result()
 
 
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+def _storages(value: Any) -> set[int]:
+    """Return what memory a value, or a list of some, lies in."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return {part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor)}
 
 
 def traced_node(tensor: torch.Tensor) -> Node | None:
@@ -207,7 +218,7 @@ def _site(seen: Counter[tuple[str, int]], frame: FrameType | None) -> Site:
 
 
 def _internal(filename: str) -> bool:
-    return filename == __file__ or any(part in filename for part in INTERNALS)
+    return filename.startswith(OURS) or any(part in filename for part in INTERNALS)
 
 
 def _asks_finite(node: Node) -> bool:

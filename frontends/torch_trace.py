@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch_dead import drop_dead
 from pockengine.frontends.torch_decisions import (
+    OURS,
     Answers,
     Decisions,
     Unanswered,
@@ -22,12 +23,11 @@ from pockengine.frontends.torch_decisions import (
     answers_of,
 )
 from pockengine.frontends.torch_gradients import own_gradients
+from pockengine.frontends.torch_packed import PackedSequences
+from pockengine.frontends.torch_transforms import transforms
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-
-OWN_FILES = ("torch_decisions.py", "torch_gradients.py", "torch_trace.py")
-"""Where an error is ours to raise, not the module's."""
 
 
 def trace(
@@ -38,7 +38,7 @@ def trace(
         try:
             program = _export(module, args, kwargs, None)
         except Unanswered:
-            program = _export(module, args, kwargs, answers_of(module, args, kwargs))
+            program = _export(module, args, kwargs, _answers(module, args, kwargs))
     drop_dead(program)
     return program
 
@@ -46,35 +46,49 @@ def trace(
 def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers | None
 ) -> "ExportedProgram":
-    name = type(module).__name__
     try:
-        with own_gradients(module), Decisions(answers):
+        with own_gradients(module), transforms(), Decisions(answers), PackedSequences():
             return torch.export.export(module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
-        raise ImportModelError(f"{name} {_branches(f'at {error}')}") from error
+        words = _branches(f"at {error}")
+        raise ImportModelError(f"{type(module).__name__} {words}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
-        text = f"{type(error).__name__}: {error}"
-        if "data-dependent" in text or "DataDependent" in text:
-            words = _branches(_first_line(error)) + _user_line(error)
-            raise ImportModelError(f"{name} {words}") from error
-        kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
-        if kind is not None:
-            raise ImportModelError(
-                f"{name}.forward returns a {kind[1]}; return tensors, or lists, tuples and dicts "
-                "of them"
-            ) from error
-        if re.fullmatch(r"aten\.\S+", _first_line(error)):
-            raise ImportModelError(
-                f"{name} cannot be imported: PyTorch cannot trace {_first_line(error)}; express it "
-                "by other operators or leave it out of the module" + _user_line(error)
-            ) from error
-        shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
-        raise ImportModelError(
-            f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
-            "that module(*example_inputs) works" + _user_line(error)
-        ) from error
+        raise ImportModelError(_words(error, module, args, kwargs)) from error
+
+
+def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:
+    try:
+        return answers_of(module, args, kwargs)
+    except Exception as error:  # whatever the module's own code raises
+        raise ImportModelError(_words(error, module, args, kwargs)) from error
+
+
+def _words(
+    error: Exception, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
+    """Say in the user's terms why a module could not be run or traced."""
+    name, place = type(module).__name__, _user_line(error)
+    text = f"{type(error).__name__}: {error}"
+    if "data-dependent" in text or "DataDependent" in text:
+        return f"{name} {_branches(_first_line(error))}{place}"
+    kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
+    if kind is not None:
+        return (
+            f"{name}.forward returns a {kind[1]}; return tensors, or lists, tuples and dicts of "
+            "them"
+        )
+    if re.fullmatch(r"aten\.\S+", _first_line(error)):
+        return (
+            f"{name} cannot be imported: PyTorch cannot trace {_first_line(error)}; express it by "
+            f"other operators or leave it out of the module{place}"
+        )
+    shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
+    return (
+        f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
+        f"that module(*example_inputs) works{place}"
+    )
 
 
 def _branches(where: str) -> str:
@@ -136,8 +150,7 @@ def _user_line(error: BaseException) -> str:
     place = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        own = not filename.endswith(OWN_FILES)
-        if "/torch/" not in filename and own:
+        if "/torch/" not in filename and not filename.startswith(OURS):
             place = f" (at {filename}:{traceback.tb_lineno})"
         traceback = traceback.tb_next
     return place
