@@ -49,6 +49,9 @@ UNFILLED = ("aten.empty", "aten.new_empty")
 WRITES = ("index_", "put", "scatter")
 """How operators are called that write at indices; without any they change nothing."""
 
+UNSEEN = "aten.logical_"
+"""How writes are called that autograd does not see: gradients flow as if they were not."""
+
 STATE_WRITE = (
     "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
 )
@@ -145,12 +148,13 @@ class _Importer:
         """Build one operator, or note why not."""
         place = module_path(node)
         written = written_by(node)
+        recorded = not (node in self.unrecorded or str(node.target).startswith(UNSEEN))
         result: Known = None
         try:
             with self.g.scope(place):
                 result = self._derive(node)
                 for name in written:
-                    self.memory.write(name, result, recorded=node not in self.unrecorded)
+                    self.memory.write(name, result, recorded=recorded)
         except (Unsupported, GraphError) as error:
             self.problems.add(str(node.target), str(error), place)
             for name in written:

@@ -350,3 +350,22 @@ def detached_sum(y: Tensor, x: Tensor) -> Tensor:
     d = z.detach()
     d.add_(1)
     return z * d
+
+
+@program
+def logical_writes_that_autograd_does_not_see(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 1.7
+    z[:2].logical_not_()
+    z[2].logical_and_(x[2] > 0)
+    z[3].logical_xor_(y[3])
+    return z * x
+
+
+@program
+def steps_written_into_views(y: Tensor, x: Tensor) -> Tensor:
+    z = y * 1.7
+    z[0].floor_()
+    z[1].sign_()
+    z[2].gt_(0.2)
+    z[3, :3].round_()
+    return z * x
