@@ -3,14 +3,8 @@
 python -m pockengine.tests.fuzz.readers --executions 100000
 """
 
-import argparse
-import json
-import random
 import shutil
-import tempfile
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +19,6 @@ from pockengine.compiler.sparse.choice import parse_choice
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.devices.schema import FOLDER, load_device, read_device
-from pockengine.errors import PockEngineError
 from pockengine.finetune.contributions import Item, open_table
 from pockengine.finetune.contributions import read_table as read_contributions
 from pockengine.finetune.task import load_examples
@@ -33,7 +26,7 @@ from pockengine.finetune.trial import Outcome
 from pockengine.frontends.peft import CONFIG, WEIGHTS, Tuning, save_adapters
 from pockengine.frontends.peft_load import load_adapters
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph, point_graph
-from pockengine.tests.fuzz.mutate import mutate
+from pockengine.tests.fuzz.damage import Reader, command
 
 SCHEME = """default = "frozen"
 [params]
@@ -44,23 +37,6 @@ SCHEME = """default = "frozen"
 "d" = { channels = [1, 5, 7] }
 "e" = { lora = 8, alpha = 16 }
 """
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A file that is sound, and what reads it from its place."""
-
-    path: Path
-    read: Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A file by which a reader ended otherwise than it should."""
-
-    reader: str
-    error: BaseException
-    data: bytes
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
@@ -138,45 +114,5 @@ def _adapters(place: Path) -> dict[str, Reader]:
     }
 
 
-def fuzz(executions: int, seed: int, place: Path) -> tuple[dict[str, int], list[Finding]]:
-    """Damage the readers' files in turn; return the executions of each and what was found."""
-    rng, findings = random.Random(seed), []
-    known = readers(place)
-    sound = {name: reader.path.read_bytes() for name, reader in known.items()}
-    counts = dict.fromkeys(known, 0)
-    for name in known:
-        known[name].read()
-    for turn in range(executions):
-        name = list(known)[turn % len(known)]
-        reader, data = known[name], mutate(sound[name], rng)
-        reader.path.write_bytes(data)
-        counts[name] += 1
-        try:
-            reader.read()
-        except PockEngineError as error:
-            json.dumps(str(error))  # it can be shown
-        except Exception as error:
-            findings.append(Finding(name, error, data))
-        reader.path.write_bytes(sound[name])
-    return counts, findings
-
-
-def main() -> None:
-    """Fuzz, and print the executions and what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--executions", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as place:
-        counts, findings = fuzz(options.executions, options.seed, Path(place))
-    for name, count in counts.items():
-        print(f"{name}: {count}")
-    print(f"{len(findings)} findings in {time.perf_counter() - start:.0f} s")
-    for finding in findings[:20]:
-        print(f"{finding.reader}: {finding.error!r}: {finding.data[:300]!r}")
-    raise SystemExit(bool(findings))
-
-
 if __name__ == "__main__":
-    main()
+    command(readers, __doc__)
