@@ -4,6 +4,7 @@
 `Graph`. TensorFlow is imported when it is called.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ from pockengine.errors import ImportModelError
 
 if TYPE_CHECKING:
     import keras
+
+OLDEST_KERAS = (3, 10)
+"""The oldest Keras that is tested, hostile files and trained models; pyproject.toml has it too."""
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 
@@ -67,12 +71,27 @@ def need_tensorflow(caller: str) -> None:
     except ImportError as error:
         raise ImportModelError(
             f"{caller} needs TensorFlow, which is not installed; install it with "
-            "`pip install tensorflow-cpu keras` (2.18 or newer, and Keras 3)"
+            "`pip install tensorflow-cpu keras` (TensorFlow 2.18 or newer, Keras "
+            f"{_dotted(OLDEST_KERAS)} or newer)"
         ) from error
-    if not hasattr(keras, "ops"):
-        raise ImportModelError(f"{caller} needs Keras 3, not {keras.__version__}; update it")
+    if _release(keras.__version__) < OLDEST_KERAS:
+        oldest = _dotted(OLDEST_KERAS)
+        raise ImportModelError(
+            f"{caller} needs Keras {oldest} or newer, not {keras.__version__}, which reads model "
+            f"files less strictly; update it with `pip install 'keras>={oldest}'`"
+        )
     if keras.backend.backend() != "tensorflow":
         raise ImportModelError(
             f"{caller} needs Keras on TensorFlow, not on {keras.backend.backend()}; set the "
             "environment variable KERAS_BACKEND=tensorflow before Keras is imported"
         )
+
+
+def _dotted(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, such as (3, 10) of 3.10.0.dev1."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, found.groups())) if found else ()

@@ -1,6 +1,7 @@
 """The frontend without TensorFlow: it imports, and says what is missing when it is needed."""
 
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,6 +23,19 @@ def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_says_what_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"from_tensorflow needs .*pip install tensorflow"):
+        from_tensorflow(object(), ())
+
+
+@pytest.mark.parametrize("version", ["2.15.0", "3.9.2", "3.1", "odd"])
+def test_keras_older_than_what_was_tested_is_refused(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    monkeypatch.setitem(sys.modules, "keras", stub := ModuleType("keras"))
+    stub.__dict__["__version__"] = version
+
+    words = rf"needs Keras 3\.10 or newer, not {version}, .*pip install 'keras>=3\.10'"
+    with pytest.raises(ImportModelError, match=words):
         from_tensorflow(object(), ())
 
 
