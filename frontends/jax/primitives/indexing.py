@@ -189,8 +189,22 @@ def scatter(
     if number is not None:
         hit = _hits(ctx.g, places, windows)
         return emit.elementwise(ctx.g, "where", hit, number, x)
-    last = None if unique_indices else last_writers(ctx.g, places.flat)
+    promised = unique_indices and _promised(ctx.g, places)
+    last = None if promised else last_writers(ctx.g, places.flat)
     return _replaced(ctx.g, x, as_rows(ctx.g, updates, windows, index), places, windows, last)
+
+
+def _promised(g: Builder, places: Places) -> bool:
+    """Trust that indices differ, as JAX does; refuse what is seen to repeat."""
+    data = known(g, places.flat)
+    for line in () if data is None else data:
+        written = line[line >= 0]
+        if np.unique(written).size < written.size:
+            raise Unsupported(
+                "indices that repeat under unique_indices=True, where JAX promises nothing; say "
+                "unique_indices=False"
+            )
+    return True
 
 
 def _repeated(updates: Tensor) -> Tensor | None:
@@ -246,7 +260,8 @@ def _combine(
     g = ctx.g
     windows, places = _written(g, x, index, updates, dimension_numbers, mode)
     rows, lines = as_rows(g, updates, windows, index), grouped(g, x, windows)
-    if unique_indices or last_writers(g, places.flat, known_only=True) is None:
+    promised = unique_indices and _promised(g, places)
+    if promised or last_writers(g, places.flat, known_only=True) is None:
         new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
         return _replaced(g, x, new, places, windows, None)
     if name not in EXTREMES or x.dtype is not F32:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import random
@@ -54,6 +55,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
         lambda p, i: jnp.take(p["w"], i, axis=0, mode="fill", fill_value=3.5),
         INDICES["outside"],
     ),
+    "max": (lambda p, i: p["w"].at[i].max(p["v"]), INDICES["outside"]),
+    "min of pairs": (lambda p, i: p["w"].at[i, i + 1].min(p["v"][:, 0]), INDICES["outside"]),
     "square brackets": (lambda p, i: p["w"][i] + p["w"][-1], INDICES["outside"]),
     "two at once": (lambda p, i: p["w"][i, i], INDICES["outside"]),
     "columns": (lambda p, i: p["w"][:, i], INDICES["outside"]),
@@ -132,6 +135,27 @@ def test_modes_of_indices_that_are_known(name: str) -> None:
 def test_indices_that_are_said_to_differ(name: str) -> None:
     for kind in ("unique", "outside"):
         check_step(UNIQUE[name], PARAMS, INDICES[kind])
+
+
+@pytest.mark.parametrize("name", UNIQUE)
+def test_indices_that_repeat_though_they_are_said_to_differ_are_refused(name: str) -> None:
+    twice = np.array([2, 0, 2], np.int32)
+    with pytest.raises(ImportModelError, match="indices that repeat under unique_indices=True"):
+        from_jax(lambda p: UNIQUE[name](p, twice), (PARAMS,))
+    check_step(lambda p: UNIQUE[name](p, INDICES["outside"]), PARAMS)
+
+
+def test_extremes_at_indices_moved_inside() -> None:
+    """JAX itself divides their gradient by 0."""
+
+    def function(p: Any, i: Any) -> Any:
+        return p["w"].at[i].max(p["v"], mode="clip"), p["w"].at[i].min(p["v"], mode="clip")
+
+    graph = from_jax(function, (PARAMS, INDICES["outside"]))
+    feed = dict(zip([v.name for v in graph.inputs], [INDICES["outside"]], strict=True))
+    expected = function(jax.tree.map(jnp.asarray, PARAMS), INDICES["outside"])
+    for found, array in zip(run(graph, feed).values(), expected, strict=True):
+        np.testing.assert_array_equal(found, array)
 
 
 @pytest.mark.parametrize("name", OTHERS)
