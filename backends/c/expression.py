@@ -60,6 +60,7 @@ _LIBRARY = (
     "atan",
     "sinh",
     "cosh",
+    "erfc",
     "expm1",
     "log1p",
     "asinh",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.ir.build import Builder
 
 _ERF = np.vectorize(math.erf, otypes=[np.float32])
+_ERFC = np.vectorize(math.erfc, otypes=[np.float32])
 Meaning = Callable[..., Any]
 
 
@@ -25,6 +26,11 @@ def _erf_dx(g: "Builder", node: Node, dy: Value) -> Value:
     """Erf x  =>  dx = dy 2 / sqrt(pi) exp(-x^2)."""
     slope = g.exp(g.neg(g.square(_x(node))))
     return g.mul(dy, g.mul(slope, g.scalar(2 / math.sqrt(math.pi))))
+
+
+def _erfc_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    """Erfc x  =>  dx = -dy 2 / sqrt(pi) exp(-x^2)."""
+    return g.neg(_erf_dx(g, node, dy))
 
 
 def _tan_dx(g: "Builder", node: Node, dy: Value) -> Value:
@@ -120,6 +126,7 @@ def _cross_entropy_db(g: "Builder", node: Node, dy: Value) -> Value:
 
 UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "erf": (_ERF, _erf_dx),
+    "erfc": (_ERFC, _erfc_dx),  # 1 - erf x, with all digits where that is small
     "sin": (np.sin, lambda g, n, dy: g.mul(dy, g.cos(_x(n)))),
     "cos": (np.cos, lambda g, n, dy: g.neg(g.mul(dy, g.sin(_x(n))))),
     "tan": (np.tan, _tan_dx),

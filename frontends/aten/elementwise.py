@@ -23,6 +23,7 @@ UNARY = {
     "cos": "cos",
     "cosh": "cosh",
     "erf": "erf",
+    "erfc": "erfc",
     "exp": "exp",
     "expm1": "expm1",
     "floor": "floor",

@@ -50,14 +50,8 @@ def _scaled(name: str) -> Callable[[Context, Tensor], Tensor]:
     return formula
 
 
-def erfc(ctx: Context, x: Tensor) -> Tensor:
-    """1 - erf(x)."""
-    return _apply(ctx, "sub", 1.0, _unary(ctx, "erf", x))
-
-
 for _name in SCALED:
     _define_unary(_name, _scaled(_name))
-_define_unary("erfc", erfc)
 
 
 def _define_remainder(name: str, rounding: str) -> None:

@@ -22,6 +22,7 @@ UNARY = {
     "hard_sigmoid": F.hardsigmoid,
     "hard_swish": F.hardswish,
     "erf": torch.erf,
+    "erfc": torch.erfc,
     "sin": torch.sin,
     "cos": torch.cos,
     "tan": torch.tan,

@@ -39,6 +39,7 @@
 #define pe_atan PE_OF_WIDTH(pe_atan)
 #define pe_sinh PE_OF_WIDTH(pe_sinh)
 #define pe_cosh PE_OF_WIDTH(pe_cosh)
+#define pe_erfc PE_OF_WIDTH(pe_erfc)
 #define pe_expm1 PE_OF_WIDTH(pe_expm1)
 #define pe_log1p PE_OF_WIDTH(pe_log1p)
 #define pe_floor PE_OF_WIDTH(pe_floor)

@@ -12,8 +12,8 @@ from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import Tensor, plain
 
 SAME_NAME = """
-    acos acosh asin asinh atan atanh ceil cos cosh erf exp expm1 floor log log1p neg rsqrt sign sin
-    sinh sqrt square tan tanh
+    acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor log log1p neg rsqrt sign
+    sin sinh sqrt square tan tanh
 """
 UNARY = {name: name for name in SAME_NAME.split()} | {"logistic": "sigmoid"}
 """Primitives of one operand: our op of the same meaning."""
@@ -82,17 +82,6 @@ def _positive(x: Tensor) -> bool:
     while node is not None and node.op in ("reshape", "reduce_sum"):
         node = node.operands[0].node
     return node is not None and node.op == "exp"
-
-
-@primitive("erfc")
-def erfc(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """1 - erf x; as 1 + erf(-x) where x is a negation, as the exact GELU has it."""
-    node = x.value.node
-    inner = node.operands[0].node if node is not None and node.op == "mul" else None
-    if node is not None and inner is not None and inner.op == "neg":
-        positive = ctx.g.mul(inner.operands[0], node.operands[1])
-        return call(ctx, "add", emit.unary("erf")(ctx.g, Tensor(positive, x.layout)), 1.0)
-    return call(ctx, "sub", 1.0, emit.unary("erf")(ctx.g, x))
 
 
 @primitive("stop_gradient")

@@ -22,6 +22,7 @@ UNARY = {
     "Cos": "cos",
     "Cosh": "cosh",
     "Erf": "erf",
+    "Erfc": "erfc",
     "Exp": "exp",
     "Expm1": "expm1",
     "Floor": "floor",
@@ -118,12 +119,6 @@ def _number(ctx: Context, x: Tensor) -> float | None:
     return data.item() if data is not None and data.size == 1 else None
 
 
-@tf_op("Erfc")
-def erfc(ctx: Context, x: Tensor) -> Tensor:
-    """1 - erf(x)."""
-    return _apply(ctx, "sub", 1.0, emit.unary("erf")(ctx.g, x))
-
-
 @tf_op("DivNoNan")
 def div_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
     """a / b, and 0 where b is 0."""
@@ -162,7 +157,13 @@ def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
         raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
     if known == 0.5:
         return emit.unary("sqrt")(ctx.g, x)
-    return emit.elementwise(ctx.g, "pow", x, exponent)
+    if not emit.trains(ctx.g, exponent):
+        return emit.elementwise(ctx.g, "pow", x, exponent)
+    # The gradient of the exponent is 0 for bases that have no logarithm; 1 keeps NaN out of it.
+    above, fixed = _apply(ctx, "gt", x, 0.0), emit.unary("stop_gradient")(ctx.g, exponent)
+    bases = (emit_activation.choose(ctx.g, above, *pair) for pair in ((x, 1.0), (1.0, x)))
+    powers = (_apply(ctx, "pow", b, e) for b, e in zip(bases, (exponent, fixed), strict=True))
+    return emit_activation.choose(ctx.g, above, *powers)
 
 
 @tf_op("SquaredDifference")

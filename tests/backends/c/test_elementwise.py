@@ -23,7 +23,20 @@ from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
 UNARY += ["sigmoid", "tanh", "hard_sigmoid", "hard_swish"]
-UNARY += ["erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1", "log1p"]
+UNARY += [
+    "erf",
+    "erfc",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "expm1",
+    "log1p",
+]
 UNARY += ["floor", "ceil", "round", "trunc", "asinh", "acosh", "atanh"]
 BINARY = [
     "pow",

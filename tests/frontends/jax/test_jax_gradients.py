@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from jax import lax
+from jax.scipy.stats import norm
 
 import pockengine
 from pockengine.compiler.ir.evaluate import run
@@ -33,6 +34,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "logaddexp of twins": lambda p: jnp.logaddexp(p["x"], p["x"]),
     "logaddexp2": lambda p: jnp.logaddexp2(p["x"], p["y"]),
     "sinc": lambda p: jnp.sinc(p["x"]),
+    "exact gelu": lambda p: jax.nn.gelu(p["x"], approximate=False),
+    "far out": lambda p: jnp.log(lax.erfc(jnp.abs(p["x"]))) + jnp.log(lax.erfc(-p["y"])),
+    "tails": lambda p: jnp.log(norm.sf(p["x"])) + jnp.log(norm.cdf(p["y"])),
     "abs": lambda p: jnp.abs(p["x"]) * p["y"],
     "hypot": lambda p: jnp.hypot(p["x"], p["y"] + 1),
     "ties": lambda p: jnp.maximum(p["x"], p["y"]) + jnp.minimum(p["x"], 0),

@@ -68,6 +68,8 @@ FUNCTIONS: dict[str, Function] = {
     "one_hot": lambda w, v, i: tf.one_hot(i + 1, 2) @ w,
     "pad": lambda w, v, i: tf.pad(w, [[1, 0], [0, 2]], constant_values=3.0),
     "power": lambda w, v, i: tf.abs(w + 0.1) ** 1.5 + tf.pow(v, 3),
+    "power of negatives": lambda w, v, i: tf.pow(tf.round(w) - 0.5, tf.round(v[0] * 0.1) + 2.0),
+    "tails": lambda w, v, i: tf.math.log(tf.math.erfc(tf.tanh(w) + 6.0)),
     "products": lambda w, v, i: tf.reduce_prod(w + 0.1, 1),
     "recompute_grad": lambda w, v, i: tf.recompute_grad(lambda x: tf.sin(x) * v)(w),
     "remainders": lambda w, v, i: tf.math.floormod(w, 3.0) * v,
