@@ -77,8 +77,8 @@ def need_tensorflow(caller: str) -> None:
     if _release(keras.__version__) < OLDEST_KERAS:
         oldest = _dotted(OLDEST_KERAS)
         raise ImportModelError(
-            f"{caller} needs Keras {oldest} or newer, not {keras.__version__}, which reads model "
-            f"files less strictly; update it with `pip install 'keras>={oldest}'`"
+            f"{caller} needs Keras {oldest} or newer, not {keras.__version__}, which is older than "
+            f"what is tested; update it with `pip install 'keras>={oldest}'`"
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportModelError(

@@ -18,7 +18,7 @@ from pockengine.farm.bench_suite_table import (
 )
 
 PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
-MODEL = "mobilenet_v2-0.1-32"
+MODEL = "mobilenet_v2-0.1-96"
 
 
 @pytest.fixture(scope="module")
