@@ -44,15 +44,16 @@ def test_devices_are_listed() -> None:
         (["compile", "no.such.place:make"], "package.module:function"),
         (["show", "nowhere"], "nowhere is no artifact"),
         (["show", "no\x1b[31m\rwhere"], "no\\x1b[31m\\rwhere is no artifact"),
-        (["compile", "cnn-8", "--out", "api.py"], "api.py is no folder"),
+        (["compile", "cnn-8", "--out", "file"], "file is no folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is no artifact"),
-        (["compile", "cnn-8", "--dump-ir", "api.py"], "cannot be written to api.py"),
+        (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
     ],
 )
 def test_known_errors_are_one_plain_line(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(api.__file__).parent)
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -172,7 +172,10 @@ def test_a_work_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
 def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
-        os.chown(tmp_path / "work", 12345, 12345)
+        try:
+            os.chown(tmp_path / "work", 12345, 12345)
+        except OSError as error:  # a sandbox may know no other user
+            pytest.skip(f"no folder can be given away here: {error}")
         with pytest.raises(FarmError, match=r"belongs to another user"):
             connect_ssh(address)
 
