@@ -1,8 +1,10 @@
 """Judge many programs: batches of them at first, one by one where a batch does not go through."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -213,17 +215,23 @@ def run_campaign(
     report: Callable[[Verdict], None] = lambda verdict: None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Draw and judge `count` programs; every `code_every`th batch also in generated C."""
-    tally, source, number = Tally(), cases_of(framework, seed, size, batch), 0
-    while tally.outcomes.total() < count:
-        number += 1
-        cases = list(islice(source, min(batch, count - tally.outcomes.total())))
-        with_code = code_every and number % code_every == 0
-        ways = tuple(WAYS) if with_code else ("graph", "step")
-        for verdict in judge(framework, cases, ways):
-            if verdict.outcome in ("wrong", "crashed"):
-                verdict = smallest(framework, verdict, ways)
-            tally.add(verdict)
-            report(verdict)
-        progress(tally)
+    """Draw and judge `count` programs; every `code_every`th batch also in generated C.
+
+    An interrupt ends it, with the batches that were judged before.
+    """
+    tally, source = Tally(), cases_of(framework, seed, size, batch)
+    with suppress(KeyboardInterrupt):
+        for number in itertools.count(1):
+            missing = count - tally.outcomes.total()
+            if missing <= 0:
+                break
+            cases = list(islice(source, min(batch, missing)))
+            with_code = code_every and number % code_every == 0
+            ways = tuple(WAYS) if with_code else ("graph", "step")
+            for verdict in judge(framework, cases, ways):
+                if verdict.outcome in ("wrong", "crashed"):
+                    verdict = smallest(framework, verdict, ways)
+                tally.add(verdict)
+                report(verdict)
+            progress(tally)
     return tally

@@ -5,6 +5,7 @@ the framework's) or crashes (any other exception). A program that is wrong or cr
 and printed as a script.
 """
 
+import signal
 import sys
 import time
 import warnings
@@ -24,7 +25,11 @@ def command(framework: Framework) -> click.Command:
     @click.option("--batch", default=64, show_default=True, help="Programs imported together.")
     @click.option("--code-every", default=0, help="Of so many batches one also runs in C.")
     def main(count: int, seed: int, size: int, batch: int, code_every: int) -> None:
-        """Write random programs and compare their loss and gradients with the framework's."""
+        """Write random programs and compare their loss and gradients with the framework's.
+
+        Interrupted or terminated, it still says what was refused.
+        """
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         warnings.filterwarnings("ignore")
         started = time.monotonic()
         tally = run_campaign(

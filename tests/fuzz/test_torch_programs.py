@@ -1,12 +1,15 @@
 """Random programs of PyTorch, and that the campaign finds a fault that is put in."""
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from pockengine.tests.fuzz import campaign
-from pockengine.tests.fuzz.campaign import run_campaign
+from pockengine.tests.fuzz.campaign import Tally, run_campaign
 from pockengine.tests.fuzz.compare import Imported, Results
-from pockengine.tests.fuzz.program import draw
+from pockengine.tests.fuzz.program import Program, draw
 from pockengine.tests.fuzz.torch_programs import TorchLanguage
 
 
@@ -38,3 +41,28 @@ def test_a_wrong_gradient_is_found_and_its_program_made_short(
     shortest = min((verdict.program for verdict in tally.faults), key=lambda p: len(p.body))
     assert len(shortest.body) == 1
     assert "tanh" in shortest.body[0]
+
+
+def test_a_program_that_is_not_traced_is_left_out_of_its_batch() -> None:
+    class Deciding(TorchLanguage):
+        templates = ("{new} = {f} * 2 if {f}.sum() > 0 else {f}", "{new} = {f} + 1")
+        batches: ClassVar[list[int]] = []
+
+        def graph(self, programs: Sequence[Program]) -> Imported:
+            self.batches.append(len(programs))
+            return super().graph(programs)
+
+    tally = run_campaign(Deciding(), 6, seed=0, size=1, batch=6)
+    refused = tally.outcomes["refused"]
+    assert tally.outcomes == {"refused": refused, "passed": 6 - refused}
+    assert 0 < refused < 6
+    assert Deciding.batches == list(range(6, 5 - refused, -1))
+    assert "decides by the values in a tensor" in next(iter(tally.refusals))
+
+
+def test_an_interrupt_keeps_what_was_judged() -> None:
+    def stop(tally: Tally) -> None:
+        raise KeyboardInterrupt
+
+    tally = run_campaign(TorchLanguage(), 100, seed=0, size=2, batch=4, progress=stop)
+    assert tally.outcomes.total() == 4

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
 from pockengine.tests.fuzz.compare import Imported
 from pockengine.tests.fuzz.program import LARGEST, Leaf, Program
@@ -72,7 +73,16 @@ class TorchLanguage:
             for place, program in enumerate(programs)
         ]
         outputs = [f"p{place}" for place in range(len(programs))]
-        return Imported(from_torch(Batch(programs), examples), inputs, outputs, names)
+        batch = Batch(programs)
+        try:
+            graph = from_torch(batch, examples)
+        except ImportModelError as error:
+            if not batch.begun or len(programs) == 1:
+                raise
+            words = " ".join(str(error).split())
+            place = min(batch.begun)
+            raise ImportModelError(f"{error}\n  1 x a trace in p{place}: {words}") from error
+        return Imported(graph, inputs, outputs, names)
 
 
 def _reference(program: Program, double: bool) -> list[np.ndarray] | None:
@@ -105,18 +115,26 @@ class One(nn.Module):
 
 
 class Batch(nn.Module):
-    """Many programs side by side; returns each one's number, and their sum as the loss."""
+    """Many programs side by side; returns each one's number, and their sum as the loss.
+
+    `begun` holds the program whose trace has begun and not ended: torch.export would restore a
+    plain attribute.
+    """
 
     def __init__(self, programs: Sequence[Program]) -> None:
         super().__init__()
+        self.begun: set[int] = set()
         for place, program in enumerate(programs):
             self.add_module(f"p{place}", One(program))
 
     def forward(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
         outputs = {}
-        for place, one in self.named_children():
+        for number, (place, one) in enumerate(self.named_children()):
+            self.begun.clear()
+            self.begun.add(number)
             own = {k.split("_")[1]: v for k, v in given.items() if k.split("_")[0] == place}
             outputs[place] = one(own)
+        self.begun.clear()
         return {**outputs, "loss": torch.stack(list(outputs.values())).sum()}
 
 
