@@ -66,3 +66,9 @@ def test_an_interrupt_keeps_what_was_judged() -> None:
 
     tally = run_campaign(TorchLanguage(), 100, seed=0, size=2, batch=4, progress=stop)
     assert tally.outcomes.total() == 4
+
+
+def test_programs_pass_or_are_refused() -> None:
+    tally = run_campaign(TorchLanguage(), 128, seed=100000)
+    assert not [verdict.program.source() for verdict in tally.faults]
+    assert tally.outcomes["passed"] >= 96
