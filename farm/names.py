@@ -4,7 +4,7 @@ import re
 
 from pockengine.errors import FarmError
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.+ -]{0,98}[A-Za-z0-9_.+-])?")
 
 
 def check_name(name: str, what: str) -> str:
@@ -12,6 +12,6 @@ def check_name(name: str, what: str) -> str:
     if not NAME.fullmatch(name):
         raise FarmError(
             f"{name!r} cannot name a {what}: up to 100 letters, digits and - _ . + only, "
-            "a letter or digit first"
+            "a letter or digit first, and spaces between"
         )
     return name

@@ -2,12 +2,15 @@
 
 from pockengine.compiler.ir import Graph, Value
 from pockengine.compiler.ir.graph import Node
-from pockengine.frontends.idioms import Finder, made_by, recognise
+from pockengine.frontends.idioms import RULES, Finder, made_by, recognise
 
 
-def recognise_exact_gelu(graph: Graph) -> None:
-    """Write the exact GELU by erf, as through every door: its own kernel is the faster one."""
-    recognise(graph, {"mul": (_gelu,)})
+def recognise_all(graph: Graph) -> None:
+    """Recognise what every framework spells out, and JAX's exact GELU, in one walk.
+
+    Running averages move once, so the batch norms that they belong to must be known by then.
+    """
+    recognise(graph, {**RULES, "mul": (_gelu, *RULES.get("mul", ()))})
 
 
 def _gelu(finder: Finder, node: Node) -> Value | None:
