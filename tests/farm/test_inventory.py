@@ -53,7 +53,7 @@ def test_a_name_is_added_once(tmp_path: Path) -> None:
         add_board(board(), tmp_path / "boards.toml")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "-x", "a/b", "a\nb", "$(id)"])
+@pytest.mark.parametrize("name", ["", "a ", "-x", "a/b", "a\nb", "$(id)"])
 def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FarmError, match="cannot name a board"):
         add_board(Board(name, "host", Local()), tmp_path / "boards.toml")
