@@ -151,7 +151,9 @@ def write_lines(
 ) -> Tensor:
     """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
     if x.dtype is not F32:
-        raise Unsupported(f"writing at indices of {x.dtype.value}; convert to float32 first")
+        if accumulate:
+            raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
+        return _picked_lines(ctx, x, dim, index, lines)
     g, size = ctx.g, x.shape[dim]
     places = framework_order(g, index)
 
@@ -166,6 +168,21 @@ def write_lines(
     ones = np.ones([index.size if each == dim else 1 for each in range(x.rank)], np.float32)
     hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
     return emit.elementwise(g, "where", hit, added(lines), x)
+
+
+def _picked_lines(ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
+    """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
+    g = ctx.g
+    numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
+    last = framework_order(g, _where_last(ctx, index, numbers, 0))
+    places, shape = framework_order(g, index), (x.shape[dim],)
+    writer = plain(g.take_dx(last, places, axis=0, input_shape=shape))
+    hit = emit.arithmetic(g, "gt", writer, 0.0)
+    kept = emit.arithmetic(g, "maximum", emit.arithmetic(g, "sub", writer, 1.0), 0.0)
+    row = framework_order(g, emit.cast(g, kept, I64))
+    picked = plain(g.take(framework_order(g, lines), row, axis=dim))
+    wide = reshape(g, hit, tuple(shape[0] if d == dim else 1 for d in range(x.rank)))
+    return emit.elementwise(g, "where", wide, picked, x)
 
 
 def _where_last(ctx: Context, index: Tensor, lines: Tensor, dim: int) -> Tensor:

@@ -310,3 +310,22 @@ def softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
 def log_softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
     """Logarithm of the softmax along a dimension."""
     return emit.along_last(ctx.g, "log_softmax", x, dim)
+
+
+@aten("histc.default")
+def histc(ctx: Context, x: Tensor, bins: int, min: Number, max: Number) -> Tensor:
+    """Count the elements in bins of equal width; the last holds its upper end."""
+    if min >= max:
+        raise Unsupported("histc over the range of its data; pass min and max")
+    g, flat = ctx.g, reshape(ctx.g, x, (1, x.size))
+    above = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", flat, float(min)), float(bins))
+    place = emit.arithmetic(g, "div", above, float(max - min))
+    lower = plain(g.constant(np.arange(bins, dtype=np.float32)[:, None]))
+    upper = plain(g.constant(np.append(np.arange(1, bins), np.inf).astype(np.float32)[:, None]))
+    reached = emit.arithmetic(
+        g,
+        "logical_and",
+        *(emit.arithmetic(g, "ge", place, lower), emit.arithmetic(g, "le", flat, float(max))),
+    )
+    inside = emit.arithmetic(g, "logical_and", reached, emit.arithmetic(g, "lt", place, upper))
+    return emit.reduce(g, "reduce_sum", emit.cast(g, inside, F32), (1,), keepdims=False)

@@ -8,8 +8,9 @@ import torch
 from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.checks import Function, check_forward
+from pockengine.tests.frontends.checks import Function, arrays_of, check_forward
 from pockengine.tests.frontends.gradients import check_function
 
 SHAPE = (3, 4, 5)
@@ -150,3 +151,42 @@ def test_attention_drops_what_it_reads() -> None:
 
     assert np.array_equal(first, again)
     assert not np.allclose(first, plain.numpy())
+
+
+def written_integers(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    z = i * 1
+    z[k] = i[:3] * 2**40
+    z[:, k] = z[:, 3:6] + 1
+    z[1, k] = 7
+    return z
+
+
+def written_truths(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    z = i > 4
+    z[k, k] = k > 1
+    return z.long()
+
+
+@pytest.mark.parametrize("function", [written_integers, written_truths])
+def test_writes_of_integers_at_indices_are_exact(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    numbers, places = torch.randint(0, 9, (4, 6)), torch.tensor([2, 0, 2])
+
+    graph = from_torch(Function(function), (numbers, places))
+    (found,) = run(graph, arrays_of(graph, (numbers, places))).values()
+
+    assert (found == function(numbers, places).numpy()).all()
+
+
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 1), (7, 0.1, 0.7), (3, -1, 2)])
+def test_histogram_counts_as_pytorch_does(bins: int, low: float, high: float) -> None:
+    edges = [0, 0.1, 0.5, 0.25, 0.75, 1, 1.0001, -0.1, torch.nan, torch.inf, -0.0]
+    x = torch.tensor([*edges, *torch.rand(200)])
+
+    check_forward(Function(lambda x: torch.histc(x, bins, low, high)), x, tolerance=0)
+
+
+def test_histogram_over_the_range_of_its_data_is_refused() -> None:
+    with pytest.raises(ImportModelError, match=r"histc .*pass min and max"):
+        from_torch(Function(torch.histc), (torch.rand(4),))
