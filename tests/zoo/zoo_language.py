@@ -45,8 +45,10 @@ EXPERTS = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 24,
-    "output_router_logits": True,
 }
+ROUTED = {**EXPERTS, "output_router_logits": True}
+OWN_NAMES = ("Funnel", "XLNet")
+"""Configurations that refuse the settings of `SMALL` which they do not know."""
 PAIRED = {
     "vocab_size": WORDS,
     "d_model": 32,
@@ -70,6 +72,8 @@ def build(name: str, kind: str, **settings: Any) -> Any:
     config_class = getattr(transformers, f"{name}Config")
     known = vars(config_class())
     settings = {**{k: v for k, v in NO_DROPOUT.items() if k in known}, **settings}
+    inherited = set(SMALL) - set(known)
+    settings = {k: v for k, v in settings.items() if name not in OWN_NAMES or k not in inherited}
     config = config_class(**settings)
     return getattr(transformers, kind)(config).train()
 
@@ -184,10 +188,12 @@ LANGUAGE: dict[str, Callable[[], Case]] = {
     "mpt": decoder("Mpt", d_model=32, n_heads=4, n_layers=2, max_seq_len=32),
     "smollm3": decoder("SmolLM3", **GROUPED),
     "mamba": decoder("Mamba", state_size=4),
-    "mixtral": decoder("Mixtral", **GROUPED, **EXPERTS),
-    "qwen2-moe": decoder("Qwen2Moe", **GROUPED, **EXPERTS),
-    "qwen3-moe": decoder("Qwen3Moe", **GROUPED, **EXPERTS),
-    "olmoe": decoder("Olmoe", **GROUPED, **EXPERTS),
+    "mixtral": decoder("Mixtral", **GROUPED, **ROUTED),
+    "mixtral-no-router": decoder("Mixtral", **GROUPED, **EXPERTS),
+    "qwen2-moe": decoder("Qwen2Moe", **GROUPED, **ROUTED),
+    "qwen2-moe-no-router": decoder("Qwen2Moe", **GROUPED, **EXPERTS),
+    "qwen3-moe": decoder("Qwen3Moe", **GROUPED, **ROUTED),
+    "olmoe": decoder("Olmoe", **GROUPED, **ROUTED),
     "bert": classifier("Bert"),
     "bert-fills-in": masked_language("Bert"),
     "bert-answers": answerer,
