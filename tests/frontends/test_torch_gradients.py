@@ -132,11 +132,6 @@ def hooks_on_views(x: Tensor) -> Tensor:
     return z + y.view(-1).view(4, 6)
 
 
-def differentiated(x: Tensor) -> Tensor:
-    (dx,) = torch.autograd.grad(x.sin().square().sum(), x, create_graph=True)
-    return dx * x
-
-
 @pytest.mark.parametrize(
     "function",
     [
@@ -154,7 +149,6 @@ def differentiated(x: Tensor) -> Tensor:
         lambda x: x * x.detach() + torch.no_grad()(torch.sin)(x),
         lambda x: checkpoint(lambda y: y.sin() * y, x, use_reentrant=True),
         lambda x: checkpoint(lambda y: y.sin() * y, x, use_reentrant=False),
-        differentiated,
     ],
 )
 def test_gradient_that_a_model_defines_is_honoured(function: Callable[[Tensor], Tensor]) -> None:
@@ -211,7 +205,6 @@ def late_hook(x: Tensor) -> Tensor:
         (written_input, ["Function Doubled", "mark_dirty"]),
         (looking_hook, ["looking_hook", "returns no gradient"]),
         (late_hook, ["late_hook", "right after the tensor is computed"]),
-        (lambda x: torch.func.grad(lambda y: y.sin().sum())(x), ["_unwrap_for_grad"]),
     ],
 )
 def test_gradient_that_cannot_be_traced_is_refused_by_name(
