@@ -48,6 +48,7 @@ ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "median": lambda x: x.detach().median(1)[0],
     "any": lambda x: (x.any(1), x.all(1), x.any(), x.all()),
     "any of dims": lambda x: (torch.any(x, dim=(0, 1)), torch.all(x, dim=(0, 1))),
+    "histc": lambda x: x.detach().histc(5, min=-2.0, max=2.0),
     "nansum": lambda x: torch.nansum(x, 1),
     "count_nonzero": lambda x: (x != 0).sum(1),
     "normalize": lambda x: functional.normalize(x, dim=1),
