@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from pockengine.api import Compiled as Compiled
     from pockengine.api import compile as compile
     from pockengine.api import compile_step as compile_step
-    from pockengine.backends.c.schedule import Schedule as Schedule
+    from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
     from pockengine.compiler.optim import Adam as Adam
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pockengine.compiler.passes.differentiate import Clip as Clip
     from pockengine.compiler.sizes import Range as Range
     from pockengine.compiler.sparse.lora import lora as lora
+    from pockengine.errors import PockEngineError as PockEngineError
     from pockengine.frontends.jax import from_jax as from_jax
-    from pockengine.frontends.onnx_model import from_onnx as from_onnx
+    from pockengine.frontends.onnx.model import from_onnx as from_onnx
     from pockengine.frontends.tensorflow import from_tensorflow as from_tensorflow
-    from pockengine.frontends.torch_export import from_torch as from_torch
+    from pockengine.frontends.torch.model import from_torch as from_torch
+    from pockengine.loaded import load as load
 
 __version__ = "0.1.0"
 
@@ -32,12 +34,14 @@ _PLACES = {
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",
+    "PockEngineError": "pockengine.errors",
     "Range": "pockengine.compiler.sizes",
-    "Schedule": "pockengine.backends.c.schedule",
+    "RateSchedule": "pockengine.backends.rate_schedule",
     "from_jax": "pockengine.frontends.jax",
-    "from_onnx": "pockengine.frontends.onnx_model",
+    "from_onnx": "pockengine.frontends.onnx.model",
     "from_tensorflow": "pockengine.frontends.tensorflow",
-    "from_torch": "pockengine.frontends.torch_export",
+    "from_torch": "pockengine.frontends.torch.model",
+    "load": "pockengine.loaded",
     "lora": "pockengine.compiler.sparse.lora",
     **dict.fromkeys(_OPTIMISERS, "pockengine.compiler.optim"),
 }

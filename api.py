@@ -14,28 +14,34 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, check_place, read_checkpoint, write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import Progress
-from pockengine.backends.c.session import Session
-from pockengine.backends.c.tuned import picker_of
+from pockengine.backends.artifact import Artifact, check_place, write_artifact
+from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.protocol import Backend, BackendOptions, Progress
+from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.session import Session
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
-from pockengine.compiler.passes.pipeline import Observer
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged
 from pockengine.compiler.variants import check_names, compile_variants
-from pockengine.devices import load_device
-from pockengine.doors import Visitor, find_door, framework_arrays, named_optimizer, step_visitor
+from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, BudgetError, CompileError
 from pockengine.files import write_whole
-from pockengine.frontends.peft import Tuning, save_adapters
-from pockengine.frontends.peft_load import load_adapters
+from pockengine.frontends.doors import (
+    Visitor,
+    find_door,
+    framework_arrays,
+    named_optimizer,
+    step_visitor,
+)
+from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.frontends.peft.load import load_adapters
 
 if TYPE_CHECKING:
     import torch
@@ -55,9 +61,12 @@ class Compiled:
     """The model and the framework's door that it came by; None for a `Graph`."""
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
 
+    def __repr__(self) -> str:
+        return f"Compiled: {self.artifact}"
+
     def session(self, threads: int = 1) -> Session:
         """Open the artifact on this machine; it must have been compiled for `host`."""
-        return Session(self.artifact, threads)
+        return open_session(self.artifact, threads)
 
     def tuned(self, source: Session | Path) -> Any:
         """Return tuned weights in the form of the framework that the model is of.
@@ -95,13 +104,13 @@ class Compiled:
 
     def loss_state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
         """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
-        from pockengine.frontends.torch_loss import loss_state
+        from pockengine.frontends.torch.loss import loss_state
 
         state = self._torch_state(source, None)
         return {} if self.visitor is None else loss_state(self.visitor.model, state)
 
     def _torch_state(self, source: Session | Path, module: Any) -> "dict[str, torch.Tensor]":
-        from pockengine.frontends.torch_export import to_state_dict
+        from pockengine.frontends.torch.model import to_state_dict
 
         values = self._merged(source)
         known = {name: data for name, data in values.items() if name in self.graph.params}
@@ -141,7 +150,7 @@ def compile(
     loss: Any = None,
     optimizer: Any = None,
     scheme: Scheme | str | Path = "full",
-    device: str = "host",
+    device: Device | str | Path = "host",
     clip: Clip | None = None,
     micro_batches: int = 1,
     memory_budget: int | None = None,
@@ -156,14 +165,14 @@ def compile(
     """Compile a model to a training artifact.
 
     `model` is a PyTorch module, a Keras model or function of TensorFlow, a JAX function or Flax
-    module, an ONNX file or model, or a forward `Graph` (see `doors.py`). `example_inputs` give the
-    shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what the
-    framework's `from_*` takes beside these, or None where the model returns its loss. `scheme` is a
-    preset's name, a TOML file or a Scheme. `memory_budget` (bytes) bounds the arena, by more work.
-    `sizes` lets the batch or sequence length vary, by padding. `bf16` rounds the operands of large
-    products; `check` compares a step with the framework's; `tuned` is a file of `pockengine tune`.
+    module, an ONNX file or model, or a forward `Graph` (`frontends/doors.py`). `example_inputs`
+    give the shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse",
+    what the framework's `from_*` takes beside these, or None where the model returns its loss.
+    `scheme` is a preset's name, a TOML file or a Scheme; `device` a name, a TOML file or a Device.
+    `memory_budget` bounds the arena's bytes. `sizes` lets the batch or sequence length vary. `bf16`
+    rounds large products' operands. `tuned` is of `pockengine tune`; `check` compares a step.
     """
-    backend = _backend(device, folder, bf16, tuned)
+    backend = _backend(device, folder, BackendOptions(bf16, tuned))
     visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
     graph = model if visitor is None else visitor.graph(loss)
     chosen = (visitor.optimizer if visitor else named_optimizer)(optimizer or Sgd())
@@ -188,12 +197,14 @@ def _build(
     return partial(compile_variants, *again, training)
 
 
-def _within_budget(build: Callable[..., Program], backend: CBackend) -> tuple[Program, CBackend]:
+def _within_budget(build: Callable[..., Program], backend: Backend) -> tuple[Program, Backend]:
     """Compile; where the memory budget is out of reach, again with kernels of less scratch."""
     try:
         return build(target=backend.target()), backend
     except BudgetError:
         frugal = backend.frugal()
+        if frugal is None:
+            raise
         return build(target=frugal.target()), frugal
 
 
@@ -202,7 +213,7 @@ def compile_step(
     example_inputs: Any,
     *,
     carried: int = 1,
-    device: str = "host",
+    device: Device | str | Path = "host",
     folder: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -219,13 +230,12 @@ def compile_step(
 
 
 def _backend(
-    device: str, folder: Path | str | None, bf16: bool = False, tuned: Path | str | None = None
-) -> CBackend:
+    device: Device | str | Path, folder: Path | str | None, options: BackendOptions | None = None
+) -> Backend:
     """Return the device's backend, once it is known that the artifact can be written."""
     if folder is not None:
         check_place(Path(folder))
-    machine = load_device(device)
-    return CBackend(machine, bf16=bf16, pick=picker_of(tuned, machine))
+    return backend_for(find_device(device), options)
 
 
 def _resizing(
@@ -240,7 +250,7 @@ def _resizing(
 
 def _written(
     compiled: tuple[Graph, Program, Visitor | None],
-    backend: CBackend,
+    backend: Backend,
     folder: Path | str | None,
     progress: Progress | None,
 ) -> Compiled:

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.c.artifact import write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import RATE, SEED, STEP, Session
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.session import RATE, SEED, STEP
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.compile import Training, compile_program, find_scheme
 from pockengine.compiler.index_ranges import index_ranges
@@ -33,8 +33,8 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices import load_device
-from pockengine.doors import Visitor
 from pockengine.errors import BudgetError, CheckError
+from pockengine.frontends.doors import Visitor
 from pockengine.frontends.reference import Reference
 
 Nudge = Callable[[np.ndarray], np.ndarray]
@@ -177,7 +177,7 @@ def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
 
 def _compiled(graph: Graph, training: Training, feed: Mapping[str, np.ndarray]) -> Step:
     """Build the step for this machine, run it once, and take its gradients from the weights."""
-    backend = CBackend(load_device("host"))
+    backend = backend_for(load_device("host"))
     try:
         program = compile_program(graph, training, target=backend.target())
     except BudgetError:  # of the device it is meant for: kernels of this machine may want more
@@ -185,7 +185,7 @@ def _compiled(graph: Graph, training: Training, feed: Mapping[str, np.ndarray]) 
     adapted, trained = _trained(graph, training)
     with tempfile.TemporaryDirectory(prefix="pockengine-check-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
-        with Session(artifact) as session:
+        with open_session(artifact) as session:
             before = session.params()
             loss = float(session.train_step(feed, lr=LEARNING_RATE)["loss"])
             after = session.params()

@@ -6,6 +6,7 @@ name, which pyproject.toml alone cannot say.
 
 from setuptools import find_packages, setup
 
-FOLDERS = ["backends*", "compiler*", "devices*", "farm*", "finetune*", "frontends*", "models*"]
+FOLDERS = ["backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models"]
+PATTERNS = [pattern for name in FOLDERS for pattern in (name, f"{name}.*")]
 
-setup(packages=["pockengine", *(f"pockengine.{name}" for name in find_packages(include=FOLDERS))])
+setup(packages=["pockengine", *(f"pockengine.{name}" for name in find_packages(include=PATTERNS))])

@@ -50,7 +50,7 @@ def influences(graph: Graph, result: Value) -> set[Value]:
     found = {result}
     for node in reversed(graph.nodes):
         if node.op != STOP and any(value in found for value in node.results):
-            found.update(operand for operand in node.operands if operand.dtype.is_float)
+            found.update(operand for operand in node.operands if operand.dtype.differentiable)
     return found
 
 
@@ -58,7 +58,7 @@ def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
     needed = set(wrt)
     for node in nodes:
         if node.op != STOP and any(operand in needed for operand in node.operands):
-            needed.update(result for result in node.results if result.dtype.is_float)
+            needed.update(result for result in node.results if result.dtype.differentiable)
     return needed
 
 
@@ -78,7 +78,7 @@ def _differentiate(
 ) -> None:
     definition = lookup(node.op)
     for index, operand in enumerate(node.operands):
-        if operand not in needed or not operand.dtype.is_float:
+        if operand not in needed or not operand.dtype.differentiable:
             continue
         channels = wrt.get(operand)
         if channels is not None:

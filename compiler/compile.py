@@ -1,5 +1,6 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,40 +9,29 @@ import numpy as np
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.graph import Graph, Node, Param
-from pockengine.compiler.ir.key import remembered
+from pockengine.compiler.ir.contents import Contents, same_contents
+from pockengine.compiler.ir.graph import Graph, Param, Space
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry
 from pockengine.compiler.memory.plan import plan_memory
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.passes.catalogue import Observer, Pass, run
 from pockengine.compiler.passes.differentiate import LOSS, Clip
-from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.passes.pipeline import (
-    Observer,
-    Options,
-    Pass,
+    PipelineOptions,
     forward_pipeline,
     inference_pipeline,
-    run,
     training_pipeline,
     update_pipeline,
 )
-from pockengine.compiler.passes.recompute import Budget
 from pockengine.compiler.program import Entry, Program, Recomputation
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
+from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError, CompileError
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the compiler asks of a backend: fusions it emits, and each kernel's scratch bytes."""
-
-    fusion: FusionRules = field(default_factory=FusionRules)
-    scratch_bytes: Callable[[Node], int] = lambda node: 0
 
 
 @dataclass(frozen=True)
@@ -88,42 +78,50 @@ def compile_program(
     """
     verify(forward)
     training, target = training or Training(), target or Target()
-    forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     decisions: list[Recomputation] = []
-    options = Options(
-        trained,
-        training.optimizer,
-        _written(forward, trained),
-        target.fusion,
-        training.clip,
-        training.micro_batches,
-        _budget(training, target),
-        decisions.append,
-    )
+    forward, adapters, options = _prepared(forward, training, target, decisions.append)
     entries: dict[str, Entry] = {}
     names = _names(forward, options)
     # With a budget `train` comes last: what the others take is the least that it can be given.
-    for name in names if options.budget is None else reversed(names):
-        graph, watch = _with_trained(forward, trained), observe and _prefixed(observe, name)
+    for name in names if options.memory_budget is None else reversed(names):
+        graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, target)
-        options = replace(options, budget=_with_others(options.budget, entries[name]))
+        options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_budget(entries := {name: entries[name] for name in names}, training.memory_budget)
-    described = {name: _describe(channels) for name, channels in trained.items()}
+    described = {name: _describe(channels) for name, channels in options.trained.items()}
     shared, report = share_tensors(entries), next(iter(decisions), None)
     program = Program(forward.name, entries, *shared, described, report, None, adapters)
-    return replace(program, micro_batches=training.micro_batches)
+    return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
 
 
-def _budget(training: Training, target: Target) -> Budget | None:
-    if training.memory_budget is None:
-        return None
-    return Budget(training.memory_budget, remembered(target.scratch_bytes))
+def passes_of(
+    forward: Graph, training: Training | None = None, *, target: Target | None = None
+) -> dict[str, list[Pass]]:
+    """Return the passes that `compile_program` applies to each entry."""
+    forward, _, options = _prepared(forward, training or Training(), target or Target())
+    return {name: _passes(name, options) for name in _names(forward, options)}
 
 
-def _with_others(budget: Budget | None, entry: Entry) -> Budget | None:
-    """Count what one more entry takes of the arena that all share."""
-    return budget and replace(budget, others=max(budget.others, entry.plan.size))
+def _prepared(
+    forward: Graph,
+    training: Training,
+    target: Target,
+    report: Callable[[Recomputation], None] = lambda recomputation: None,
+) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
+    """Return the graph with its adapters, these, and what the passes need to know."""
+    forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
+    options = PipelineOptions(
+        trained,
+        training.optimizer,
+        _written(forward, trained),
+        target,
+        training.clip,
+        training.micro_batches,
+        training.memory_budget,
+        report=report,
+    )
+    return forward, adapters, options
 
 
 def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:
@@ -155,41 +153,43 @@ def compile_entries(
     target = target or Target()
     _check_agreement(graphs)
     written = frozenset[str]().union(*(_written(graph, {}) for graph in graphs.values()))
-    options = Options({}, Sgd(), written, target.fusion)
+    options = PipelineOptions({}, Sgd(), written, target)
     entries: dict[str, Entry] = {}
     for key, forward in graphs.items():
         verify(forward)
         graph = clone(forward)
         run(forward_pipeline(options), graph, check=check)
         entries[key] = _planned(key, graph, target)
-    return Program(name, entries, *share_tensors(entries))
+    return Program(name, entries, *share_tensors(entries), alignment=target.alignment)
 
 
 def _planned(name: str, graph: Graph, target: Target) -> Entry:
     """Plan the memory of a scheduled graph, in whose order no write may come too early."""
     verify_entry(graph)
-    return Entry(name, graph, plan_memory(graph, target.scratch_bytes))
+    choices = {node: target.choose(node) for node in graph.nodes}
+    plan = plan_memory(graph, lambda node: choices[node].scratch_bytes, target.alignment)
+    return Entry(name, graph, plan, choices)
 
 
 def _check_agreement(graphs: Mapping[str, Graph]) -> None:
-    known: dict[str, np.ndarray] = {}
+    known: dict[str, Contents] = {}
     for key, graph in graphs.items():
         for name, param in graph.params.items():
-            first = known.setdefault(name, param.data)
-            if not np.array_equal(first, param.data, equal_nan=True):
+            first = known.setdefault(name, param.contents)
+            if not same_contents(first, param.contents):
                 raise CompileError(
                     f"graph {key} has a param {name} that differs from another graph's; rename it"
                 )
 
 
-def _names(forward: Graph, options: Options) -> list[str]:
+def _names(forward: Graph, options: PipelineOptions) -> list[str]:
     """Entries of a training program, in their order."""
     update = ["update"] if options.micro_batches > 1 else []
     predict = ["predict"] if set(forward.outputs) - {LOSS} else []
     return ["train", *update, "evaluate", *predict]
 
 
-def _passes(entry: str, options: Options) -> list[tuple[str, Pass]]:
+def _passes(entry: str, options: PipelineOptions) -> list[Pass]:
     if entry == "train":
         return training_pipeline(options)
     if entry == "update":
@@ -228,25 +228,37 @@ def share_tensors(
 
 
 def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
+    """Collect the params, and say of each whether any entry writes it."""
+    written = {
+        node.operands[index].name
+        for entry in entries.values()
+        for node in entry.graph.nodes
+        for index in written_operands(node)
+    }
     params: dict[str, Param] = {}
     for entry in entries.values():
         for name, param in entry.graph.params.items():
+            param.space = Space.MUTABLE if name in written else Space.CONSTANT
             params.setdefault(name, param)
     return params
 
 
 def _shared_constants(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
     """Name the tensor constants of all entries alike, equal arrays the same."""
-    named: dict[tuple[object, bytes], str] = {}
+    named: dict[tuple[object, bytes], str] = {}  # by digest: a table may be as large as a weight
     constants: dict[str, np.ndarray] = {}
     for entry in entries.values():
         for value, data in entry.graph.constants.items():
             if data.ndim == 0:
                 continue
-            name = named.setdefault((value.type, data.tobytes()), f"constant.{len(named)}")
+            name = named.setdefault((value.type, _digest(data)), f"constant.{len(named)}")
             constants[name] = data
             value.name = name
     return constants
+
+
+def _digest(data: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(data).view(np.uint8).data).digest()
 
 
 def _describe(channels: Channels) -> str:

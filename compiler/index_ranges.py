@@ -17,20 +17,8 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import I32, I64
-from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.ops.registry import Indices, lookup
 
-_INDEX_OPERAND = {
-    "take": 1,
-    "take_along": 1,
-    "take_dx": 1,
-    "take_along_dx": 1,
-    "take_update": 2,
-    "cross_entropy": 1,
-    "cross_entropy_dx": 1,
-}
-"""Ops that read an operand as indices, and which."""
-
-_COPIES = ("reshape", "transpose", "broadcast_to", "slice", "pick", "pad", "concat")
 _FAR = 2**30
 """What no index reaches: a number that is fine there is clamped, and not checked."""
 _DENSE = 65536
@@ -73,7 +61,7 @@ def index_ranges(graph: Graph) -> list[IndexRange]:
     flow = _Flow(graph)
     found: dict[IndexRange, None] = {}
     for node, index in flow.readers:
-        if not (graph.checks_indices or node.op.startswith("cross_entropy")):
+        if not (graph.checks_indices or _indices(node).ignored):
             continue
         source = flow.source(index)
         accepted = None if source is None else flow.accepted(node, index, source.input)
@@ -96,8 +84,8 @@ class _Flow:
         self.sources: dict[Value, _Source | None] = {}
         for node in self._flat(graph):
             self.maker |= dict.fromkeys(node.results, node)
-            if node.op in _INDEX_OPERAND:
-                self.readers.append((node, node.operands[_INDEX_OPERAND[node.op]]))
+            if lookup(node.op).indices is not None:
+                self.readers.append((node, node.operands[_indices(node).operand]))
 
     def _flat(self, graph: Graph) -> Iterator[Node]:
         for node in graph.nodes:
@@ -127,13 +115,13 @@ class _Flow:
         if value in self.inputs:
             return _Source(value, np.arange(value.type.size).reshape(value.shape))
         node = self.maker.get(value)
-        if node is None or not (node.op in _COPIES or lookup(node.op).elementwise):
+        if node is None or not (_copies(node) or lookup(node.op).elementwise):
             return None
         sources = [self.source(v) for v in node.operands if not self._is_constant(v)]
         first = next(iter(sources), None)
         if first is None or any(s is None or s.input is not first.input for s in sources):
             return None
-        if node.op in _COPIES:
+        if _copies(node):
             return self._copied(node, first)
         return self._combined([s for s in sources if s is not None], value)
 
@@ -147,7 +135,7 @@ class _Flow:
             np.full(v.shape, _ELSEWHERE) if s is None else s.positions
             for v, s in zip(node.operands, sources, strict=True)
         )
-        attrs = {**node.attrs, "value": _ELSEWHERE} if node.op == "pad" else node.attrs
+        attrs = {**node.attrs, "value": _ELSEWHERE} if "value" in node.attrs else node.attrs
         return _Source(first.input, np.asarray(lookup(node.op).eval(arrays, attrs)[0]))
 
     def _combined(self, sources: list[_Source], value: Value) -> _Source | None:
@@ -191,7 +179,7 @@ class _Flow:
     def _read(self, node: Node) -> list[Value]:
         """Return the operands that make an element; a copy has one, without its padding."""
         operands = [self.resolve(v) for v in node.operands]
-        if node.op in _COPIES:
+        if _copies(node):
             return [v for v in operands if v not in self.constants][:1]
         return operands
 
@@ -208,11 +196,21 @@ class _Flow:
             else:
                 node = self.maker[value]
                 arrays = tuple(known[v] for v in self._read(node))
-                copied = node.op in _COPIES
+                copied = _copies(node)
                 with np.errstate(all="ignore"):
                     result = arrays if copied else lookup(node.op).eval(arrays, node.attrs)
                 known[value] = np.asarray(result[0])
         return known
+
+
+def _indices(node: Node) -> Indices:
+    indices = lookup(node.op).indices
+    assert indices is not None
+    return indices
+
+
+def _copies(node: Node) -> bool:
+    return lookup(node.op).copies
 
 
 def _numbers(size: int, around: set[int]) -> np.ndarray:
@@ -225,11 +223,8 @@ def _numbers(size: int, around: set[int]) -> np.ndarray:
 
 def _sound(node: Node) -> tuple[int, int]:
     """Return how many indices a reader has, and one more that it takes (0 if none)."""
-    shapes = [value.shape for value in node.operands]
-    if node.op.startswith("cross_entropy"):
-        return shapes[0][1], node.attrs["ignore_index"]
-    shape: tuple[int, ...] = node.attrs.get("input_shape", shapes[0])
-    return shape[node.attrs["axis"]], 0
+    indices = _indices(node)
+    return indices.size(node), int(node.attrs[indices.ignored]) if indices.ignored else 0
 
 
 def _as_range(numbers: np.ndarray, fine: np.ndarray) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ A program has entries ("train", "predict") that share params, constants and one 
 the runtime read it; nothing in it belongs to a framework or a device.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy as np
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.lora import Adapter
+from pockengine.compiler.target import ALIGNMENT, Choice
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A place in the arena, in bytes; offsets are multiples of `plan.ALIGNMENT`."""
+    """A place in the arena, in bytes; offsets are multiples of the target's alignment."""
 
     offset: int
     size: int
@@ -49,11 +51,15 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Entry:
-    """One function of the program: a lowered graph whose node order is the order of execution."""
+    """One function of the program: a lowered graph whose node order is the order of execution.
+
+    `choices` is how the backend computes each node: what the memory was planned for.
+    """
 
     name: str
     graph: Graph
     plan: MemoryPlan
+    choices: Mapping[Node, Choice] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class Program:
     `params` are the weights and states by name, as the first entry that has them declares them;
     `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
     carry these names). Scalars are written into the kernels. With several `micro_batches` the entry
-    `update` applies the mean of what so many runs of `train` have collected.
+    `update` applies the mean of what so many runs of `train` have collected. Offsets of params and
+    in the arena are multiples of the target's `alignment`.
     """
 
     name: str
@@ -76,6 +83,7 @@ class Program:
     sizes: Range | None = None
     adapters: tuple[Adapter, ...] = ()
     micro_batches: int = 1
+    alignment: int = ALIGNMENT
 
     @property
     def arena_bytes(self) -> int:

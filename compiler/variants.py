@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from pockengine.compiler.compile import Target, Training, compile_program, share_tensors
+from pockengine.compiler.compile import Training, compile_program, share_tensors
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import Graph, Value
-from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 
 TOLERANCE = 1e-4
@@ -45,7 +46,7 @@ def compile_variants(
         exact = compile_program(build(sizes.high - 1), free)
         _check_padding(exact, largest, sizes)
     entries = {
-        sizes.entry(name, size): Entry(sizes.entry(name, size), entry.graph, entry.plan)
+        sizes.entry(name, size): replace(entry, name=sizes.entry(name, size))
         for size, program in programs.items()
         for name, entry in program.entries.items()
     }

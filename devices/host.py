@@ -4,18 +4,14 @@ import os
 import platform
 from pathlib import Path
 
+from pockengine.devices.isa import ARCHITECTURES, ISAS
+
 
 def detect_isa() -> str:
     """Widest vector extension of this machine that the kernels are written for."""
-    machine = platform.machine()
-    if machine in ("aarch64", "arm64"):
-        return "neon"
-    if machine not in ("x86_64", "AMD64"):
-        return "scalar"
-    flags = _cpu_flags()
-    if {"avx512f", "avx512vl", "avx512dq", "avx512bw"} <= flags:
-        return "avx512"
-    return "avx2" if {"avx2", "fma"} <= flags else "sse2"
+    features = _cpu_flags()
+    names = ARCHITECTURES.get(platform.machine(), ())
+    return next((name for name in names if ISAS[name].features <= features), "scalar")
 
 
 def detect_bf16() -> bool:
@@ -32,9 +28,9 @@ def detect_cores() -> int:
 
 def detect_mhz() -> int:
     """Clock of the first core, as the system says it just now; 0 where it does not."""
-    said = _cpu_line("cpu MHz").rpartition(":")[2].strip()
+    megahertz = _cpu_line("cpu MHz").rpartition(":")[2].strip()
     try:
-        return round(float(said))
+        return round(float(megahertz))
     except ValueError:
         return 0
 

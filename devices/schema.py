@@ -16,6 +16,7 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_memory, detect_mhz
+from pockengine.devices.isa import ISAS
 from pockengine.errors import DeviceError
 from pockengine.files import read_toml
 
@@ -23,11 +24,11 @@ _T = TypeVar("_T")
 
 FOLDER = Path(__file__).parent
 
+DEFAULT_BACKEND = "c"
+"""Of a device file, or a manifest, that names none."""
+
 LARGEST = 1 << 62
 MOST_CORES = 1024
-
-VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16, "scalar": 4}
-
 
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
 """Architectures of target triples, in zig's words, whose pointers have 32 bits."""
@@ -55,7 +56,7 @@ class Cpu:
     @property
     def vector_bytes(self) -> int:
         """Bytes of one vector register."""
-        return VECTOR_BYTES[self.isa]
+        return ISAS[self.isa].vector_bytes
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,42 @@ class Device:
     """A kind of machine, and all its memory.
 
     `runs` is false where programs can only be built and inspected. `recognise` are words by which a
-    board that says one of them of itself is known to be one.
+    board that says one of them of itself is known to be one. `backend` names what writes its code.
+    `processor` and `compiler` are the tables that the C backend needs; others may do without.
     """
 
     name: str
     description: str
     memory_bytes: int
-    cpu: Cpu
-    toolchain: Toolchain
+    processor: Cpu | None = None
+    compiler: Toolchain | None = None
     emulator: Emulator | None = None
     runs: bool = True
     recognise: tuple[str, ...] = ()
+    backend: str = DEFAULT_BACKEND
+
+    @property
+    def cpu(self) -> Cpu:
+        """The file's [cpu] table; DeviceError where it has none."""
+        return self._section("cpu", self.processor)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The file's [toolchain] table; DeviceError where it has none."""
+        return self._section("toolchain", self.compiler)
+
+    @property
+    def mhz(self) -> int:
+        """The nominal clock; 0 where the file gives none."""
+        return 0 if self.processor is None else self.processor.mhz
+
+    def _section(self, name: str, section: _T | None) -> _T:
+        if section is None:
+            raise DeviceError(
+                f"device {self.name} has no [{name}] table, which is needed here: add it to its "
+                "file, or choose another device"
+            )
+        return section
 
     @property
     def address_bits(self) -> int:
@@ -118,37 +144,40 @@ def load_device(name: str) -> Device:
     return read_device(FOLDER / f"{name}.toml")
 
 
+def find_device(device: Device | str | Path) -> Device:
+    """Return a device as it is, one by name, or what a TOML file of the user's describes."""
+    if isinstance(device, Device):
+        return device
+    path = Path(device)
+    return read_device(path) if path.suffix == ".toml" else load_device(str(device))
+
+
 def read_device(path: Path) -> Device:
     """Read one device file."""
     try:
         table = read_toml(path)
     except (OSError, ValueError) as error:
         raise DeviceError(f"device file {path.name}: {error}") from error
-    cpu = _table(table, "cpu", path)
-    if cpu.get("isa") == "detect":
-        found = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
-        cpu |= {**found, "mhz": detect_mhz()}
+    cpu, toolchain = _table(table, "cpu", path), _table(table, "toolchain", path)
+    emulator = _table(table, "emulator", path)
+    if cpu is not None and cpu.get("isa") == "detect":
+        values = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
+        cpu |= {**values, "mhz": detect_mhz()}
         table["memory_bytes"] = detect_memory() or table.get("memory_bytes")
-    toolchain = _table(table, "toolchain", path)
-    emulator = _table(table, "emulator", path) if "emulator" in table else None
-    device = _make(
-        Device,
-        {
-            **table,
-            "cpu": _make(Cpu, cpu, path),
-            "toolchain": _make(Toolchain, toolchain, path),
-            "emulator": None if emulator is None else _make(Emulator, emulator, path),
-        },
-        path,
-    )
+    sections = {
+        "processor": None if cpu is None else _make(Cpu, cpu, path),
+        "compiler": None if toolchain is None else _make(Toolchain, toolchain, path),
+        "emulator": None if emulator is None else _make(Emulator, emulator, path),
+    }
+    device = _make(Device, {**sections, **table}, path)
     _check(device, path)
     return device
 
 
-def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
+def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any] | None:
     section = table.pop(name, None)
-    if not isinstance(section, dict):
-        raise DeviceError(f"device file {path.name} has no [{name}] table")
+    if section is not None and not isinstance(section, dict):
+        raise DeviceError(f"device file {path.name}: {name} is no table: write [{name}]")
     return section
 
 
@@ -181,16 +210,25 @@ def _typed(name: str, value: Any, wanted: Any) -> Any:
 def _check(device: Device, path: Path) -> None:
     if device.name != path.stem:
         raise DeviceError(f"device file {path.name} says name = {device.name!r}; they must agree")
-    if device.cpu.isa not in VECTOR_BYTES:
-        known = ", ".join(VECTOR_BYTES)
-        raise DeviceError(
-            f"device file {path.name}: unknown isa {device.cpu.isa!r}; one of {known}"
-        )
-    if not 1 <= device.cpu.cores <= MOST_CORES or device.cpu.line_bytes < 1:
-        raise DeviceError(f"device file {path.name}: it has no cores, or lines of no bytes")
+    for name, section in (("cpu", device.processor), ("toolchain", device.compiler)):
+        if section is None and device.backend == DEFAULT_BACKEND:
+            raise DeviceError(
+                f"device file {path.name} has no [{name}] table, which the backend "
+                f"{device.backend} needs"
+            )
+    if device.processor is not None:
+        _check_cpu(device.processor, path)
     for name, text, allowed in _arguments(device):
         if not re.fullmatch(allowed, text, re.ASCII):
             raise DeviceError(f"device file {path.name}: {name} cannot be {text!r}")
+
+
+def _check_cpu(cpu: Cpu, path: Path) -> None:
+    if cpu.isa not in ISAS:
+        known = ", ".join(ISAS)
+        raise DeviceError(f"device file {path.name}: unknown isa {cpu.isa!r}; one of {known}")
+    if not 1 <= cpu.cores <= MOST_CORES or cpu.line_bytes < 1:
+        raise DeviceError(f"device file {path.name}: it has no cores, or lines of no bytes")
 
 
 _WORD = r"\w[\w.+-]*"
@@ -200,12 +238,15 @@ _FLAG = r"-m[\w.+=,-]+|-O[0-3sz]|-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-v
 
 def _arguments(device: Device) -> list[tuple[str, str, str]]:
     """Return what a compiler or an emulator is called with: name, text, and what it may be."""
-    rows = [
-        ("arch", device.cpu.arch, _WORD),
-        ("target", device.toolchain.target, _WORD),
-        ("the toolchain's cpu", device.toolchain.cpu, _WORD),
-        *(("a flag", flag, rf"(?!-mllvm|-mlinker)(?:{_FLAG})") for flag in device.toolchain.flags),
-    ]
+    rows = [("backend", device.backend, _WORD)]
+    if device.processor is not None:
+        rows.append(("arch", device.processor.arch, _WORD))
+    if (toolchain := device.compiler) is not None:
+        rows += [
+            ("target", toolchain.target, _WORD),
+            ("the toolchain's cpu", toolchain.cpu, _WORD),
+            *(("a flag", flag, rf"(?!-mllvm|-mlinker)(?:{_FLAG})") for flag in toolchain.flags),
+        ]
     if device.emulator is not None:
         rows += [
             ("the emulator's cpu", device.emulator.cpu, _WORD),

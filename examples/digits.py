@@ -24,11 +24,11 @@ from pockengine.api import Compiled, compile
 from pockengine.compiler.optim import Sgd
 from pockengine.devices import known_devices
 from pockengine.errors import PockEngineError
-from pockengine.farm.board import board_for, load_boards
-from pockengine.farm.connect import connect
-from pockengine.farm.job import Job, run_job
+from pockengine.farm.boards.board import board_for, load_boards
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.progress import step
-from pockengine.farm.transport import Transport
+from pockengine.farm.transports.transport import Transport
 from pockengine.models.cnn import SmallCNN
 
 BATCH = 16
@@ -122,7 +122,10 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
         args = ("train", "--weights", "weights", "--data", "data", "--steps", str(steps))
         inputs = {"weights": artifact.weights, "data": data}
         job = Job(
-            artifact.executable, (*args, "--lr", "0.05", "--save", "tuned"), inputs, ("tuned",)
+            artifact.executable,
+            (*args, "--lr", "0.05", "--save", "tuned", "--save-whole"),
+            inputs,
+            ("tuned",),
         )
         result = run_job(board, job, Path(place))
         after = accuracy(board, compiled, result.outputs["tuned"], test)

@@ -41,7 +41,7 @@ def _home_in_temporary_folder() -> Path:
     """Make a folder that nobody else can have put there: keys of emulated boards go into it."""
     home = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
-    found = home.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = home.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise FarmError(f"{home} is not this user's alone; set HOME or XDG_CACHE_HOME")
     return home

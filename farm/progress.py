@@ -10,7 +10,7 @@ from rich.markup import escape
 CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-class Step:
+class RunningStep:
     """A running step; `detail` is added to its last line."""
 
     detail = ""
@@ -29,10 +29,10 @@ class Step:
 
 
 @contextmanager
-def step(title: str, console: Console = CONSOLE) -> Iterator[Step]:
+def step(title: str, console: Console = CONSOLE) -> Iterator[RunningStep]:
     """Show a step while it runs: animated on a terminal, a line at start and end elsewhere."""
     start = time.monotonic()
-    running = Step(title, console)
+    running = RunningStep(title, console)
     if not console.is_terminal:
         console.print(f"{title} ...", markup=False)
     word = "failed after"

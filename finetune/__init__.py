@@ -3,14 +3,14 @@
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Task, Tuning, load_task, load_tuning, split
-from pockengine.finetune.trial import Outcome, run_trial
+from pockengine.finetune.trial import TrialOutcome, run_trial
 
 __all__ = [
     "Examples",
-    "Outcome",
     "Recipe",
     "Subject",
     "Task",
+    "TrialOutcome",
     "Tuning",
     "load_task",
     "load_tuning",

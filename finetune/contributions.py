@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 
 SCHEMA = 1
 KINDS = ("weight", "biases")
@@ -82,14 +82,14 @@ Key = tuple[Item | None, int]
 """An item (None: the baseline) and a seed."""
 
 
-class Table:
+class ContributionTable:
     """An open table: what is there, and how to add to it. See `open_table`."""
 
-    def __init__(self, file: IO[str], trials: dict[Key, Outcome]) -> None:
+    def __init__(self, file: IO[str], trials: dict[Key, TrialOutcome]) -> None:
         self._file = file
         self.trials = trials
 
-    def add(self, item: Item | None, seed: int, outcome: Outcome) -> None:
+    def add(self, item: Item | None, seed: int, outcome: TrialOutcome) -> None:
         """Append a trial; it is on disk when this returns."""
         if (item, seed) in self.trials:
             raise FinetuneError(f"{self._file.name} has {_title(item)} with seed {seed} already")
@@ -101,7 +101,7 @@ class Table:
 
 
 @contextmanager
-def open_table(path: Path, header: Header) -> Iterator[Table]:
+def open_table(path: Path, header: Header) -> Iterator[ContributionTable]:
     """Open a table to add to it, or begin one; only one process at a time may.
 
     FinetuneError says what differs where the file's header is another, and which line is damaged.
@@ -114,15 +114,15 @@ def open_table(path: Path, header: Header) -> Iterator[Table]:
             raise FinetuneError(f"another process is adding to {path}; wait for it") from error
         whole = _drop_torn_line(path)
         if whole:
-            found, trials = read_table(path)
-            _compare(path, found, {"schema": SCHEMA, **header})
+            header_there, trials = read_table(path)
+            _compare(path, header_there, {"schema": SCHEMA, **header})
         else:
             trials = {}
             _append(file, {"schema": SCHEMA, **header})
-        yield Table(file, trials)
+        yield ContributionTable(file, trials)
 
 
-def read_table(path: Path) -> tuple[Header, dict[Key, Outcome]]:
+def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
     """Return the header and the trials of a table; a torn last line does not count."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -134,7 +134,7 @@ def read_table(path: Path) -> tuple[Header, dict[Key, Outcome]]:
     header = _parse(path, 1, lines[0])
     if header.get("schema") != SCHEMA:
         raise FinetuneError(f"{path} is no contribution table of schema {SCHEMA}; measure again")
-    trials: dict[Key, Outcome] = {}
+    trials: dict[Key, TrialOutcome] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
             key, outcome = _trial(_parse(path, number, line))
@@ -151,17 +151,17 @@ def load_contributions(path: Path) -> Contributions:
     return contributions_of(read_table(path)[1])
 
 
-def contributions_of(trials: Mapping[Key, Outcome]) -> Contributions:
+def contributions_of(trials: Mapping[Key, TrialOutcome]) -> Contributions:
     """Compare each item's accuracy with the baseline's at the same seed."""
     base = {seed: outcome.accuracy for (item, seed), outcome in trials.items() if item is None}
     if not base:
         raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
-    found: dict[Item, dict[int, float]] = {}
+    differences: dict[Item, dict[int, float]] = {}
     for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):
         if item is not None and seed in base:
-            found.setdefault(item, {})[seed] = outcome.accuracy - base[seed]
-    gains = {item: gain_of(list(found[item].values())) for item in sorted(found)}
-    whole = [list(each.values()) for each in found.values() if len(each) == len(base)]
+            differences.setdefault(item, {})[seed] = outcome.accuracy - base[seed]
+    gains = {item: gain_of(list(differences[item].values())) for item in sorted(differences)}
+    whole = [list(seeds.values()) for seeds in differences.values() if len(seeds) == len(base)]
     return Contributions(statistics.fmean(base.values()), gains, noise_of(whole))
 
 
@@ -184,7 +184,7 @@ def gain_of(differences: list[float]) -> Gain:
     return Gain(statistics.fmean(differences), spread, len(differences))
 
 
-def _trial(row: Mapping[str, Any]) -> tuple[Key, Outcome]:
+def _trial(row: Mapping[str, Any]) -> tuple[Key, TrialOutcome]:
     item = None if row["item"] is None else Item(**row["item"])
     diverged = row["diverged"]
     loss = math.nan if row["loss"] is None else float(row["loss"])
@@ -192,7 +192,7 @@ def _trial(row: Mapping[str, Any]) -> tuple[Key, Outcome]:
     if not isinstance(row["seed"], int) or not isinstance(diverged, bool) or not 0 <= accuracy <= 1:
         raise ValueError("a field is out of its range")
     steps, seconds = int(row["steps"]), float(row["seconds"])
-    return (item, row["seed"]), Outcome(accuracy, loss, steps, seconds, diverged)
+    return (item, row["seed"]), TrialOutcome(accuracy, loss, steps, seconds, diverged)
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -7,14 +7,13 @@ backend's own estimates (cost_kernels.py), which rank schemes; they are not meas
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import kernel_nodes
+from pockengine.backends.placement import kernel_nodes
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer, Sgd
-from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.lora import with_adapters
@@ -52,7 +51,7 @@ class Cost:
 
     def milliseconds(self, device: Device) -> float | None:
         """Return the modelled time of a step; None where the device's file gives no clock."""
-        return self.cycles / (1e3 * device.cpu.mhz) if device.cpu.mhz else None
+        return self.cycles / (1e3 * device.mhz) if device.mhz else None
 
 
 class CostModel:
@@ -63,7 +62,7 @@ class CostModel:
         self.optimizer = optimizer or Sgd()
         self.compiled = 0
         self._kernels = KernelCosts(device)
-        self._target = Target(CBackend(device).target().fusion, self._kernels.scratch_bytes)
+        self._target = self._kernels.target()
         self._costs: dict[Hashable, Cost] = {}
         self.inference_bytes = self._inference_bytes()
 
@@ -138,5 +137,7 @@ def _trained(graph: Graph, trained: Mapping[str, Channels]) -> int:
 
 def _state_bytes(program: Program) -> int:
     return sum(
-        param.data.nbytes for name, param in program.params.items() if name.startswith(STATE_PREFIX)
+        param.value.type.nbytes
+        for param in program.params.values()
+        if param.kind is ParamKind.OPTIMIZER
     )

@@ -14,19 +14,18 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import RATE, SEED, STEP, Session
+from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.session import RATE, SEED, STEP
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
+from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FinetuneError
 
 STEPS = 7
-COUNTED = ("aarch64", "hexagon")
-"""Architectures whose emulated instructions (of Hexagon: packets) are counted."""
 
 
 def measure_milliseconds(
@@ -36,7 +35,7 @@ def measure_milliseconds(
     least = float("inf")
     with (
         _built(graph, scheme, device, optimizer) as artifact,
-        Session(artifact, threads=device.cpu.cores) as session,
+        open_session(artifact, threads=device.cpu.cores) as session,
     ):
         inputs = _zeros(artifact)
         for _ in range(STEPS):
@@ -50,20 +49,19 @@ def count_instructions(
     graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
 ) -> int:
     """Return the guest instructions of a training step; FinetuneError where none are counted."""
-    from pockengine.farm.references.instructions import HEXAGON, count  # wants no emulator before
+    from pockengine.farm.references.instructions import count  # wants no emulator before
 
-    if device.cpu.arch not in COUNTED or not device.runs:
+    if device.cpu.arch not in COUNTERS or not device.runs:
         raise FinetuneError(
-            f"instructions are counted for {', '.join(COUNTED)}, and {device.name} is "
+            f"instructions are counted for {', '.join(COUNTERS)}, and {device.name} is "
             f"{device.cpu.arch}{'' if device.runs else ' that cannot be emulated'}"
         )
-    processor = HEXAGON if device.cpu.arch == "hexagon" else None
     with _built(graph, scheme, device, optimizer) as artifact:
         data = artifact.folder / "zeros.safetensors"
         save_file({name: array[None] for name, array in _zeros(artifact).items()}, data)
         command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
         command += ["--data", str(data), "--steps", "2", "--lr", "0.0", "--threads", "1"]
-        counted = count(command, marks=2, processor=processor)
+        counted = count(command, marks=2, arch=device.cpu.arch)
     return counted.regions[1]  # the first step also touches its memory for the first time
 
 
@@ -72,7 +70,7 @@ def _built(
     graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None
 ) -> Iterator[Artifact]:
     """Build a scheme's artifact in a temporary folder."""
-    backend = CBackend(device)
+    backend = backend_for(device)
     training = Training(scheme, optimizer or Sgd())
     program = compile_program(graph, training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-cost-") as folder:

@@ -12,9 +12,9 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Tuning
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 
-Run = Callable[[Subject, Scheme, Recipe, Examples, Examples], Outcome]
+Run = Callable[[Subject, Scheme, Recipe, Examples, Examples], TrialOutcome]
 """`run_trial`, with or without its folder bound."""
 
 

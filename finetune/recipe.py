@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pockengine.backends.c.schedule import KINDS, Schedule
+from pockengine.backends.rate_schedule import KINDS, RateSchedule
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.errors import FinetuneError
 
@@ -32,9 +32,11 @@ class Recipe:
         if self.schedule not in KINDS:
             raise FinetuneError(f"unknown schedule {self.schedule!r}; known: {', '.join(KINDS)}")
 
-    def rates(self, steps: int) -> Schedule:
+    def rates(self, steps: int) -> RateSchedule:
         """Return the rate of each of `steps` steps, the first being step 1."""
-        return Schedule(self.schedule, self.rate, steps, min(int(self.warmup * steps), steps - 1))
+        return RateSchedule(
+            self.schedule, self.rate, steps, min(int(self.warmup * steps), steps - 1)
+        )
 
 
 def order(count: int, epoch: int, seed: int) -> np.ndarray:

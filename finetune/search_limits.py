@@ -52,12 +52,12 @@ def budget_of(limits: Limits, costs: CostModel) -> Budget:
 def _cycles(milliseconds: float, costs: CostModel) -> float:
     """Return the modelled cycles that take so long."""
     if costs.device.name != HOST:
-        if not costs.device.cpu.mhz:
+        if not costs.device.mhz:
             raise FinetuneError(
                 f"{costs.device.name} has no clock in its file (mhz), so cycles are no time; "
                 "limit --instructions or --memory"
             )
-        return milliseconds * 1e3 * costs.device.cpu.mhz
+        return milliseconds * 1e3 * costs.device.mhz
     return _host_line(costs).modelled(milliseconds)
 
 

@@ -70,24 +70,24 @@ def validate(
         for seed in seeds
     ]
     outcomes = iter(list(executor.map(run_job, jobs)))
-    found = []
+    results = []
     for point in points:
         gains = [next(outcomes).accuracy - baseline for _ in seeds]
-        found.append(Validated(point, fmean(gains), stdev(gains) if len(gains) > 1 else 0.0))
-    return found
+        results.append(Validated(point, fmean(gains), stdev(gains) if len(gains) > 1 else 0.0))
+    return results
 
 
 def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, list[int]]:
     """Read the recipe and the seeds from a table's header; they must be of this optimizer."""
     try:
-        said = dict(header["recipe"])
+        fields = dict(header["recipe"])
         seeds = [int(seed) for seed in header["seeds"]]
-        if said.pop("optimizer") != repr(optimizer):
+        if fields.pop("optimizer") != repr(optimizer):
             raise FinetuneError(
                 f"the contributions were measured by {header['recipe']['optimizer']}, and this "
                 f"command trains by {optimizer}"
             )
-        return Recipe(**said, optimizer=optimizer), seeds
+        return Recipe(**fields, optimizer=optimizer), seeds
     except (KeyError, TypeError, ValueError) as error:
         raise FinetuneError(
             f"the contributions' header names no recipe and seeds: {error!r}"

@@ -17,15 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.c.artifact import write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import Session
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.registry import backend_for, open_session
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.channels import kept, rank_scores
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices.schema import load_device
@@ -53,13 +52,13 @@ def choose_channels(graph: Graph, scheme: Scheme, by: str, examples: Examples) -
     return replace(list_channels(scheme, scored), name=f"{scheme.name} by {by}")
 
 
-def list_channels(scheme: Scheme, scored: Mapping[str, tuple[Choice, np.ndarray]]) -> Scheme:
+def list_channels(scheme: Scheme, scored: Mapping[str, tuple[ParamChoice, np.ndarray]]) -> Scheme:
     """Return the scheme with these weights' shares as lists of the channels of highest score."""
     rules = list(scheme.rules)
     for name, (choice, scores) in scored.items():
         first = rank_scores(scores)[: kept(len(scores), choice.share)]
         channels = tuple(sorted(int(index) for index in first))
-        rules.append((escape(name), Choice("channels", channels=channels)))
+        rules.append((escape(name), ParamChoice("channels", channels=channels)))
     return replace(scheme, rules=tuple(rules))
 
 
@@ -86,13 +85,13 @@ def channel_scores(
 def _activations(graph: Graph, names: Sequence[str]) -> None:
     """Make the mean squares of what each weight's channels read the graph's outputs."""
     g = Builder(graph)
-    found = {}
+    scores = {}
     for name in names:
         node, _ = _reader(graph, name)
         x = node.operands[0]
         channels = len(x.shape) - (2 if node.attrs.get("transpose_a") else 1)
-        found[name] = g.reduce_mean(g.square(x), axes=_others(x, channels))
-    graph.outputs = found
+        scores[name] = g.reduce_mean(g.square(x), axes=_others(x, channels))
+    graph.outputs = scores
 
 
 def _squared_gradients(graph: Graph, names: Sequence[str]) -> None:
@@ -128,7 +127,7 @@ def _others(value: Value, axis: int) -> tuple[int, ...]:
 
 def _means(graph: Graph, batch: int, examples: Examples) -> dict[str, np.ndarray]:
     """Return each output's mean over all whole batches."""
-    backend = CBackend(load_device("host"))
+    backend = backend_for(load_device("host"))
     program = compile_entries(graph.name, {_ENTRY: graph}, target=backend.target())
     totals = {name: np.zeros(value.shape) for name, value in graph.outputs.items()}
     count = len(examples) // batch
@@ -136,7 +135,7 @@ def _means(graph: Graph, batch: int, examples: Examples) -> dict[str, np.ndarray
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
         wanted = artifact.entries[_ENTRY].inputs
         given = {name: array for name, array in _named(examples).items() if name in wanted}
-        with Session(artifact, threads=1) as session:
+        with open_session(artifact, threads=1) as session:
             for step in range(count):
                 rows = slice(step * batch, (step + 1) * batch)
                 inputs = {name: np.ascontiguousarray(array[rows]) for name, array in given.items()}

@@ -16,9 +16,9 @@ from typing import Any
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import (
     Contributions,
+    ContributionTable,
     Item,
     Key,
-    Table,
     contributions_of,
     open_table,
 )
@@ -26,7 +26,7 @@ from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.space import scheme_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 from pockengine.finetune.trial_job import TrialJob, forget, put_examples, put_subject, run_job
 
 BASELINE = "head-only"
@@ -116,13 +116,15 @@ def _jobs(
     }
 
 
-def _run(jobs: Mapping[Key, TrialJob], table: Table, executor: Executor, progress: Tell) -> None:
+def _run(
+    jobs: Mapping[Key, TrialJob], table: ContributionTable, executor: Executor, progress: Tell
+) -> None:
     """Run jobs and add each to the table as it ends; on any error the others are cancelled.
 
     An item's artifact goes when its last seed is done: of a large model they would fill a disk.
     """
     start = time.monotonic()
-    futures: dict[Future[Outcome], Key] = {
+    futures: dict[Future[TrialOutcome], Key] = {
         executor.submit(run_job, job): key for key, job in jobs.items()
     }
     waiting = Counter(item for item, _ in jobs)
@@ -146,6 +148,6 @@ def _run(jobs: Mapping[Key, TrialJob], table: Table, executor: Executor, progres
             future.cancel()
 
 
-def _tell_start(table: Table, missing: Sequence[Key], progress: Tell) -> None:
+def _tell_start(table: ContributionTable, missing: Sequence[Key], progress: Tell) -> None:
     done = len(table.trials)
     progress(Progress(done, done + len(missing), None, "started"))

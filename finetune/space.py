@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pockengine.compiler.ir import Graph, Node, Value
-from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.ops import lookup
+from pockengine.compiler.sparse import ParamChoice, Scheme
+from pockengine.compiler.sparse.bias import bias_of
 from pockengine.compiler.sparse.channels import CRITERIA, kept
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FULL, channel_axis
@@ -88,22 +90,23 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     A weight that another op reads as well (a table that is tied to the output) is none.
     """
     head, users = set(head_of(graph)), graph.users()
-    found: dict[str, Layer] = {}
+    layers: dict[str, Layer] = {}
     for node in graph.nodes:
-        if node.op not in ("conv2d", "matmul"):
+        layer = lookup(node.op).layer
+        if layer is None:
             continue
-        param = graph.param_of(node.operands[1])
+        param = graph.param_of(node.operands[layer.weight])
         if param is None or not param.trainable or param.name in head:
             continue
-        if any(reader.op not in ("conv2d", "matmul") for reader in users[param.value]):
+        if any(lookup(reader.op).layer is None for reader in users[param.value]):
             continue
-        found.setdefault(param.name, _read_layer(graph, node, users))
-    return tuple(found.values())
+        layers.setdefault(param.name, _read_layer(graph, node, users))
+    return tuple(layers.values())
 
 
 def _read_layer(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> Layer:
     x, weight = node.operands
-    bias, channels = _bias_of(graph, node, users), _channels(graph, node)
+    bias, channels = bias_of(graph, users, node), _channels(graph, node)
     return Layer(weight.name, bias, channels, x.type.nbytes)
 
 
@@ -113,34 +116,6 @@ def _channels(graph: Graph, node: Node) -> int:
         return param.value.shape[channel_axis("search", graph, param)]
     except SchemeError:
         return 0
-
-
-def _bias_of(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> str | None:
-    """Follow a layer's result to the parameter that is added to it: its bias, or its norm's."""
-    value = node.result
-    while len(users.get(value, ())) == 1:
-        reader = users[value][0]
-        if reader.op == "batch_norm" and reader.operands[0] is value:
-            return reader.operands[2].name
-        if reader.op not in ("add", "sub", "mul", "reshape"):
-            return None
-        others = [operand for operand in reader.operands if operand is not value]
-        if reader.op == "add":
-            return next((name for each in others if (name := _added(graph, each))), None)
-        value = reader.result
-    return None
-
-
-def _added(graph: Graph, value: Value) -> str | None:
-    """Name the trainable parameter that a summand is, or whose own summand it is."""
-    terms = [value]
-    if value.node is not None and value.node.op in ("add", "sub", "reshape"):
-        terms = list(value.node.operands)
-    for term in terms:
-        param = graph.param_of(term)
-        if param is not None and param.trainable and len(param.value.shape) == 1:
-            return param.name
-    return None
 
 
 def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
@@ -178,8 +153,8 @@ def items_of(
         raise SchemeError(
             f"shares {list(shares)} and upper {upper} and {upper_biases} must lie in (0, 1]"
         )
-    found = layers_of(graph)
-    layers = found[len(found) - max(1, round(upper * len(found))) :] if found else ()
+    layers = layers_of(graph)
+    layers = layers[len(layers) - max(1, round(upper * len(layers))) :] if layers else ()
     groups = bias_groups(graph, unit)
     most = max(1, round(upper_biases * len(groups))) if groups else 0
     steps = min(bias_sets, most)
@@ -224,7 +199,7 @@ def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Sc
     Of several bias sets all are trained.
     """
     layers = {layer.weight: layer for layer in layers_of(graph)}
-    choices: dict[str, Choice] = dict.fromkeys(head_of(graph), FULL)
+    choices: dict[str, ParamChoice] = dict.fromkeys(head_of(graph), FULL)
     for item in items:
         if item.kind == "biases":
             choices |= dict.fromkeys(biases_of(graph, item), FULL)
@@ -241,8 +216,8 @@ def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Sc
     return Scheme(name, tuple((_literal(each), choices[each]) for each in ordered))
 
 
-def _choice(item: Item) -> Choice:
-    return FULL if item.share == 1 else Choice("share", share=item.share, by=item.by)
+def _choice(item: Item) -> ParamChoice:
+    return FULL if item.share == 1 else ParamChoice("share", share=item.share, by=item.by)
 
 
 def biases_of(graph: Graph, item: Item) -> list[str]:

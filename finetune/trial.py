@@ -17,8 +17,9 @@ import numpy as np
 
 from pockengine import __version__
 from pockengine.api import compile
-from pockengine.backends.c.artifact import Artifact, load_artifact
-from pockengine.backends.c.session import Session
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.registry import open_session
+from pockengine.backends.session import Session
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError
@@ -35,7 +36,7 @@ _SOURCES = ("compiler", "backends", "devices")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What came of a trial.
 
     `accuracy` is the share of the judged examples that came out right; `loss` the mean training
@@ -58,7 +59,7 @@ def run_trial(
     train: Examples,
     judged: Examples,
     folder: Path | None = None,
-) -> Outcome:
+) -> TrialOutcome:
     """Fine-tune by a scheme, then classify the judged examples.
 
     Shares of channels that data choose are chosen from the training examples. `folder` keeps
@@ -71,7 +72,7 @@ def run_trial(
             return run_trial(subject, scheme, recipe, train, judged, Path(place))
     scheme = settle_channels(subject, scheme, train, folder)
     artifact = compiled(subject, scheme, recipe.optimizer, folder)
-    with Session(artifact, threads=1) as session:
+    with open_session(artifact, threads=1) as session:
         start = time.perf_counter()
         losses, steps = _train(session, recipe, train, subject.batch)
         logits = judge(session, judged, subject.logits, subject.batch)
@@ -80,7 +81,7 @@ def run_trial(
     right = sound & (logits.argmax(axis=1) == judged.labels)
     diverged = not (np.isfinite(losses).all() and sound.all())
     loss = float("nan") if diverged else float(np.mean(losses, dtype=np.float64))
-    return Outcome(float(right.mean()), loss, steps, seconds, diverged)
+    return TrialOutcome(float(right.mean()), loss, steps, seconds, diverged)
 
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:
@@ -111,12 +112,12 @@ def judge(session: Session, examples: Examples, logits: str, batch: int) -> np.n
     """Return the logits [N, classes] of all examples; the last batch is padded, then cut."""
     names = session.artifact.entries["predict"].inputs
     count = len(examples)
-    found = []
+    predictions = []
     for first in range(0, count, batch):
         rows = np.minimum(np.arange(first, first + batch), count - 1)
         given = {name: examples.inputs[name][rows] for name in names if name in examples.inputs}
-        found.append(session.predict(given)[logits])
-    return np.concatenate(found)[:count]
+        predictions.append(session.predict(given)[logits])
+    return np.concatenate(predictions)[:count]
 
 
 def _train(

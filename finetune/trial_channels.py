@@ -61,8 +61,8 @@ def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping
 
     def make(place: Path) -> None:
         some = train.take(order(len(train), 0, 0)[: max(EXAMPLES, subject.batch)])
-        found = channel_scores(subject.graph, _sliceable(subject.graph), by, some)
-        save_file(found, place / _SCORES)
+        scores = channel_scores(subject.graph, _sliceable(subject.graph), by, some)
+        save_file(scores, place / _SCORES)
 
     return load_file(place_once(folder / "scores" / key, make) / _SCORES)
 

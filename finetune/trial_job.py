@@ -19,7 +19,7 @@ from pockengine.finetune.files import place_once
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject, load_subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import Outcome, artifact_place, run_trial
+from pockengine.finetune.trial import TrialOutcome, artifact_place, run_trial
 from pockengine.finetune.trial_channels import settle_channels
 
 _NAMES, _LABELS = "inputs.json", "labels.npy"
@@ -51,7 +51,7 @@ def put_examples(folder: Path, examples: Examples) -> str:
     return digest
 
 
-def run_job(job: TrialJob) -> Outcome:
+def run_job(job: TrialJob) -> TrialOutcome:
     """Run a trial in a worker."""
     subject = _subject(job.folder / "subjects" / job.subject)
     train = _examples(job.folder / "data" / job.train)

@@ -4,7 +4,7 @@ Each frontend imports its framework lazily, so that this package works without a
 missing one is an ImportModelError that names the package to install.
 """
 
-from pockengine.frontends.onnx_model import from_onnx, to_initializers
-from pockengine.frontends.torch_export import from_torch, to_state_dict
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 
 __all__ = ["from_onnx", "from_torch", "to_initializers", "to_state_dict"]

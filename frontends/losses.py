@@ -2,7 +2,7 @@
 
 from pockengine.compiler.ir import F32, I64, Builder, TensorType
 from pockengine.errors import ImportModelError
-from pockengine.frontends import emit_loss
+from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.layout import Tensor, plain
 
 LOSSES = ("cross_entropy", "mse")

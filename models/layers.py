@@ -1,16 +1,10 @@
-"""Small pieces shared by the model definitions: channel rounding and initialisation.
+"""Small pieces shared by the model definitions: initialisation and global average.
 
 Both repeat what torchvision does, so that a state_dict or a seed means the same in both.
 """
 
 import torch
 from torch import nn
-
-
-def round_channels(channels: float, divisor: int = 8) -> int:
-    """Round to a multiple of `divisor`, never losing more than a tenth of the channels."""
-    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
 def initialise(module: nn.Module, linear_std: float | None = None) -> None:

@@ -1,94 +1,14 @@
 """MCUNet-style nets: inverted residuals, each with a kernel size and an expansion of its own.
 
-A net is data (`NetSpec`). The three shipped specs are mit-han-lab/tiny-training's microcontroller
-nets; `pretrained.py` loads their published int8 weights as floats.
+A net is data (`NetSpec`): specs.py has mit-han-lab/tiny-training's three microcontroller nets, and
+`pretrained.py` loads their published int8 weights as floats.
 """
-
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from pockengine.models.layers import global_average, initialise
-
-
-@dataclass(frozen=True)
-class NetSpec:
-    """A net: its stem's channels, and per block (kernel, expansion, channels, stride)."""
-
-    stem: int
-    blocks: tuple[tuple[int, int, int, int], ...]
-
-
-MCUNET_5FPS = NetSpec(
-    stem=16,
-    blocks=(
-        (3, 1, 8, 1),
-        (3, 4, 16, 2),
-        (3, 3, 16, 1),
-        (7, 3, 24, 2),
-        (3, 5, 24, 1),
-        (3, 5, 40, 2),
-        (7, 4, 40, 1),
-        (5, 4, 48, 1),
-        (3, 3, 48, 1),
-        (3, 4, 48, 1),
-        (7, 5, 96, 2),
-        (5, 4, 96, 1),
-        (5, 4, 96, 1),
-        (3, 6, 160, 1),
-    ),
-)
-
-# MobileNetV2 at width 0.35 without its last 1x1 convolution.
-MBV2_035 = NetSpec(
-    stem=16,
-    blocks=(
-        (3, 1, 8, 1),
-        (3, 6, 8, 2),
-        (3, 6, 8, 1),
-        (3, 6, 16, 2),
-        (3, 6, 16, 1),
-        (3, 6, 16, 1),
-        (3, 6, 24, 2),
-        (3, 6, 24, 1),
-        (3, 6, 24, 1),
-        (3, 6, 24, 1),
-        (3, 6, 32, 1),
-        (3, 6, 32, 1),
-        (3, 6, 32, 1),
-        (3, 6, 56, 2),
-        (3, 6, 56, 1),
-        (3, 6, 56, 1),
-        (3, 6, 112, 1),
-    ),
-)
-
-PROXYLESS_03 = NetSpec(
-    stem=16,
-    blocks=(
-        (3, 1, 8, 1),
-        (5, 3, 16, 2),
-        (3, 3, 16, 1),
-        (7, 3, 16, 2),
-        (3, 3, 16, 1),
-        (5, 3, 16, 1),
-        (5, 3, 16, 1),
-        (7, 6, 24, 2),
-        (5, 3, 24, 1),
-        (5, 3, 24, 1),
-        (5, 3, 24, 1),
-        (5, 6, 32, 1),
-        (5, 3, 32, 1),
-        (5, 3, 32, 1),
-        (5, 3, 32, 1),
-        (7, 6, 64, 2),
-        (7, 6, 64, 1),
-        (7, 3, 64, 1),
-        (7, 3, 64, 1),
-        (7, 6, 96, 1),
-    ),
-)
+from pockengine.models.specs import MCUNET_5FPS, NetSpec
 
 
 class ConvUnit(nn.Module):

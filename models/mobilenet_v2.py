@@ -9,18 +9,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise, round_channels
-
-# expansion, channels at width 1, blocks, stride of the first (table 2 of arXiv 1801.04381)
-STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+from pockengine.models.layers import global_average, initialise
+from pockengine.models.specs import MOBILENET_V2_STAGES, round_channels
 
 
 def conv_bn_relu6(
@@ -65,7 +55,7 @@ class MobileNetV2(nn.Module):
         super().__init__()
         channels = round_channels(32 * width)
         features: list[nn.Module] = [conv_bn_relu6(3, channels, stride=2)]
-        for expansion, base, count, stride in STAGES:
+        for expansion, base, count, stride in MOBILENET_V2_STAGES:
             outputs = round_channels(base * width)
             for index in range(count):
                 step = stride if index == 0 else 1

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from pockengine.models.layers import global_average, initialise, round_channels
+from pockengine.models.layers import global_average, initialise
+from pockengine.models.specs import round_channels
 
 # kernel, expanded channels, channels, squeeze-excitation, h-swish, stride (arXiv 1905.02244)
 BLOCKS = (

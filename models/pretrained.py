@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from pockengine.errors import ImportModelError
-from pockengine.models.mcunet import MBV2_035, MCUNET_5FPS, PROXYLESS_03, ConvUnit, MCUNet
+from pockengine.models.mcunet import ConvUnit, MCUNet
 from pockengine.models.resnet import CifarResNet
+from pockengine.models.specs import MBV2_035, MCUNET_5FPS, PROXYLESS_03
 
 INT8_SPECS = {
     "mcunet-5fps": MCUNET_5FPS,

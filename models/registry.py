@@ -31,7 +31,7 @@ class ModelName:
         return f"{self.family}{width}-{self.size}"
 
     @property
-    def known(self) -> "Family":
+    def known(self) -> "ModelFamily":
         """What the registry knows of the family: its kind of input and its loss among it."""
         return FAMILIES[self.family]
 
@@ -86,7 +86,7 @@ class ModelName:
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """How one family of names is built and what it takes: sizes, and pictures or tokens.
 
     `vocabulary` is how many tokens there are, 0 for a family that takes pictures. A size must be a
@@ -117,7 +117,8 @@ def _mobilenet_v3_small(name: ModelName, classes: int) -> "nn.Module":
 
 
 def _mcunet(name: ModelName, classes: int) -> "nn.Module":
-    from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
+    from pockengine.models.mcunet import MCUNet
+    from pockengine.models.specs import MCUNET_5FPS
 
     return MCUNet(MCUNET_5FPS, classes)
 
@@ -171,19 +172,19 @@ def _llama_15m(name: ModelName, classes: int) -> "nn.Module":
 
 
 FAMILIES = {
-    "bert_base": Family(_bert_base, classes=2, smallest=2, largest=512, vocabulary=30522),
-    "cnn": Family(_cnn, channels=1, classes=10, smallest=4),
-    "distilbert": Family(_distilbert, classes=2, smallest=2, largest=512, vocabulary=30522),
-    "llama-15m": Family(
+    "bert_base": ModelFamily(_bert_base, classes=2, smallest=2, largest=512, vocabulary=30522),
+    "cnn": ModelFamily(_cnn, channels=1, classes=10, smallest=4),
+    "distilbert": ModelFamily(_distilbert, classes=2, smallest=2, largest=512, vocabulary=30522),
+    "llama-15m": ModelFamily(
         _llama_15m, classes=32000, smallest=2, largest=256, vocabulary=32000, own_loss=True
     ),
-    "mcunet": Family(_mcunet),
-    "mobilenet_v2": Family(_mobilenet_v2, has_width=True),
-    "mobilenet_v3_small": Family(_mobilenet_v3_small),
-    "resnet18": Family(_resnet18),
-    "resnet20": Family(_resnet20, classes=10, smallest=4),
-    "resnet50": Family(_resnet50),
-    "vit_tiny": Family(_vit_tiny, smallest=16, step=16),
+    "mcunet": ModelFamily(_mcunet),
+    "mobilenet_v2": ModelFamily(_mobilenet_v2, has_width=True),
+    "mobilenet_v3_small": ModelFamily(_mobilenet_v3_small),
+    "resnet18": ModelFamily(_resnet18),
+    "resnet20": ModelFamily(_resnet20, classes=10, smallest=4),
+    "resnet50": ModelFamily(_resnet50),
+    "vit_tiny": ModelFamily(_vit_tiny, smallest=16, step=16),
 }
 
 

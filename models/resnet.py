@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from pockengine.errors import ImportModelError
 from pockengine.models.layers import global_average, initialise
+from pockengine.models.specs import RESNET50_DEPTHS
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -121,7 +122,7 @@ def resnet18(classes: int = 1000) -> ResNet:
 
 def resnet50(classes: int = 1000) -> ResNet:
     """Build ResNet-50 v1.5 (25.6 M parameters at 1000 classes)."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), classes)
+    return ResNet(Bottleneck, RESNET50_DEPTHS, classes)
 
 
 class CifarBlock(nn.Module):

@@ -1,81 +1,71 @@
 """The C backend as the compiler and the program's writer see it: which nodes, which kernels.
 
-One table maps each op (of a fusion: its anchor's) to the function that emits it.
+One table maps each op (of a fusion: its anchor's) to the family of kernels that computes it.
 """
 
-from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 
-from pockengine.backends.c.conv import conv_kernel
-from pockengine.backends.c.elementwise import elementwise_kernel
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.conv import CONVOLUTION
+from pockengine.backends.c.elementwise import ELEMENTWISE
+from pockengine.backends.c.family import KernelFamily, one_way
 from pockengine.backends.c.gather import OPS as GATHERS
 from pockengine.backends.c.gather import gather_kernel, take_update_kernel
-from pockengine.backends.c.gemm import matmul_kernel
+from pockengine.backends.c.gemm import MATMUL
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.mask import mask_kernel
-from pockengine.backends.c.movement import (
-    broadcast_kernel,
-    concat_kernel,
-    pad_kernel,
-    reshape_kernel,
-    reverse_kernel,
-    slice_kernel,
-    transpose_kernel,
-)
-from pockengine.backends.c.options import Options, Picker, cheapest
-from pockengine.backends.c.pick import pick_kernel
-from pockengine.backends.c.pool import pool_kernel
+from pockengine.backends.c.movement import BOXES, BROADCAST, MOVEMENT
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.package import cmake_lists, package
+from pockengine.backends.c.pick import PICK
+from pockengine.backends.c.pool import IMAGES as POOLINGS
+from pockengine.backends.c.pool import POOL
+from pockengine.backends.c.program import generate
 from pockengine.backends.c.randomness import OPS as RANDOM
 from pockengine.backends.c.randomness import random_kernel
 from pockengine.backends.c.reduction import KINDS as REDUCTIONS
-from pockengine.backends.c.reduction import reduction_kernel
+from pockengine.backends.c.reduction import REDUCTION
 from pockengine.backends.c.row_norm import OPS as ROW_NORMS
-from pockengine.backends.c.row_norm import row_norm_kernel
+from pockengine.backends.c.row_norm import ROW_NORM
+from pockengine.backends.c.scalars import check_types
 from pockengine.backends.c.scan import argmax_kernel, cumsum_kernel
-from pockengine.backends.c.softmax import KINDS as SOFTMAX
-from pockengine.backends.c.softmax import softmax_kernel
-from pockengine.backends.c.update import update_kernel
-from pockengine.compiler.compile import Target
+from pockengine.backends.c.softmax import KINDS as SOFTMAXES
+from pockengine.backends.c.softmax import SOFTMAX
+from pockengine.backends.c.update import UPDATE
+from pockengine.backends.picking import Picker, cheapest
+from pockengine.backends.placement import kernel_nodes
+from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.compiler.ir import Node
-from pockengine.compiler.ops import lookup
+from pockengine.compiler.ir.key import Key, node_key
+from pockengine.compiler.ops import all_ops, lookup
 from pockengine.compiler.optim.formulas import FORMULAS
-from pockengine.compiler.passes.fuse import FusionRules
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import UNCHOSEN, Choice, FusionRules, MemorySpace, Target
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
-Emitter = Callable[[Node, Device], Kernel]
+PRODUCTS = ("matmul", "conv2d", "conv2d_dx", "conv2d_dw")
+"""Ops that have plans to choose from."""
 
-CONVOLUTIONS = ("conv2d", "conv2d_dx", "conv2d_dw")
-
-PLANNED = {"matmul": matmul_kernel, **dict.fromkeys(CONVOLUTIONS, conv_kernel)}
-"""Ops whose emitters take options."""
-
-EMITTERS: dict[str, Emitter] = {
-    **PLANNED,
-    "max_pool2d": pool_kernel,
-    "max_pool2d_dx": pool_kernel,
-    "avg_pool2d": pool_kernel,
-    "avg_pool2d_dx": pool_kernel,
-    "transpose": transpose_kernel,
-    "reshape": reshape_kernel,
-    "broadcast_to": broadcast_kernel,
-    "concat": concat_kernel,
-    "pad": pad_kernel,
-    "slice": slice_kernel,
-    "pick": pick_kernel,
-    "reverse": reverse_kernel,
-    "argmax": argmax_kernel,
-    "cumsum": cumsum_kernel,
-    "pack_mask": mask_kernel,
-    "unpack_mask": mask_kernel,
-    **dict.fromkeys(REDUCTIONS, reduction_kernel),
-    **dict.fromkeys(SOFTMAX, softmax_kernel),
-    **dict.fromkeys(ROW_NORMS, row_norm_kernel),
-    **dict.fromkeys(GATHERS, gather_kernel),
-    "take_update": take_update_kernel,
-    **dict.fromkeys(RANDOM, random_kernel),
-    **dict.fromkeys(FORMULAS, update_kernel),
+FAMILIES: dict[str, KernelFamily] = {
+    "matmul": MATMUL,
+    **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), CONVOLUTION),
+    **dict.fromkeys(POOLINGS, POOL),
+    **dict.fromkeys(BOXES, MOVEMENT),
+    "broadcast_to": BROADCAST,
+    "pick": PICK,
+    "argmax": one_way(argmax_kernel),
+    "cumsum": one_way(cumsum_kernel),
+    **dict.fromkeys(("pack_mask", "unpack_mask"), one_way(mask_kernel)),
+    **dict.fromkeys(REDUCTIONS, REDUCTION),
+    **dict.fromkeys(SOFTMAXES, SOFTMAX),
+    **dict.fromkeys(ROW_NORMS, ROW_NORM),
+    **dict.fromkeys(GATHERS, one_way(gather_kernel)),
+    "take_update": one_way(take_update_kernel),
+    **dict.fromkeys(RANDOM, one_way(random_kernel)),
+    **dict.fromkeys(FORMULAS, UPDATE),
 }
+"""Kernels by op, of a fusion by its anchor's."""
 
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
@@ -92,8 +82,11 @@ FUSION = FusionRules(
 )
 
 
+OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}
+
+
 class CBackend:
-    """Emits kernels for one device, by `Options`. A node's kernel is made once.
+    """Emits kernels for one device, by `KernelOptions`. A node's kernel is made once.
 
     CompileError where `bf16` is asked of a device without such instructions.
     """
@@ -111,12 +104,37 @@ class CBackend:
                 f"{device.name} ({device.cpu.model}) has no bf16 products; compile for f32"
             )
         self.device = device
-        self.options = Options(winograd, bf16, pick)
-        self._kernels: dict[Node, Kernel] = {}
+        self.options = KernelOptions(winograd, bf16, pick)
+        self._choices: dict[Key, Choice] = {}
+        self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 
     def frugal(self) -> "CBackend":
         """The same backend without Winograd's method, whose kernels need the most scratch."""
         return CBackend(self.device, winograd=False, bf16=self.options.bf16, pick=self.options.pick)
+
+    def facts(self, program: Program) -> Facts:
+        """Return the ISA, the cores, and the number of different kernels."""
+        symbols = {
+            self.kernel(node, entry.choices.get(node)).symbol
+            for entry in program.entries.values()
+            for node in kernel_nodes(entry)
+        }
+        return Facts(self.device.cpu.isa, self.device.cpu.cores, len(symbols))
+
+    def write(self, program: Program, folder: Path) -> None:
+        """Write generated C and the runtime: all that a C compiler needs."""
+        for name, text in generate(program, self).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "CMakeLists.txt").write_text(cmake_lists(program, self.device), encoding="utf-8")
+        copy_runtime(folder / "runtime")
+
+    def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
+        """Build the runner, and for this machine the library."""
+        return build(code, self.device, out, progress)
+
+    def package(self, program: Program, code: Path, place: Path) -> None:
+        """Write what C and C++ programs link: headers, archives, CMake and pkg-config files."""
+        package(program, self.device, code, place)
 
     def supports(self, node: Node) -> bool:
         """Whether this backend has a kernel for the node."""
@@ -126,30 +144,52 @@ class CBackend:
             return False
         return True
 
-    def kernel(self, node: Node) -> Kernel:
-        """The kernel of a node; CompileError names what the backend lacks."""
-        if node not in self._kernels:
-            self._kernels[node] = self._emitter(node)(node, self.device)
-        return self._kernels[node]
+    def choose(self, node: Node) -> Choice:
+        """Choose how to compute a node, alike for all that differ in names alone.
+
+        CompileError names what the backend lacks.
+        """
+        key = node_key(node)  # and not the node, which would keep all of its graph
+        if key not in self._choices:
+            check_types(node)
+            self._choices[key] = self._family(node).choose(node, self.device, self.options)
+        return self._choices[key]
+
+    def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
+        """Emit the kernel of a node as it was chosen, or as this backend chooses.
+
+        CompileError where it would need other scratch than was planned.
+        """
+        if choice is None or choice is UNCHOSEN:
+            choice = self.choose(node)
+        known, kernel = self._kernels.get(node, (None, None))
+        if kernel is None or known is not choice:
+            kernel = self._family(node).emit(node, choice, self.device)
+            if kernel.scratch_bytes != choice.scratch_bytes:
+                raise CompileError(
+                    f"{node}: {kernel.symbol} needs {kernel.scratch_bytes} bytes of scratch, and "
+                    f"{choice.label} was planned with {choice.scratch_bytes}"
+                )
+            self._kernels[node] = choice, kernel
+        return kernel
 
     def scratch_bytes(self, node: Node) -> int:
         """Bytes of the arena that the node's kernel needs while it runs."""
-        return self.kernel(node).scratch_bytes
+        return self.choose(node).scratch_bytes
 
     def target(self) -> Target:
         """What the compiler asks of a backend."""
-        return Target(FUSION, self.scratch_bytes)
+        memory = MemorySpace(size=self.device.memory_bytes)
+        return Target(FUSION, self.choose, self.device.name, OPS, spaces=(memory,))
 
-    def _emitter(self, node: Node) -> Emitter:
+    def _family(self, node: Node) -> KernelFamily:
         op = anchor_op(node)
         if op is None:
-            return elementwise_kernel
-        if op not in EMITTERS:
-            known = ", ".join(sorted(EMITTERS))
+            return ELEMENTWISE
+        if op not in FAMILIES:
+            known = ", ".join(sorted(FAMILIES))
             raise CompileError(f"{node}: the C backend has no kernel for {op}; it has {known}")
-        if op in PLANNED:
-            return partial(PLANNED[op], options=self.options)
-        return EMITTERS[op]
+        return FAMILIES[op]
 
 
 def anchor_op(node: Node) -> str | None:

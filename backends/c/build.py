@@ -11,34 +11,33 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from pockengine.backends.protocol import Built, Progress
+from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
 
-Progress = Callable[[str], None]
-"""Is told one line about each step that takes long."""
-
 RUNTIME = Path(__file__).parent / "runtime"
-MAIN = "pe_main.c"
+RUNNER = ("main", "pe_data", "pe_options", "pe_report", "pe_runner")
+"""How the names of the C files begin that only the runner has."""
 
 FLAGS = (
     "-std=gnu11",
     "-O3",
     "-g0",
     "-fPIC",
+    "-fvisibility=hidden",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-strict-aliasing",
     "-fno-sanitize=undefined",
     "-Wno-psabi",
 )
-
-ISA_FLAGS = {"avx512": ("-mprefer-vector-width=512",)}
 
 PARALLEL = 2
 """Compilers at a time: each may take several hundred megabytes."""
@@ -60,14 +59,6 @@ class Toolchain:
     command: tuple[str, ...]
     environment: dict[str, str]
     version: str
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a build made. Only the host gets a library, for sessions in Python."""
-
-    executable: Path
-    library: Path | None
 
 
 def cache_folder() -> Path:
@@ -127,16 +118,34 @@ def find_toolchain(device: Device) -> Toolchain:
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
     command = (str(zig), "cc", *target, f"-mcpu={device.toolchain.cpu}")
-    flags = (*device.toolchain.flags, *ISA_FLAGS.get(device.cpu.isa, ()))
+    flags = (*device.toolchain.flags, *ISAS[device.cpu.isa].flags)
     return Toolchain((*command, *flags), environment, f"{version('ziglang')} {machine}")
 
 
 def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
     """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
 
+    Only this machine gets a library, for sessions in Python.
     BuildError carries the first lines that the compiler wrote.
     """
     tell = progress or (lambda _: None)
+    objects = compile_all(code, device, tell)
+    out.mkdir(parents=True, exist_ok=True)
+    executable = out / "pockengine-run"
+    tell(f"linking {executable.name}")
+    toolchain = find_toolchain(device)
+    _link(toolchain, [made for _, made in objects], executable, link_flags(device))
+    if device.toolchain.target != "native":
+        return Built(executable, None)
+    library = out / "libprogram.so"
+    link_library(device, [made for source, made in objects if not is_runner(source)], library)
+    return Built(executable, _named_by_content(library))
+
+
+def compile_all(
+    code: Path, device: Device, tell: Progress = lambda _: None
+) -> list[tuple[Path, Path]]:
+    """Compile every C file of `code` and of its folder `runtime`; return each with its object."""
     toolchain = find_toolchain(device)
     sources = sorted([*code.glob("*.c"), *(code / "runtime").glob("*.c")])
     headers = _digest(sorted((code / "runtime").rglob("*.h")))
@@ -146,18 +155,24 @@ def build(code: Path, device: Device, out: Path, progress: Progress | None = Non
         return _object(source, code / "runtime", toolchain, headers, tell)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        objects = list(pool.map(compile_one, sources))
-    main = [obj for source, obj in zip(sources, objects, strict=True) if source.name == MAIN]
-    shared = [obj for source, obj in zip(sources, objects, strict=True) if source.name != MAIN]
-    out.mkdir(parents=True, exist_ok=True)
-    executable = out / "pockengine-run"
-    tell(f"linking {executable.name}")
-    _link(toolchain, [*shared, *main], executable, link_flags(device))
-    if device.toolchain.target != "native":
-        return Built(executable, None)
-    library = out / "libprogram.so"
-    _link(toolchain, shared, library, ("-shared", *link_flags(device)))
-    return Built(executable, _named_by_content(library))
+        return list(zip(sources, pool.map(compile_one, sources), strict=True))
+
+
+def is_runner(source: Path) -> bool:
+    """Whether a C file is of the runner alone: libraries have no `main`, and print nothing."""
+    return source.stem.startswith(RUNNER)
+
+
+def link_library(device: Device, objects: Sequence[Path], out: Path) -> None:
+    """Link objects to a shared library, by whose name programs will ask for it."""
+    named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread")
+    _link(find_toolchain(device), objects, out, named)
+
+
+def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
+    """Put objects into a static library, without times or owners."""
+    toolchain = find_toolchain(device)
+    _run(toolchain, [toolchain.command[0], "ar", "rcsD", str(out), *map(str, objects)], out.name)
 
 
 def _named_by_content(library: Path) -> Path:

@@ -8,10 +8,12 @@ inner ones are alike, the others are listed with the source columns that exist.
 from dataclasses import dataclass
 
 from pockengine.backends.c.epilogue import Anchored
-from pockengine.backends.c.gemm import Split, template
-from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.gemm import template
+from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
+from pockengine.backends.c.product import Split
 from pockengine.backends.c.tile import Machine, machine_of
-from pockengine.backends.c.window import Window, describe
+from pockengine.backends.window import Pair, Window, describe
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 MOST_PIXELS, MOST_PIXELS_OF_SHORT_ROWS, MOST_PIXELS_BY_LANE = 8, 14, 16
@@ -28,21 +30,27 @@ thread that wrote them, channels do not."""
 
 @dataclass(frozen=True)
 class Slide:
-    """How source columns meet result columns in one direction of a depthwise convolution.
+    """How source pixels meet result pixels in one direction of a depthwise convolution.
 
     The block that starts at result column s sees `span` source columns from `numerator * s /
-    denominator + offset` on; `target`, `row` are the C expressions of the template.
+    denominator + offset` on. Forward, tap t of result row r reads source row `r * stride - before +
+    t * gap`, and column i of a block meets it at result column `(i - t * gap) / stride`. Backward,
+    it reads source row `(r + before - t * gap) / stride` and meets column `i * stride + t * gap -
+    shift`; where a division leaves a rest, there is no such pixel. Pairs are (rows, columns).
     """
 
-    source: tuple[int, int]
-    result: tuple[int, int]
+    backward: bool
+    source: Pair
+    result: Pair
+    stride: Pair
+    gap: Pair
+    before: int
+    shift: int
     numerator: int
     denominator: int
     offset: int
     block: int
     span: int
-    row: str
-    target: str
 
     def first_column(self, start: int) -> int:
         """First source column of the block that starts at this result column."""
@@ -51,40 +59,45 @@ class Slide:
 
 def slide_forward(window: Window, machine: Machine) -> Slide:
     """Source column i of a block meets tap k at result pixel (i - k gap) / stride."""
-    (sh, sw), (dh, dw) = window.stride, window.dilation
+    stride, gap = window.stride[1], window.dilation[1]
     block = block_pixels(window.output[1], 1, machine)
     return Slide(
+        backward=False,
         source=window.size,
         result=window.output,
-        numerator=sw,
+        stride=window.stride,
+        gap=window.dilation,
+        before=window.before[0],
+        shift=0,
+        numerator=stride,
         denominator=1,
         offset=-window.before[1],
         block=block,
-        span=(block - 1) * sw + (window.kernel[1] - 1) * dw + 1,
-        row=f"(row) * {sh} - {window.before[0]} + (tap) * {dh}",
-        target=f"(((i) - (tap) * {dw}) % {sw} ? -1 : ((i) - (tap) * {dw}) / {sw})",
+        span=(block - 1) * stride + (window.kernel[1] - 1) * gap + 1,
     )
 
 
 def slide_backward(window: Window, machine: Machine) -> Slide:
     """dy's column j of a block meets tap k at input pixel j stride + k gap - left."""
-    (sh, sw), (dh, dw) = window.stride, window.dilation
+    stride, gap = window.stride[1], window.dilation[1]
     top, left = window.before
-    block = block_pixels(window.size[1], sw, machine)
-    phase = left % sw
-    lowest = (phase - (window.kernel[1] - 1) * dw) // sw
-    highest = (block - 1 + phase) // sw
-    reached = f"((row) + {top} - (tap) * {dh})"
+    block = block_pixels(window.size[1], stride, machine)
+    phase = left % stride
+    lowest = (phase - (window.kernel[1] - 1) * gap) // stride
+    highest = (block - 1 + phase) // stride
     return Slide(
+        backward=True,
         source=window.output,
         result=window.size,
+        stride=window.stride,
+        gap=window.dilation,
+        before=top,
+        shift=phase - lowest * stride,
         numerator=1,
-        denominator=sw,
-        offset=left // sw + lowest,
+        denominator=stride,
+        offset=left // stride + lowest,
         block=block,
         span=highest - lowest + 1,
-        row=f"({reached} % {sh} ? -1 : {reached} / {sh})",
-        target=f"((i) * {sw} + (tap) * {dw} - {phase - lowest * sw})",
     )
 
 
@@ -100,35 +113,62 @@ def block_pixels(pixels: int, step: int, machine: Machine) -> int:
     return min(sizes, key=lambda size: (-(-pixels // size), size))
 
 
-def depthwise_kernel(opened: Anchored, window: Window, device: Device) -> Kernel:
-    """Emit a depthwise convolution or one of its gradients."""
-    op = opened.anchor.op
-    machine = machine_of(device)
+@dataclass(frozen=True)
+class DepthwiseSpec:
+    """A slide of `lanes` channels at once, in chunks of channels; `parts` floats of scratch."""
+
+    window: Window
+    slide: Slide
+    lanes: int
+    split: Split
+    threads: int
+    chunk: int
+    size: int
+    parts: int
+
+
+def choose_depthwise(op: str, window: Window, device: Device) -> Choice:
+    """Choose the blocks of a depthwise convolution or one of its gradients."""
+    machine, cores = machine_of(device), device.cpu.cores
     make = slide_backward if op == "conv2d_dx" else slide_forward
-    slide = make(window, machine)
     lanes = min(machine.widths, key=lambda width: (align(window.channels, width), -width))
     rows = window.images * (window.output[0] if op != "conv2d_dx" else window.size[0])
-    split = _split(rows, -(-window.channels // lanes), device.cpu.cores)
-    macros = _macros(window, slide, lanes) | {
-        "PE_CHUNK": max(lanes, device.cpu.l1d_bytes // 8 // window.taps // lanes * lanes),
-        "PE_SPLIT": f"PE_SPLIT_{split}",
-        "PE_THREADS": device.cpu.cores,
+    split = _split(rows, -(-window.channels // lanes), cores)
+    size = align(window.taps * window.channels, 16)
+    parts = size * (cores if split == "ROWS" else 1) if op == "conv2d_dw" else 0
+    spec = DepthwiseSpec(
+        window=window,
+        slide=make(window, machine),
+        lanes=lanes,
+        split=split,
+        threads=cores,
+        chunk=max(lanes, device.cpu.l1d_bytes // 8 // window.taps // lanes * lanes),
+        size=size,
+        parts=parts,
+    )
+    return Choice(f"depthwise {split}", scratch_bytes=4 * parts, spec=spec)
+
+
+def depthwise_kernel(opened: Anchored, spec: DepthwiseSpec, device: Device) -> Kernel:
+    """Emit a depthwise convolution or one of its gradients."""
+    op, window, slide = opened.anchor.op, spec.window, spec.slide
+    macros = _macros(window, slide, spec.lanes) | {
+        "PE_CHUNK": spec.chunk,
+        "PE_SPLIT": f"PE_SPLIT_{spec.split}",
+        "PE_THREADS": spec.threads,
     }
     scratch, name = "", "depthwise"
-    parts = 0
     if op == "conv2d_dw":
-        size = align(opened.anchor.result.type.size, 16)
-        parts = size * (device.cpu.cores if split == "ROWS" else 1)
-        macros |= {"PE_PART_FLOATS": size}
+        macros |= {"PE_PART_FLOATS": spec.size}
         scratch, name = ", scratch", "depthwise_dw"
     first, second = opened.names
     return define_kernel(
-        name=f"pe_f32_{opened.title}_depthwise_{window}_{slide.block}x{lanes}",
+        name=f"pe_f32_{opened.title}_depthwise_{window}_{slide.block}x{spec.lanes}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[opened.io, f"{SYMBOL}_run(w, &io, {first}, {second}{scratch});", *opened.end],
-        prelude=describe(op, window) + template(macros, opened.store, name),
-        scratch_bytes=4 * parts,
+        prelude=note(describe(op, window)) + template(macros, opened.store, name),
+        scratch_bytes=4 * spec.parts,
     )
 
 
@@ -152,15 +192,32 @@ def _macros(window: Window, slide: Slide, lanes: int) -> dict[str, object]:
         "PE_CHANNELS": window.channels,
         "PE_TAPS_H": window.kernel[0],
         "PE_TAPS_W": window.kernel[1],
-        "PE_SOURCE_ROW(row, tap)": slide.row,
+        "PE_SOURCE_ROW(row, tap)": _source_row(slide),
         "PE_SOURCE_COLUMN(column)": f"({scaled})",
-        "PE_TARGET(i, tap)": slide.target,
+        "PE_TARGET(i, tap)": _target(slide),
         "PE_BLOCK": slide.block,
         "PE_SPAN": slide.span,
         "PE_INNER_BEGIN": begin,
         "PE_INNER_END": end,
         "PE_EDGE_BLOCKS(BLOCK)": " ".join(f"BLOCK{edge}" for edge in edges),
     }
+
+
+def _source_row(slide: Slide) -> str:
+    """Return the C expression, of `row` and `tap`, for the source row that meets a result row."""
+    stride, gap = slide.stride[0], slide.gap[0]
+    if not slide.backward:
+        return f"(row) * {stride} - {slide.before} + (tap) * {gap}"
+    reached = f"((row) + {slide.before} - (tap) * {gap})"
+    return f"({reached} % {stride} ? -1 : {reached} / {stride})"
+
+
+def _target(slide: Slide) -> str:
+    """Return the C expression, of `i` and `tap`, for the result column of a block."""
+    stride, gap = slide.stride[1], slide.gap[1]
+    if slide.backward:
+        return f"((i) * {stride} + (tap) * {gap} - {slide.shift})"
+    return f"(((i) - (tap) * {gap}) % {stride} ? -1 : ((i) - (tap) * {gap}) / {stride})"
 
 
 def row_blocks(slide: Slide) -> tuple[int, int, list[tuple[int, int, int, int]]]:

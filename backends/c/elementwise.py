@@ -8,55 +8,101 @@ the same place, so that a result may lie on an operand of its own shape.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pockengine.backends.c.expression import check_expression
+from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
-from pockengine.backends.c.loops import (
-    Access,
-    Body,
+from pockengine.backends.c.loops import Access, Body, io_struct, io_value, tile_function
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.tile import machine_of
+from pockengine.backends.space import (
     Space,
     Strides,
     broadcast_strides,
     by_columns,
     collapse,
-    io_struct,
-    io_value,
     lanes_for,
     space_of,
-    tile_function,
 )
-from pockengine.backends.c.tile import machine_of
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
-class Pointwise:
-    """An elementwise computation over one shape: what is read, computed and written where.
+class Cut:
+    """How pointwise work is cut: its space, each pointer's walk, lanes, and what threads share."""
 
-    `helpers` is C that the accesses need: tables of indices, gathers.
+    space: Space
+    walks: tuple[Strides, ...]
+    lanes: int
+    by_columns: bool
+
+    @property
+    def label(self) -> str:
+        """What threads share, and the lanes of a vector."""
+        return f"{'COLUMNS' if self.by_columns else 'ROWS'} x{self.lanes}"
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """The C of an elementwise computation: its parameters, its body, the helpers of its accesses.
+
+    `helpers` are tables of indices and gathers.
     """
 
     title: str
     parameters: tuple[Parameter, ...]
-    space: Space
     body: Body
     helpers: str = ""
 
 
-def elementwise_kernel(node: Node, device: Device) -> Kernel:
-    """Emit one elementwise node, or a fusion of such."""
-    return pointwise_kernel(_pointwise(node), device)
-
-
-def pointwise_kernel(work: Pointwise, device: Device) -> Kernel:
-    """Emit a pointwise computation."""
-    space = work.space
+def cut_space(sizes: Sequence[int], walks: Sequence[Strides], device: Device) -> Cut:
+    """Cut pointwise work over collapsed dimensions for a device."""
+    space, padded = space_of(sizes, walks)
     lanes = lanes_for(space.columns, machine_of(device).lanes)
-    macros = {
-        **space_macros(space, lanes),
-        "PE_BY_COLUMNS": int(by_columns(space, device.cpu.cores)),
-    }
+    return Cut(space, tuple(padded), lanes, by_columns(space, device.cpu.cores))
+
+
+def choose_elementwise(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Cut one elementwise node, or a fusion of such; CompileError for one that C cannot say."""
+    body = open_body(node)
+    full = next(iter(body.outputs.values())).shape
+    for inner in body.nodes:
+        if lookup(inner.op).elementwise is False:
+            raise CompileError(f"{node}: {body.name} is no elementwise body")
+        check_expression(inner)
+    if any(value.shape != full for value in body.outputs.values()):
+        raise CompileError(f"{node}: results of different shapes cannot share one kernel")
+    walks = [broadcast_strides(value.shape, full) for value in values_of(node, body)]
+    sizes, walks, _ = collapse(full, walks)
+    cut = cut_space(sizes, walks, device)
+    return plain_choice(node, device, cut.label, spec=cut)
+
+
+def emit_elementwise(node: Node, choice: Choice, device: Device) -> Kernel:
+    """Emit one elementwise node, or a fusion of such."""
+    cut = choice.spec
+    assert isinstance(cut, Cut)
+    body = open_body(node)
+    parameters = parameters_of(node, body)
+    accesses, stores = split_accesses(parameters, values_of(node, body), cut.walks)
+    work = Pointwise(
+        title=title_of(body.nodes),
+        parameters=tuple(parameters),
+        body=Body(accesses, body.nodes, body.constants, stores),
+    )
+    return pointwise_kernel(work, cut, device)
+
+
+ELEMENTWISE = KernelFamily(choose_elementwise, emit_elementwise)
+
+
+def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
+    """Emit a pointwise computation."""
+    space = cut.space
+    macros = {**space_macros(space, cut.lanes), "PE_BY_COLUMNS": int(cut.by_columns)}
     prelude = [
         f"/* {work.title} over {space} */",
         *(f"#define {name} {value}" for name, value in macros.items()),
@@ -100,37 +146,21 @@ def open_body(node: Node) -> Graph:
     return body
 
 
-def parameters_of(node: Node, body: Graph) -> tuple[list[Parameter], list[Value]]:
-    """The kernel's parameters, x0... and y0..., and the body's value behind each.
+def values_of(node: Node, body: Graph) -> list[Value]:
+    """The body's value behind each of the kernel's pointers: what is read, then what is written.
 
     A single node that reads one value twice gets it twice, as the caller passes it.
     """
     sources = list(body.inputs) if node.op == "fusion" else list(node.operands)
-    outputs = list(body.outputs.values())
+    return [*sources, *body.outputs.values()]
+
+
+def parameters_of(node: Node, body: Graph) -> list[Parameter]:
+    """The kernel's parameters, x0... and y0..., one for each of `values_of`."""
+    values, count = values_of(node, body), len(body.outputs)
+    sources, outputs = values[:-count], values[-count:]
     parameters = [read(f"x{index}", value) for index, value in enumerate(sources)]
-    parameters += [write(f"y{index}", value) for index, value in enumerate(outputs)]
-    return parameters, [*sources, *outputs]
-
-
-def _pointwise(node: Node) -> Pointwise:
-    body = open_body(node)
-    outputs = list(body.outputs.values())
-    full = outputs[0].shape
-    if any(lookup(inner.op).elementwise is False for inner in body.nodes):
-        raise CompileError(f"{node}: {body.name} is no elementwise body")
-    if any(value.shape != full for value in outputs):
-        raise CompileError(f"{node}: results of different shapes cannot share one kernel")
-    parameters, values = parameters_of(node, body)
-    strides = [broadcast_strides(value.shape, full) for value in values]
-    sizes, walks, _ = collapse(full, strides)
-    space, walks = space_of(sizes, walks)
-    accesses, stores = split_accesses(parameters, values, walks)
-    return Pointwise(
-        title=title_of(body.nodes),
-        parameters=tuple(parameters),
-        space=space,
-        body=Body(accesses, body.nodes, body.constants, stores),
-    )
+    return [*parameters, *(write(f"y{index}", value) for index, value in enumerate(outputs))]
 
 
 def split_accesses(

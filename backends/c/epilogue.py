@@ -11,25 +11,53 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.backends.c.expression import emit_nodes
+from pockengine.backends.c.expression import check_expression, emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter, read, write
-from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Graph, Node, Value
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.compiler.ir import BOOL, F32, I64, Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
-SUFFIX: dict[DType, str] = {F32: "", I32: "_i", I64: "_l", BOOL: "_b"}
-"""Ending of the loads, stores and splats of pe_vec.h for an element type."""
+
+@dataclass(frozen=True)
+class Fused:
+    """A node as an anchor and the elementwise nodes after it; a bare anchor has no body."""
+
+    anchor: Node
+    after: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    body: Graph | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the anchor's result is the kernel's only one."""
+        return not self.after and len(self.outputs) == 1
+
+
+def split_fusion(node: Node) -> Fused:
+    """Find the anchor of a node; CompileError where C cannot say the fusion."""
+    if node.op != "fusion":
+        return Fused(node, (), node.operands, node.results, None)
+    body = node.attrs["body"]
+    anchor = _anchor_of(node, body)
+    after = tuple(inner for inner in body.nodes if inner is not anchor)
+    for inner in after:
+        check_expression(inner)
+    return Fused(anchor, after, tuple(body.inputs), tuple(body.outputs.values()), body)
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """A node seen as an anchor with its epilogue.
+    """A node seen as an anchor with its epilogue, in C.
 
-    `names` are the C names of the anchor's operands; `parameters` those of the kernel; `plain` the
-    name of the one result where the epilogue does nothing to the sums, else None.
+    `symbol` begins the names of the kernel's helpers. `names` are the C names of the anchor's
+    operands; `parameters` those of the kernel; `plain` the name of the one result where the
+    epilogue does nothing to the sums, else None.
     """
 
+    symbol: str
     anchor: Node
     names: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -42,7 +70,7 @@ class Anchored:
     def io(self) -> str:
         """The statement that declares `io` in the kernel's body."""
         fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
-        return f"const {SYMBOL}_io io = {{{fields}}};"
+        return f"const {self.symbol}_io io = {{{fields}}};"
 
     @property
     def end(self) -> list[str]:
@@ -50,31 +78,27 @@ class Anchored:
         return ["pe_stream_end();"] if self.streams else []
 
 
-def open_fusion(node: Node, device: Device) -> Anchored:
-    """Split a bare anchor, or a fusion around one, into the anchor and its epilogue."""
-    if node.op != "fusion":
-        body = None
-        anchor, nodes, inputs, outputs = node, [], node.operands, node.results
-    else:
-        body = node.attrs["body"]
-        anchor = _anchor_of(node, body)
-        nodes = [inner for inner in body.nodes if inner is not anchor]
-        inputs, outputs = tuple(body.inputs), tuple(body.outputs.values())
+def open_fusion(node: Node, device: Device, symbol: str = SYMBOL) -> Anchored:
+    """Write what surrounds the sums of a bare anchor, or of a fusion around one."""
+    fused = split_fusion(node)
+    anchor, inputs = fused.anchor, fused.inputs
     names = _input_names(anchor, inputs)
     updated = [names[inputs[index]] for index in node.attrs.get("writes", ())]
     results = [f"y{index}" for index in range(len(node.results))]
-    places = dict(zip(outputs, [*results, *updated], strict=True))
+    places = dict(zip(fused.outputs, [*results, *updated], strict=True))
     parameters = _reads(inputs, names, updated)
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
-    streamed = frozenset(v for v in outputs[: len(results)] if _is_streamed(v, device))
-    store = _store(anchor, nodes, names, places, body, streamed)
+    kept = fused.outputs[: len(results)]
+    streamed = frozenset(value for value in kept if _is_streamed(value, device))
+    store = _store(anchor, fused.after, names, places, fused.body, streamed)
     return Anchored(
+        symbol=symbol,
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
         parameters=tuple(parameters),
         store="\n".join([_io_struct(parameters), *_ahead(anchor, names, device), store]),
-        plain="y0" if not nodes and len(outputs) == 1 else None,
-        title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in nodes)][:4]),
+        plain="y0" if fused.plain else None,
+        title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in fused.after)][:4]),
         streams=bool(streamed),
     )
 
@@ -173,7 +197,8 @@ def _store(
         if value not in variables:  # a constant or an operand is handed on
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
         at = f"io->{place} + row * {shape[-1]} + column"
-        kind = "pe_stream_part" if value in streamed else f"pe_store_part{SUFFIX[value.dtype]}"
+        suffix = c_scalar(value.dtype).suffix
+        kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
         lines.append(f"{kind}({at}, {variables[value]}, lanes);")
     text = "\n".join(f"    {line}" for line in lines)
     head = "PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const pe_vf acc, const ptrdiff_t row,"
@@ -184,7 +209,7 @@ def _store(
 def _load(value: Value, name: str, shape: Sequence[int]) -> str:
     """Declare v_<name>: the part of an operand that meets this vector of sums, broadcast."""
     kind = "pe_vf" if value.dtype is F32 else "pe_vl" if value.dtype is I64 else "pe_vi"
-    suffix = SUFFIX[value.dtype]
+    suffix = c_scalar(value.dtype).suffix
     offset = row_offset(value.shape, shape)
     if not value.shape or value.shape[-1] == 1 != shape[-1]:
         element = f"io->{name}[{offset}]"

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 import numpy as np
 
+from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Node, Value
 from pockengine.errors import CompileError
-
-VECTOR_TYPES: dict[DType, str] = {F32: "pe_vf", I32: "pe_vi", I64: "pe_vl", BOOL: "pe_vi"}
 
 TEMPLATES: dict[str, str] = {
     "add": "{0} + {1}",
@@ -108,14 +107,6 @@ INTEGER_TEMPLATES: dict[str, str] = {
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
-SELECTS: dict[DType, str] = {
-    F32: "pe_select({0}, {1}, {2})",
-    I32: "pe_select_i({0}, {1}, {2})",
-    BOOL: "pe_select_i({0}, {1}, {2})",
-    I64: "pe_select_l(pe_widen({0}), {1}, {2})",
-}
-"""`where` by the element type of its result."""
-
 CASTS: dict[tuple[DType, DType], str] = {
     (F32, I32): "pe_saturate_i({0})",
     (F32, I64): "pe_saturate_l({0})",
@@ -152,18 +143,18 @@ def scalar(value: float) -> str:
     return f"{text if any(mark in text for mark in '.e') else text + '.0'}f"
 
 
-def supports(node: Node) -> bool:
-    """Whether this elementwise node has a C expression."""
-    return _template(node) is not None
-
-
-def expression(node: Node, names: Mapping[Value, str]) -> str:
-    """The C expression of one elementwise node, its operands being the variables in `names`."""
+def check_expression(node: Node) -> str:
+    """Return the template of an elementwise node; CompileError where it has no C expression."""
     template = _template(node)
     if template is None:
         types = ", ".join(operand.dtype.value for operand in node.operands)
         raise CompileError(f"{node}: the C backend has no elementwise {node.op} of {types}")
-    return template.format(*(names[operand] for operand in node.operands))
+    return template
+
+
+def expression(node: Node, names: Mapping[Value, str]) -> str:
+    """The C expression of one elementwise node, its operands being the variables in `names`."""
+    return check_expression(node).format(*(names[operand] for operand in node.operands))
 
 
 def emit_nodes(
@@ -183,7 +174,7 @@ def emit_nodes(
             if operand not in names and operand in constants:
                 names[operand] = literal(constants[operand].reshape(-1)[0].item(), operand.dtype)
         variable = f"{prefix}{len(lines)}"
-        kind = VECTOR_TYPES[node.result.dtype]
+        kind = c_scalar(node.result.dtype).vector
         lines.append(f"const {kind} {variable} = {expression(node, names)};")
         names[node.result] = variable
     return lines
@@ -202,7 +193,7 @@ def _template(node: Node) -> str | None:
     if dtype is F32:
         return FLOAT_TEMPLATES.get(node.op)
     template = INTEGER_TEMPLATES.get(node.op)
-    return template.replace("{s}", VECTOR_TYPES[dtype][-1]) if template else None
+    return template.replace("{s}", c_scalar(dtype).vector[-1]) if template else None
 
 
 def _special(node: Node) -> str | None:
@@ -211,7 +202,7 @@ def _special(node: Node) -> str | None:
         source, target = node.operands[0].dtype, node.result.dtype
         return "{0}" if source is target else CASTS.get((source, target))
     if node.op == "where":
-        return SELECTS[node.result.dtype]
+        return c_scalar(node.result.dtype).select
     if node.operands[0].dtype is not F32:
         return None
     bounds = [float(node.attrs[name]) for name in ("min", "max")]

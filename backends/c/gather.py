@@ -8,8 +8,9 @@ the indices: results do not depend on the number of threads.
 import math
 from collections.abc import Sequence
 
-from pockengine.backends.c.kernel import C_TYPES, Kernel, define_kernel, read, write
-from pockengine.backends.c.loops import contiguous_strides
+from pockengine.backends.c.kernel import Kernel, define_kernel, read, write
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.backends.space import contiguous_strides
 from pockengine.compiler.ir import Node, Value
 from pockengine.devices.schema import Device
 
@@ -67,7 +68,7 @@ def _take(node: Node, whole: Sequence[int]) -> list[str]:
     """y[a, i, :] = x[a, index[i], :], whole rows of elements copied."""
     before, size, behind = _split_shape(whole, node.attrs["axis"])
     count = node.operands[1].type.size
-    ctype = C_TYPES[node.result.dtype]
+    ctype = c_scalar(node.result.dtype).ctype
     return [
         f"const pe_range share = pe_split(w, {before * count}, 1);",
         "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
@@ -139,7 +140,7 @@ def _along(node: Node, whole: Sequence[int]) -> list[str]:
 def _along_dx(node: Node, whole: Sequence[int]) -> list[str]:
     """Zeros by all threads, then additions by one."""
     axis, index = node.attrs["axis"], node.operands[1]
-    ctype = C_TYPES[node.result.dtype]
+    ctype = c_scalar(node.result.dtype).ctype
     return [
         f"const pe_range share = pe_split(w, {math.prod(whole)}, 16);",
         f"memset(dx + share.begin, 0, (size_t)(share.end - share.begin) * sizeof({ctype}));",

@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Value
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.compiler.ir import Value
 
 SYMBOL = "PE_SYMBOL"
 """Stands for the kernel's own symbol in a prelude, for helpers that must not clash in a shard."""
@@ -17,7 +18,10 @@ SYMBOL = "PE_SYMBOL"
 UNUSED = "    (void)w, (void)scratch;"
 """Keeps -Wunused-parameter quiet in kernels that need no thread index or no scratch."""
 
-C_TYPES: dict[DType, str] = {F32: "float", I32: "int32_t", I64: "int64_t", BOOL: "uint8_t"}
+
+def note(text: str) -> str:
+    """Return a comment of our own words, on its line."""
+    return f"/* {text} */\n"
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,12 @@ class Kernel:
 
 def read(name: str, value: Value) -> Parameter:
     """A parameter for an operand that is only read."""
-    return Parameter(C_TYPES[value.dtype], name)
+    return Parameter(c_scalar(value.dtype).ctype, name)
 
 
 def write(name: str, value: Value) -> Parameter:
     """A parameter for a result, or for an operand that is updated in place."""
-    return Parameter(C_TYPES[value.dtype], name, written=True)
+    return Parameter(c_scalar(value.dtype).ctype, name, written=True)
 
 
 def define_kernel(
@@ -70,17 +74,25 @@ def define_kernel(
     PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
     `void *scratch`.
     """
-    arguments = ", ".join(["pe_worker *w", *map(str, parameters), "void *scratch"])
-    lines = "\n".join(f"    {line}" if line else "" for line in body)
-    unnamed = f"{prelude}\nvoid {SYMBOL}({arguments}) {{\n{UNUSED}\n{lines}\n}}\n"
+    unnamed = f"{prelude}\n{define_function(f'void {SYMBOL}', parameters, body)}"
     digest = hashlib.sha256(unnamed.encode()).hexdigest()[:10]
     symbol = f"{name}__{isa}_{digest}"
     return Kernel(
         symbol=symbol,
-        declaration=f"void {symbol}({arguments})",
+        declaration=f"void {symbol}({_arguments(parameters)})",
         source=unnamed.replace(SYMBOL, symbol).lstrip("\n"),
         scratch_bytes=scratch_bytes,
     )
+
+
+def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[str]) -> str:
+    """Return a C function with a kernel's arguments; `head` is all that stands before them."""
+    lines = "\n".join(f"    {line}" if line else "" for line in body)
+    return f"{head}({_arguments(parameters)}) {{\n{UNUSED}\n{lines}\n}}\n"
+
+
+def _arguments(parameters: Sequence[Parameter]) -> str:
+    return ", ".join(["pe_worker *w", *map(str, parameters), "void *scratch"])
 
 
 def align(size: int, alignment: int = 64) -> int:

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pockengine.backends.c.artifact import Artifact
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.c.interface import program_symbol
 from pockengine.errors import ArtifactError, RuntimeFailure
 
 
@@ -30,6 +31,11 @@ def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Siz
     return Sizes(*lists, len(inputs), len(outputs))
 
 
+def program_in(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
+    """Return the address of a program that a library holds; ValueError where it does not."""
+    return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, program_symbol(name))))
+
+
 def load_library(artifact: Artifact) -> ctypes.CDLL:
     """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h.
 
@@ -42,8 +48,8 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         raise RuntimeFailure(f"cannot load {path}: {error}") from error
     pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     signatures: dict[str, tuple[object, list[object]]] = {
-        "pe_specification": (text, []),
-        "pe_open": (pointer, [ctypes.c_int, text]),
+        "pe_specification": (text, [pointer]),
+        "pe_open": (pointer, [pointer, ctypes.c_int, text]),
         "pe_shut": (None, [pointer]),
         "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer, ctypes.POINTER(Sizes)]),
         "pe_message": (text, [pointer]),
@@ -52,17 +58,17 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         "pe_get_progress": (None, [pointer, pointer]),
         "pe_set_progress": (None, [pointer, pointer]),
         "pe_load_weights": (ctypes.c_int, [pointer, text]),
-        "pe_save_checkpoint": (ctypes.c_int, [pointer, text]),
+        "pe_save_checkpoint": (ctypes.c_int, [pointer, text, ctypes.c_int]),
     }
     try:
         for name, (result, arguments) in signatures.items():
             function = getattr(library, name)
             function.restype = result
             function.argtypes = arguments
-        same = library.pe_specification() == artifact.specification().digest().encode()
-    except AttributeError as error:
+        theirs = library.pe_specification(program_in(library, artifact.name))
+    except (AttributeError, ValueError) as error:
         raise ArtifactError(f"{path} is no library of this version: {error}") from error
-    if not same:
+    if theirs != artifact.specification().digest().encode():
         raise ArtifactError(
             f"{path} is of another program than the artifact's manifest; compile the model again"
         )

@@ -1,5 +1,6 @@
-"""What a program may take of a device: its addresses, its memory, and what kernels can count."""
+"""What C programs may take of a device beside its memory: addresses, and what kernels can count."""
 
+from pockengine.backends.capacity import FIX
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
@@ -7,11 +8,9 @@ from pockengine.errors import CompileError
 MOST_ELEMENTS = 2**31 - 1
 """Elements of one tensor: kernels multiply sizes of its dimensions as C's int."""
 
-FIX = "use a smaller batch, train less, or give a memory_budget"
-
 
 def check_limits(program: Program, params_bytes: int, device: Device) -> None:
-    """Raise CompileError where params and arena are more than the device can address or hold."""
+    """Raise CompileError where params and arena are more than the device can address."""
     arena = program.arena_bytes
     total = params_bytes + arena
     sizes = f"{program.name} takes {arena:,} bytes of arena and {params_bytes:,} of params"
@@ -20,8 +19,6 @@ def check_limits(program: Program, params_bytes: int, device: Device) -> None:
             f"{sizes}; a program of {device.name} addresses "
             f"{largest_object(device.address_bits):,} ({device.address_bits} bits): {FIX}"
         )
-    if total > device.memory_bytes:
-        raise CompileError(f"{sizes}; {device.name} has {device.memory_bytes:,}: {FIX}")
     for entry in program.entries.values():
         for value in entry.graph.values():
             if value.type.size > MOST_ELEMENTS:

@@ -1,9 +1,6 @@
-"""Iteration spaces and accesses: where each pointer of an elementwise or reduction kernel is.
+"""Where each pointer of an elementwise or reduction kernel is, and the tile's C function.
 
-A kernel walks a space of (outer, row, column). Columns are the contiguous innermost dimension,
-taken a vector at a time. Rows are the dimension above, taken in tiles, so that what is the same in
-every row is loaded and computed once. Outer is everything else, as one number. Dimensions are
-collapsed as far as all operands allow: an addition of equal shapes has one row, a bias one outer.
+The kernel walks a `Space`: outer, row and column are the C variables of its place.
 """
 
 import math
@@ -12,34 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pockengine.backends.c.epilogue import SUFFIX
-from pockengine.backends.c.expression import VECTOR_TYPES, emit_nodes
+from pockengine.backends.c.expression import emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.backends.space import Space, Strides
 from pockengine.compiler.ir import BOOL, Node, Value
-
-Strides = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Space:
-    """Sizes of the collapsed dimensions: outer ones, those of the rows (mostly one), columns."""
-
-    outer: tuple[int, ...]
-    row_sizes: tuple[int, ...]
-    columns: int
-
-    @property
-    def outers(self) -> int:
-        """Iterations of all outer dimensions together."""
-        return math.prod(self.outer)
-
-    @property
-    def rows(self) -> int:
-        """Rows of one outer."""
-        return math.prod(self.row_sizes)
-
-    def __str__(self) -> str:
-        return "x".join(map(str, (*self.outer, *self.row_sizes, self.columns)))
 
 
 @dataclass(frozen=True)
@@ -61,53 +35,6 @@ class Access:
     def gathers(self) -> bool:
         """Whether neighbouring columns lie anywhere."""
         return self.along == len(self.strides) - 1
-
-
-def contiguous_strides(shape: Sequence[int]) -> Strides:
-    """Strides, in elements, of a row-major tensor."""
-    return tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
-
-
-def broadcast_strides(shape: Sequence[int], full: Sequence[int]) -> Strides:
-    """Strides of a tensor read as if it had shape `full`: 0 where it is broadcast."""
-    lead = len(full) - len(shape)
-    own = contiguous_strides(shape)
-    kept = (stride if size != 1 else 0 for stride, size in zip(own, shape, strict=True))
-    return (0,) * lead + tuple(kept)
-
-
-def collapse(
-    sizes: Sequence[int], strides: Sequence[Strides], kinds: Sequence[object] | None = None
-) -> tuple[list[int], list[Strides], list[object]]:
-    """Drop dimensions of one element and merge neighbours of the same kind that all walk as one."""
-    labels = list(kinds) if kinds is not None else [None] * len(sizes)
-    merged: list[int] = []
-    kept: list[object] = []
-    walks: list[list[int]] = [[] for _ in strides]
-    for index, size in enumerate(sizes):
-        if size == 1:
-            continue
-        fits = all(
-            walk and walk[-1] == own[index] * size for walk, own in zip(walks, strides, strict=True)
-        )
-        if merged and kept[-1] == labels[index] and fits:
-            merged[-1] *= size
-            for walk, own in zip(walks, strides, strict=True):
-                walk[-1] = own[index]
-        else:
-            merged.append(size)
-            kept.append(labels[index])
-            for walk, own in zip(walks, strides, strict=True):
-                walk.append(own[index])
-    return merged, [tuple(walk) for walk in walks], kept
-
-
-def space_of(sizes: Sequence[int], strides: Sequence[Strides]) -> tuple[Space, list[Strides]]:
-    """The space of collapsed dimensions, and the strides padded to its rank."""
-    missing = max(0, 2 - len(sizes))
-    padded = [1] * missing + list(sizes)
-    walks = [(0,) * missing + walk for walk in strides]
-    return Space(tuple(padded[:-2]), (padded[-2],), padded[-1]), walks
 
 
 def address(access: Access, space: Space, row: str = "row") -> str:
@@ -148,7 +75,7 @@ def row_invariant(access: Access, space: Space) -> bool:
 
 def load(access: Access, space: Space, row: str = "row") -> str:
     """The C expression of a vector of the operand's elements; the lanes past `lanes` are zero."""
-    suffix = SUFFIX[access.value.dtype]
+    suffix = c_scalar(access.value.dtype).suffix
     where = address(access, space, row)
     if access.strides[-1] == 0:
         sign = "-" if access.value.dtype is BOOL else ""
@@ -160,7 +87,7 @@ def load(access: Access, space: Space, row: str = "row") -> str:
 
 def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
     """The C statement that stores a vector."""
-    suffix, where = SUFFIX[access.value.dtype], address(access, space, row)
+    suffix, where = c_scalar(access.value.dtype).suffix, address(access, space, row)
     if access.gathers:
         return f"PE_FN(scatter)({where}, {variable}, column, lanes);"
     return f"pe_store_part{suffix}({where}, {variable}, lanes);"
@@ -205,7 +132,7 @@ def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
         if value in needed:
             row = "row" if value in constant else "row + i"
             variable = f"{'a' if value in constant else 'x'}{len(names)}"
-            line = f"const {VECTOR_TYPES[value.dtype]} {variable} = {load(access, space, row)};"
+            line = f"const {c_scalar(value.dtype).vector} {variable} = {load(access, space, row)};"
             (before if value in constant else inside).append(line)
             names[value] = variable
     fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
@@ -254,18 +181,3 @@ def _row_invariant(body: Body, space: Space, needed: set[Value]) -> set[Value]:
         if all(operand in same for operand in outside):
             same.add(node.result)
     return same
-
-
-def lanes_for(columns: int, widest: int) -> int:
-    """The lane count that takes fewest vectors for a row; a cut-off vector counts a bit more."""
-    widths = [lanes for lanes in (16, 8, 4) if lanes <= widest]
-
-    def cost(lanes: int) -> float:
-        return -(-columns // lanes) + (0.75 if columns % lanes else 0.0)
-
-    return min(widths, key=lambda lanes: (cost(lanes), -lanes))
-
-
-def by_columns(space: Space, threads: int) -> bool:
-    """Whether threads should share the columns, because there are too few rows."""
-    return space.outers * space.rows < 4 * threads and space.columns >= 64

@@ -1,70 +1,12 @@
-"""What may be asked of the C backend beside a device, and how a kernel's plan is picked.
+"""What may be asked of the C backend beside a device."""
 
-A planner (gemm.py, conv.py) lists the plans of a problem with an estimate each and hands them to
-the options' picker. The default takes the cheapest estimate; a table of measurements (tuned.py)
-takes what was fastest on the device.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
-P = TypeVar("P")
-P_co = TypeVar("P_co", covariant=True)
+from pockengine.backends.picking import Picker, cheapest
 
 
 @dataclass(frozen=True)
-class Candidate(Generic[P_co]):
-    """One plan of a problem, and the cycles that it is estimated to take.
-
-    The label is the plan's name in tables, unique within its problem; its first word is the method
-    ("ROWS 8x3x16", "winograd4 ROWS 14x2x16 in 49").
-    """
-
-    label: str
-    cycles: float
-    plan: P_co
-
-    @property
-    def method(self) -> str:
-        """What the plan does, without its sizes."""
-        return self.label.split(" ")[0]
-
-
-class Plan(Protocol):
-    """A plan that knows its own name and estimate."""
-
-    @property
-    def label(self) -> str:
-        """As in `Candidate`."""
-
-    @property
-    def cycles(self) -> float:
-        """As in `Candidate`."""
-
-
-E = TypeVar("E", bound=Plan)
-
-
-def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[Candidate[E]]:
-    """Offer plans; those of a method that must gain something count for more cycles."""
-    return [Candidate(plan.label, plan.cycles / gain, plan) for plan in plans]
-
-
-class Picker(Protocol):
-    """Chooses between the plans of a problem, whose key is its op and shape."""
-
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
-        """Return the plan to use."""
-
-
-def cheapest(key: str, candidates: Sequence[Candidate[P]]) -> P:
-    """Pick the cheapest estimate, of equal ones the first."""
-    return min(candidates, key=lambda candidate: candidate.cycles).plan
-
-
-@dataclass(frozen=True)
-class Options:
+class KernelOptions:
     """How convolutions and products are computed.
 
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
@@ -76,4 +18,4 @@ class Options:
     pick: Picker = cheapest
 
 
-DEFAULT = Options()
+DEFAULT = KernelOptions()

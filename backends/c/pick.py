@@ -7,8 +7,12 @@ neighbours, whole runs are copied; else the compiler makes vector gathers of the
 import math
 from collections.abc import Sequence
 
-from pockengine.backends.c.kernel import C_TYPES, SYMBOL, Kernel, define_kernel, read, write
+from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, read, write
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 TABLE = f"{SYMBOL}_index"
@@ -32,13 +36,20 @@ def runs_of(index: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def pick_kernel(node: Node, device: Device) -> Kernel:
+def choose_pick(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Choose between copies of whole runs and gathered elements; the spec says whether by runs."""
+    index = node.attrs["index"]
+    behind = math.prod(node.operands[0].shape[node.attrs["axis"] + 1 :])
+    by_runs = len(index) * behind >= RUN_ELEMENTS * len(runs_of(index))
+    return plain_choice(node, device, "RUNS" if by_runs else "GATHER", spec=by_runs)
+
+
+def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
     """Emit pick: y[a, i, :] = x[a, index[i], :]; threads share what is before the axis."""
     (x,), axis, index = node.operands, node.attrs["axis"], node.attrs["index"]
     behind = math.prod(x.shape[axis + 1 :])
-    runs = runs_of(index)
-    by_runs = len(index) * behind >= RUN_ELEMENTS * len(runs)
-    ctype = C_TYPES[x.dtype]
+    runs, by_runs = runs_of(index), choice.spec
+    ctype = c_scalar(x.dtype).ctype
     body = [
         f"const pe_range share = pe_split(w, {math.prod(x.shape[:axis])}, 1);",
         "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
@@ -55,6 +66,9 @@ def pick_kernel(node: Node, device: Device) -> Kernel:
         body=body,
         prelude="\n".join([f"/* pick of {list(x.shape)}, axis {axis} */", *tables]),
     )
+
+
+PICK = KernelFamily(choose_pick, emit_pick)
 
 
 def _gather(count: int, behind: int) -> list[str]:

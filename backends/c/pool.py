@@ -3,14 +3,18 @@
 The templates are runtime/kernels/max_pool.inc.h and avg_pool.inc.h, vectors being channels.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pockengine.backends.c.epilogue import Anchored, open_fusion
+from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.compiler.ir import Node, Shape, Value
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 IMAGES: dict[str, Callable[[Node], tuple[Value, Value]]] = {
@@ -35,14 +39,47 @@ class Pooling:
     whole_windows: bool
 
 
-def pool_kernel(node: Node, device: Device) -> Kernel:
-    """Emit a pooling or its gradient, or a fusion around one."""
-    opened = open_fusion(node, device)
-    anchor = opened.anchor
+@dataclass(frozen=True)
+class PoolCut:
+    """Lanes of channels, and whether threads share the channels because there are few rows."""
+
+    lanes: int
+    by_channels: bool
+
+    @property
+    def label(self) -> str:
+        """What threads share, and the lanes of a vector."""
+        return f"{'CHANNELS' if self.by_channels else 'ROWS'} x{self.lanes}"
+
+
+def choose_pool(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Cut a pooling or its gradient, or a fusion around one.
+
+    A maximum's gradient with an epilogue is summed up in scratch.
+    """
+    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
+    anchor = next(inner for inner in nodes if inner.op in IMAGES)
     pooling = _pooling_of(anchor)
     lanes = min(machine_of(device).widths, key=lambda width: (align(pooling.x[3], width), -width))
-    emit = _max_pool if anchor.op.startswith("max") else _avg_pool
-    return emit(opened, pooling, lanes, device)
+    rows, vectors = anchor.result.shape[:2], -(-pooling.x[3] // lanes)
+    by_channels = anchor.op.startswith("avg") and math.prod(rows) < device.cpu.cores <= vectors
+    summed = anchor.op == "max_pool2d_dx" and len(nodes) > 1
+    scratch = 4 * align(anchor.result.type.size, 16) if summed else 0
+    cut = PoolCut(lanes, by_channels)
+    return plain_choice(node, device, cut.label, scratch_bytes=scratch, spec=cut)
+
+
+def emit_pool(node: Node, choice: Choice, device: Device) -> Kernel:
+    """Emit a pooling or its gradient, or a fusion around one."""
+    opened, cut = open_fusion(node, device), choice.spec
+    assert isinstance(cut, PoolCut)
+    pooling = _pooling_of(opened.anchor)
+    if opened.anchor.op.startswith("avg"):
+        return _avg_pool(opened, pooling, cut, device)
+    return _max_pool(opened, pooling, cut.lanes, choice.scratch_bytes, device)
+
+
+POOL = KernelFamily(choose_pool, emit_pool)
 
 
 def _pooling_of(node: Node) -> Pooling:
@@ -69,7 +106,9 @@ def _comment(opened: Anchored, p: Pooling) -> str:
     return f"/* {text}, padding {p.padding} */\n"
 
 
-def _max_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kernel:
+def _max_pool(
+    opened: Anchored, p: Pooling, lanes: int, scratch_bytes: int, device: Device
+) -> Kernel:
     gradient = opened.anchor.op == "max_pool2d_dx"
     macros: dict[str, object] = _image_macros(p.x, p.y, lanes, device) | {
         "PE_TAPS_H": p.kernel[0],
@@ -83,7 +122,6 @@ def _max_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kerne
         "PE_GRADIENT": int(gradient),
         "PE_DIRECT": int(opened.plain is not None),
     }
-    sums = align(opened.anchor.result.type.size, 16) if gradient and not opened.plain else 0
     arguments = ", ".join(opened.names)
     if gradient:
         arguments += f", {opened.plain or 'scratch'}"
@@ -93,22 +131,20 @@ def _max_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kerne
         parameters=opened.parameters,
         body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
         prelude=_comment(opened, p) + template(macros, opened.store, "max_pool"),
-        scratch_bytes=4 * sums,
+        scratch_bytes=scratch_bytes,
     )
 
 
-def _avg_pool(opened: Anchored, p: Pooling, lanes: int, device: Device) -> Kernel:
+def _avg_pool(opened: Anchored, p: Pooling, cut: PoolCut, device: Device) -> Kernel:
     gradient = opened.anchor.op == "avg_pool2d_dx"
     source, result = (p.y, p.x) if gradient else (p.x, p.y)
-    rows, vectors = result[0] * result[1], -(-result[3] // lanes)
-    by_channels = rows < device.cpu.cores <= vectors
-    macros: dict[str, object] = _image_macros(source, result, lanes, device) | {
-        "PE_SPLIT": "PE_SPLIT_COLUMNS" if by_channels else "PE_SPLIT_ROWS",
+    macros: dict[str, object] = _image_macros(source, result, cut.lanes, device) | {
+        "PE_SPLIT": "PE_SPLIT_COLUMNS" if cut.by_channels else "PE_SPLIT_ROWS",
         **_rectangle(p, gradient, 0, "H"),
         **_rectangle(p, gradient, 1, "W"),
     }
     return define_kernel(
-        name=_name(opened, p, lanes),
+        name=_name(opened, p, cut.lanes),
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[opened.io, f"{SYMBOL}_run(w, &io, {opened.names[0]});", *opened.end],

@@ -14,8 +14,12 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pockengine.backends.c.backend import CBackend, anchor_op
-from pockengine.backends.c.build import Progress, build, copy_runtime
-from pockengine.backends.c.program import describe, generate, kernel_nodes, param_slots
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.program import generate
+from pockengine.backends.capacity import check_capacity
+from pockengine.backends.placement import describe, kernel_nodes, node_bytes, param_slots
+from pockengine.backends.protocol import Progress
+from pockengine.backends.weights import write_weights
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
@@ -54,6 +58,7 @@ def profile_step(
     progress: Progress | None = None,
 ) -> list[KernelTime]:
     """Time the kernels of `train` on this machine, in their order, on one batch again and again."""
+    check_capacity(program, backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-profile-") as place:
         folder = Path(place)
         for name, text in generate(program, backend).items():
@@ -63,8 +68,7 @@ def profile_step(
         runner = build(folder, backend.device, folder / "bin", progress).executable
         weights, data = folder / "weights", folder / "data"
         slots = param_slots(program)[0]
-        arrays = {s.name: np.ascontiguousarray(s.data).reshape(s.type.shape) for s in slots}
-        save_file(arrays, weights)
+        write_weights({slot.name: slot.contents for slot in slots}, weights)
         save_file({name: np.stack([array]) for name, array in inputs.items()}, data)
         command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
         command += ["--steps", str(steps + 1), "--lr", str(RATE), "--threads", str(threads)]
@@ -78,13 +82,14 @@ def profile_step(
 def _times(
     program: Program, backend: CBackend, lines: Iterable[Mapping[str, int]]
 ) -> Iterable[KernelTime]:
-    nodes = [node for entry in program.entries.values() for node in kernel_nodes(entry)]
+    entries = program.entries.values()
+    nodes = [(node, entry.choices.get(node)) for entry in entries for node in kernel_nodes(entry)]
     for line in lines:
         if "kernel" in line:
-            node = nodes[line["kernel"]]
+            node, choice = nodes[line["kernel"]]
             yield KernelTime(
                 op=anchor_op(node) or "elementwise",
-                symbol=backend.kernel(node).symbol,
+                symbol=backend.kernel(node, choice).symbol,
                 what=describe(node),
                 node=node,
                 samples=line["samples"],
@@ -94,8 +99,3 @@ def _times(
                 multiply_adds=node_cost(node),
                 nbytes=node_bytes(node),
             )
-
-
-def node_bytes(node: Node) -> int:
-    """Return the traffic of a kernel, were every operand read and every result written once."""
-    return sum(value.type.nbytes for value in (*node.operands, *node.results))

@@ -9,23 +9,38 @@ is data: they stand in string literals (`c_string`) and, of few characters, in c
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.barriers import Span, Touched, needs_barrier
+from pockengine.backends.barriers import needs_barrier
 from pockengine.backends.c.expression import scalar
-from pockengine.backends.c.kernel import C_TYPES, Kernel, align
+from pockengine.backends.c.interface import header_name, header_text, main_text, program_symbol
+from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
-from pockengine.backends.c.specification import Specification
+from pockengine.backends.c.param_marks import Marks, param_marks
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.backends.placement import (
+    ARENA,
+    MAX_RANK,
+    PARAMS,
+    Place,
+    describe,
+    entry_inputs,
+    entry_outputs,
+    kernel_nodes,
+    param_slots,
+    place_of,
+    touched,
+)
+from pockengine.backends.specification import specification_of
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
-from pockengine.compiler.ir.types import DType
-from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
+
+if TYPE_CHECKING:
+    from pockengine.backends.c.backend import CBackend
 
 SHARDS = 8
 
@@ -39,10 +54,8 @@ _UNCOMMENTED = re.compile(r"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
 NAME_BYTES = 511
 """Longest name of a tensor in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, with its end."""
 
-MAX_RANK = 8
-"""PE_MAX_RANK of pe.h: dimensions of a param, input or output."""
-
-_DTYPES = {DType.F32: "PE_F32", DType.I32: "PE_I32", DType.I64: "PE_I64", DType.BOOL: "PE_BOOL"}
+MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM"}
+"""Macros of _PROGRAM_HEADER that give an address."""
 
 _KERNEL_HEADER = """#include <string.h>
 
@@ -51,6 +64,7 @@ _KERNEL_HEADER = """#include <string.h>
 """
 
 _PROGRAM_HEADER = """#include "pe.h"
+#include "pe_worker.h"
 
 #define PARAM(at) ((void *)(params + (at)))
 #define ARENA(at) ((void *)(arena + (at)))
@@ -66,29 +80,7 @@ _PROGRAM_HEADER = """#include "pe.h"
 """
 
 
-@dataclass(frozen=True)
-class Slot:
-    """One tensor of the param memory: a weight, a state or a constant, with its first contents."""
-
-    name: str
-    offset: int
-    data: np.ndarray
-    type: TensorType
-
-
-def param_slots(program: Program) -> tuple[list[Slot], int]:
-    """Where every param and constant lives, in order, and the bytes of them all."""
-    arrays = {name: param.data for name, param in program.params.items()}
-    arrays |= program.constants
-    slots, offset = [], 0
-    for name, data in arrays.items():
-        type_ = TensorType(DType.of(data), tuple(data.shape))
-        slots.append(Slot(name, offset, data, type_))
-        offset += align(type_.nbytes)
-    return slots, offset
-
-
-def generate(program: Program, backend: CBackend) -> dict[str, str]:
+def generate(program: Program, backend: "CBackend") -> dict[str, str]:
     """The C files of a program by name."""
     slots, params_bytes = param_slots(program)
     _check_names(program)
@@ -99,13 +91,15 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
     first = 0
     for number, entry in enumerate(program.entries.values()):
         nodes = kernel_nodes(entry)
-        kernels |= {backend.kernel(node).symbol: backend.kernel(node) for node in nodes}
+        emitted = [backend.kernel(node, entry.choices.get(node)) for node in nodes]
+        kernels |= {kernel.symbol: kernel for kernel in emitted}
         functions.append(_entry_function(number, entry, backend, offsets, first))
         first += len(nodes)
     files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
     for symbol in sorted(kernels):
         shard = int(symbol.rpartition("_")[2], 16) % SHARDS
-        files[f"kernels_{shard}.c"] += f"\n{kernels[symbol].source}"
+        # Weak: programs of one process that share a kernel may both bring it.
+        files[f"kernels_{shard}.c"] += f"\n#pragma weak {symbol}\n{kernels[symbol].source}"
     declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
     parts = [
         comment(f"Program {program.name}. Generated: change the model, not this file."),
@@ -117,6 +111,8 @@ def generate(program: Program, backend: CBackend) -> dict[str, str]:
         _tables(program, backend.device.cpu.cores),
     ]
     files["program.c"] = "\n".join(parts)
+    files["main.c"] = main_text(program)
+    files[header_name(program.name)] = header_text(program)
     return files
 
 
@@ -137,13 +133,8 @@ def _check_names(program: Program) -> None:
         raise CompileError("the name __metadata__ is safetensors' own; rename the tensor")
 
 
-def kernel_nodes(entry: Entry) -> list[Node]:
-    """The nodes of an entry that have a kernel, in order."""
-    return [node for node in entry.graph.nodes if not is_alias(node, entry)]
-
-
 def _entry_function(
-    number: int, entry: Entry, backend: CBackend, offsets: Mapping[str, int], first: int
+    number: int, entry: Entry, backend: "CBackend", offsets: Mapping[str, int], first: int
 ) -> str:
     lines = [
         comment(entry.name),
@@ -153,75 +144,36 @@ def _entry_function(
     nodes = kernel_nodes(entry)
     barriers = needs_barrier([touched(node, entry, offsets) for node in nodes])
     for index, (node, barrier) in enumerate(zip(nodes, barriers, strict=True), start=first):
+        kernel = backend.kernel(node, entry.choices.get(node))
         places = [place(value, entry, offsets) for value in (*node.operands, *node.results)]
-        scratch = entry.plan.scratch.get(node)
-        places.append("NULL" if scratch is None else f"ARENA({scratch.offset})")
+        places.append(_scratch(node, kernel, entry))
         if barrier:
             lines.append("    pe_barrier(w);")
         lines.append(f"    {comment(describe(node))}")
-        lines.append(f"    KERNEL({index}, {backend.kernel(node).symbol}(w, {', '.join(places)}));")
+        lines.append(f"    KERNEL({index}, {kernel.symbol}(w, {', '.join(places)}));")
     return "\n".join([*lines, "}\n"])
 
 
-def touched(node: Node, entry: Entry, offsets: Mapping[str, int]) -> Touched:
-    """The memory that a node's kernel reads and writes."""
-    written = {node.operands[index] for index in written_operands(node)}
-    reads = [span for v in node.operands for span in _span(v, entry, offsets)]
-    writes = [span for v in (*node.results, *written) for span in _span(v, entry, offsets)]
-    scratch = entry.plan.scratch.get(node)
-    if scratch is not None:
-        writes.append(Span("arena", scratch.offset, scratch.offset + scratch.size))
-    return Touched(reads, writes)
-
-
-def _span(value: Value, entry: Entry, offsets: Mapping[str, int]) -> list[Span]:
-    """Where a value lives; scalars that are written into the call live nowhere."""
-    value = entry.plan.aliases.get(value, value)
-    allocation = entry.plan.values.get(value)
-    if allocation is not None:
-        return [Span("arena", allocation.offset, allocation.offset + value.type.nbytes)]
-    if value.name in offsets:
-        offset = offsets[value.name]
-        return [Span("params", offset, offset + value.type.nbytes)]
-    return []
-
-
-def is_alias(node: Node, entry: Entry) -> bool:
-    """Whether a reshape needs no kernel, because its result is where its operand is."""
-    if node.op != "reshape":
-        return False
-    (operand,), result = node.operands, node.result
-    if result in entry.plan.aliases:
-        return True
-    mine, other = entry.plan.values.get(result), entry.plan.values.get(operand)
-    return mine is not None and other is not None and mine.offset == other.offset
+def _scratch(node: Node, kernel: Kernel, entry: Entry) -> str:
+    """The C expression of a kernel's scratch; CompileError where less was planned than it needs."""
+    planned = entry.plan.scratch.get(node)
+    size = 0 if planned is None else planned.size
+    if kernel.scratch_bytes > size:
+        raise CompileError(
+            f"{node} of entry {entry.name}: {kernel.symbol} needs {kernel.scratch_bytes} bytes of "
+            f"scratch, and {size} were planned; compile for the target of this backend"
+        )
+    return "NULL" if planned is None else f"ARENA({planned.offset})"
 
 
 def place(value: Value, entry: Entry, offsets: Mapping[str, int]) -> str:
     """The C expression of a value's address."""
-    value = entry.plan.aliases.get(value, value)
-    allocation = entry.plan.values.get(value)
-    if allocation is not None:
-        return f"ARENA({allocation.offset})"
-    if value.name in offsets:
-        return f"PARAM({offsets[value.name]})"
-    data = entry.graph.constants.get(value)
-    if data is None or data.ndim:
-        raise CompileError(f"{value!r} of entry {entry.name} has no place in memory")
-    number = data.item()
+    found = place_of(value, entry, offsets)
+    if isinstance(found, Place):
+        return f"{MEMORIES[found.memory]}({found.offset})"
+    number = found.item()
     text = scalar(number) if isinstance(number, float) else str(int(number))
-    return f"(const {C_TYPES[value.dtype]}[]){{({C_TYPES[value.dtype]}){text}}}"
-
-
-def describe(node: Node) -> str:
-    """What a kernel call computes, with the user's names and shapes."""
-    op = node.op
-    if op == "fusion":
-        op = "+".join(inner.op for inner in node.attrs["body"].nodes)
-    results = ", ".join(f"{value.name} {value.type}" for value in node.results)
-    operands = ", ".join(f"{value.name} {value.type}" for value in node.operands)
-    scope = f" in {node.scope}" if node.scope else ""
-    return f"{results + ' = ' if results else ''}{op}({operands}){scope}"
+    return f"(const {c_scalar(value.dtype).ctype}[]){{({c_scalar(value.dtype).ctype}){text}}}"
 
 
 def comment(text: str) -> str:
@@ -233,42 +185,10 @@ def comment(text: str) -> str:
     return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
 
 
-def entry_inputs(entry: Entry) -> list[tuple[str, Value]]:
-    """Named inputs of an entry, in its graph's order."""
-    return [(value.name, value) for value in entry.graph.inputs]
-
-
-def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
-    """Named outputs of an entry; CompileError for one that lives outside of the arena."""
-    outputs = list(entry.graph.outputs.items())
-    for name, value in outputs:
-        if value not in entry.plan.values:
-            raise CompileError(
-                f"output {name} of entry {entry.name} is a param or constant; return a copy of it"
-            )
-    return outputs
-
-
-def specification(program: Program, threads: int) -> Specification:
-    """Return what the library and the manifest must agree on, for `threads` threads at most."""
-    slots, params_bytes = param_slots(program)
-    entries = {
-        name: (_types(entry_inputs(entry)), _types(entry_outputs(entry)))
-        for name, entry in program.entries.items()
-    }
-    params = {slot.name: slot.type for slot in slots}
-    sizes = (params_bytes, program.arena_bytes, threads, program.micro_batches)
-    return Specification(entries, params, *sizes)
-
-
-def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:
-    return {name: value.type for name, value in values}
-
-
 def _tables(program: Program, threads: int) -> str:
     slots, params_bytes = param_slots(program)
     table = [(slot.name, slot.type, slot.offset) for slot in slots]
-    parts = [_tensor_table("params", table, _finite_params(program))]
+    parts = [_tensor_table("params", table, param_marks(program))]
     rows = []
     for number, entry in enumerate(program.entries.values()):
         inputs, outputs = entry_inputs(entry), entry_outputs(entry)
@@ -282,8 +202,9 @@ def _tables(program: Program, threads: int) -> str:
         )
     parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
     fields = {
+        "abi": "PE_ABI",
         "name": c_string(program.name),
-        "specification": c_string(specification(program, threads).digest()),
+        "specification": c_string(specification_of(program, threads).digest()),
         "params": "params",
         "entries": "entries",
         "param_count": len(slots),
@@ -295,23 +216,15 @@ def _tables(program: Program, threads: int) -> str:
         "report": "REPORT",
     }
     lines = "\n".join(f"    .{name} = {value}," for name, value in fields.items())
-    parts.append(f"const pe_program pe_model = {{\n{lines}\n}};\n")
+    symbol = program_symbol(program.name)
+    parts.append(f"PE_API extern const pe_program {symbol};\n")
+    parts.append(f"const pe_program {symbol} = {{\n{lines}\n}};\n")
     return "\n".join(parts)
 
 
 def _arena_table(name: str, values: list[tuple[str, Value]], entry: Entry) -> str:
     plan = entry.plan.values
     return _tensor_table(name, [(key, value.type, plan[value].offset) for key, value in values])
-
-
-def _finite_params(program: Program) -> frozenset[str]:
-    """Return the params that training writes and that begin as finite numbers."""
-    nodes = (node for entry in program.entries.values() for node in entry.graph.nodes)
-    written = {node.operands[index].name for node in nodes for index in written_operands(node)}
-    arrays = {name: program.params[name].data for name in written & set(program.params)}
-    return frozenset(
-        name for name, data in arrays.items() if DType.of(data).is_float and np.isfinite(data).all()
-    )
 
 
 def _range_table(name: str, ranges: list[IndexRange], inputs: list[str]) -> str:
@@ -325,36 +238,28 @@ def _range_table(name: str, ranges: list[IndexRange], inputs: list[str]) -> str:
 
 
 def _tensor_table(
-    name: str, tensors: list[tuple[str, TensorType, int]], finite: Collection[str] = ()
+    name: str,
+    tensors: list[tuple[str, TensorType, int]],
+    marks: Mapping[str, Marks] = MappingProxyType({}),
 ) -> str:
-    rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors, finite))
+    rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors, marks))
     return f"static const pe_tensor {name}[] = {{\n{rows}\n}};\n"
 
 
 def _tensor_rows(
-    tensors: list[tuple[str, TensorType, int]], finite: Collection[str]
+    tensors: list[tuple[str, TensorType, int]], marks: Mapping[str, Marks]
 ) -> Iterator[str]:
     if not tensors:  # C has no empty arrays
-        yield '{"", PE_F32, 0, {0}, 0, false},'
+        yield f'{{"", PE_F32, 0, {{0}}, 0, {Marks()}}},'
     for name, type_, offset in tensors:
         if type_.rank > MAX_RANK:
             raise CompileError(f"{name} has {type_.rank} dimensions; the runtime takes {MAX_RANK}")
         shape = ", ".join(map(str, type_.shape)) or "0"
-        place = f"{_DTYPES[type_.dtype]}, {type_.rank}, {{{shape}}}, {offset}"
-        yield f"{{{c_string(name)}, {place}, {'true' if name in finite else 'false'}}},"
+        place = f"PE_{type_.dtype.stored_name}, {type_.rank}, {{{shape}}}, {offset}"
+        yield f"{{{c_string(name)}, {place}, {marks.get(name, Marks())}}},"
 
 
 def c_string(text: str) -> str:
     """A C string literal of any text in UTF-8; all but plain letters are written as octals."""
     body = _ESCAPED.sub(lambda match: b"\\%03o" % match[0][0], text.encode())
     return f'"{body.decode()}"'
-
-
-def unique_kernels(program: Program, backend: CBackend) -> int:
-    """How many different kernels a program has."""
-    symbols = {
-        backend.kernel(node).symbol
-        for entry in program.entries.values()
-        for node in kernel_nodes(entry)
-    }
-    return len(symbols)

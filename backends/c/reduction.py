@@ -11,24 +11,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.backends.c.elementwise import open_body, parameters_of, space_macros, title_of
-from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
-from pockengine.backends.c.loops import (
-    Access,
-    Body,
-    Space,
-    Strides,
-    broadcast_strides,
-    collapse,
-    io_struct,
-    io_value,
-    lanes_for,
-    tile_function,
+from pockengine.backends.c.elementwise import (
+    open_body,
+    parameters_of,
+    space_macros,
+    title_of,
+    values_of,
 )
+from pockengine.backends.c.expression import check_expression
+from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
+from pockengine.backends.c.loops import Access, Body, io_struct, io_value, tile_function
+from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
-from pockengine.backends.c.whole_reduction import whole_reduction_kernel
+from pockengine.backends.c.whole_reduction import check_whole_reduction, whole_reduction_kernel
+from pockengine.backends.space import Space, Strides, broadcast_strides, collapse, lanes_for
 from pockengine.compiler.ir import F32, Builder, Graph, Node, Value
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
@@ -72,35 +72,78 @@ class Reduction:
         return math.prod(self.anchor.operands[0].shape[axis] for axis in self.axes)
 
 
-def reduction_kernel(node: Node, device: Device) -> Kernel:
-    """Emit a reduction, or a fusion around one."""
-    if node.op != "fusion" and not node.operands[0].dtype.is_float:
-        return whole_reduction_kernel(node, device)
+@dataclass(frozen=True)
+class ReductionCut:
+    """How a reduction is cut: its space, each pointer's walk, lanes, and what threads share.
+
+    With `by_columns` columns are kept and rows reduced, else columns are reduced. With `by_outer`
+    a thread makes whole results; else each has sums of its own in scratch, added up at the end.
+    """
+
+    space: Space
+    walks: tuple[Strides, ...]
+    lanes: int
+    by_columns: bool
+    by_outer: bool
+
+    @property
+    def label(self) -> str:
+        """What is kept, the lanes of a vector, and how threads share."""
+        kept = "COLUMNS" if self.by_columns else "ROWS"
+        return f"{kept} x{self.lanes} {'of outers' if self.by_outer else 'in parts'}"
+
+    def scratch_bytes(self, reduction: Reduction, threads: int) -> int:
+        """Bytes of the sums that threads have of their own."""
+        floats = self.space.outers * len(reduction.values) if not self.by_outer else 0
+        if self.by_columns:
+            floats = reduction.states * align(self.space.columns, self.lanes)
+        return 4 * threads * floats
+
+
+def choose_reduction(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Cut a reduction, or a fusion around one; CompileError for one that C cannot say."""
+    if _is_whole(node):
+        check_whole_reduction(node)
+        return plain_choice(node, device, "WHOLE")
     reduction = _take_apart(node)
-    parameters, values = parameters_of(node, reduction.body)
-    space, walks, by_columns = _space(reduction, values)
+    for inner in (*reduction.before, *reduction.after):
+        check_expression(inner)
+    space, walks, by_columns = _space(reduction, values_of(node, reduction.body))
     threads = device.cpu.cores
-    lanes = lanes_for(space.columns, machine_of(device).lanes)
-    by_outer = space.outers >= (threads if by_columns else 4 * threads)
-    states = reduction.states
+    cut = ReductionCut(
+        space,
+        tuple(walks),
+        lanes_for(space.columns, machine_of(device).lanes),
+        by_columns,
+        by_outer=space.outers >= (threads if by_columns else 4 * threads),
+    )
+    scratch = cut.scratch_bytes(reduction, threads)
+    return plain_choice(node, device, cut.label, scratch_bytes=scratch, spec=cut)
+
+
+def emit_reduction(node: Node, choice: Choice, device: Device) -> Kernel:
+    """Emit a reduction, or a fusion around one."""
+    if _is_whole(node):
+        return whole_reduction_kernel(node, device)
+    cut = choice.spec
+    assert isinstance(cut, ReductionCut)
+    reduction, space = _take_apart(node), cut.space
+    parameters = parameters_of(node, reduction.body)
     macros = {
-        **space_macros(space, lanes),
-        "PE_BY_OUTER": int(by_outer),
+        **space_macros(space, cut.lanes),
+        "PE_BY_OUTER": int(cut.by_outer),
         "PE_REDUCE": f"PE_REDUCE_{reduction.kind}",
         "PE_VALUES": len(reduction.values),
     }
-    floats = space.outers * len(reduction.values) if not by_outer else 0
-    if by_columns:
-        macros["PE_STATES"] = states
-        floats = states * align(space.columns, lanes)
-    tile_rows = (8 if reduction.kind == "MOMENTS" else 4) if by_columns else 1
+    if cut.by_columns:
+        macros["PE_STATES"] = reduction.states
     title = title_of([*reduction.before[:3], reduction.anchor])
     prelude = [
-        f"/* {title} over {'rows' if by_columns else 'columns'} of {space} */",
+        f"/* {title} over {'rows' if cut.by_columns else 'columns'} of {space} */",
         *(f"#define {name} {value}" for name, value in macros.items()),
         io_struct(parameters),
-        *_functions(reduction, space, parameters, values, walks, tile_rows),
-        f'#include "kernels/reduce_{"columns" if by_columns else "rows"}.inc.h"',
+        *_functions(reduction, cut, parameters, values_of(node, reduction.body)),
+        f'#include "kernels/reduce_{"columns" if cut.by_columns else "rows"}.inc.h"',
     ]
     return define_kernel(
         name=f"pe_f32_{title}_{space}",
@@ -108,8 +151,16 @@ def reduction_kernel(node: Node, device: Device) -> Kernel:
         parameters=parameters,
         body=[io_value(parameters), f"{SYMBOL}_run(w, &io, scratch);"],
         prelude="\n".join(prelude),
-        scratch_bytes=4 * threads * floats,
+        scratch_bytes=choice.scratch_bytes,
     )
+
+
+REDUCTION = KernelFamily(choose_reduction, emit_reduction)
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether this is a reduction of integers."""
+    return node.op != "fusion" and not node.operands[0].dtype.is_float
 
 
 def _take_apart(node: Node) -> Reduction:
@@ -185,18 +236,19 @@ def _drop_ones(shape: Sequence[int], full: Sequence[int], axes: set[int]) -> lis
 
 def _functions(
     reduction: Reduction,
-    space: Space,
+    cut: ReductionCut,
     parameters: Sequence[Parameter],
     values: Sequence[Value],
-    walks: Sequence[Strides],
-    tile_rows: int,
 ) -> list[str]:
     """The tile, which computes what is reduced, and the finish, which stores results."""
+    space, tile_rows = cut.space, 1
+    if cut.by_columns:
+        tile_rows = 8 if reduction.kind == "MOMENTS" else 4
     constants = reduction.body.constants
     early = {value for node in reduction.before for value in node.results}
     accesses: dict[Value, Access] = {}
     stores: list[tuple[Value, Access]] = []
-    for parameter, value, walk in zip(parameters, values, walks, strict=True):
+    for parameter, value, walk in zip(parameters, values, cut.walks, strict=True):
         access = Access(parameter.name, value, walk)
         if parameter.written:
             stores.append((value, access))

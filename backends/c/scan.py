@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 
-from pockengine.backends.c.kernel import C_TYPES, Kernel, define_kernel, read, write
+from pockengine.backends.c.kernel import Kernel, define_kernel, read, write
+from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import F32, Node
 from pockengine.devices.schema import Device
 
 
 def cumsum_kernel(node: Node, device: Device) -> Kernel:
     """Emit cumsum; floats are summed in double precision, as their rounding would add up."""
-    ctype = C_TYPES[node.result.dtype]
+    ctype = c_scalar(node.result.dtype).ctype
     wide = "double" if node.result.dtype is F32 else ctype
     body = [f"{wide} total = 0;", *_walk(node, ["total += x[at];", f"y[at] = ({ctype})total;"])]
     return _kernel(node, body, device)
@@ -18,7 +19,7 @@ def cumsum_kernel(node: Node, device: Device) -> Kernel:
 
 def argmax_kernel(node: Node, device: Device) -> Kernel:
     """Emit argmax: the first of the largest; NaN counts as the largest, as in NumPy."""
-    ctype = C_TYPES[node.operands[0].dtype]
+    ctype = c_scalar(node.operands[0].dtype).ctype
     better = "x[at] > best || (x[at] != x[at] && best == best)"
     body = [
         "int64_t found = 0;",

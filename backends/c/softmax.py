@@ -1,12 +1,13 @@
 """Kernels of softmax, log-softmax and cross entropy: runtime/kernels/softmax.inc.h by rows."""
 
-import math
-
-from pockengine.backends.c.kernel import C_TYPES, SYMBOL, Kernel, define_kernel, read, write
-from pockengine.backends.c.loops import lanes_for
-from pockengine.backends.c.tile import machine_of
+from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, read, write
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.rows import RowCut, cut_rows
+from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import I32, Node
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 KINDS = {
@@ -17,19 +18,26 @@ KINDS = {
 }
 
 
-def softmax_kernel(node: Node, device: Device) -> Kernel:
+def choose_softmax(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Cut one of KINDS into rows; a loss keeps a number for each."""
+    cut = cut_rows(node.operands[0], device)
+    scratch = 4 * cut.rows if node.op == "cross_entropy" else 0
+    return plain_choice(node, device, cut.label, scratch_bytes=scratch, spec=cut)
+
+
+def emit_softmax(node: Node, choice: Choice, device: Device) -> Kernel:
     """Emit one of KINDS."""
-    x = node.operands[0]
-    rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
+    cut = choice.spec
+    assert isinstance(cut, RowCut)
     names = lookup(node.op).operands
     labels = node.operands[1].dtype if len(node.operands) > 1 else I32
     macros = {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
-        "PE_VL": lanes_for(columns, machine_of(device).lanes),
-        "PE_ROWS": rows,
-        "PE_COLUMNS": columns,
+        "PE_VL": cut.lanes,
+        "PE_ROWS": cut.rows,
+        "PE_COLUMNS": cut.columns,
         "PE_KIND": KINDS[node.op],
-        "PE_LABEL": C_TYPES[labels],
+        "PE_LABEL": c_scalar(labels).ctype,
         "PE_IGNORE": node.attrs.get("ignore_index", 0),
     }
     parameters = [read(name, value) for name, value in zip(names, node.operands, strict=True)]
@@ -37,15 +45,18 @@ def softmax_kernel(node: Node, device: Device) -> Kernel:
     arguments = ", ".join(["w", *names, "y"])
     loss = node.op == "cross_entropy"
     prelude = [
-        f"/* {node.op} of [{rows},{columns}] */",
+        f"/* {node.op} of [{cut.rows},{cut.columns}] */",
         *(f"#define {name} {value}" for name, value in macros.items()),
         '#include "kernels/softmax.inc.h"',
     ]
     return define_kernel(
-        name=f"pe_f32_{node.op}_{rows}x{columns}",
+        name=f"pe_f32_{node.op}_{cut.rows}x{cut.columns}",
         isa=device.cpu.isa,
         parameters=parameters,
         body=[f"{SYMBOL}_run({arguments}{', scratch' if loss else ''});"],
         prelude="\n".join(prelude),
-        scratch_bytes=4 * rows if loss else 0,
+        scratch_bytes=choice.scratch_bytes,
     )
+
+
+SOFTMAX = KernelFamily(choose_softmax, emit_softmax)

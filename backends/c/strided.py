@@ -1,17 +1,53 @@
 """1x1 convolutions with a stride, and their gradients: products of the pixels that they meet.
 
 y = x w and dw = xᵀ dy read the pixels of x that are met, gathered into scratch; dx = dy wᵀ is made
-in scratch and then spread over the image, where the other pixels get zeros. The product is a kernel
-of gemm.py, called by the one that is emitted here.
+in scratch and then spread over the image, where the other pixels get zeros. The product is a
+function of gemm.py's, called by the kernel that is emitted here.
 """
 
-from pockengine.backends.c.epilogue import Anchored, open_fusion
-from pockengine.backends.c.gemm import Product, product_kernel, template
-from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
-from pockengine.backends.c.options import Options
+from dataclasses import dataclass
+
+from pockengine.backends.c.epilogue import Fused, open_fusion
+from pockengine.backends.c.gemm import product_text, template
+from pockengine.backends.c.kernel import (
+    SYMBOL,
+    Kernel,
+    align,
+    define_function,
+    define_kernel,
+    note,
+)
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.product import Product, ProductSpec, choose_product
 from pockengine.backends.c.tile import machine_of
-from pockengine.backends.c.window import Window, describe
+from pockengine.backends.window import Window, describe
+from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
+
+
+@dataclass(frozen=True)
+class StridedSpec:
+    """A product over the pixels that are met, which `rows` floats of scratch hold."""
+
+    window: Window
+    product: ProductSpec
+    rows: int
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+        return 4 * self.rows + self.product.scratch_bytes
+
+
+def pixel_product(op: str, window: Window) -> Product:
+    """1x1: y = x w, dx = dy wᵀ, dw = xᵀ dy over all pixels."""
+    pixels, c, o = window.pixels, window.channels, window.features
+    if op == "conv2d":
+        return Product(pixels, o, c, a_row=c, a_step=1, b_pitch=o)
+    if op == "conv2d_dx":
+        return Product(pixels, c, o, a_row=o, a_step=1, b_pitch=o, b_transposed=True)
+    return Product(c, o, pixels, a_row=1, a_step=c, b_pitch=o)
 
 
 def is_strided_product(op: str, window: Window, device: Device) -> bool:
@@ -30,44 +66,49 @@ def is_strided_product(op: str, window: Window, device: Device) -> bool:
     return alike and (op == "conv2d_dw" or large)
 
 
-def strided_kernel(
-    opened: Anchored, window: Window, product: Product, device: Device, options: Options
-) -> Kernel:
-    """Emit a convolution or gradient whose product over the pixels that are met is `product`."""
-    backward = opened.anchor.op == "conv2d_dx"
-    rows = align(window.pixels * window.channels, 16)
-    inner = product_kernel(
-        open_fusion(opened.anchor, device) if backward else opened, product, device, options
-    )
-    own = f"{SYMBOL}_product"
-    pointers = [parameter.name for parameter in opened.parameters]
+def choose_strided(fused: Fused, window: Window, device: Device, options: KernelOptions) -> Choice:
+    """Choose how to compute the product; an input gradient's is bare, what follows comes later."""
+    op = fused.anchor.op
+    plain = fused.plain or op == "conv2d_dx"
+    inner = choose_product(pixel_product(op, window), plain, device, options)
+    assert isinstance(inner.spec, ProductSpec)
+    spec = StridedSpec(window, inner.spec, align(window.pixels * window.channels, 16))
+    return Choice(f"strided {inner.label}", inner.cycles, spec.scratch_bytes, spec)
+
+
+def strided_kernel(node: Node, spec: StridedSpec, device: Device) -> Kernel:
+    """Emit a product and the copy of pixels before or after it."""
+    opened = open_fusion(node, device)
+    anchor, window, own = opened.anchor, spec.window, f"{SYMBOL}_product"
+    backward = anchor.op == "conv2d_dx"
     if backward:
         calls = [
-            f"{own}(w, {', '.join(opened.names)}, scratch, (float *)scratch + {rows});",
+            f"{own}(w, {', '.join(opened.names)}, scratch, (float *)scratch + {spec.rows});",
             "pe_barrier(w);",
             opened.io,
             f"{SYMBOL}_spread(w, &io, scratch);",
             *opened.end,
         ]
     else:
+        pointers = [parameter.name for parameter in opened.parameters]
         passed = ["scratch" if name == opened.names[0] else name for name in pointers]
         calls = [
             f"{SYMBOL}_gather(w, scratch, {opened.names[0]});",
             "pe_barrier(w);",
-            f"{own}(w, {', '.join(passed)}, (float *)scratch + {rows});",
+            f"{own}(w, {', '.join(passed)}, (float *)scratch + {spec.rows});",
         ]
+    inner = open_fusion(anchor if backward else node, device, own)
+    body, ahead = product_text(inner, spec.product)
+    function = define_function(f"static void {own}", inner.parameters, body)
     macros = _macros(window, machine_of(device).lanes, gather=not backward)
+    copies = template(macros, opened.store if backward else "", "strided")
     return define_kernel(
-        name=f"pe_{inner.symbol.split('_')[1]}_{opened.title}_{window}_strided",
+        name=f"pe_{spec.product.kind}_{opened.title}_{window}_strided",
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=calls,
-        prelude=describe(opened.anchor.op, window)
-        + inner.source.replace(f"void {inner.symbol}(", f"static void {own}(").replace(
-            inner.symbol, own
-        )
-        + template(macros, opened.store if backward else "", "strided"),
-        scratch_bytes=4 * rows + inner.scratch_bytes,
+        prelude=f"{note(describe(anchor.op, window))}{ahead}\n{function}{copies}",
+        scratch_bytes=spec.scratch_bytes,
     )
 
 

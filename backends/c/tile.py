@@ -5,14 +5,12 @@ its loads, and never less than the latency that too few independent sums leave o
 measurements on Zen 4; other cores differ in the constants, not in the ranking.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 
+from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
-
-REGISTERS = {"avx512": 32, "avx2": 16, "sse2": 16, "neon": 32, "scalar": 16}
-LATENCY = 4.0
-"""Cycles until a multiply-add can be added to again."""
 
 MAX_ROWS, MAX_VECTORS = 14, 8
 
@@ -49,6 +47,7 @@ class Machine:
     lanes: int
     registers: int
     by_lane: bool
+    latency: float
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -58,52 +57,61 @@ class Machine:
 
 def machine_of(device: Device) -> Machine:
     """Describe a device's core."""
-    isa = device.cpu.isa
-    return Machine(
-        lanes=max(4, device.cpu.vector_bytes // 4),
-        registers=REGISTERS[isa],
-        by_lane=isa == "neon",
-    )
+    return _machine(device.cpu.isa)
 
 
-def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> Iterator[Tile]:
+@cache
+def _machine(name: str) -> Machine:
+    isa = ISAS[name]
+    return Machine(max(4, isa.vector_bytes // 4), isa.registers, isa.by_lane, isa.latency)
+
+
+def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:
     """Every tile that fits into the registers and is not larger than the matrix.
 
     `row_stride` is A's, in floats. Where lanes are multiplied by, one load takes four rows of a
     transposed A (stride 1), but of a plain one four steps of a single row.
     """
     most_rows = min(rows, MAX_ROWS if row_stride % WAY_FLOATS else WAYS)
+    most_columns = min(columns, MAX_VECTORS * max(machine.widths))
+    return _tiles(machine, most_rows, most_columns, row_stride == 1)
+
+
+@cache
+def _tiles(machine: Machine, rows: int, columns: int, transposed: bool) -> tuple[Tile, ...]:
+    found = []
     for lanes in machine.widths:
         most = min(MAX_VECTORS, -(-columns // lanes))
-        for vectors in range(1, most + 1):
-            for count in range(1, most_rows + 1):
-                broadcast = 1
-                if machine.by_lane:
-                    broadcast = -(-count // 4) if row_stride == 1 else count
-                if count * vectors + vectors + broadcast <= machine.registers - 1:
-                    yield Tile(lanes, count, vectors)
+        for vectors, count in product(range(1, most + 1), range(1, rows + 1)):
+            broadcast = 1
+            if machine.by_lane:
+                broadcast = -(-count // 4) if transposed else count
+            if count * vectors + vectors + broadcast <= machine.registers - 1:
+                found.append(Tile(lanes, count, vectors))
+    return tuple(found)
 
 
+@cache
 def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
     """Cycles of one step of a tile."""
     width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes a cycle, or one of 64
     sums = rows * vectors
     if machine.by_lane:  # two vector instructions a cycle, one load
         loads = vectors + rows / 4
-        return max((sums + loads) / 2, loads, LATENCY)
+        return max((sums + loads) / 2, loads, machine.latency)
     multiply = sums * width
     loads_ = vectors * width + rows * 0.5
-    return max(multiply, loads_, LATENCY) + 0.1
+    return max(multiply, loads_, machine.latency) + 0.1
 
 
 def multiply_cycles(machine: Machine, tile: Tile, rows: int, columns: int, depth: int) -> float:
     """Cycles of a whole product, cut-off tiles and the writing of the results included."""
-    total = 0.0
+    total, width = 0.0, tile.columns
     full_rows, tail_rows = divmod(rows, tile.rows)
-    full_columns, tail_columns = divmod(columns, tile.columns)
+    full_columns, tail_columns = divmod(columns, width)
     for row_count, row_tiles in ((tile.rows, full_rows), (tail_rows, int(tail_rows > 0))):
         for column_count, column_tiles in (
-            (tile.columns, full_columns),
+            (width, full_columns),
             (tail_columns, int(tail_columns > 0)),
         ):
             count = row_tiles * column_tiles

@@ -24,11 +24,12 @@ from pockengine.backends.c.alone import (
     read_times,
     run_bench,
 )
-from pockengine.backends.c.backend import PLANNED, CBackend, anchor_op
-from pockengine.backends.c.build import PARALLEL, RUNTIME, Progress
+from pockengine.backends.c.backend import PRODUCTS, CBackend, anchor_op
+from pockengine.backends.c.build import PARALLEL, RUNTIME
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.options import Candidate, P, cheapest
-from pockengine.backends.c.tuned import Row, Table
+from pockengine.backends.picking import Candidate, P, cheapest
+from pockengine.backends.protocol import Progress
+from pockengine.backends.tuned import TunedPlan, TunedTable
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.errors import RuntimeFailure
@@ -96,10 +97,13 @@ def find_problems(
     """List the problems of a step's nodes that have more than one plan worth trying."""
     found: dict[str, tuple[list[Node], list[str]]] = {}
     for node in nodes:
-        if anchor_op(node) not in PLANNED or len(node.operands) + len(node.results) >= MOST_BUFFERS:
+        if (
+            anchor_op(node) not in PRODUCTS
+            or len(node.operands) + len(node.results) >= MOST_BUFFERS
+        ):
             continue
         listing = _Listing(plans)
-        CBackend(device, bf16=bf16, pick=listing).kernel(node)
+        CBackend(device, bf16=bf16, pick=listing).choose(node)
         for key, labels in listing.found.items():
             found.setdefault(key, ([], labels))[0].append(node)
     problems = []
@@ -149,10 +153,10 @@ def likeliest(candidates: Sequence[Candidate[P]], count: int) -> list[str]:
 def tune(
     problems: Sequence[Problem],
     meter: Meter,
-    table: Table,
-    save: Callable[[Table], None],
+    table: TunedTable,
+    save: Callable[[TunedTable], None],
     progress: Progress | None = None,
-) -> Table:
+) -> TunedTable:
     """Measure the problems that the table lacks; `save` is given the table after each batch."""
     tell = progress or (lambda _: None)
     missing = [problem for problem in problems if not _is_known(problem, table)]
@@ -173,12 +177,12 @@ def tune(
     return table
 
 
-def _is_known(problem: Problem, table: Table) -> bool:
+def _is_known(problem: Problem, table: TunedTable) -> bool:
     row = table.rows.get(problem.key)
     return row is not None and row.kernels == problem.digest
 
 
-def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> Row:
+def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> TunedPlan:
     """Take the lowest figure that is below the default's by more than noise, or else that."""
     labels, default = list(problem.kernels), figures[0]
     share = 1.0 - noise
@@ -188,7 +192,7 @@ def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> Row:
         if figure.median < share * default.median and figure.best < share * default.best
     ]
     won = min(lower, key=lambda index: figures[index].median, default=0)
-    return Row(
+    return TunedPlan(
         plan=labels[won],
         value=round(figures[won].median),
         default=labels[0],

@@ -5,24 +5,20 @@ that there is one way from a formula to C. The learning rate is read at run time
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from pockengine.backends.c.elementwise import Pointwise, pointwise_kernel
+from pockengine.backends.c.elementwise import Cut, Pointwise, cut_space, pointwise_kernel
+from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.kernel import Kernel, read, write
-from pockengine.backends.c.loops import (
-    Access,
-    Body,
-    Strides,
-    broadcast_strides,
-    collapse,
-    contiguous_strides,
-    space_of,
-)
+from pockengine.backends.c.loops import Access, Body
+from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.pick import TABLE, index_table
-from pockengine.compiler.ir import Builder, Graph, Node, TensorType, Value
+from pockengine.backends.space import Strides, broadcast_strides, collapse, contiguous_strides
+from pockengine.compiler.ir import Builder, Graph, Node, Shape, TensorType
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.ops.update import updated_type
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 GATHER = f"""PE_INLINE pe_vf PE_FN(gather)(const float *from, const ptrdiff_t column,
@@ -44,8 +40,34 @@ PE_INLINE void PE_FN(scatter)(float *to, const pe_vf v, const ptrdiff_t column, 
 """Columns at the table's indices: a depthwise weight's channels are its columns."""
 
 
-def update_kernel(node: Node, device: Device) -> Kernel:
+@dataclass(frozen=True)
+class UpdateCut:
+    """How an update is cut, where each operand's part starts, and what a table looks up.
+
+    `along` is the dimension of the cut's space whose indices stand in a table, if any does.
+    """
+
+    cut: Cut
+    starts: tuple[int, ...]
+    along: int | None
+
+
+def choose_update(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Cut an update node."""
+    part = _part(node).shape
+    walks, starts = _walks(node, part)
+    indexed = node.attrs.get("index") is not None
+    kinds = [indexed and axis == node.attrs["axis"] for axis in range(len(part))]
+    sizes, walks, kept = _with_columns(*collapse(part, walks, kinds))
+    cut = cut_space(sizes, walks, device)
+    along = kept.index(True) + len(cut.walks[0]) - len(kept) if True in kept else None
+    return plain_choice(node, device, cut.label, spec=UpdateCut(cut, tuple(starts), along))
+
+
+def emit_update(node: Node, choice: Choice, device: Device) -> Kernel:
     """Emit an update node."""
+    spec = choice.spec
+    assert isinstance(spec, UpdateCut)
     written = [index for index in lookup(node.op).writes if index < len(node.operands)]
     part = _part(node)
     graph = Graph(node.op)
@@ -55,26 +77,25 @@ def update_kernel(node: Node, device: Device) -> Kernel:
         for index, operand in enumerate(node.operands)
     ]
     results = FORMULAS[node.op](g, node, current)
-    index = node.attrs.get("index")
-    walks, starts = _walks(node, part, current)
-    kinds = [index is not None and axis == node.attrs["axis"] for axis in range(len(part.shape))]
-    sizes, walks, kept = _with_columns(*collapse(part.shape, walks, kinds))
-    space, walks = space_of(sizes, walks)
     accesses = [
         Access(value.name, value, walk, start)
-        for value, walk, start in zip(current, walks, starts, strict=True)
+        for value, walk, start in zip(current, spec.cut.walks, spec.starts, strict=True)
     ]
-    if True in kept:
-        along = kept.index(True) + len(walks[0]) - len(kept)
-        accesses[0] = replace(accesses[0], along=along, table=TABLE)
+    helpers = ""
+    if spec.along is not None:
+        accesses[0] = replace(accesses[0], along=spec.along, table=TABLE)
+        helpers = _helpers(node.attrs["index"], accesses[0])
     stores = [(result, accesses[place]) for result, place in zip(results, written, strict=True)]
     parameters = [
         (write if place in written else read)(value.name, value)
         for place, value in enumerate(current)
     ]
     body = Body(dict(zip(current, accesses, strict=True)), graph.nodes, graph.constants, stores)
-    helpers = _helpers(index or (), accesses[0]) if True in kept else ""
-    return pointwise_kernel(Pointwise(node.op, tuple(parameters), space, body, helpers), device)
+    work = Pointwise(node.op, tuple(parameters), body, helpers)
+    return pointwise_kernel(work, spec.cut, device)
+
+
+UPDATE = KernelFamily(choose_update, emit_update)
 
 
 def _with_columns(
@@ -100,12 +121,11 @@ def _part(node: Node) -> TensorType:
     return updated_type(param, node.attrs) if "axis" in node.attrs else param
 
 
-def _walks(
-    node: Node, part: TensorType, current: Sequence[Value]
-) -> tuple[list[Strides], list[int]]:
+def _walks(node: Node, part: Shape) -> tuple[list[Strides], list[int]]:
     """Strides over the written part, and where each operand's part starts."""
-    walks = [broadcast_strides(value.shape, part.shape) for value in current]
-    starts = [0] * len(current)
+    shapes = [part, *(operand.shape for operand in node.operands[1:])]
+    walks = [broadcast_strides(shape, part) for shape in shapes]
+    starts = [0] * len(walks)
     axis = node.attrs.get("axis")
     if axis is not None:
         own = contiguous_strides(node.operands[0].shape)

@@ -6,8 +6,9 @@ Sums and products wrap, as the frameworks' do.
 import math
 from collections.abc import Sequence
 
-from pockengine.backends.c.kernel import C_TYPES, Kernel, define_kernel, read, write
-from pockengine.backends.c.loops import contiguous_strides
+from pockengine.backends.c.kernel import Kernel, define_kernel, read, write
+from pockengine.backends.c.scalars import c_scalar
+from pockengine.backends.space import contiguous_strides
 from pockengine.compiler.ir import I32, I64, Node
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
@@ -21,13 +22,18 @@ STEPS = {
 STARTS = {"reduce_sum": "0", "reduce_prod": "1"}
 
 
+def check_whole_reduction(node: Node) -> None:
+    """Raise CompileError unless there is a kernel for this reduction of whole numbers."""
+    dtype = node.operands[0].dtype
+    if dtype not in (I32, I64) or node.op not in STEPS:
+        raise CompileError(f"{node}: the C backend has no {node.op} of {dtype.value}; cast it")
+
+
 def whole_reduction_kernel(node: Node, device: Device) -> Kernel:
     """Emit a sum, product or extreme of i32 or i64; threads share the results."""
     (x,), y, axes = node.operands, node.result, node.attrs["axes"]
-    if x.dtype not in (I32, I64) or node.op not in STEPS:
-        raise CompileError(f"{node}: the C backend has no {node.op} of {x.dtype.value}; cast it")
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    ctype, shape = C_TYPES[x.dtype], "x".join(map(str, x.shape))
+    ctype, shape = c_scalar(x.dtype).ctype, "x".join(map(str, x.shape))
     count = math.prod(x.shape[axis] for axis in axes)
     return define_kernel(
         name=f"pe_{x.dtype.value}_{node.op}_{shape}",

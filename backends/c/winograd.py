@@ -11,13 +11,14 @@ are about ten times those of a direct sum.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import template
-from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel
+from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
-from pockengine.backends.c.window import Pair, Window, describe
+from pockengine.backends.window import Pair, Window, describe
 from pockengine.devices.schema import Device
 
 Split = Literal["ROWS", "COLUMNS"]
@@ -54,12 +55,12 @@ class Tiling:
         """Points of a window, each with a matrix multiply of its own."""
         return (self.size + 2) ** 2
 
-    @property
+    @cached_property
     def grid(self) -> Pair:
         """Rows and columns of tiles in an image."""
         return -(-self.result[0] // self.size), -(-self.result[1] // self.size)
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         """Tiles of all images."""
         return self.images * self.grid[0] * self.grid[1]
@@ -115,6 +116,12 @@ class WinogradPlan:
             own, shared = shared, own
         panels = 1 if self.split == "COLUMNS" else -(-self.tiling.columns // self.tile.columns)
         return panels * self.tiling.planes * shared, self.tiling.planes * (own + self.product_plane)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+        shared, own = self.scratch
+        return 4 * (shared + own * self.threads)
 
 
 def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
@@ -221,6 +228,10 @@ class Planned(Protocol):
     def scratch(self) -> Pair:
         """Floats that all threads share, and those of each."""
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+
 
 def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device: Device) -> Kernel:
     """Emit the kernel of a plan."""
@@ -260,8 +271,8 @@ def emit_planned(
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
-        prelude=describe(opened.anchor.op, window) + template(macros, opened.store, source),
-        scratch_bytes=4 * (shared + own * plan.threads),
+        prelude=note(describe(opened.anchor.op, window)) + template(macros, opened.store, source),
+        scratch_bytes=plan.scratch_bytes,
     )
 
 

@@ -11,7 +11,6 @@ from typing import Literal
 from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
-from pockengine.backends.c.window import Pair, Window
 from pockengine.backends.c.winograd import (
     MEMORY_CYCLES,
     RELOAD_CYCLES,
@@ -23,6 +22,7 @@ from pockengine.backends.c.winograd import (
     row_pitch,
     tiling_of,
 )
+from pockengine.backends.window import Pair, Window
 from pockengine.devices.schema import Device
 
 Split = Literal["INNER", "COLUMNS"]
@@ -35,7 +35,7 @@ MOST_CHANNELS = 64
 
 
 @dataclass(frozen=True)
-class GradientPlan:
+class WinogradGradientPlan:
     """A tiling, the multiply's tile, what threads share, tiles and channels in a block."""
 
     tiling: Tiling
@@ -76,16 +76,22 @@ class GradientPlan:
         waiting = units * -(-panels // self.threads) if self.tiling.tiles > self.block else 1
         return windows + gradients, waiting * sums
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+        shared, own = self.scratch
+        return 4 * (shared + own * self.threads)
 
-def gradient_plans(
+
+def winograd_gradient_plans(
     window: Window, device: Device, sizes: tuple[int, ...] = SIZES
-) -> list[GradientPlan]:
+) -> list[WinogradGradientPlan]:
     """Return all plans of the given tile sizes; none where the method does not apply."""
     tilings = (tiling_of(window, False, size) for size in sizes)
     return [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
 
 
-def _plans(tiling: Tiling, device: Device) -> Iterator[GradientPlan]:
+def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradGradientPlan]:
     machine, threads = machine_of(device), device.cpu.cores
     splits: tuple[Split, ...] = ("INNER", "COLUMNS")
     channels = -(-tiling.source[2] // -(-tiling.source[2] // MOST_CHANNELS))
@@ -93,7 +99,7 @@ def _plans(tiling: Tiling, device: Device) -> Iterator[GradientPlan]:
         for block in _blocks(tiling, split, device):
             for tile in tiles(machine, channels, tiling.columns):
                 cycles = _cycles(tiling, tile, split, block, channels, device)
-                yield GradientPlan(tiling, tile, split, block, channels, threads, cycles)
+                yield WinogradGradientPlan(tiling, tile, split, block, channels, threads, cycles)
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
@@ -145,7 +151,9 @@ def _cycles(
     return (transforms + finish) / threads + planes * (multiply + read) + waited
 
 
-def gradient_kernel(opened: Anchored, window: Window, plan: GradientPlan, device: Device) -> Kernel:
+def winograd_gradient_kernel(
+    opened: Anchored, window: Window, plan: WinogradGradientPlan, device: Device
+) -> Kernel:
     """Emit the kernel of a plan."""
     channels = plan.tiling.source[2]
     windows, gradients, sums = plan.planes

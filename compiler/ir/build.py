@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value
+from pockengine.compiler.ir.scalars import numbers_of, of_numbers
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import GraphError
@@ -50,14 +52,25 @@ class Builder:
         definition = lookup(op)
         full = definition.complete_attrs(attrs)
         definition.check_arity(len(operands))
-        types = definition.infer(tuple(value.type for value in operands), full)
-        node = Node(op, operands, (), full, self._scope)
+        types = definition.result_types(tuple(value.type for value in operands), full)
+        return self._append(Node(op, operands, (), full, self._scope), types)
+
+    def repeat(self, node: Node, operands: tuple[Value, ...]) -> Node:
+        """Append a node like another one, on operands of the same types."""
+        types = tuple(value.type for value in node.results)
+        return self._append(Node(node.op, operands, (), dict(node.attrs), self._scope), types)
+
+    def _append(self, node: Node, types: tuple[TensorType, ...]) -> Node:
         node.results = tuple(
-            Value(self.unique(op if len(types) == 1 else f"{op}.{index}"), type_, node)
+            Value(self.unique(node.op if len(types) == 1 else f"{node.op}.{index}"), type_, node)
             for index, type_ in enumerate(types)
         )
         self._sink.append(node)
         return node
+
+    def append(self, node: Node) -> None:
+        """Append a node that exists already, for rules that build on what they replace."""
+        self._sink.append(node)
 
     def input(self, name: str, type_: TensorType) -> Value:
         """Declare an input of the program."""
@@ -68,14 +81,17 @@ class Builder:
     def param(
         self,
         name: str,
-        data: np.ndarray,
+        data: np.ndarray | Contents,
         *,
         permutation: tuple[int, ...] | None = None,
         trainable: bool = True,
+        kind: ParamKind | None = None,
     ) -> Value:
-        """Declare a weight (or, not trainable, a state) with its initial data."""
-        value = Value(self._claim(name), TensorType(DType.of(data), tuple(data.shape)))
-        self.graph.params[name] = Param(value, data, permutation, trainable)
+        """Declare a weight (or, not trainable, a buffer) with its initial data."""
+        contents = data if isinstance(data, Contents) else Held(data)
+        value = Value(self._claim(name), contents.type)
+        kind = kind or ParamKind.default(trainable)
+        self.graph.params[name] = Param(value, contents, permutation, trainable, kind)
         return value
 
     def constant(self, data: np.ndarray, name: str = "constant") -> Value:
@@ -87,10 +103,10 @@ class Builder:
 
     def scalar(self, number: float, dtype: DType = DType.F32) -> Value:
         """Return a scalar constant; equal numbers share one value."""
-        array = np.asarray(number, dtype=dtype.numpy)
-        key = (dtype, array.item())
-        if key not in self._scalars or np.signbit(array) != np.signbit(
-            self.graph.constants[self._scalars[key]]
+        array = of_numbers(number, dtype)
+        key, negative = (dtype, array.item()), np.signbit(numbers_of(array))
+        if key not in self._scalars or negative != np.signbit(
+            numbers_of(self.graph.constants[self._scalars[key]])
         ):
             self._scalars[key] = self.constant(array, "c")
         return self._scalars[key]

@@ -1,6 +1,8 @@
 """Copies of a graph, so that each entry of a program can be rewritten on its own."""
 
-from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from dataclasses import replace
+
+from pockengine.compiler.ir.graph import Graph, Node, Value
 
 
 def clone(graph: Graph) -> Graph:
@@ -8,13 +10,15 @@ def clone(graph: Graph) -> Graph:
     copies: dict[Value, Value] = {}
 
     def copy(value: Value) -> Value:
-        return copies.setdefault(value, Value(value.name, value.type))
+        made = copies.get(value)
+        if made is None:
+            made = copies[value] = Value(value.name, value.type)
+        return made
 
     result = Graph(graph.name, checks_indices=graph.checks_indices)
     result.inputs = [copy(value) for value in graph.inputs]
     result.params = {
-        name: Param(copy(param.value), param.data, param.permutation, param.trainable)
-        for name, param in graph.params.items()
+        name: replace(param, value=copy(param.value)) for name, param in graph.params.items()
     }
     result.constants = {copy(value): data for value, data in graph.constants.items()}
     for node in graph.nodes:

@@ -24,13 +24,20 @@ def run(
     `params` holds the contents of weights and states by name; update nodes replace them in it.
     Without it each param has its initial data and updates are lost.
     """
-    state = {name: param.data for name, param in graph.params.items()} if params is None else params
+    state = _initial(graph) if params is None else params
     known: dict[Value, np.ndarray] = dict(graph.constants)
     for value in graph.inputs:
         known[value] = _checked(value, inputs)
     for node in graph.nodes:
         _run_node(graph, node, known, state)
     return {name: _read(graph, value, known, state) for name, value in graph.outputs.items()}
+
+
+def _initial(graph: Graph) -> dict[str, np.ndarray]:
+    """Read the params that the graph reads."""
+    used = {operand for node in graph.nodes for operand in node.operands}
+    used.update(graph.outputs.values())
+    return {param.name: param.data for param in graph.params.values() if param.value in used}
 
 
 def _run_node(

@@ -10,12 +10,15 @@ running statistics). Nodes of update ops write a param in place and have no resu
 node is pure. Nodes are built through `Builder`, which infers the types of results at once.
 """
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
@@ -68,23 +71,60 @@ class Node:
         return f"{results + ' = ' if results else ''}{self.op} {operands}{place}"
 
 
+class ParamKind(enum.Enum):
+    """What a param is for: a weight of the model, another tensor of it, a state of the optimiser.
+
+    Buffers are what a model keeps beside its weights, such as running statistics.
+    """
+
+    WEIGHT = "weight"
+    BUFFER = "buffer"
+    OPTIMIZER = "optimizer"
+
+    @classmethod
+    def default(cls, trainable: bool) -> "ParamKind":
+        """What a param is taken for where nobody says."""
+        return cls.WEIGHT if trainable else cls.BUFFER
+
+
+class Space(enum.Enum):
+    """Memory that a param lives in: what no entry writes may stay in flash or in a mapped file."""
+
+    CONSTANT = "constant"
+    MUTABLE = "mutable"
+
+
 @dataclass(eq=False)
 class Param:
     """A named tensor that lives as long as the artifact: a weight, or a state of the program.
 
     `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
-    `trainable` says whether the user may train it (a weight) or not (a state).
+    `trainable` says whether it may train. `space` is None until a program is compiled. `source` is
+    how the model's file held the numbers, where that was as integers, along our dimensions.
     """
 
     value: Value
-    data: np.ndarray
+    contents: Contents
     permutation: tuple[int, ...] | None = None
     trainable: bool = True
+    kind: ParamKind = ParamKind.WEIGHT
+    space: Space | None = None
+    source: Quantization | None = None
 
     @property
     def name(self) -> str:
         """Name in the user's model."""
         return self.value.name
+
+    @property
+    def data(self) -> np.ndarray:
+        """Its numbers, which may be read from a file for this."""
+        return self.contents.read()
+
+    @data.setter
+    def data(self, array: np.ndarray) -> None:
+        """Start with other numbers, of the same type."""
+        self.contents = Held(array)
 
 
 @dataclass(eq=False)

@@ -36,7 +36,7 @@ def _places(values: Sequence[Value]) -> Key:
 
 def _body_key(body: Graph) -> Key:
     numbers = {value: index for index, value in enumerate(body.values())}
-    return tuple(
+    nodes = tuple(
         (
             node.op,
             repr(sorted(node.attrs.items())),
@@ -45,3 +45,4 @@ def _body_key(body: Graph) -> Key:
         )
         for node in body.nodes
     )
+    return nodes, tuple(numbers[value] for value in body.outputs.values())

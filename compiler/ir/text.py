@@ -25,7 +25,10 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.contents import Filled, Held
+from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space, Value
+from pockengine.compiler.ir.quantization import PATTERN, parse_quantization
+from pockengine.compiler.ir.scalars import numbers_of, of_numbers
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import GraphError
@@ -38,10 +41,12 @@ _BARE = r'(?:[^\s,:"][^\s,:]*)'
 _NAME = rf"({_TEXT}|{_BARE})"
 _WORD = rf"({_TEXT}|[^\s\"]\S*)"
 _VALUE = rf"%(?:{_TEXT}|{_BARE})"
-_TYPE = r"(\w+)\[([\d,]*)\]"
-_RESULT = rf"{_VALUE}: \w+\[[\d,]*\]"
+_TYPE = rf"(\w+)\[([\d,]*)\]({PATTERN})?"
+_RESULT = rf"{_VALUE}: \w+\[[\d,]*\](?:{PATTERN})?"
 _SOURCE = re.compile(
-    rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}(?: permutation=(\(.*\)))?(?: = (.*))?"
+    rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}"
+    rf"(?: permutation=(\([^)]*\)))?(?: source=({PATTERN}))?"
+    r"(?: kind=(\w+))?(?: space=(\w+))?(?: = (.*))?"
 )
 _NODE = re.compile(
     rf"(?:({_RESULT}(?:, {_RESULT})*) = )?(\w+)((?: {_VALUE},?)*)(?: \{{(.*)\}})?(?: @{_WORD})?"
@@ -88,8 +93,7 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
     lines += [f"  input {_typed(value)}" for value in graph.inputs]
     for param in graph.params.values():
         kind = "param" if param.trainable else "frozen"
-        order = "" if param.permutation is None else f" permutation={param.permutation}"
-        lines.append(f"  {kind} {_typed(param.value)}{order}")
+        lines.append(f"  {kind} {_typed(param.value)}{_print_traits(param)}")
     for value, data in graph.constants.items():
         lines.append(f"  constant {_typed(value)} = {_print_array(data)}")
     for node in graph.nodes:
@@ -97,6 +101,15 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
     for name, value in graph.outputs.items():
         lines.append(f"  output {_shown(name)} = %{_shown(value.name)}")
     return [*lines, "}"]
+
+
+def _print_traits(param: Param) -> str:
+    """What is not as usual of a param."""
+    text = "" if param.permutation is None else f" permutation={param.permutation}"
+    text += "" if param.source is None else f" source={param.source}"
+    if param.kind is not ParamKind.default(param.trainable):
+        text += f" kind={param.kind.value}"
+    return text if param.space is None else f"{text} space={param.space.value}"
 
 
 def _print_node(node: Node) -> list[str]:
@@ -121,7 +134,7 @@ def _print_node(node: Node) -> list[str]:
 
 def _print_array(data: np.ndarray) -> str:
     """Elements as Python literals: the shortest decimal that reads back as the same number."""
-    return repr(data.tolist())
+    return repr(numbers_of(data).tolist())
 
 
 def parse_graph(text: str, params: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -186,20 +199,29 @@ class _Parser:
                 self._node(line, None)
         return rest
 
-    def _source(
-        self, kind: str, name: str, dtype: str, shape: str, order: str | None, data: str | None
-    ) -> None:
-        name, type_ = _named(name), _parse_type(dtype, shape)
+    def _source(self, kind: str, name: str, dtype: str, shape: str, *rest: str | None) -> None:
+        quantization, order, source, purpose, space, data = rest
+        name, type_ = _named(name), _parse_type(dtype, shape, quantization)
         value = self._define(Value(name, type_))
         if kind == "input":
             self.graph.inputs.append(value)
         elif kind == "constant":
-            array = np.asarray(_literal(data or "None"), dtype=type_.dtype.numpy)
+            array = of_numbers(_literal(data or "None"), type_.dtype)
             self.graph.constants[value] = array.reshape(type_.shape)
         else:
-            array = self.params.get(name, np.zeros(type_.shape, type_.dtype.numpy))
+            given = self.params.get(name)
+            contents = Filled(type_) if given is None else Held(given, type_.quantization)
             permutation = None if order is None else ast.literal_eval(order)
-            self.graph.params[name] = Param(value, array, permutation, kind == "param")
+            trainable = kind == "param"
+            self.graph.params[name] = Param(
+                value,
+                contents,
+                permutation,
+                trainable,
+                ParamKind(purpose) if purpose else ParamKind.default(trainable),
+                Space(space) if space else None,
+                parse_quantization(source) if source else None,
+            )
 
     def _node(self, line: str, body: Graph | None) -> None:
         match = _NODE.fullmatch(line)
@@ -232,8 +254,11 @@ class _Parser:
         return value
 
 
-def _parse_type(dtype: str, shape: str) -> TensorType:
-    return TensorType(DType(dtype), tuple(int(size) for size in shape.split(",") if size))
+def _parse_type(dtype: str, shape: str, quantization: str | None) -> TensorType:
+    sizes = tuple(int(size) for size in shape.split(",") if size)
+    return TensorType(
+        DType(dtype), sizes, parse_quantization(quantization) if quantization else None
+    )
 
 
 def _parse_attrs(text: str) -> dict[str, Any]:

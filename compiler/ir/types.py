@@ -4,73 +4,34 @@ Every shape is a tuple of positive sizes (a scalar has the empty tuple); nothing
 kernels are specialised for their shapes. Ranges of sizes are variants of a whole program instead.
 """
 
-import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError
 
+__all__ = ["BOOL", "F32", "I32", "I64", "DType", "Shape", "TensorType", "f32"]
+
 Shape = tuple[int, ...]
-
-
-class DType(enum.Enum):
-    """Element type; the value is its name in the text form."""
-
-    F32 = "f32"
-    I32 = "i32"
-    I64 = "i64"
-    BOOL = "bool"
-
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy dtype with the same bytes."""
-        return _NUMPY[self]
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return int(_NUMPY[self].itemsize)
-
-    @property
-    def is_float(self) -> bool:
-        """Whether gradients can flow through values of this type."""
-        return self is DType.F32
-
-    @classmethod
-    def of(cls, array: np.ndarray) -> "DType":
-        """Element type of a NumPy array; GraphError names an unsupported one."""
-        for dtype, numpy in _NUMPY.items():
-            if array.dtype == numpy:
-                return dtype
-        raise GraphError(f"arrays of {array.dtype} are not supported; use one of {_names()}")
-
-
-_NUMPY: dict[DType, np.dtype[np.generic]] = {
-    DType.F32: np.dtype(np.float32),
-    DType.I32: np.dtype(np.int32),
-    DType.I64: np.dtype(np.int64),
-    DType.BOOL: np.dtype(np.bool_),
-}
 
 F32, I32, I64, BOOL = DType.F32, DType.I32, DType.I64, DType.BOOL
 
 
-def _names() -> str:
-    return ", ".join(str(numpy) for numpy in _NUMPY.values())
-
-
 @dataclass(frozen=True)
 class TensorType:
-    """Type of a value: dtype and shape, row-major without gaps."""
+    """Type of a value: dtype and shape, row-major without gaps, and what its integers stand for."""
 
     dtype: DType
     shape: Shape
+    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         if any(not isinstance(size, int) or size < 1 for size in self.shape):
             raise GraphError(f"shape {self.shape} must hold positive integers only")
+        if self.quantization is not None:
+            self.quantization.check(self.dtype, self.shape)
 
     @property
     def size(self) -> int:
@@ -88,11 +49,19 @@ class TensorType:
         return len(self.shape)
 
     def __str__(self) -> str:
-        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+        quantization = "" if self.quantization is None else str(self.quantization)
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]{quantization}"
 
     def with_shape(self, shape: Shape) -> "TensorType":
-        """The same dtype with another shape."""
-        return TensorType(self.dtype, shape)
+        """The same elements in another shape; GraphError where each channel has its own scale."""
+        if self.quantization is not None and self.quantization.axis is not None:
+            raise GraphError(f"{self} has a scale for each channel; only transpose moves it")
+        return TensorType(self.dtype, shape, self.quantization)
+
+    def transposed(self, perm: Sequence[int]) -> "TensorType":
+        """The same elements with the dimensions in this order."""
+        quantization = self.quantization and self.quantization.transposed(perm)
+        return TensorType(self.dtype, tuple(self.shape[axis] for axis in perm), quantization)
 
 
 def f32(*shape: int) -> TensorType:

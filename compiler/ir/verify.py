@@ -22,7 +22,7 @@ def _names_are_unique(graph: Graph) -> None:
             raise GraphError(f"graph {graph.name}: two values are named {value.name!r}")
         seen[value.name] = value
     for name, param in graph.params.items():
-        if name != param.value.name or param.value.shape != param.data.shape:
+        if name != param.value.name or param.value.type != param.contents.type:
             raise GraphError(f"graph {graph.name}: param {name!r} does not match {param.value!r}")
 
 
@@ -52,7 +52,7 @@ def _types_agree(graph: Graph) -> None:
     for node in graph.nodes:
         definition = lookup(node.op)
         definition.check_arity(len(node.operands))
-        inferred = definition.infer(tuple(value.type for value in node.operands), node.attrs)
+        inferred = definition.result_types(tuple(value.type for value in node.operands), node.attrs)
         if inferred != tuple(value.type for value in node.results):
             raise GraphError(f"{node}: its results should be {', '.join(map(str, inferred))}")
         if "body" in node.attrs:

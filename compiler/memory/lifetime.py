@@ -7,16 +7,19 @@ storage; scratch lives during its node only.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.target import ALIGNMENT
 
 
 @dataclass(eq=False)
 class Buffer:
-    """Bytes that must stay together from node `first` to node `last`, both included.
+    """`size` bytes that must stay together from node `first` to node `last`, both included.
 
-    Inputs are alive from -1, before the first node; outputs until after the last one.
+    They take `room` bytes, a multiple of the alignment. Inputs are alive from -1, before the first
+    node; outputs until after the last one.
     """
 
     size: int
@@ -24,6 +27,12 @@ class Buffer:
     last: int
     values: list[Value] = field(default_factory=list)
     scratch_of: Node | None = None
+    alignment: int = ALIGNMENT
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes of the arena, up to the next aligned offset."""
+        return -(-self.size // self.alignment) * self.alignment
 
     def overlaps(self, other: "Buffer") -> bool:
         """Whether both are alive at some node."""
@@ -38,16 +47,18 @@ class Lifetimes:
     aliases: Mapping[Value, Value]
 
 
-def lifetimes(graph: Graph, scratch_bytes: Callable[[Node], int]) -> Lifetimes:
+def lifetimes(
+    graph: Graph, scratch_bytes: Callable[[Node], int], alignment: int = ALIGNMENT
+) -> Lifetimes:
     """Find every buffer; `scratch_bytes` says what a node's kernel needs for itself."""
-    last = _last_uses(graph)
+    last, buffer_of = _last_uses(graph), partial(Buffer, alignment=alignment)
     sources = graph.sources() - set(graph.inputs)
     owner: dict[Value, Buffer] = {}
     aliases: dict[Value, Value] = {}
     buffers: list[Buffer] = []
 
     def own(value: Value, first: int) -> None:
-        buffer = Buffer(value.type.nbytes, first, last.get(value, first), [value])
+        buffer = buffer_of(value.type.nbytes, first, last.get(value, first), [value])
         owner[value] = buffer
         buffers.append(buffer)
 
@@ -56,7 +67,7 @@ def lifetimes(graph: Graph, scratch_bytes: Callable[[Node], int]) -> Lifetimes:
     for place, node in enumerate(graph.nodes):
         scratch = scratch_bytes(node)
         if scratch:
-            buffers.append(Buffer(scratch, place, place, scratch_of=node))
+            buffers.append(buffer_of(scratch, place, place, scratch_of=node))
         for result in node.results:
             root = _shared(node, result, place, owner, sources, aliases)
             if root is None:
@@ -86,7 +97,7 @@ def _shared(
     for operand in in_place_operands(node):
         buffer = owner.get(operand)
         dies = buffer is not None and buffer.last == place
-        taken = buffer is not None and any(other in buffer.values for other in node.results)
+        taken = buffer is not None and any(owner.get(other) is buffer for other in node.results)
         if buffer is not None and dies and not taken and buffer.size == result.type.nbytes:
             return buffer
     return None

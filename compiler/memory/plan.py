@@ -4,14 +4,15 @@ Optimal packing is NP-hard. Several greedy orders (largest first, longest first,
 buffer into the tightest gap between those already placed; the smallest arena wins.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.program import Allocation, MemoryPlan
-
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector register, of every supported CPU."""
+from pockengine.compiler.target import ALIGNMENT
 
 ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
     lambda b: (-b.size, b.first),
@@ -22,13 +23,15 @@ ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
 )
 
 
-def plan_memory(graph: Graph, scratch_bytes: Callable[[Node], int]) -> MemoryPlan:
+def plan_memory(
+    graph: Graph, scratch_bytes: Callable[[Node], int], alignment: int = ALIGNMENT
+) -> MemoryPlan:
     """Place every buffer of an entry in its arena.
 
     Requires: the graph's order is final. `scratch_bytes` gives the bytes that a node's kernel needs
-    for itself, 0 for none.
+    for itself, 0 for none. Offsets are multiples of `alignment` bytes.
     """
-    alive = lifetimes(graph, scratch_bytes)
+    alive = lifetimes(graph, scratch_bytes, alignment)
     offsets = pack(alive.buffers)
     values, scratch = {}, {}
     for buffer, offset in offsets.items():
@@ -42,22 +45,32 @@ def plan_memory(graph: Graph, scratch_bytes: Callable[[Node], int]) -> MemoryPla
 
 
 def pack(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
-    """Return an offset for each buffer: the smallest arena that one of the orders leads to."""
-    plans = [_place(sorted(buffers, key=order)) for order in ORDERS]
-    return min(plans, key=arena_size)
+    """Return an offset for each buffer: the smallest arena that one of the orders leads to.
+
+    The first of equal ones counts, so that none is tried after one that nothing can beat.
+    """
+    least, best, size = lower_bound(buffers), None, math.inf
+    for order in ORDERS:
+        offsets = _place(sorted(buffers, key=order), size)
+        if offsets is not None:
+            best, size = offsets, arena_size(offsets)
+        if size == least:
+            break
+    assert best is not None
+    return best
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
     """Largest sum of (aligned) bytes alive at one node."""
-    return sum(_aligned(buffer.size) for buffer in peak_buffers(buffers))
+    return sum(buffer.room for buffer in peak_buffers(buffers))
 
 
 def peak_buffers(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Buffers that are alive at the first node where most bytes are."""
     change: dict[int, int] = {}
     for buffer in buffers:
-        change[buffer.first] = change.get(buffer.first, 0) + _aligned(buffer.size)
-        change[buffer.last + 1] = change.get(buffer.last + 1, 0) - _aligned(buffer.size)
+        change[buffer.first] = change.get(buffer.first, 0) + buffer.room
+        change[buffer.last + 1] = change.get(buffer.last + 1, 0) - buffer.room
     peak, total, at = 0, 0, 0
     for place in sorted(change):
         total += change[place]
@@ -66,34 +79,40 @@ def peak_buffers(buffers: Sequence[Buffer]) -> list[Buffer]:
     return [buffer for buffer in buffers if buffer.first <= at <= buffer.last]
 
 
-def _place(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
-    """Put each buffer, in this order, into the tightest gap among those alive with it."""
+def _place(buffers: Sequence[Buffer], limit: float) -> dict[Buffer, int] | None:
+    """Put each buffer, in this order, into the tightest gap among those alive with it.
+
+    None where the arena reaches `limit`. What is placed lies in arrays sorted by offset, so that
+    each look at all of it is a few operations of NumPy.
+    """
     offsets: dict[Buffer, int] = {}
-    for buffer in buffers:
-        busy = sorted(
-            (offset, offset + _aligned(other.size))
-            for other, offset in offsets.items()
-            if other.overlaps(buffer)
-        )
-        offsets[buffer] = _tightest_gap(busy, _aligned(buffer.size))
+    spans = np.empty((4, len(buffers)), np.int64)  # start, stop, first, last of each placed one
+    for count, buffer in enumerate(buffers):
+        size = buffer.room
+        start, stop, first, last = spans[:, :count]
+        alive = np.flatnonzero((first <= buffer.last) & (last >= buffer.first))
+        offset = _tightest_gap(start[alive], stop[alive], size)
+        if offset + size >= limit:
+            return None
+        offsets[buffer] = offset
+        at = int(np.searchsorted(start, offset, side="right"))
+        spans[:, at + 1 : count + 1] = spans[:, at:count].copy()
+        spans[:, at] = offset, offset + size, buffer.first, buffer.last
     return offsets
 
 
-def _tightest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
+def _tightest_gap(start: np.ndarray, stop: np.ndarray, size: int) -> int:
     """Offset of the smallest gap of at least `size` between busy spans, or the end of the last."""
-    best, best_gap, end = -1, 0, 0
-    for start, stop in busy:
-        gap = start - end
-        if gap >= size and (best < 0 or gap < best_gap):
-            best, best_gap = end, gap
-        end = max(end, stop)
-    return best if best >= 0 else end
+    if not start.size:
+        return 0
+    ends = np.concatenate([[0], np.maximum.accumulate(stop)])
+    gaps = start - ends[:-1]
+    fits = gaps >= size
+    if not fits.any():
+        return int(ends[-1])
+    return int(ends[:-1][fits][np.argmin(gaps[fits])])
 
 
 def arena_size(offsets: Mapping[Buffer, int]) -> int:
     """Return the bytes that placed buffers reach up to."""
-    return max((offset + _aligned(buffer.size) for buffer, offset in offsets.items()), default=0)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return max((offset + buffer.room for buffer, offset in offsets.items()), default=0)

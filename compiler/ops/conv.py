@@ -13,7 +13,8 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, Shape, TensorType
-from pockengine.compiler.ops.registry import REQUIRED, Arrays, ChannelSet, Types, define
+from pockengine.compiler.ops.elementwise import scaled
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, ChannelSet, Layer, Types, define
 from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
 
@@ -188,6 +189,20 @@ def _dw_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> V
     return g.conv2d_dw(part, dy, weight_shape=tuple(shape), **geometry)
 
 
+def _low_rank(
+    g: "Builder", node: Node, factors: tuple[Value, Value], transposed: bool, scale: float
+) -> Value:
+    """Convolve with the window of A, then with the pointwise B."""
+    a, b = factors
+    hidden = g.conv2d(node.operands[0], a, **node.attrs)
+    return g.conv2d(scaled(g, hidden, scale), b)
+
+
+def _refusal(node: Node) -> str | None:
+    groups = node.attrs["groups"]
+    return None if groups == 1 else f"its convolution has {groups} groups"
+
+
 def conv_cost(output: Shape, weight: Shape) -> int:
     """Multiply-adds of a convolution or of either gradient: one per output pixel and weight."""
     return output[0] * output[1] * output[2] * math.prod(weight)
@@ -202,6 +217,9 @@ define(
     vjp={"x": _dx, "w": _dw},
     channel_axis={"w": _channel_axis},
     channel_vjp={"w": _dw_channels},
+    linear=(0, 1),
+    window=True,
+    layer=Layer(weight=1, rank=4, low_rank=_low_rank, refusal=_refusal),
     cost=lambda node: conv_cost(node.result.shape, node.operands[1].shape),
 )
 define(
@@ -211,6 +229,8 @@ define(
     infer=_infer_dx,
     eval=_eval_dx,
     vjp={"dy": _dx_ddy, "w": _dx_dw},
+    linear=(0, 1),
+    window=True,
     cost=lambda node: conv_cost(node.operands[0].shape, node.operands[1].shape),
 )
 define(
@@ -219,5 +239,7 @@ define(
     attrs={**CONV, "weight_shape": REQUIRED},
     infer=_infer_dw,
     eval=_eval_dw,
+    linear=(0, 1),
+    window=True,
     cost=lambda node: conv_cost(node.operands[1].shape, node.result.shape),
 )

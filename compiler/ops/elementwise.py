@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import BOOL, F32, I32, I64, DType, Shape, TensorType
+from pockengine.compiler.ir.scalars import converted
+from pockengine.compiler.ir.types import BOOL, F32, DType, Shape, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, Vjp, define
 from pockengine.errors import GraphError
 
@@ -23,10 +24,17 @@ Attrs = Mapping[str, Any]
 
 def broadcast_shape(*shapes: Shape) -> Shape:
     """NumPy's broadcast of these shapes; GraphError when there is none."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     try:
         return tuple(int(size) for size in np.broadcast_shapes(*shapes))
     except ValueError:
         raise GraphError(f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+
+
+def scaled(g: "Builder", x: Value, factor: float) -> Value:
+    """`x` times a number; `x` itself for 1."""
+    return x if factor == 1 else g.mul(x, g.scalar(factor))
 
 
 def reduce_to(g: "Builder", dy: Value, shape: Shape) -> Value:
@@ -47,6 +55,10 @@ def _same_dtype(types: Types, _: Attrs) -> Types:
     return (TensorType(types[0].dtype, broadcast_shape(*(type_.shape for type_ in types))),)
 
 
+def _as_it_is(types: Types, _: Attrs) -> Types:
+    return types
+
+
 def _floats(types: Types, attrs: Attrs) -> Types:
     if types[0].dtype is not F32:
         raise GraphError(f"operand {types[0]} must be f32; cast it")
@@ -60,7 +72,7 @@ def _numbers(types: Types, attrs: Attrs) -> Types:
 
 
 def _integers(types: Types, attrs: Attrs) -> Types:
-    if any(type_.dtype not in (I32, I64) for type_ in types):
+    if not all(type_.dtype.is_integer for type_ in types):
         raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
     return _same_dtype(types, attrs)
 
@@ -103,6 +115,9 @@ def elementwise(
     infer: Callable[[Types, Attrs], Types] = _floats,
     attrs: Attrs | None = None,
     vjp: Mapping[str, Vjp] | None = None,
+    stored: bool = False,
+    linear: tuple[int, ...] = (),
+    shifts: tuple[int, ...] = (),
 ) -> None:
     """Define one elementwise op; `meaning` takes the operand arrays, then the attrs by name."""
     names = operands.split()
@@ -121,6 +136,9 @@ def elementwise(
         eval=evaluate,
         vjp={key: _broadcasting(rule, names.index(key)) for key, rule in (vjp or {}).items()},
         elementwise=True,
+        stored=stored,
+        linear=linear,
+        shifts=shifts,
     )
 
 
@@ -179,17 +197,6 @@ def _swap(rule: Vjp) -> Vjp:
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def _cast(x: np.ndarray, dtype: str) -> np.ndarray:
-    """Convert; a float that no integer of the type is near saturates, and NaN is 0."""
-    target = DType(dtype).numpy
-    if x.dtype.kind != "f" or target.kind != "i":
-        return x.astype(target)
-    least = -(1 << (8 * target.itemsize - 1))
-    over, under = x >= -float(least), x < float(least)
-    fits = np.where(over | under | np.isnan(x), 0, x).astype(target)
-    return np.where(over, -1 - least, np.where(under, least, fits)).astype(target)
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -261,7 +268,6 @@ UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
 }
 """Ops of one operand without attrs: the NumPy meaning, and dx (none: no gradient flows)."""
 
-
 INTEGER_TOO = frozenset({"neg", "abs", "sign", "square", "relu"})
 """Those that take integers as well as floats."""
 
@@ -272,8 +278,9 @@ STOP = "stop_gradient"
 def _define_unary() -> None:
     for name, (meaning, rule) in UNARY.items():
         infer = _numbers if name in INTEGER_TOO else _floats
-        elementwise(name, "x", meaning, infer=infer, vjp={"x": rule} if rule else {})
-    elementwise(STOP, "x", lambda x: x, infer=_same_dtype)
+        rules, linear = {"x": rule} if rule else {}, (0,) if name == "neg" else ()
+        elementwise(name, "x", meaning, infer=infer, vjp=rules, linear=linear)
+    elementwise(STOP, "x", lambda x: x, infer=_as_it_is, linear=(0,), shifts=(0,), stored=True)
     elementwise("logical_not", "x", np.logical_not, infer=_logical)
     elementwise(
         "clamp",
@@ -296,8 +303,9 @@ def _define_unary() -> None:
     elementwise(
         "cast",
         "x",
-        _cast,
+        lambda x, dtype: converted(x, DType(dtype)),
         infer=_cast_type,
+        stored=True,
         attrs={"dtype": REQUIRED},
     )
 
@@ -309,6 +317,8 @@ def _define_arithmetic() -> None:
         np.add,
         infer=_same_dtype,
         vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: dy},
+        linear=(0, 1),
+        shifts=(0, 1),
     )
     elementwise(
         "sub",
@@ -316,6 +326,8 @@ def _define_arithmetic() -> None:
         np.subtract,
         infer=_same_dtype,
         vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: g.neg(dy)},
+        linear=(0, 1),
+        shifts=(0,),
     )
     elementwise(
         "mul",
@@ -326,6 +338,7 @@ def _define_arithmetic() -> None:
             "a": lambda g, n, dy: g.mul(dy, _second(n)),
             "b": lambda g, n, dy: g.mul(dy, _first(n)),
         },
+        linear=(0, 1),
     )
     elementwise(
         "div",
@@ -335,6 +348,7 @@ def _define_arithmetic() -> None:
             "a": lambda g, n, dy: g.div(dy, _second(n)),
             "b": lambda g, n, dy: g.neg(g.mul(dy, g.div(n.result, _second(n)))),
         },
+        linear=(0,),
     )
 
 
@@ -360,6 +374,7 @@ def _define_choices() -> None:
             "a": lambda g, n, dy: _keep_where(g, n.operands[0], dy),
             "b": lambda g, n, dy: g.where(n.operands[0], g.scalar(0.0), dy),
         },
+        linear=(1, 2),
     )
 
 

@@ -38,6 +38,7 @@ def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
 define(
     "fusion",
     "operands",
+    stored=True,
     variadic=True,
     attrs={"body": REQUIRED, "writes": ()},
     infer=_infer,

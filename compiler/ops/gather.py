@@ -16,7 +16,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, I32, I64, Shape, TensorType
-from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Indices, Types, define
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -174,21 +174,37 @@ def _unless_dropped(g: "Builder", taken: Value, node: Node, shape: Shape) -> Val
     return g.where(g.reshape(inside, shape=shape), taken, g.scalar(0.0, taken.dtype))
 
 
+def _places_to_read(node: Node) -> int:
+    return int(node.operands[0].shape[node.attrs["axis"]])
+
+
+def _places_to_add(node: Node) -> int:
+    return int(node.attrs["input_shape"][node.attrs["axis"]])
+
+
 define(
     "take",
     "x index",
+    stored=True,
     attrs={"axis": REQUIRED},
     infer=_infer_take,
     eval=_eval_take,
     vjp={"x": _take_dx},
+    linear=(0,),
+    shifts=(0,),
+    indices=Indices(1, _places_to_read),
 )
 define(
     "take_along",
     "x index",
+    stored=True,
     attrs={"axis": REQUIRED},
     infer=_infer_along,
     eval=_eval_along,
     vjp={"x": _along_dx},
+    linear=(0,),
+    shifts=(0,),
+    indices=Indices(1, _places_to_read),
 )
 define(
     "take_dx",
@@ -197,6 +213,8 @@ define(
     infer=_infer_take_dx,
     eval=_eval_take_dx,
     vjp={"dy": _take_again},
+    linear=(0,),
+    indices=Indices(1, _places_to_add),
 )
 define(
     "take_along_dx",
@@ -205,6 +223,8 @@ define(
     infer=_infer_along_dx,
     eval=_eval_along_dx,
     vjp={"dy": _along_again},
+    linear=(0,),
+    indices=Indices(1, _places_to_add),
 )
 define(
     "take_update",
@@ -212,5 +232,6 @@ define(
     attrs={"axis": REQUIRED},
     infer=_infer_take_update,
     eval=_eval_take_update,
+    indices=Indices(2, _places_to_read),
     writes=(0,),
 )

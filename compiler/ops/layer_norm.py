@@ -80,5 +80,13 @@ for _name, _centred, _rule in (
         infer=_infer,
         eval=_evaluator(_centred),
         vjp={"x": _rule},
+        rows=True,
     )
-    define(f"{_name}_dx", "dy y rstd", infer=_infer_dx, eval=_dx_evaluator(_centred))
+    define(
+        f"{_name}_dx",
+        "dy y rstd",
+        infer=_infer_dx,
+        eval=_dx_evaluator(_centred),
+        linear=(0, 2),
+        rows=True,
+    )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import F32, I32, I64, TensorType
-from pockengine.compiler.ops.registry import Arrays, Types, define
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.registry import Arrays, Indices, Types, define
 from pockengine.compiler.ops.softmax import log_softmax_rows
 from pockengine.errors import GraphError
 
@@ -28,7 +28,7 @@ LOSS = {"ignore_index": -100}
 def _check(logits: TensorType, labels: TensorType) -> None:
     if logits.rank != 2 or logits.dtype is not F32:
         raise GraphError(f"cross entropy needs f32 logits (batch, classes), not {logits}")
-    if labels.shape != logits.shape[:1] or labels.dtype not in (I32, I64):
+    if labels.shape != logits.shape[:1] or not labels.dtype.is_integer:
         raise GraphError(f"cross entropy of {logits} needs one integer label a row, not {labels}")
 
 
@@ -76,6 +76,8 @@ def _dlogits(g: "Builder", node: Node, dy: Value) -> Value:
     return g.cross_entropy_dx(logits, labels, dy, **node.attrs)
 
 
+LABELS = Indices(1, lambda node: node.operands[0].shape[1], ignored="ignore_index")
+
 define(
     "cross_entropy",
     "logits labels",
@@ -83,5 +85,14 @@ define(
     infer=_infer,
     eval=_eval,
     vjp={"logits": _dlogits},
+    indices=LABELS,
 )
-define("cross_entropy_dx", "logits labels dy", attrs=LOSS, infer=_infer_dx, eval=_eval_dx)
+define(
+    "cross_entropy_dx",
+    "logits labels dy",
+    attrs=LOSS,
+    infer=_infer_dx,
+    eval=_eval_dx,
+    linear=(2,),
+    indices=LABELS,
+)

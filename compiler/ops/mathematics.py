@@ -146,17 +146,18 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "trunc": (np.trunc, zero_dx),
 }
 
-BINARY: Mapping[str, tuple[Meaning, Mapping[str, Vjp]]] = {
-    "pow": (np.power, {"a": _pow_da, "b": _pow_db}),
-    "atan2": (np.arctan2, {"a": _atan2_rule(0, 1.0), "b": _atan2_rule(1, -1.0)}),
+BINARY: Mapping[str, tuple[Meaning, Mapping[str, Vjp], tuple[int, ...]]] = {
+    "pow": (np.power, {"a": _pow_da, "b": _pow_db}, ()),
+    "atan2": (np.arctan2, {"a": _atan2_rule(0, 1.0), "b": _atan2_rule(1, -1.0)}, ()),
     "binary_cross_entropy": (
         _binary_cross_entropy,
         {"a": _cross_entropy_da, "b": _cross_entropy_db},
+        (1,),
     ),
-    "hypot": (np.hypot, {"a": _hypot_rule(0), "b": _hypot_rule(1)}),
+    "hypot": (np.hypot, {"a": _hypot_rule(0), "b": _hypot_rule(1)}, ()),
 }
 
 for _name, (_meaning, _rule) in UNARY.items():
     elementwise(_name, "x", _meaning, vjp={"x": _rule} if _rule else {})
-for _name, (_meaning, _rules) in BINARY.items():
-    elementwise(_name, "a b", _meaning, vjp=_rules)
+for _name, (_meaning, _rules, _linear) in BINARY.items():
+    elementwise(_name, "a b", _meaning, vjp=_rules, linear=_linear)

@@ -10,8 +10,8 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
-from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to
-from pockengine.compiler.ops.registry import Arrays, ChannelSet, Types, define
+from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to, scaled
+from pockengine.compiler.ops.registry import Arrays, ChannelSet, Layer, Types, define
 from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
 
@@ -82,6 +82,22 @@ def _db_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> V
     return reduce_to(g, db, (len(channels), b.shape[1]))
 
 
+def _low_rank(
+    g: "Builder", node: Node, factors: tuple[Value, Value], transposed: bool, scale: float
+) -> Value:
+    """Read the factors as the node reads its weight; a tied layer may read it the other way."""
+    flipped = node.attrs["transpose_b"] != transposed
+    first, second = reversed(factors) if flipped else factors
+    hidden = g.matmul(
+        node.operands[0], first, transpose_a=node.attrs["transpose_a"], transpose_b=flipped
+    )
+    return g.matmul(scaled(g, hidden, scale), second, transpose_b=flipped)
+
+
+def _is_transposed(node: Node) -> bool:
+    return bool(node.attrs["transpose_b"])
+
+
 def _cost(node: Node) -> int:
     _, k = _matrix(node.operands[0].type, node.attrs["transpose_a"])
     return node.result.type.size * k
@@ -96,5 +112,7 @@ define(
     vjp={"a": _da, "b": _db},
     channel_axis={"b": _channel_axis},
     channel_vjp={"b": _db_channels},
+    linear=(0, 1),
+    layer=Layer(weight=1, rank=2, low_rank=_low_rank, transposed=_is_transposed),
     cost=_cost,
 )

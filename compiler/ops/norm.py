@@ -124,6 +124,14 @@ define(
         "gamma": lambda g, node, dy: _sums(g, node, dy)[1],
         "beta": lambda g, node, dy: _sums(g, node, dy)[0],
     },
+    linear=(1, 2),
+    shifts=(2,),
 )
-define("batch_norm_sums", "dy x mean rstd", infer=_infer_sums, eval=_eval_sums)
-define("batch_norm_dx", "dy x mean rstd gamma dgamma dbeta", infer=_infer_dx, eval=_eval_dx)
+define("batch_norm_sums", "dy x mean rstd", infer=_infer_sums, eval=_eval_sums, linear=(0,))
+define(
+    "batch_norm_dx",
+    "dy x mean rstd gamma dgamma dbeta",
+    infer=_infer_dx,
+    eval=_eval_dx,
+    linear=(0, 1, 2, 4, 5, 6),
+)

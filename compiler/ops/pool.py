@@ -113,13 +113,34 @@ def _avg_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.avg_pool2d_dx(dy, input_shape=node.operands[0].shape, **node.attrs)
 
 
-define("max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx})
-define("max_pool2d_dx", "x dy", attrs=MAX_POOL, infer=_infer_max_dx, eval=_eval_max_dx)
-define("avg_pool2d", "x", attrs=AVG_POOL, infer=_infer, eval=_eval_avg, vjp={"x": _avg_dx})
+define(
+    "max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx}, window=True
+)
+define(
+    "max_pool2d_dx",
+    "x dy",
+    attrs=MAX_POOL,
+    infer=_infer_max_dx,
+    eval=_eval_max_dx,
+    linear=(1,),
+    window=True,
+)
+define(
+    "avg_pool2d",
+    "x",
+    attrs=AVG_POOL,
+    infer=_infer,
+    eval=_eval_avg,
+    vjp={"x": _avg_dx},
+    linear=(0,),
+    window=True,
+)
 define(
     "avg_pool2d_dx",
     "dy",
     attrs={**AVG_POOL, "input_shape": REQUIRED},
     infer=_infer_avg_dx,
     eval=_eval_avg_dx,
+    linear=(0,),
+    window=True,
 )

@@ -89,4 +89,5 @@ define(
     infer=_infer_dropout,
     eval=_eval_dropout,
     vjp={"x": _dropout_dx},
+    linear=(0,),
 )

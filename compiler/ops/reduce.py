@@ -112,8 +112,10 @@ def _wide(x: np.ndarray) -> Any:
     return np.float64 if x.dtype.kind == "f" else x.dtype
 
 
-define("reduce_sum", "x", attrs=AXES, infer=_infer, eval=_eval_sum, vjp={"x": _sum_dx})
-define("reduce_mean", "x", attrs=AXES, infer=_infer, eval=_eval_mean, vjp={"x": _mean_dx})
+define("reduce_sum", "x", attrs=AXES, infer=_infer, eval=_eval_sum, vjp={"x": _sum_dx}, linear=(0,))
+define(
+    "reduce_mean", "x", attrs=AXES, infer=_infer, eval=_eval_mean, vjp={"x": _mean_dx}, linear=(0,)
+)
 for _name, _pick in (("reduce_max", np.max), ("reduce_min", np.min)):
     define(_name, "x", attrs=AXES, infer=_infer, eval=_eval_extreme(_pick), vjp={"x": _extreme_dx})
 define("reduce_prod", "x", attrs=AXES, infer=_infer, eval=_eval_prod, vjp={"x": _prod_dx})

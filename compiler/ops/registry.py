@@ -31,6 +31,7 @@ Cost = Callable[[Node], int]
 ChannelSet = range | tuple[int, ...]
 """Some channels of a tensor: neighbours, or sorted indices."""
 ChannelVjp = Callable[["Builder", Node, Value, ChannelSet], Value]
+LowRank = Callable[["Builder", Node, tuple[Value, Value], bool, float], Value]
 
 REQUIRED = object()
 """Marks an attr that has no default."""
@@ -41,14 +42,55 @@ def _no_cost(_: Node) -> int:
 
 
 @dataclass(frozen=True)
-class OpDef:
-    """The whole definition of one op. `writes` are the operands that an update op writes in place.
+class Layer:
+    """What makes an op a layer: the operand `weight`, whose last axis holds the result's channels.
 
-    An update that is `pointwise` reads of every tensor only the element that it writes. The result
-    of a `view` is its operand's storage under another shape.
+    The op is linear in it. `transposed(node)` says that a node reads it as [out, in] instead.
+    `low_rank(g, node, (a, b), transposed, scale)` builds (scale x A) B, for a weight that lies
+    transposed or not; `refusal(node)` says why a node cannot have that, None where it can.
+    """
+
+    weight: int
+    rank: int
+    low_rank: LowRank
+    transposed: Callable[[Node], bool] = lambda node: False
+    refusal: Callable[[Node], str | None] = lambda node: None
+
+
+@dataclass(frozen=True)
+class Indices:
+    """An operand that is read as indices: 0 to `size(node)` - 1 are sound.
+
+    `ignored` names an attr that holds one more sound number. Those with such an attr are labels,
+    of which a wrong one makes the result NaN; other indices are moved to the nearer end.
+    """
+
+    operand: int
+    size: Callable[[Node], int]
+    ignored: str | None = None
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """The whole definition of one op, with the traits by which passes know it.
+
+    `writes` are the operands that an update op writes in place; one that is `pointwise` reads of
+    every tensor only the element that it writes.
     `variadic` ops repeat their last operand; `optional` counts trailing operands that may be
     absent. `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the
     axis along which some of its channels can train, and the gradient of just those.
+
+        elementwise  an element of the result depends on the operands' elements at its place alone
+        rows         a row (the last axis) depends on the operands' rows at its place alone
+        copies       an element of the result is one of an operand's, whatever they hold, or an attr
+        view         a copy whose result is its operand's storage under another shape
+        slices       a copy of some of its operand's elements
+        linear       operands in each of which the result is linear, or affine
+        shifts       operands that are added: one more there is one more in the result
+        window       the result is summed from windows, which `eval` copies
+        layer        what makes it a layer with a weight
+        indices      its operand of indices
+        stored       it moves or casts elements of any dtype without calculating
     """
 
     name: str
@@ -58,10 +100,19 @@ class OpDef:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     vjp: Mapping[str, Vjp] = field(default_factory=dict)
     cost: Cost = _no_cost
-    elementwise: bool = False
     writes: tuple[int, ...] = ()
     pointwise: bool = False
+    elementwise: bool = False
+    rows: bool = False
+    copies: bool = False
     view: bool = False
+    slices: bool = False
+    linear: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
+    window: bool = False
+    layer: Layer | None = None
+    indices: Indices | None = None
+    stored: bool = False
     variadic: bool = False
     optional: int = 0
     variadic_vjp: Callable[[int], Vjp] | None = None
@@ -86,6 +137,17 @@ class OpDef:
             raise GraphError(
                 f"{self.name} takes ({', '.join(self.operands)}), not {count} operands"
             )
+
+    def result_types(self, types: Types, attrs: Mapping[str, Any]) -> Types:
+        """Infer the results' types; GraphError where the operands' types do not fit the op."""
+        if not self.stored:
+            for type_ in types:
+                if not type_.dtype.computed:
+                    raise GraphError(
+                        f"{self.name} does not calculate with {type_}: {type_.dtype.value} is "
+                        f"a type of storage; cast it first"
+                    )
+        return self.infer(types, attrs)
 
     def complete_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Fill in defaults; GraphError names an unknown or a missing attr."""

@@ -50,12 +50,17 @@ define(
     infer=_infer_cumsum,
     eval=_eval_cumsum,
     vjp={"x": _cumsum_dx},
+    linear=(0,),
 )
 define(
     "reverse",
     "x",
+    stored=True,
     attrs={"axes": REQUIRED},
     infer=_infer_reverse,
     eval=lambda arrays, attrs: (np.flip(arrays[0], attrs["axes"]).copy(),),
     vjp={"x": lambda g, node, dy: g.reverse(dy, axes=node.attrs["axes"])},
+    copies=True,
+    linear=(0,),
+    shifts=(0,),
 )

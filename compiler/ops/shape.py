@@ -32,7 +32,7 @@ def _infer_transpose(types: Types, attrs: Attrs) -> Types:
     (x,) = types
     if sorted(attrs["perm"]) != list(range(x.rank)):
         raise GraphError(f"perm {attrs['perm']} is no permutation of the dimensions of {x}")
-    return (x.with_shape(tuple(x.shape[axis] for axis in attrs["perm"])),)
+    return (x.transposed(attrs["perm"]),)
 
 
 def _infer_broadcast(types: Types, attrs: Attrs) -> Types:
@@ -46,7 +46,7 @@ def _infer_concat(types: Types, attrs: Attrs) -> Types:
     axis, first = attrs["axis"], types[0]
     if not 0 <= axis < first.rank:
         raise GraphError(f"concat: {first} has no axis {axis}")
-    rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
+    rest = {(t.dtype, t.quantization, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
     if len(rest) != 1:
         raise GraphError(f"concat of {', '.join(map(str, types))} on axis {axis}: others differ")
     total = sum(type_.shape[axis] for type_ in types)
@@ -135,13 +135,13 @@ def _slice_dx(g: "Builder", node: Node, dy: Value) -> Value:
     x = node.operands[0].shape
     start, step = node.attrs["start"], node.attrs["step"]
     if any(stride != 1 for stride in step):
-        dy = _spread(g, dy, step)
+        dy = spread(g, dy, step)
     sizes = zip(x, start, dy.shape, strict=True)
     high = tuple(size - first - length for size, first, length in sizes)
     return g.pad(dy, low=start, high=high, value=0.0)
 
 
-def _spread(g: "Builder", dy: Value, step: Shape) -> Value:
+def spread(g: "Builder", dy: Value, step: Shape) -> Value:
     """Put step - 1 zeros between the elements of each dimension."""
     split = tuple(size for length in dy.shape for size in (length, 1))
     zeros = tuple(size for stride in step for size in (0, stride - 1))
@@ -174,36 +174,51 @@ def concat_rule(index: int) -> Vjp:
 define(
     "reshape",
     "x",
+    stored=True,
     attrs={"shape": REQUIRED},
     infer=_infer_reshape,
     eval=lambda arrays, attrs: (arrays[0].reshape(attrs["shape"]),),
     vjp={"x": _reshape_dx},
+    copies=True,
     view=True,
+    linear=(0,),
+    shifts=(0,),
 )
 define(
     "transpose",
     "x",
+    stored=True,
     attrs={"perm": REQUIRED},
     infer=_infer_transpose,
     eval=lambda arrays, attrs: (np.ascontiguousarray(arrays[0].transpose(attrs["perm"])),),
     vjp={"x": _transpose_dx},
+    copies=True,
+    linear=(0,),
+    shifts=(0,),
 )
 define(
     "broadcast_to",
     "x",
+    stored=True,
     attrs={"shape": REQUIRED},
     infer=_infer_broadcast,
     eval=lambda arrays, attrs: (np.broadcast_to(arrays[0], attrs["shape"]).copy(),),
     vjp={"x": _broadcast_dx},
+    copies=True,
+    linear=(0,),
+    shifts=(0,),
 )
 define(
     "concat",
     "parts",
+    stored=True,
     variadic=True,
     attrs={"axis": REQUIRED},
     infer=_infer_concat,
     eval=lambda arrays, attrs: (np.concatenate(arrays, axis=attrs["axis"]),),
     variadic_vjp=concat_rule,
+    copies=True,
+    linear=(0,),
 )
 define(
     "pad",
@@ -212,20 +227,32 @@ define(
     infer=_infer_pad,
     eval=_eval_pad,
     vjp={"x": _pad_dx},
+    copies=True,
+    linear=(0,),
 )
 define(
     "slice",
     "x",
+    stored=True,
     attrs={"start": REQUIRED, "stop": REQUIRED, "step": REQUIRED},
     infer=_infer_slice,
     eval=_eval_slice,
     vjp={"x": _slice_dx},
+    copies=True,
+    slices=True,
+    linear=(0,),
+    shifts=(0,),
 )
 define(
     "pick",
     "x",
+    stored=True,
     attrs={"axis": REQUIRED, "index": REQUIRED},
     infer=_infer_pick,
     eval=lambda arrays, attrs: (np.take(arrays[0], attrs["index"], axis=attrs["axis"]),),
     vjp={"x": _pick_dx},
+    copies=True,
+    slices=True,
+    linear=(0,),
+    shifts=(0,),
 )

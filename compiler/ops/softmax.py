@@ -53,6 +53,7 @@ define(
     infer=_infer,
     eval=lambda arrays, attrs: (np.exp(log_softmax_rows(arrays[0])).astype(np.float32),),
     vjp={"x": _softmax_dx},
+    rows=True,
 )
 define(
     "log_softmax",
@@ -60,4 +61,5 @@ define(
     infer=_infer,
     eval=lambda arrays, attrs: (log_softmax_rows(arrays[0]).astype(np.float32),),
     vjp={"x": _log_softmax_dx},
+    rows=True,
 )

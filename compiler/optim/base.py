@@ -7,12 +7,11 @@ step is 1), so that schedules need no new compilation.
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Node, Param, Value
-from pockengine.compiler.ir.types import F32, I32, DType, Shape, TensorType
+from pockengine.compiler.ir.contents import Contents, Filled
+from pockengine.compiler.ir.graph import Node, Param, ParamKind, Value
+from pockengine.compiler.ir.types import F32, I32, DType, Shape, TensorType, f32
 from pockengine.compiler.ops.registry import ChannelSet
 from pockengine.compiler.ops.shape import part_of_axis
 
@@ -48,9 +47,12 @@ class Update:
 
     def state(self, name: str, shape: Shape | None = None) -> Value:
         """Declare a state of this parameter, zero at first, of the gradient's shape or another."""
-        zeros = np.zeros(self.grad.shape if shape is None else shape, np.float32)
+        return self.state_of(name, Filled(f32(*(self.grad.shape if shape is None else shape))))
+
+    def state_of(self, name: str, start: Contents) -> Value:
+        """Declare a state of this parameter that starts so."""
         full_name = f"{STATE_PREFIX}{name}.{self.param.name}"
-        return self.g.param(full_name, zeros, trainable=False)
+        return self.g.param(full_name, start, trainable=False, kind=ParamKind.OPTIMIZER)
 
     @property
     def part(self) -> Value:

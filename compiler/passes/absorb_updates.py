@@ -11,7 +11,8 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim.formulas import FORMULAS
-from pockengine.compiler.passes.fuse import MOST_OPERANDS, FusionRules
+from pockengine.compiler.passes.fuse import MOST_OPERANDS
+from pockengine.compiler.target import FusionRules
 
 GRADIENT = 1
 """Position of an update's gradient among its operands."""
@@ -23,19 +24,21 @@ def absorb_updates(graph: Graph, rules: FusionRules) -> None:
     Requires: the final order. Leaves: no other node moved.
     """
     users = graph.users()
+    outputs = set(graph.outputs.values())
+
+    def alone(gradient: Value) -> bool:
+        return len(users[gradient]) == 1 and gradient not in outputs
+
     order: list[Node] = []
+    places: dict[Node, int] = {}
     for node in graph.nodes:
         maker = _maker(order, node)
-        if maker is not None and _fits(maker, node, rules) and _is_alone(graph, users, maker):
-            order[order.index(maker)] = _absorb(graph, maker, node)
-        else:
+        if maker is None or not _fits(maker, node, rules) or not alone(maker.result):
+            places[node] = len(order)
             order.append(node)
+        else:
+            order[places[maker]] = _absorb(graph, maker, node)
     graph.nodes[:] = order
-
-
-def _is_alone(graph: Graph, users: Mapping[Value, list[Node]], maker: Node) -> bool:
-    """Whether a gradient has no reader but its update."""
-    return len(users[maker.result]) == 1 and maker.result not in graph.outputs.values()
 
 
 def _maker(order: list[Node], update: Node) -> Node | None:
@@ -107,13 +110,12 @@ def _absorb(graph: Graph, maker: Node, update: Node) -> Node:
 def _replay(g: Builder, maker: Node, inner: Mapping[Value, Value]) -> Value:
     """Emit the maker's nodes into the new body; return the gradient there."""
     if maker.op != "fusion":
-        operands = (inner[value] for value in maker.operands)
-        return g.emit(maker.op, *operands, **maker.attrs).result
+        return g.repeat(maker, tuple(inner[value] for value in maker.operands)).result
     body: Graph = maker.attrs["body"]
     known = dict(zip(body.inputs, (inner[value] for value in maker.operands), strict=True))
     known |= dict(_constants(g, body))
     for node in body.nodes:
-        copy = g.emit(node.op, *(known[value] for value in node.operands), **node.attrs)
+        copy = g.repeat(node, tuple(known[value] for value in node.operands))
         known.update(zip(node.results, copy.results, strict=True))
     (gradient,) = body.outputs.values()
     return known[gradient]

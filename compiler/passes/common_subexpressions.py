@@ -3,7 +3,9 @@
 from collections.abc import Hashable
 from typing import Any
 
-from pockengine.compiler.ir.graph import Graph, Node, Value, resolve
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 
 
@@ -12,20 +14,16 @@ def common_subexpressions(graph: Graph) -> None:
 
     Requires: no fusions yet. Leaves: no two pure nodes with the same function and operands.
     """
-    replacement = _equal_constants(graph)
     seen: dict[Hashable, Node] = {}
-    kept = []
-    for node in graph.nodes:
-        node.operands = tuple(resolve(value, replacement) for value in node.operands)
-        if not lookup(node.op).writes:
-            key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
-            first = seen.setdefault(key, node)
-            if first is not node:
-                replacement.update(zip(node.results, first.results, strict=True))
-                continue
-        kept.append(node)
-    graph.nodes[:] = kept
-    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+
+    def first(g: Builder, node: Node) -> tuple[Value, ...] | None:
+        if lookup(node.op).writes:
+            return None
+        key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
+        equal = seen.setdefault(key, node)
+        return None if equal is node else equal.results
+
+    rewrite(graph, first, _equal_constants(graph))
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:

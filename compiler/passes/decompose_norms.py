@@ -9,8 +9,8 @@ The coefficients are vectors over the channels: one small kernel each way.
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.norm import rstd_of
-from pockengine.compiler.passes.lower import lower
 
 
 def decompose_norms(graph: Graph) -> None:

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.contents import Filled
+from pockengine.compiler.ir.graph import Graph, ParamKind, Value
+from pockengine.compiler.ir.rewrite import Rule, lower
+from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.custom import COTANGENT, CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
 from pockengine.compiler.passes.dead_code import dead_code
-from pockengine.compiler.passes.lower import LoweringRule, lower
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 
@@ -72,7 +72,8 @@ def apply_gradients(
         if channels is not None:
             shape[axes[name]] = len(channels)
         state = f"{STATE_PREFIX}gradient.{name}"
-        total = g.param(state, np.zeros(shape, np.float32), trainable=False)
+        zeros = Filled(f32(*shape))
+        total = g.param(state, zeros, trainable=False, kind=ParamKind.OPTIMIZER)
         updates.append(Update(g, param, total, axes.get(name), channels))
     _append_updates(g, updates, optimizer, clip)
     for update in updates:
@@ -84,7 +85,7 @@ def drop_stops(graph: Graph) -> None:
 
     Leaves: no `stop_gradient`, and no gradient that the model defines itself.
     """
-    rules: dict[str, LoweringRule] = {
+    rules: dict[str, Rule] = {
         STOP: lambda g, node: (node.operands[0],),
         CUSTOM: lambda g, node: (node.operands[0],),
         COTANGENT: lambda g, node: (g.broadcast_to(g.scalar(0.0), shape=node.attrs["shape"]),),

@@ -4,6 +4,7 @@ from collections.abc import Set
 
 import numpy as np
 
+from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup, node_cost
 
@@ -14,9 +15,12 @@ LARGEST_WINDOWS = 1 << 30
 """Bytes that computing a result may take beside it."""
 
 
-def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
-    """Constants, and params that neither train nor are written, here or as `written` says."""
-    fixed = dict(graph.constants)
+def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
+    """Constants, and params that neither train nor are written, here or as `written` says.
+
+    Nothing is read; params of which the shape alone is known are left out.
+    """
+    fixed: dict[Value, Contents] = {v: Held(data) for v, data in graph.constants.items()}
     states = {
         node.operands[index]
         for node in graph.nodes
@@ -24,12 +28,13 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, np.ndarray]:
         if index < len(node.operands)
     }
     for name, param in graph.params.items():
-        if not param.trainable and name not in written and param.value not in states:
-            fixed[param.value] = param.data
+        free = not param.trainable and name not in written and param.value not in states
+        if free and param.contents.known:
+            fixed[param.value] = param.contents
     return fixed
 
 
-def fold_constants(graph: Graph, written: Set[str]) -> None:
+def fold_constants(graph: Graph, written: Set[str] = frozenset()) -> None:
     """Replace nodes whose operands are all fixed by constants holding their results.
 
     `written` names the params that other entries of the program update. Leaves: fixed params that
@@ -43,13 +48,12 @@ def fold_constants(graph: Graph, written: Set[str]) -> None:
             kept.append(node)
             continue
         with np.errstate(all="ignore"):  # what overflows does so in the program as well
-            arrays = tuple(fixed[value] for value in node.operands)
+            arrays = tuple(fixed[value].read() for value in node.operands)
             results = lookup(node.op).eval(arrays, node.attrs)
         for value, result in zip(node.results, results, strict=True):
             value.node = None
-            fixed[value] = graph.constants[value] = np.ascontiguousarray(result).reshape(
-                value.shape
-            )
+            graph.constants[value] = np.ascontiguousarray(result).reshape(value.shape)
+            fixed[value] = Held(graph.constants[value])
     graph.nodes[:] = kept
 
 
@@ -57,6 +61,5 @@ def _is_large(node: Node) -> bool:
     """Whether the result is too much to keep, or the way to it; judged before computing either."""
     held = sum(value.type.nbytes for value in set(node.operands))
     size = sum(value.type.nbytes for value in node.results)
-    # A product needs its operands in double precision only, whatever else sums copies its windows.
-    windows = 0 if node.op == "matmul" else node_cost(node) * np.dtype(np.float64).itemsize
+    windows = node_cost(node) * np.dtype(np.float64).itemsize if lookup(node.op).window else 0
     return size > held + LARGEST_GROWTH or windows > LARGEST_WINDOWS

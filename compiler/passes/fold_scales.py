@@ -8,58 +8,68 @@ from collections.abc import Set
 
 import numpy as np
 
-from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands, resolve
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.fold_constants import fixed_values
 
-LINEAR = {"conv2d": 1, "matmul": 1}
-"""Ops linear in the operand at this position, whose last axis is the result's."""
 
-
-def fold_scales(graph: Graph, written: Set[str]) -> None:
+def fold_scales(graph: Graph, written: Set[str] = frozenset()) -> None:
     """Move constant per-channel factors into the fixed weight that they multiply.
 
     Requires: constants folded. Leaves: no `mul` of a convolution or product with fixed weight, used
     only there, by a fixed vector over its channels.
     """
-    fixed = fixed_values(graph, written)
-    replacement: dict[Value, Value] = {}
-    for node in list(graph.nodes):
-        node.operands = tuple(resolve(value, replacement) for value in node.operands)
+    folder = _Folder(graph, fixed_values(graph, written))
+    rewrite(graph, folder.fold)
+
+
+class _Folder:
+    """The state of one run: what is fixed, who reads each value, and which weights are new."""
+
+    def __init__(self, graph: Graph, fixed: dict[Value, Contents]) -> None:
+        self.graph, self.fixed = graph, fixed
+        self.users = graph.users()
+        self.outputs = set(graph.outputs.values())
+        self.names = {value.name for value in graph.values()}
+        self.folded: set[Node] = set()
+
+    def fold(self, g: Builder, node: Node) -> tuple[Value] | None:
+        """Return the result of the layer that a product with a scale becomes, if it can."""
         if node.op != "mul":
-            continue
-        for linear_result, scale in (node.operands, node.operands[::-1]):
-            linear = linear_result.node
-            if linear is not None and _folds(graph, linear, scale, fixed):
-                _fold(graph, linear, fixed[scale], fixed)
-                replacement[node.result] = linear_result
-                break
-    graph.nodes[:] = [n for n in graph.nodes if not any(r in replacement for r in n.results)]
-    replace_operands(graph.nodes, replacement)
-    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+            return None
+        for result, scale in (node.operands, node.operands[::-1]):
+            if result.node is not None and self._folds(result.node, scale):
+                self._scale(result.node, self.fixed[scale].read())
+                return (result,)
+        return None
 
+    def _folds(self, linear: Node, scale: Value) -> bool:
+        layer = lookup(linear.op).layer
+        if layer is None or layer.transposed(linear) or linear in self.folded:
+            return False
+        if scale not in self.fixed or linear.operands[layer.weight] not in self.fixed:
+            return False
+        channels = linear.result.shape[-1]
+        alone = len(self.users[linear.result]) == 1 and linear.result not in self.outputs
+        return scale.shape in ((channels,), ()) and alone
 
-def _folds(graph: Graph, linear: Node, scale: Value, fixed: dict[Value, np.ndarray]) -> bool:
-    position = LINEAR.get(linear.op)
-    if position is None or scale not in fixed or linear.operands[position] not in fixed:
-        return False
-    if linear.attrs.get("transpose_b", False):
-        return False
-    channels = linear.result.shape[-1]
-    readers = graph.users().get(linear.result, [])
-    return scale.shape in ((channels,), ()) and len(readers) == 1
-
-
-def _fold(graph: Graph, linear: Node, scale: np.ndarray, fixed: dict[Value, np.ndarray]) -> None:
-    position = LINEAR[linear.op]
-    weight = linear.operands[position]
-    with np.errstate(all="ignore"):  # what overflows does so in the program as well
-        data = (fixed[weight].astype(np.float64) * scale).astype(np.float32)
-    names = {value.name for value in graph.values()}
-    name = f"{weight.name}.scaled"
-    while name in names:
-        name += "_"
-    folded = Value(name, weight.type)
-    fixed[folded] = graph.constants[folded] = data
-    operands = list(linear.operands)
-    operands[position] = folded
-    linear.operands = tuple(operands)
+    def _scale(self, linear: Node, scale: np.ndarray) -> None:
+        """Let a layer read its weight times a scale."""
+        layer = lookup(linear.op).layer
+        assert layer is not None
+        weight = linear.operands[layer.weight]
+        with np.errstate(all="ignore"):  # what overflows does so in the program as well
+            data = (self.fixed[weight].read().astype(np.float64) * scale).astype(np.float32)
+        name = f"{weight.name}.scaled"
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        scaled = Value(name, weight.type)
+        self.graph.constants[scaled], self.fixed[scaled] = data, Held(data)
+        operands = list(linear.operands)
+        operands[layer.weight] = scaled
+        linear.operands = tuple(operands)
+        self.folded.add(linear)

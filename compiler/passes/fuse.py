@@ -8,28 +8,17 @@ Each group becomes one `fusion` node at its last member's place. Which anchors t
 backend's to say, in `FusionRules`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.target import FusionRules
 
 MOST_OPERANDS = 12
 """Pointers that one kernel may read: beyond this, registers spill."""
-
-
-@dataclass(frozen=True)
-class FusionRules:
-    """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
-
-    `update` ops make gradients that an optimiser's update may follow in the same kernel.
-    """
-
-    epilogue: frozenset[str] = frozenset()
-    prologue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    update: frozenset[str] = frozenset()
 
 
 @dataclass(eq=False)
@@ -226,7 +215,7 @@ def fusion_node(
             inner[value] = g.input(value.name, value.type)
             outer.append(value)
     for node in nodes:
-        copy = g.emit(node.op, *(inner[value] for value in node.operands), **node.attrs)
+        copy = g.repeat(node, tuple(inner[value] for value in node.operands))
         for old, new in zip(node.results, copy.results, strict=True):
             inner[old] = new
     for result in results:

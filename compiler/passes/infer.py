@@ -2,10 +2,10 @@
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.differentiate import LOSS
-from pockengine.compiler.passes.lower import lower
 
 
 def infer_only(graph: Graph, *, loss: bool) -> None:
@@ -26,9 +26,13 @@ def infer_only(graph: Graph, *, loss: bool) -> None:
 
 def batch_statistics(value: Value) -> list[Value]:
     """Return the statistics of batches that this value is a weighted sum of."""
-    if value.node is None or value.node.op not in ("add", "mul"):
-        return [] if value.node is None else [value]
-    return [part for operand in value.node.operands for part in batch_statistics(operand)]
+    node = value.node
+    if node is None:
+        return []
+    definition = lookup(node.op)
+    if not definition.elementwise or len(definition.linear) < len(node.operands):
+        return [value]
+    return [part for operand in node.operands for part in batch_statistics(operand)]
 
 
 def _use_running_statistics(graph: Graph) -> None:

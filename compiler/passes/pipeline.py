@@ -1,175 +1,117 @@
 """THE ordered lists of passes. Read this first.
 
-Every pass is a function that rewrites a graph in place; `run` applies a list and, where asked,
-verifies and shows the graph after each.
+Each list is a function of the options and of the target: of the optional passes it has those that
+pay on the target. `catalogue.py` has every pass by name.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from functools import partial
 
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.ir.graph import Graph, Value
-from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.passes.absorb_updates import absorb_updates
-from pockengine.compiler.passes.common_subexpressions import common_subexpressions
-from pockengine.compiler.passes.dead_code import dead_code
-from pockengine.compiler.passes.decompose_norms import decompose_norms
-from pockengine.compiler.passes.differentiate import (
-    LOSS,
-    Clip,
-    apply_gradients,
-    differentiate,
-    drop_stops,
-)
-from pockengine.compiler.passes.fold_constants import fold_constants
-from pockengine.compiler.passes.fold_scales import fold_scales
-from pockengine.compiler.passes.fuse import FusionRules, fuse
-from pockengine.compiler.passes.infer import infer_only
-from pockengine.compiler.passes.own_outputs import own_outputs
-from pockengine.compiler.passes.recompute import Budget, recompute
-from pockengine.compiler.passes.recompute_elementwise import recompute_elementwise
-from pockengine.compiler.passes.save_masks import save_masks
-from pockengine.compiler.passes.scatter_updates import scatter_updates
-from pockengine.compiler.passes.schedule import schedule
-from pockengine.compiler.passes.simplify import simplify
-from pockengine.compiler.passes.tile_attention import tile_attention
+from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
+from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Recomputation
-
-Pass = Callable[[Graph], None]
-Observer = Callable[[str, Graph], None]
-"""Is told each pass's name and the graph that it left."""
+from pockengine.compiler.target import OPTIONAL, Target
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the passes need to know. `written`: params that some entry of the program updates."""
+class PipelineOptions:
+    """What the passes need to know. `written`: params that some entry of the program updates.
+
+    `others` are the bytes that other entries take of the memory budget's arena anyway.
+    """
 
     trained: Mapping[str, Channels]
     optimizer: Optimizer
     written: Set[str]
-    fusion: FusionRules
+    target: Target = field(default_factory=Target)
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
-    budget: Budget | None = None
+    memory_budget: int | None = None
+    others: int = 0
     report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
-def training_pipeline(options: Options) -> list[tuple[str, Pass]]:
+def training_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn a forward graph with a loss into a scheduled training step."""
-    copies: dict[Value, Value] = {}
+    copies: Copies = {}
+    optional = [
+        make("scatter_updates"),
+        make("recompute_elementwise", copies=copies),
+        make("save_masks"),
+    ]
     return [
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
-        ("differentiate", lambda graph: _differentiate(graph, options)),
+        make(
+            "differentiate",
+            trained=options.trained,
+            optimizer=options.optimizer,
+            clip=options.clip,
+            micro_batches=options.micro_batches,
+        ),
         *_lower_norms(options),
-        ("scatter_updates", scatter_updates),
-        ("recompute_elementwise", lambda graph: _recompute_elementwise(graph, copies)),
-        ("save_masks", _save_masks),
-        ("recompute", lambda graph: _recompute(graph, options, copies)),  # fusion hides values
-        *_fuse(options),
+        *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
+        make("legalize", target=options.target),
+        *_recompute(options, copies),  # fusion hides values
+        *kernels(options.target),
     ]
 
 
-def update_pipeline(options: Options) -> list[tuple[str, Pass]]:
+def update_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn the forward graph into the update after the last micro-batch."""
-    return [
-        ("apply_gradients", lambda graph: _apply_gradients(graph, options)),
-        *_lower(options),
-    ]
+    parameters = {"trained": options.trained, "optimizer": options.optimizer, "clip": options.clip}
+    return [Pass("apply_gradients", parameters), *_lower(options)]
 
 
-def _differentiate(graph: Graph, options: Options) -> None:
-    differentiate(graph, options.trained, options.optimizer, options.clip, options.micro_batches)
-
-
-def _save_masks(graph: Graph) -> None:
-    save_masks(graph, graph.outputs[LOSS])
-
-
-def _recompute_elementwise(graph: Graph, copies: dict[Value, Value]) -> None:
-    copies |= recompute_elementwise(graph, graph.outputs[LOSS])
-
-
-def _recompute(graph: Graph, options: Options, copies: Mapping[Value, Value]) -> None:
-    if options.budget is None:
-        return
-
-    def finish(copy: Graph) -> None:
-        run(_fuse(options), copy)
-
-    loss = graph.outputs[LOSS]
-    options.report(recompute(graph, loss, options.budget, finish, copies))
-
-
-def _apply_gradients(graph: Graph, options: Options) -> None:
-    apply_gradients(graph, options.trained, options.optimizer, options.clip)
-
-
-def inference_pipeline(options: Options, *, loss: bool) -> list[tuple[str, Pass]]:
+def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
     """Passes that turn the same forward graph into a scheduled prediction, or evaluation."""
-    return [
-        ("infer_only", partial(infer_only, loss=loss)),
-        *_fold_frozen(options),
-        *_lower(options),
-    ]
+    return [make("infer_only", loss=loss), *forward_pipeline(options)]
 
 
-def forward_pipeline(options: Options) -> list[tuple[str, Pass]]:
+def forward_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that schedule a graph as it stands: training-mode norms and dropout stay."""
+    return [*_fold_frozen(options), *_lower(options)]
+
+
+def _fold_frozen(options: PipelineOptions) -> list[Pass]:
+    budget = options.memory_budget
     return [
-        *_fold_frozen(options),
-        *_lower_norms(options),
-        *_fuse(options),
+        *([] if budget is None else [make("tile_attention", memory_budget=budget)]),
+        make("fold_constants", written=options.written),
+        make("simplify"),
+        make("fold_scales", written=options.written),
+        make("dead_code"),
     ]
 
 
-def _fold_frozen(options: Options) -> list[tuple[str, Pass]]:
-    memory_budget = None if options.budget is None else options.budget.size
+def _lower(options: PipelineOptions) -> list[Pass]:
+    legal = make("legalize", target=options.target)
+    return [*_lower_norms(options), legal, *kernels(options.target)]
+
+
+def _lower_norms(options: PipelineOptions) -> list[Pass]:
     return [
-        ("tile_attention", partial(tile_attention, memory_budget=memory_budget)),
-        ("fold_constants", partial(fold_constants, written=options.written)),
-        ("simplify", simplify),
-        ("fold_scales", partial(fold_scales, written=options.written)),
-        ("dead_code", dead_code),
+        make("drop_stops"),
+        make("decompose_norms"),
+        make("simplify"),
+        make("common_subexpressions"),
+        make("fold_constants", written=options.written),
+        make("dead_code"),  # before fusion, which counts readers
+        make("own_outputs"),  # nothing simplifies the copies away from here on
     ]
 
 
-def _lower(options: Options) -> list[tuple[str, Pass]]:
-    return [*_lower_norms(options), *_fuse(options)]
-
-
-def _lower_norms(options: Options) -> list[tuple[str, Pass]]:
+def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:
+    if options.memory_budget is None:
+        return []
     return [
-        ("drop_stops", drop_stops),
-        ("decompose_norms", decompose_norms),
-        ("simplify_backward", simplify),
-        ("common_subexpressions", common_subexpressions),
-        ("fold_coefficients", partial(fold_constants, written=options.written)),
-        ("dead_code_backward", dead_code),  # before fusion, which counts readers
-        ("own_outputs", own_outputs),  # nothing simplifies the copies away from here on
+        make(
+            "recompute",
+            target=options.target,
+            memory_budget=options.memory_budget,
+            others=options.others,
+            copies=copies,
+            report=options.report,
+        )
     ]
-
-
-def _fuse(options: Options) -> list[tuple[str, Pass]]:
-    return [
-        ("fuse", partial(fuse, rules=options.fusion)),
-        ("schedule", schedule),  # the order is final from here on
-        ("absorb_updates", partial(absorb_updates, rules=options.fusion)),
-    ]
-
-
-def run(
-    passes: Sequence[tuple[str, Pass]],
-    graph: Graph,
-    *,
-    check: bool = False,
-    observe: Observer | None = None,
-) -> None:
-    """Apply the passes in order; `check` verifies the graph after each."""
-    for name, apply in passes:
-        apply(graph)
-        if check:
-            verify(graph)
-        if observe is not None:
-            observe(name, graph)

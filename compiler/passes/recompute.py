@@ -6,7 +6,7 @@ backward reader (Chen et al., arXiv 1604.06174, with the choice made per value).
 planned arena fits, the kernels' scratch included.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
@@ -17,6 +17,7 @@ from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.program import Recomputation
+from pockengine.compiler.target import ALIGNMENT
 from pockengine.errors import BudgetError
 
 Finish = Callable[[Graph], None]
@@ -36,6 +37,7 @@ class Budget:
     size: int
     scratch_bytes: Callable[[Node], int]
     others: int = 0
+    alignment: int = ALIGNMENT
 
 
 def recompute(
@@ -50,7 +52,7 @@ def recompute(
     operations = sum(node_cost(node) for node in graph.nodes)
     nodes = [(node, node.operands) for node in graph.nodes]
     search = _Search(graph, loss, budget, finish, copies)
-    before = search.arena()
+    before = search.smallest
     if not search.reach(lambda arena: (arena - budget.size) // 2):
         # By steps that do not depend on the budget: what they reach, they reach again.
         graph.nodes[:] = [node for node, _ in nodes]
@@ -67,7 +69,7 @@ def recompute(
     delay_writes(graph)
     extra = sum(node_cost(node) for node in graph.nodes) - operations
     dropped = tuple(value.name for value in search.rewriter.copies if value not in copies)
-    return Recomputation(dropped, extra, before, search.arena())
+    return Recomputation(dropped, extra, before, search.smallest)
 
 
 class _Search:
@@ -111,11 +113,14 @@ class _Search:
         """Buffers of the graph as it will run."""
         copy = clone(self.graph)
         self.finish(copy)
-        return lifetimes(copy, self.budget.scratch_bytes).buffers
+        return lifetimes(copy, self.budget.scratch_bytes, self.budget.alignment).buffers
 
 
 class _Rewriter:
-    """The graph with its nodes before and after the loss, and what has been dropped so far."""
+    """The graph with its nodes before and after the loss, and what has been dropped so far.
+
+    `readers` are the backward nodes that read each value, in no order.
+    """
 
     def __init__(self, graph: Graph, loss: Value, copies: Mapping[Value, Value]) -> None:
         assert loss.node is not None
@@ -124,43 +129,65 @@ class _Rewriter:
         self.forward = graph.nodes[: last + 1]
         self.backward = graph.nodes[last + 1 :]
         self.copies = dict(copies)
+        self.readers: dict[Value, list[Node]] = {}
+        for node in self.backward:
+            self._note_reads(node)
+        self._second = set(self.copies.values())
+        self._builder = Builder(graph)
 
     def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
         """Candidates alive at the peak, the most worth first, until `wanted` bytes are freed."""
-        read_back = {operand for node in self.backward for operand in node.operands}
         outputs = set(self.graph.outputs.values())
         candidates = [
             value
             for node in self.forward
             if not lookup(node.op).writes
             for value in node.results
-            if value in read_back and value.name in at_peak
+            if value in self.readers and value.name in at_peak
             if value not in outputs and value not in self.copies
         ]
-        candidates.sort(key=lambda value: -_worth(value, read_back))
+        candidates.sort(key=lambda value: -_worth(value, self.readers))
         chosen: list[Value] = []
+        freed = 0
         for value in candidates:
-            if sum(other.type.nbytes for other in chosen) >= wanted and chosen:
+            if freed >= wanted and chosen:
                 break
             chosen.append(value)
+            freed += value.type.nbytes
         return chosen
 
     def drop(self, value: Value) -> None:
         """Let backward nodes read a second computation of `value`, made just before them."""
         node = value.node
         assert node is not None
-        place = min(i for i, n in enumerate(self.backward) if value in n.operands)
+        place = self._first_reader(value)
         operands = tuple(self._available(operand, place) for operand in node.operands)
-        place = min(i for i, n in enumerate(self.backward) if value in n.operands)
         again: list[Node] = []
-        with (g := Builder(self.graph)).into(again), g.scope(node.scope):
-            copy = g.emit(node.op, *operands, **node.attrs)
-        replacement = dict(zip(node.results, copy.results, strict=True))
-        for reader in self.backward:
-            reader.operands = tuple(replacement.get(v, v) for v in reader.operands)
+        with self._builder.into(again), self._builder.scope(node.scope):
+            copy = self._builder.repeat(node, operands)
+        place = self._first_reader(value)
         self.backward[place:place] = again
-        self.copies.update(replacement)
+        self._replace(dict(zip(node.results, copy.results, strict=True)))
+        self._note_reads(copy)
         self.graph.nodes[:] = [*self.forward, *self.backward]
+
+    def _replace(self, replacement: Mapping[Value, Value]) -> None:
+        """Let all backward readers of some values read their second computations."""
+        for old, new in replacement.items():
+            readers = self.readers.pop(old, [])
+            for reader in readers:
+                reader.operands = tuple(new if v is old else v for v in reader.operands)
+            if readers:
+                self.readers[new] = readers
+        self.copies.update(replacement)
+        self._second.update(replacement.values())
+
+    def _note_reads(self, node: Node) -> None:
+        for operand in dict.fromkeys(node.operands):
+            self.readers.setdefault(operand, []).append(node)
+
+    def _first_reader(self, value: Value) -> int:
+        return min(self.backward.index(reader) for reader in self.readers[value])
 
     def _available(self, operand: Value, place: int) -> Value:
         """Return an operand's second computation where it was dropped, moved up to `place`."""
@@ -177,11 +204,11 @@ class _Rewriter:
             return
         self.backward.insert(place, self.backward.pop(at))
         for inner in node.operands:
-            if inner.node is not None and inner in self.copies.values():
+            if inner.node is not None and inner in self._second:
                 self._lift(inner.node, self.backward.index(node))
 
 
-def _worth(value: Value, read_back: set[Value]) -> float:
+def _worth(value: Value, read_back: Container[Value]) -> float:
     """Bytes freed per operation: what must stay alive to compute it again is not freed."""
     node = value.node
     assert node is not None

@@ -9,11 +9,12 @@ channel-sparse weight needs, the comparison moves to the forward pass and keeps 
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.passes.schedule import SLICES
+from pockengine.compiler.ir.types import BOOL
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.second_computation import (
+    Backward,
     is_mask,
     readers_on_the_way_back,
-    split_at,
 )
 
 
@@ -24,50 +25,65 @@ def save_masks(graph: Graph, loss: Value) -> None:
     the forward pass, their results packed bits; its slices are for `schedule` to move there.
     """
     readers = readers_on_the_way_back(graph, loss)
+    backward = Backward(graph, loss)
+    g, behind = Builder(graph), dict[Node, list[Node]]()
     for value, nodes in readers.items():
         others = [node for node in nodes if not is_mask(node, value)]
-        parts = sum(node.result.type.size for node in others if node.op in SLICES)
-        sliced = all(node.op in SLICES for node in others)
+        parts = sum(node.result.type.size for node in others if lookup(node.op).slices)
+        sliced = all(lookup(node.op).slices for node in others)
         if sliced and len(others) < len(nodes) and parts + value.type.size // 32 < value.type.size:
-            _pack(graph, loss, value)
+            assert value.node is not None
+            moved = _pack(g, backward, value)
+            behind[value.node] = [*moved, *behind.get(value.node, ())]
+    backward.forward = [kept for node in backward.forward for kept in (node, *behind.get(node, ()))]
+    backward.finish()
 
 
-def _pack(graph: Graph, loss: Value, value: Value) -> None:
-    """Move the comparisons of `value` behind its maker and keep each result as bits."""
-    forward, backward = split_at(graph, loss)
-    compares = [node for node in backward if value in node.operands and is_mask(node, value)]
+def _pack(g: Builder, backward: Backward, value: Value) -> list[Node]:
+    """Take the comparisons of `value` from the way back, which reads each result as bits instead.
+
+    Returns the nodes that belong behind the value's maker.
+    """
+    compares = [node for node in backward.readers(value) if is_mask(node, value)]
     roots = _mask_roots(compares, backward)
-    moved, unpacked = [], {}
-    g = Builder(graph)
+    moved: dict[Node, None] = {}
+    bits: dict[Value, Value] = {}
     for root, members in roots.items():
-        moved += [node for node in members if node not in moved]
-        with g.into(moved):
-            bits = g.pack_mask(root)
-        late: list[Node] = []
-        with g.into(late):
-            unpacked[root] = (g.unpack_mask(bits, channels=root.shape[-1]), late)
-    backward = [node for node in backward if node not in moved]
-    for root, (mask, late) in unpacked.items():
-        place = next(i for i, node in enumerate(backward) if root in node.operands)
-        for node in backward:
-            node.operands = tuple(mask if v is root else v for v in node.operands)
-        backward[place:place] = late
-    assert value.node is not None
-    after = forward.index(value.node) + 1
-    graph.nodes[:] = [*forward[:after], *moved, *forward[after:], *backward]
+        moved |= dict.fromkeys(members)
+        packing: list[Node] = []
+        with g.into(packing):
+            bits[root] = g.pack_mask(root)
+        moved |= dict.fromkeys(packing)
+    late: dict[Value, tuple[Value, list[Node]]] = {}
+    for root, packed in bits.items():
+        unpacking: list[Node] = []
+        with g.into(unpacking):
+            late[root] = (g.unpack_mask(packed, channels=root.shape[-1]), unpacking)
+    for node in moved:
+        if node in backward:
+            backward.remove(node)
+    for root, (mask, unpacking) in late.items():
+        first = backward.readers(root)[0]
+        backward.replace(root, mask)
+        backward.insert(unpacking, first)
+    return list(moved)
 
 
-def _mask_roots(compares: list[Node], backward: list[Node]) -> dict[Value, list[Node]]:
+def _mask_roots(compares: list[Node], backward: Backward) -> dict[Value, list[Node]]:
     """Masks that other nodes than mask arithmetic read, with the nodes that make each, in order."""
     members: dict[Value, list[Node]] = {node.result: [node] for node in compares}
-    for node in backward:
-        logical = node.op in ("logical_and", "logical_or", "logical_not")
+    pending = [reader for node in compares for reader in backward.readers(node.result)]
+    while pending:
+        pending = backward.in_order(dict.fromkeys(pending))
+        node = pending.pop(0)
+        logical = lookup(node.op).elementwise and node.result.dtype is BOOL
         if logical and all(operand in members for operand in node.operands):
             parts = [inner for operand in node.operands for inner in members[operand]]
             members[node.result] = [*dict.fromkeys(parts), node]
+            pending += backward.readers(node.result)
     inside = {node for nodes in members.values() for node in nodes}
     return {
         mask: nodes
         for mask, nodes in members.items()
-        if any(mask in node.operands and node not in inside for node in backward)
+        if any(reader not in inside for reader in backward.readers(mask))
     }

@@ -18,17 +18,18 @@ def scatter_updates(graph: Graph) -> None:
     """
     users = graph.users()
     outputs = set(graph.outputs.values())
-    order: list[Node] = []
+    g, order = Builder(graph), []
+    gone: set[Node] = set()
     for node in graph.nodes:
         scattered = _scattered(node)
         if scattered is None or len(users[scattered.result]) > 1 or scattered.result in outputs:
             order.append(node)
             continue
-        order.remove(scattered)
+        gone.add(scattered)
         param, _, lr = node.operands
-        with (g := Builder(graph)).into(order), g.scope(node.scope):
+        with g.into(order), g.scope(node.scope):
             g.emit("take_update", param, *scattered.operands, lr, axis=scattered.attrs["axis"])
-    graph.nodes[:] = order
+    graph.nodes[:] = [node for node in order if node not in gone]
 
 
 def _scattered(update: Node) -> Node | None:

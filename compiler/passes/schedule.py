@@ -9,8 +9,6 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import storage
 from pockengine.compiler.ops.registry import lookup
 
-SLICES = ("slice", "pick")
-
 
 def schedule(graph: Graph) -> None:
     """Hoist slices and updates. Leaves: a valid order with updates as early as they can be."""
@@ -19,10 +17,13 @@ def schedule(graph: Graph) -> None:
 
 
 def _hoist_slices(graph: Graph) -> list[Node]:
+    users, outputs = graph.users(), set(graph.outputs.values())
     slices: dict[Value, list[Node]] = {}
     rest: list[Node] = []
     for node in graph.nodes:
-        if node.op in SLICES and _last_reader_is_slice(graph, node.operands[0]):
+        whole = node.operands[0] if lookup(node.op).slices else None
+        # Slicing early lets the whole value die earlier, if its last reader is a slice too.
+        if whole and lookup(users[whole][-1].op).slices and whole not in outputs:
             slices.setdefault(node.operands[0], []).append(node)
         else:
             rest.append(node)
@@ -41,12 +42,6 @@ def _hoist_slices(graph: Graph) -> list[Node]:
         for result in node.results:
             put_slices(result)
     return order
-
-
-def _last_reader_is_slice(graph: Graph, value: Value) -> bool:
-    """Whether slicing early lets the whole value die earlier."""
-    readers = [node for node in graph.nodes if value in node.operands]
-    return bool(readers) and readers[-1].op in SLICES and value not in graph.outputs.values()
 
 
 def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:

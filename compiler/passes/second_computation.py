@@ -1,13 +1,12 @@
 """What computes a forward value a second time on the way back, for passes that let go of it."""
 
-from collections.abc import Sequence, Set
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL
-from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.schedule import SLICES
 
 SMALLEST = 1024
 """Elements below which keeping a value costs nothing worth a kernel."""
@@ -40,6 +39,73 @@ def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]
     }
 
 
+class Backward:
+    """The nodes after the loss, in order: what adds nodes or takes some touches no others.
+
+    A node's key is its place; what is inserted before a node has that node's key, with a number
+    that rises with every insertion before its last part.
+    """
+
+    def __init__(self, graph: Graph, loss: Value) -> None:
+        """Take the nodes after the one that makes `loss`; `finish` gives them back."""
+        self.graph = graph
+        self.forward, nodes = split_at(graph, loss)
+        self._keys: dict[Node, tuple[float, ...]] = {}
+        self._readers: dict[Value, dict[Node, None]] = {}
+        self._inserted = 0
+        for place, node in enumerate(nodes):
+            self._add(node, (place, math.inf))
+
+    def finish(self) -> None:
+        """Let the graph be the nodes up to the loss and these."""
+        self.graph.nodes[:] = [*self.forward, *sorted(self._keys, key=self._keys.__getitem__)]
+
+    def __contains__(self, node: Node) -> bool:
+        """Whether the node is after the loss."""
+        return node in self._keys
+
+    def readers(self, value: Value) -> list[Node]:
+        """Return the nodes after the loss that read a value, in order."""
+        return self.in_order(self._readers.get(value, ()))
+
+    def in_order(self, nodes: Iterable[Node]) -> list[Node]:
+        """Sort nodes that are after the loss."""
+        return sorted(nodes, key=self._keys.__getitem__)
+
+    def reads_whole(self, value: Value) -> bool:
+        """Whether a node reads more than bits or some channels of a value: it must be kept."""
+        return any(
+            not lookup(node.op).slices and not is_mask(node, value)
+            for node in self._readers.get(value, ())
+        )
+
+    def insert(self, nodes: Sequence[Node], before: Node) -> None:
+        """Put new nodes right before one."""
+        *head, last = self._keys[before]
+        for node in nodes:
+            self._inserted += 1
+            self._add(node, (*head, self._inserted, last))
+
+    def remove(self, node: Node) -> None:
+        """Take a node away."""
+        del self._keys[node]
+        for operand in node.operands:
+            self._readers[operand].pop(node, None)
+
+    def replace(self, old: Value, new: Value, start: Node | None = None) -> None:
+        """Let all nodes, or those from `start` on, read `new` where they read `old`."""
+        for node in self.readers(old):
+            if start is None or self._keys[node] >= self._keys[start]:
+                node.operands = tuple(new if value is old else value for value in node.operands)
+                del self._readers[old][node]
+                self._readers.setdefault(new, {})[node] = None
+
+    def _add(self, node: Node, key: tuple[float, ...]) -> None:
+        self._keys[node] = key
+        for operand in node.operands:
+            self._readers.setdefault(operand, {})[node] = None
+
+
 def is_mask(node: Node, value: Value) -> bool:
     """Whether a node compares `value` with scalars, so that bits of it are enough."""
     others = [operand for operand in node.operands if operand is not value]
@@ -47,18 +113,7 @@ def is_mask(node: Node, value: Value) -> bool:
     return compares and all(other.type.size == 1 for other in others)
 
 
-def read_whole(backward: Sequence[Node]) -> set[Value]:
-    """Values of which these nodes read more than bits or some channels: they must be kept."""
-    return {
-        operand
-        for node in backward
-        if node.op not in SLICES
-        for operand in node.operands
-        if not is_mask(node, operand)
-    }
-
-
-def elementwise_chain(value: Value, kept: Set[Value]) -> list[Node] | None:
+def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node] | None:
     """Nodes, in order, that compute `value` from kept values, sources and small vectors alone.
 
     None where that takes a node that is not elementwise, or one of another shape. Visits each node
@@ -73,8 +128,8 @@ def elementwise_chain(value: Value, kept: Set[Value]) -> list[Node] | None:
         missing = [
             operand
             for operand in node.operands
-            if operand not in kept and operand.node is not None and operand.node not in chain
-            if operand.type.size >= SMALLEST
+            if operand.node is not None and operand.node not in chain
+            if operand.type.size >= SMALLEST and not kept(operand)
         ]
         if missing:
             pending.append(missing[0])
@@ -85,24 +140,22 @@ def elementwise_chain(value: Value, kept: Set[Value]) -> list[Node] | None:
 
 
 def compute_again(
-    graph: Graph, loss: Value, value: Value, chain: Sequence[Node]
+    g: Builder, backward: Backward, value: Value, chain: Sequence[Node]
 ) -> dict[Value, Value]:
     """Clone the chain that makes `value` before its first reader after the loss, for all of them.
 
-    Other results of the chain are read from the clones too. Returns the clone of each result.
+    Other results of the chain are read from the clones too, from there on. Returns the clone of
+    each result.
     """
-    forward, backward = split_at(graph, loss)
-    place = next(i for i, node in enumerate(backward) if value in node.operands)
+    first = backward.readers(value)[0]
     again: list[Node] = []
     copies: dict[Value, Value] = {}
-    g = Builder(graph)
     with g.into(again):
         for node in chain:
             with g.scope(node.scope):
                 operands = (copies.get(operand, operand) for operand in node.operands)
                 copies[node.result] = g.emit(node.op, *operands, **node.attrs).result
-    for reader in backward[place:]:
-        reader.operands = tuple(copies.get(operand, operand) for operand in reader.operands)
-    graph.nodes[:] = [*forward, *backward[:place], *again, *backward[place:]]
-    delay_writes(graph)
+    for old, new in copies.items():
+        backward.replace(old, new, start=first)
+    backward.insert(again, first)
     return copies

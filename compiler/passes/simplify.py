@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands, resolve
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
 
 Rule = Callable[[Builder, Node], Value | None]
 
@@ -18,23 +19,13 @@ def simplify(graph: Graph) -> None:
 
     Leaves: dead nodes for dead code to drop.
     """
-    g = Builder(graph)
-    nodes: list[Node] = []
-    replacement: dict[Value, Value] = {}
-    with g.into(nodes):
-        for node in list(graph.nodes):
-            node.operands = tuple(resolve(value, replacement) for value in node.operands)
-            with g.scope(node.scope):
-                simpler = next(
-                    (v for v in (rule(g, node) for rule in RULES.get(node.op, ())) if v), None
-                )
-            if simpler is None:
-                nodes.append(node)
-            else:
-                replacement[node.result] = simpler
-    graph.nodes[:] = nodes
-    replace_operands(graph.nodes, replacement)
-    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+    rewrite(graph, _simpler)
+
+
+def _simpler(g: Builder, node: Node) -> tuple[Value] | None:
+    values = (rule(g, node) for rule in RULES.get(node.op, ()))
+    value = next((value for value in values if value is not None), None)
+    return None if value is None else (value,)
 
 
 def _number(g: Builder, value: Value) -> float | None:
@@ -164,6 +155,14 @@ def _same_choice(_: Builder, node: Node) -> Value | None:
     return a if a is b and a.type == node.result.type else None
 
 
+def _single_summand(g: Builder, node: Node) -> Value | None:
+    """Sum or mean along dimensions of size 1 => reshape(x), which needs no kernel or scratch."""
+    (x,) = node.operands
+    if any(x.shape[axis] != 1 for axis in node.attrs["axes"]):
+        return None
+    return x if x.type == node.result.type else g.reshape(x, shape=node.result.shape)
+
+
 def _unbroadcast(value: Value) -> Value:
     node = value.node
     return node.operands[0] if node is not None and node.op == "broadcast_to" else value
@@ -182,4 +181,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "transpose": (_merge_transposes, _trivial_transpose),
     "pad": (_empty_pad,),
     "slice": (_same_type,),
+    "reduce_sum": (_single_summand,),
+    "reduce_mean": (_single_summand,),
 }

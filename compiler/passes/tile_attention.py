@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands, resolve
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
 
@@ -36,36 +37,30 @@ class _Attention:
         return self.scores.result.shape
 
 
-def tile_attention(graph: Graph, memory_budget: int | None) -> None:
+def tile_attention(graph: Graph, memory_budget: int) -> None:
     """Cut every attention whose scores take more than a sixteenth of the budget, in bytes.
 
     Requires: a forward graph. Leaves: the products and what was between them as dead nodes.
     """
-    if memory_budget is None:
-        return
-    g, nodes = Builder(graph), list(graph.nodes)
-    graph.nodes[:] = []
-    replacement: dict[Value, Value] = {}
-    users = _users(graph, nodes)
-    with g.into(graph.nodes):
-        for node in nodes:
-            node.operands = tuple(resolve(value, replacement) for value in node.operands)
-            graph.nodes.append(node)
-            found = _attention(node, users)
-            blocks = _blocks(found, memory_budget // BUDGET_SHARE) if found else []
-            if found and len(blocks) > 1:
-                with g.scope(node.scope):
-                    parts = [_block(g, found, rows) for rows in blocks]
-                    axis = len(found.shape) - 2
-                    replacement[node.result] = g.emit("concat", *parts, axis=axis).result
-    replace_operands(graph.nodes, replacement)
-    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+    users = _users(graph)
+    most = memory_budget // BUDGET_SHARE
+
+    def blocks_of_rows(g: Builder, node: Node) -> tuple[Value] | None:
+        found = _attention(node, users)
+        blocks = _blocks(found, most) if found else []
+        if found is None or len(blocks) < 2:
+            return None
+        g.append(node)
+        parts = [_block(g, found, rows) for rows in blocks]
+        return (g.emit("concat", *parts, axis=len(found.shape) - 2).result,)
+
+    rewrite(graph, blocks_of_rows)
 
 
-def _users(graph: Graph, nodes: Sequence[Node]) -> dict[Value, int]:
+def _users(graph: Graph) -> dict[Value, int]:
     """How often each value is read; an output counts as a reader."""
     counts: dict[Value, int] = {}
-    for value in (*(v for node in nodes for v in node.operands), *graph.outputs.values()):
+    for value in (*(v for node in graph.nodes for v in node.operands), *graph.outputs.values()):
         counts[value] = counts.get(value, 0) + 1
     return counts
 
@@ -83,10 +78,10 @@ def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
             continue  # a mask, or a value that others read: a row of it is cut out
         if node.op == "matmul" and not node.attrs["transpose_a"] and scores is None:
             scores = node
-        elif node.op == "softmax" or lookup(node.op).elementwise:
+        elif lookup(node.op).rows or lookup(node.op).elementwise:
             chain.append(node)
             pending += dict.fromkeys(node.operands)
-    if scores is None or not any(node.op == "softmax" for node in chain):
+    if scores is None or not any(lookup(node.op).rows for node in chain):
         return None
     return _Attention(scores, chain[::-1], result)
 

@@ -11,20 +11,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.ir.contents import Contents
 from pockengine.errors import SchemeError
 
 LEADING = "leading"
 CRITERIA = (LEADING, "magnitude", "random")
 
 
-def rank(weight: np.ndarray, axis: int, by: str, seed: int | Sequence[int] = 0) -> np.ndarray:
+def rank(weight: Contents, axis: int, by: str, seed: int | Sequence[int] = 0) -> np.ndarray:
     """Return the channels along `axis` of a weight by one of CRITERIA, the first to train first.
 
     Random ones follow the seed: give each weight its own, or weights of one width get the same.
     """
-    count = weight.shape[axis]
+    count = weight.type.shape[axis]
     if by == "magnitude":
-        return rank_scores(magnitudes(weight, axis))
+        return rank_scores(magnitudes(weight.read(), axis))
     if by == "random":
         return np.random.default_rng(seed).permutation(count)
     if by == LEADING:

@@ -26,7 +26,7 @@ LORA = "lora"
 
 
 @dataclass(frozen=True)
-class Choice:
+class ParamChoice:
     """How one parameter trains: `kind` is frozen, full, share, range, channels or lora.
 
     A share's channels are those that `by` ranks first; a range's `channels` are (start, stop), a
@@ -47,18 +47,18 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Table:
+class InlineTable:
     """One kind of inline table: its words, how it is read (None: wrongly written), and written."""
 
     kind: str
     words: frozenset[str]
-    read: Callable[[Mapping[str, Any]], Choice | None]
-    write: Callable[[Choice], Mapping[str, object]]
+    read: Callable[[Mapping[str, Any]], ParamChoice | None]
+    write: Callable[[ParamChoice], Mapping[str, object]]
     form: str
 
 
-FROZEN = Choice("frozen")
-FULL = Choice("full")
+FROZEN = ParamChoice("frozen")
+FULL = ParamChoice("full")
 
 
 def _is_share(value: object) -> bool:
@@ -66,61 +66,61 @@ def _is_share(value: object) -> bool:
     return number and 0 < value <= 1  # type: ignore[operator]
 
 
-def _read_share(table: Mapping[str, Any]) -> Choice | None:
+def _read_share(table: Mapping[str, Any]) -> ParamChoice | None:
     by, seed = table.get("by", LEADING), table.get("seed", 0)
     if not _is_share(table["share"]) or by not in CRITERIA or type(seed) is not int or seed < 0:
         return None
     if "seed" in table and by != "random":
         return None
     share = float(table["share"])
-    return FULL if share == 1 else Choice("share", share=share, by=by, seed=seed)
+    return FULL if share == 1 else ParamChoice("share", share=share, by=by, seed=seed)
 
 
-def _write_share(choice: Choice) -> Mapping[str, object]:
+def _write_share(choice: ParamChoice) -> Mapping[str, object]:
     seed = {"seed": choice.seed} if choice.by == "random" else {}
     return {"share": choice.share, "by": choice.by, **seed}
 
 
-def _read_channels(table: Mapping[str, Any]) -> Choice | None:
+def _read_channels(table: Mapping[str, Any]) -> ParamChoice | None:
     listed = table["channels"]
     if not isinstance(listed, list) or not listed or any(type(item) is not int for item in listed):
         return None
     if min(listed) < 0 or len(set(listed)) != len(listed):
         return None
-    return Choice("channels", channels=tuple(sorted(listed)))
+    return ParamChoice("channels", channels=tuple(sorted(listed)))
 
 
-def _read_lora(table: Mapping[str, Any]) -> Choice | None:
+def _read_lora(table: Mapping[str, Any]) -> ParamChoice | None:
     rank, alpha, seed = table[LORA], table.get("alpha"), table.get("seed", 0)
     number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
     if type(rank) is not int or rank < 1 or type(seed) is not int or seed < 0:
         return None
     if not number or not 0 < alpha < LARGEST_ALPHA:  # type: ignore[operator]
         return None
-    return Choice(LORA, rank=rank, alpha=float(alpha), seed=seed)  # type: ignore[arg-type]
+    return ParamChoice(LORA, rank=rank, alpha=float(alpha), seed=seed)  # type: ignore[arg-type]
 
 
-def _write_lora(choice: Choice) -> Mapping[str, object]:
+def _write_lora(choice: ParamChoice) -> Mapping[str, object]:
     seed = {"seed": choice.seed} if choice.seed else {}
     return {LORA: choice.rank, "alpha": choice.alpha, **seed}
 
 
-TABLES: dict[str, Table] = {
-    "share": Table(
+TABLES: dict[str, InlineTable] = {
+    "share": InlineTable(
         "share",
         frozenset({"share", "by", "seed"}),
         _read_share,
         _write_share,
         f"{{ share = 0.25, by = {' | '.join(CRITERIA)} }} (and a `seed` with random)",
     ),
-    "channels": Table(
+    "channels": InlineTable(
         "channels",
         frozenset({"channels"}),
         _read_channels,
         lambda choice: {"channels": list(choice.channels)},
         "{ channels = [1, 5, 7] }",
     ),
-    LORA: Table(
+    LORA: InlineTable(
         LORA,
         frozenset({LORA, "alpha", "seed"}),
         _read_lora,
@@ -131,8 +131,8 @@ TABLES: dict[str, Table] = {
 """Inline tables by the word that tells them apart."""
 
 
-def parse_choice(value: Any, where: str) -> Choice:
-    """Turn a TOML value into a Choice; SchemeError says what may stand there."""
+def parse_choice(value: Any, where: str) -> ParamChoice:
+    """Turn a TOML value into a ParamChoice; SchemeError says what may stand there."""
     choice = _parsed(value)
     if choice is None:
         forms = ", ".join(table.form for table in TABLES.values())
@@ -143,13 +143,13 @@ def parse_choice(value: Any, where: str) -> Choice:
     return choice
 
 
-def _parsed(value: Any) -> Choice | None:
+def _parsed(value: Any) -> ParamChoice | None:
     if isinstance(value, str):
-        return Choice(value) if value in SIMPLE else None
+        return ParamChoice(value) if value in SIMPLE else None
     if _is_share(value):
-        return FULL if value == 1 else Choice("share", share=float(value))
+        return FULL if value == 1 else ParamChoice("share", share=float(value))
     if isinstance(value, list) and len(value) == 2 and all(type(item) is int for item in value):
-        return Choice("range", channels=tuple(value)) if 0 <= value[0] < value[1] else None
+        return ParamChoice("range", channels=tuple(value)) if 0 <= value[0] < value[1] else None
     if isinstance(value, Mapping):
         for word, table in TABLES.items():
             if word in value:
@@ -157,7 +157,7 @@ def _parsed(value: Any) -> Choice | None:
     return None
 
 
-def write_choice(choice: Choice) -> str:
+def write_choice(choice: ParamChoice) -> str:
     """Return the TOML value that `parse_choice` reads as this choice; for a simple kind its name.
 
     SchemeError for a kind that no row of TABLES writes.

@@ -17,7 +17,7 @@ NAMES = Path(__file__).parent / "families.toml"
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """One row of families.toml; `last_weights` and `last_biases` are shares of the blocks."""
 
     name: str
@@ -52,7 +52,7 @@ class Family:
 class Recognised:
     """A model's parameters in the order of the forward pass, and its family's blocks in it."""
 
-    family: Family
+    family: ModelFamily
     names: tuple[str, ...]
     blocks: tuple[str, ...]
 
@@ -87,11 +87,11 @@ class Recognised:
 
 
 @cache
-def known_families() -> tuple[Family, ...]:
+def known_families() -> tuple[ModelFamily, ...]:
     """Read families.toml."""
     table = tomllib.loads(NAMES.read_text(encoding="utf-8"))
     return tuple(
-        Family(
+        ModelFamily(
             name,
             row["block"],
             *(tuple(row[part]) for part in ("weights", "biases", "head")),

@@ -8,7 +8,7 @@ model's own. Nothing later knows of adapters: they are params as others, and W h
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +16,16 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.graph import Graph, Node, Param, Value, resolve
-from pockengine.compiler.sparse.choice import FULL, LORA, parse_choice
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ops.registry import Layer, lookup
+from pockengine.compiler.sparse.bias import is_added
+from pockengine.compiler.sparse.choice import FULL, LORA, ParamChoice, parse_choice
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import SchemeError
+
+PACKED = "in_proj_weight"
+"""How nn.MultiheadAttention calls its weight for queries, keys and values."""
 
 LINEAR, CONV = (1, 0), (2, 3, 1, 0)
 """Permutations of the factors: PEFT has A [rank, in] or [rank, in, KH, KW], B [out, rank]."""
@@ -51,6 +57,19 @@ class Adapter:
         return self.alpha / self.rank
 
 
+Factors = tuple[Adapter, Value, Value]
+"""An adapter with its A and B, or with slices of them."""
+
+
+def packed_attention(names: Collection[str], weight: str) -> str | None:
+    """Return the nn.MultiheadAttention whose packed or output weight this is, by params' names."""
+    for leaf, other in ((f".{PACKED}", ".out_proj.weight"), (".out_proj.weight", f".{PACKED}")):
+        module = weight.removesuffix(leaf)
+        if module != weight and f"{module}{other}" in names:
+            return module
+    return None
+
+
 def lora(
     rank: int,
     alpha: float,
@@ -78,8 +97,9 @@ def with_adapters(
     weight that cannot have an adapter.
     """
     trained = scheme.resolve(forward)
+    users = forward.users()
     adapters = tuple(
-        _adapter(scheme, forward, forward.params[name])
+        _adapter(scheme.name, choice, forward.params[name], users)
         for name, choice in scheme.choices(forward).items()
         if choice.kind == LORA
     )
@@ -110,56 +130,71 @@ def merged(
     return result
 
 
-def _adapter(scheme: Scheme, graph: Graph, param: Param) -> Adapter:
+def _adapter(
+    scheme: str, choice: ParamChoice, param: Param, users: Mapping[Value, list[Node]]
+) -> Adapter:
     """Check that this weight can have an adapter of its choice's rank."""
-    choice = scheme.choices(graph)[param.name]
-    readers = [node for node in graph.nodes if param.value in node.operands]
-    problem = next((text for node in readers if (text := _problem(node, param.value))), None)
+    readers = _readers(users, param.value)
+    problem = next((text for node, value in readers if (text := _problem(node, value))), None)
     if problem is None and not readers:
         problem = "nothing reads it"
-    where = f"scheme {scheme.name}: {param.name} {param.value.type} cannot have a LoRA adapter: "
+    where = f"scheme {scheme}: {param.name} {param.value.type} cannot have a LoRA adapter: "
     if problem is not None:
         raise SchemeError(f"{where}{problem}; it is for linear layers and ungrouped convolutions")
     shape = param.value.shape
     limit = min(math.prod(shape[:-1]), shape[-1])
     if choice.rank > limit:
         raise SchemeError(f"{where}rank {choice.rank} is above {limit}, its smaller side")
-    transposed = bool(readers[0].attrs.get("transpose_b"))
+    transposed = _layer(readers[0][0]).transposed(readers[0][0])
     return Adapter(param.name, choice.rank, choice.alpha, choice.seed, transposed)
+
+
+def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:
+    """Return what reads a weight, or a slice of a matrix, and what it reads."""
+    found = []
+    for node in users.get(weight, ()):
+        if node.op == "slice" and len(weight.shape) == 2:
+            found += _readers(users, node.result)
+        else:
+            found.append((node, weight))
+    return found
 
 
 def _problem(node: Node, weight: Value) -> str | None:
     """What keeps this reader of a weight from having an adapter, if anything does."""
-    if node.op not in READERS:
-        kind = {"take": "an embedding", "add": "a bias"}.get(node.op)
+    definition = lookup(node.op)
+    if definition.layer is None:
+        kind = "an embedding" if definition.indices else "a bias" if is_added(weight, node) else ""
         return f"{node.op} reads it" + (f", as {kind}" if kind else "")
-    if node.operands.index(weight) != 1 or node.operands[0] is weight:
+    if [i for i, value in enumerate(node.operands) if value is weight] != [definition.layer.weight]:
         return f"it is no right-hand operand of {node.op}"
-    if node.op == "conv2d" and node.attrs["groups"] != 1:
-        return f"its convolution has {node.attrs['groups']} groups"
-    return None if len(weight.shape) == (4 if node.op == "conv2d" else 2) else "it is no matrix"
+    refusal = definition.layer.refusal(node)
+    if refusal is not None:
+        return refusal
+    return None if len(weight.shape) == definition.layer.rank else "it is no matrix"
 
 
 def _insert(graph: Graph, adapters: tuple[Adapter, ...]) -> None:
     """Declare the factors and add their product to every reader of their weights."""
     g = Builder(graph)
-    factors = {}
+    factors: dict[Value, Factors] = {}
     for adapter in adapters:
         param = graph.params[adapter.weight]
         factors[param.value] = (adapter, *_declare(g, adapter, param))
-    nodes: list[Node] = []
-    replacement: dict[Value, Value] = {}
-    with g.into(nodes):
-        for node in list(graph.nodes):
-            node.operands = tuple(resolve(value, replacement) for value in node.operands)
-            nodes.append(node)
-            known = factors.get(node.operands[1]) if len(node.operands) > 1 else None
-            if known is not None:
-                with g.scope(node.scope):
-                    product = READERS[node.op](g, node, *known)
-                    replacement[node.result] = g.add(node.result, product)
-    graph.nodes[:] = nodes
-    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
+
+    def adapted(g: Builder, node: Node) -> Sequence[Value] | None:
+        weight = next((value for value in node.operands if value in factors), None)
+        if weight is None:
+            return None
+        adapter, a, b = factors[weight]
+        g.append(node)
+        if node.op == "slice":
+            factors[node.result] = _sliced(g, node, adapter, a, b)
+            return node.results
+        product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
+        return (g.add(node.result, product),)
+
+    rewrite(graph, adapted)
 
 
 def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:
@@ -179,25 +214,24 @@ def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:
     )
 
 
-def _linear(g: Builder, node: Node, adapter: Adapter, a: Value, b: Value) -> Value:
-    """Read the factors as the layer reads its weight; a tied layer may read it the other way."""
-    x, flipped = node.operands[0], node.attrs["transpose_b"] != adapter.transposed
-    first, second = (b, a) if flipped else (a, b)
-    hidden = g.matmul(x, first, transpose_a=node.attrs["transpose_a"], transpose_b=flipped)
-    return g.matmul(_scaled(g, hidden, adapter), second, transpose_b=flipped)
+def _sliced(g: Builder, node: Node, adapter: Adapter, a: Value, b: Value) -> Factors:
+    """Return the factors whose product is this slice of a weight."""
+    inner, out = (1, 0) if adapter.transposed else (0, 1)
+    ends = [node.attrs[end] for end in ("start", "stop", "step")]
+
+    def cut(factor: Value, axis: int, by: int) -> Value:
+        whole = ([0, 0], list(factor.shape), [1, 1])
+        for end, numbers in zip(whole, ends, strict=True):
+            end[axis] = numbers[by]
+        if whole == ([0, 0], list(factor.shape), [1, 1]):
+            return factor
+        start, stop, step = map(tuple, whole)
+        return g.slice(factor, start=start, stop=stop, step=step)
+
+    return adapter, cut(a, 0, inner), cut(b, 1, out)
 
 
-def _conv(g: Builder, node: Node, adapter: Adapter, a: Value, b: Value) -> Value:
-    hidden = g.conv2d(node.operands[0], a, **node.attrs)
-    return g.conv2d(_scaled(g, hidden, adapter), b)
-
-
-def _scaled(g: Builder, hidden: Value, adapter: Adapter) -> Value:
-    return hidden if adapter.scale == 1 else g.mul(hidden, g.scalar(adapter.scale))
-
-
-READERS: dict[str, Callable[[Builder, Node, Adapter, Value, Value], Value]] = {
-    "matmul": _linear,
-    "conv2d": _conv,
-}
-"""What builds (scale x A) B beside each kind of reader."""
+def _layer(node: Node) -> Layer:
+    layer = lookup(node.op).layer
+    assert layer is not None
+    return layer

@@ -7,11 +7,13 @@ Where a family has no biases (LLaMA), the norms' weights play their part.
 """
 
 import re
+from collections.abc import Mapping
 
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse.families import Recognised, recognise, unknown_family
 from pockengine.compiler.sparse.idle import influential
-from pockengine.compiler.sparse.lora import lora
+from pockengine.compiler.sparse.lora import PACKED, lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
 
@@ -25,6 +27,9 @@ QUERY_VALUE = (
     *("v", "wq", "wv", "qkv", "Wqkv", "query_key_value", "c_attn", "in_proj"),
 )
 """Names of attention's projections to queries and values, family by family, as PEFT's defaults."""
+
+QUERY_VALUE_WEIGHTS = (PACKED, "q_proj_weight", "v_proj_weight")
+"""The same of nn.MultiheadAttention, whose module has several; the last two for unlike sizes."""
 
 
 def preset(name: str, graph: Graph) -> Scheme:
@@ -43,7 +48,7 @@ def preset(name: str, graph: Graph) -> Scheme:
         return _blocks_scheme(name, blocks[-1 - int(match[1]) :])
     match = re.fullmatch(r"lora(?:-(\d+))?", name)
     if match:
-        return _lora_scheme(name, int(match[1] or 8), blocks, graph)
+        return _lora_scheme(name, int(match[1] or 8), blocks)
     raise SchemeError(f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file")
 
 
@@ -76,7 +81,7 @@ def _block(name: str, family: Recognised | None) -> str:
     known = family.family.block_of(name) if family is not None else None
     if known is not None:
         return known
-    parts = name.split(".")[:-1]
+    parts = _path(name)[:-1]
     numbered = [index for index, part in enumerate(parts[:3]) if part.isdigit()]
     if not numbered:
         return ".".join(parts)
@@ -92,18 +97,41 @@ def _biases(blocks: list[list[str]], graph: Graph) -> list[str]:
     """Names of all biases, and of what plays their part in a family without."""
     family = recognise(_flat(blocks))
     known = set(family.biases if family is not None else ())
-    return [param for param in _flat(blocks) if param in known or _is_bias(graph, param)]
+    users = graph.users()
+    return [param for param in _flat(blocks) if param in known or _is_bias(graph, users, param)]
 
 
-def _is_bias(graph: Graph, name: str) -> bool:
-    """Whether a param is a bias: `in_proj_bias`, `bias_ih_l0`, or a vector that is added."""
-    leaf = re.split(r"[./]", name)[-1]
+def _is_bias(graph: Graph, users: Mapping[Value, list[Node]], name: str) -> bool:
+    """Whether a param is a bias: `in_proj_bias`, `bias_ih_l0`, or a vector that is added.
+
+    Haiku's `b` and `offset` and Keras's `beta` are known by that.
+    """
+    leaf = _path(name)[-1]
     if leaf.endswith("bias"):
         return True
     value = graph.params[name].value
-    readers = [node.op for node in graph.nodes if value in node.operands]
-    added = set(readers) == {"add"} and not leaf.endswith(("weight", "kernel", "scale"))
-    return len(value.shape) == 1 and (added or re.search(r"(^|_)bias(_|$)", leaf) is not None)
+    if len(value.shape) != 1:
+        return False
+    added = _is_summand(users, value) and not leaf.endswith(("weight", "kernel", "scale"))
+    return added or re.search(r"(^|_)bias(_|$)", leaf) is not None
+
+
+def _path(name: str) -> list[str]:
+    """Return the parts of a name; Keras and Haiku put slashes between them."""
+    return re.split(r"[./]", name)
+
+
+def _is_summand(users: Mapping[Value, list[Node]], value: Value) -> bool:
+    """Whether all that reads a value, or a copy of it in another shape, adds it to something."""
+    readers = users.get(value, ())
+    return bool(readers) and all(_adds(users, node, value) for node in readers)
+
+
+def _adds(users: Mapping[Value, list[Node]], node: Node, value: Value) -> bool:
+    definition = lookup(node.op)
+    if definition.copies:
+        return _is_summand(users, node.result)
+    return node.operands.index(value) in definition.shifts and not definition.stored
 
 
 def _sparse_scheme(name: str, blocks: list[list[str]]) -> Scheme:
@@ -118,12 +146,12 @@ def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
     return _names_scheme(name, _flat(blocks))
 
 
-def _lora_scheme(name: str, rank: int, blocks: list[list[str]], graph: Graph) -> Scheme:
+def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
     """Adapters beside attention's queries and values, with alpha twice the rank, and the head."""
     if rank < 1:
         raise SchemeError(f"scheme {name}: the rank must be at least 1")
     head = blocks[-1]
-    targets = [param for params in blocks[:-1] for param in params if _is_query_value(graph, param)]
+    targets = [param for params in blocks[:-1] for param in params if _is_query_value(param)]
     if not targets:
         raise SchemeError(
             f"scheme {name}: no attention projection has a known name "
@@ -132,12 +160,11 @@ def _lora_scheme(name: str, rank: int, blocks: list[list[str]], graph: Graph) ->
     return lora(rank, 2.0 * rank, targets, head, name=name)
 
 
-def _is_query_value(graph: Graph, name: str) -> bool:
-    """Whether a weight projects to queries and values, PyTorch's `in_proj_weight` among them."""
-    parts = name.split(".")
-    if parts[-1] == "in_proj_weight":  # cross attention reads slices of it, which take no adapter
-        value = graph.params[name].value
-        return all(node.op == "matmul" for node in graph.nodes if value in node.operands)
+def _is_query_value(name: str) -> bool:
+    """Whether a weight projects to queries and values."""
+    parts = _path(name)
+    if parts[-1] in QUERY_VALUE_WEIGHTS:
+        return True
     return parts[-1] in ("weight", "kernel") and any(part in QUERY_VALUE for part in parts[-2:-1])
 
 

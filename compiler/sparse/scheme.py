@@ -27,7 +27,7 @@ from pockengine.compiler.sparse.choice import (
     FULL,
     LORA,
     SIMPLE,
-    Choice,
+    ParamChoice,
     parse_choice,
     quote,
     write_choice,
@@ -35,7 +35,7 @@ from pockengine.compiler.sparse.choice import (
 from pockengine.errors import SchemeError
 from pockengine.files import read_toml, write_text_whole
 
-__all__ = ["FROZEN", "FULL", "Choice", "Scheme", "channel_axis", "load_scheme", "save_scheme"]
+__all__ = ["FROZEN", "FULL", "ParamChoice", "Scheme", "channel_axis", "load_scheme", "save_scheme"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Scheme:
     """Rules in order, the last match of a parameter's name wins; `default` where none matches."""
 
     name: str
-    rules: tuple[tuple[str, Choice], ...]
-    default: Choice = FROZEN
+    rules: tuple[tuple[str, ParamChoice], ...]
+    default: ParamChoice = FROZEN
 
     def resolve(self, graph: Graph) -> dict[str, Channels]:
         """Params that train themselves with their channels (None: all), in the graph's order.
@@ -67,13 +67,13 @@ class Scheme:
             )
         return trained
 
-    def choices(self, graph: Graph) -> dict[str, Choice]:
+    def choices(self, graph: Graph) -> dict[str, ParamChoice]:
         """How each param of `graph` that can train does, in the graph's order."""
         return {
             name: self._training_of(name) for name, param in graph.params.items() if param.trainable
         }
 
-    def _training_of(self, name: str) -> Choice:
+    def _training_of(self, name: str) -> ParamChoice:
         matches = [
             training for pattern, training in self.rules if fnmatch.fnmatchcase(name, pattern)
         ]
@@ -118,7 +118,7 @@ def _text_of(scheme: Scheme, comment: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _value(choice: Choice) -> str:
+def _value(choice: ParamChoice) -> str:
     text = write_choice(choice)
     return quote(text) if choice.kind in SIMPLE else text
 
@@ -147,14 +147,14 @@ def _axis_in(node: Node, param: Param) -> int | None:
     return None if rule is None else rule(node)
 
 
-def _channels(scheme: str, graph: Graph, param: Param, choice: Choice) -> Channels:
+def _channels(scheme: str, graph: Graph, param: Param, choice: ParamChoice) -> Channels:
     if choice.kind == "full":
         return None
     axis = channel_axis(scheme, graph, param)
     count = param.value.shape[axis]
     if choice.kind == "share":
         seed = (choice.seed, zlib.crc32(param.name.encode()))  # each weight draws for itself
-        ranking = rank(param.data, axis, choice.by, seed)
+        ranking = rank(param.contents, axis, choice.by, seed)
         return channel_set(ranking[: kept(count, choice.share)], count)
     last = choice.channels[-1] - (choice.kind == "range")
     if last >= count:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.sparse.choice import FULL, Choice
+from pockengine.compiler.ir.graph import Graph, Node
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse.bias import bias_of
+from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import SchemeError
@@ -136,7 +138,9 @@ def convert(config: Config, graph: Graph, name: str) -> Scheme:
     for index, ratio in config.weights:
         count, kept = _channels(convs[index], ratio, name)
         if kept:
-            choice = FULL if kept == count else Choice("share", share=kept / count, by=config.by)
+            choice = (
+                FULL if kept == count else ParamChoice("share", share=kept / count, by=config.by)
+            )
             rules.append((_weight(graph, convs[index], name), choice))
     return Scheme(name, tuple(rules))
 
@@ -163,7 +167,7 @@ def saved_bits(config: Config, graph: Graph, widths: Widths = INT8) -> Saved:
 
 def _convolutions(config: Config, graph: Graph, name: str) -> list[Node]:
     """Return the graph's convolutions in order, checked to have what the config counts."""
-    convs = [node for node in graph.nodes if node.op == "conv2d"]
+    convs = [node for node in graph.nodes if _is_convolution(node)]
     first = len(convs) - config.biases
     if first < 0:
         raise SchemeError(
@@ -177,6 +181,12 @@ def _convolutions(config: Config, graph: Graph, name: str) -> list[Node]:
                 f"convolutions {first} to {len(convs) - 1} train their biases"
             )
     return convs
+
+
+def _is_convolution(node: Node) -> bool:
+    """Whether a node is a layer whose weight slides over an image."""
+    definition = lookup(node.op)
+    return definition.layer is not None and definition.window
 
 
 def _channels(conv: Node, ratio: float, name: str) -> tuple[int, int]:
@@ -199,26 +209,7 @@ def _weight(graph: Graph, conv: Node, name: str) -> str:
 
 def _bias(graph: Graph, conv: Node, name: str) -> str:
     """Find what is added to a convolution's result: its bias, or that of the norm after it."""
-    users = graph.users()
-    value = conv.result
-    while len(readers := users.get(value, [])) == 1:
-        (reader,) = readers
-        if reader.op not in ("add", "batch_norm", "mul"):
-            break
-        added = None if reader.op == "mul" else _added(graph, reader, value)
-        if added is not None:
-            return added
-        value = reader.results[0]
-    raise SchemeError(f"scheme {name}: {conv} has no bias that could train")
-
-
-def _added(graph: Graph, node: Node, value: Value) -> str | None:
-    """Return the parameter that a node adds to `value`; a frozen norm adds beta - mean scale."""
-    if node.op == "batch_norm":
-        added = node.operands[2]
-    else:
-        added = node.operands[1] if node.operands[0] is value else node.operands[0]
-    if added.node is not None and added.node.op == "sub":
-        added = added.node.operands[0]
-    param = graph.param_of(added)
-    return param.name if param is not None and param.trainable else None
+    bias = bias_of(graph, graph.users(), conv)
+    if bias is None:
+        raise SchemeError(f"scheme {name}: {conv} has no bias that could train")
+    return bias

@@ -13,11 +13,11 @@ from secrets import token_hex
 from typing import Any
 
 from pockengine.errors import FarmError
-from pockengine.farm.board import Board, Remote
+from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.jobs.leases import WAIT_S
+from pockengine.farm.jobs.owner import Owner
 from pockengine.farm.labgrid.guard import Guard
 from pockengine.farm.labgrid.session import LabgridSession, coordinator_of
-from pockengine.farm.schedule.leases import WAIT_S
-from pockengine.farm.schedule.owner import Owner
 
 POLL_S = 0.5
 WAITING, ALLOCATED, ACQUIRED = 0, 1, 2  # labgrid's ReservationState

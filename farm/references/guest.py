@@ -59,6 +59,7 @@ SHARED = (
     "farm/references/marks.py",
     "farm/references/serve.py",
     "models/registry.py",
+    "models/specs.py",
 )
 NETS = tuple(f"farm/references/{name}.py" for name in ("layouts", "nets", "transformer_nets"))
 FRAMEWORKS = {
@@ -106,10 +107,10 @@ class GuestFigure:
 def cached_guest(data: JobData, framework: str = "tensorflow") -> dict[str, GuestFigure] | None:
     """Return the figures of an earlier run of the same model, batch size and versions, or None."""
     try:
-        told = json.loads(_result_file(data, framework).read_text())
+        report = json.loads(_result_file(data, framework).read_text())
         return {
             name: GuestFigure(**{**figure, "counts": tuple(figure["counts"])})
-            for name, figure in told.items()
+            for name, figure in report.items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # absent, or of another version: it can be measured again

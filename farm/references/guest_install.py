@@ -61,8 +61,8 @@ def lock_file(framework: str) -> Path:
 def lock_digest(framework: str) -> str:
     """Return the hash of everything that decides what is installed."""
     lock = lock_file(framework).read_text()
-    told = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, lock])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    recipe = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, lock])
+    return hashlib.sha256(recipe.encode()).hexdigest()[:16]
 
 
 def install_guest_python(framework: str = "tensorflow") -> GuestPython:
@@ -87,16 +87,16 @@ def install_guest_python(framework: str = "tensorflow") -> GuestPython:
 def _install(framework: str, folder: Path) -> None:
     """Make the installation beside its place and move it there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
-        made = Path(name) / "made"
-        made.mkdir()
+        root = Path(name) / "made"
+        root.mkdir()
         _ensure_mmdebstrap()
         with step("aarch64 Python: a root file system by mmdebstrap (77 MB)"):
-            include = [f"--include={PACKAGES}", RELEASE, str(made / "root"), MIRROR]
+            include = [f"--include={PACKAGES}", RELEASE, str(root / "root"), MIRROR]
             _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
         with step(f"aarch64 {framework}: its wheels by pip"):
-            wheels = ["--target", str(made / "packages"), "-r", str(lock_file(framework))]
+            wheels = ["--target", str(root / "packages"), "-r", str(lock_file(framework))]
             _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], f"{framework} for aarch64")
-        os.replace(made, folder)
+        os.replace(root, folder)
 
 
 def _ensure_mmdebstrap() -> None:

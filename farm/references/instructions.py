@@ -16,22 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FarmError
 from pockengine.farm.folders import cache_folder
 
-EMULATOR = "qemu-aarch64"
-CPU = "cortex-a72"
+GUEST = "aarch64"
+"""What programs are of unless they say otherwise."""
 
-
-@dataclass(frozen=True)
-class Processor:
-    """Which of QEMU's programs counts, and what it plays. Hexagon's instructions are packets."""
-
-    emulator: str
-    cpu: str
-
-
-HEXAGON = Processor("qemu-hexagon", "v67")
+EMULATOR = COUNTERS[GUEST].emulator
 
 PLUGIN_SOURCES = ("count.c", "qemu_plugin.h")
 PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
@@ -53,27 +45,28 @@ def count(
     root: Path | None = None,
     environment: Mapping[str, str] | None = None,
     timeout: float = 600.0,
-    processor: Processor | None = None,
+    arch: str = GUEST,
 ) -> InstructionCount:
-    """Run an aarch64 program under emulation and count the instructions of its marked regions.
+    """Run a program of `arch` under emulation and count the instructions of its marked regions.
 
     `command` is the program with its arguments, `marks` how many regions it is to mark (None: any
     number), `root` the folder with its shared libraries (None: it is static). Raises FarmError if
     the emulator is missing or has no plugins, the program fails, or the marks do not match.
     """
+    emulator = COUNTERS[arch].emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, root, processor), *command]
+        full = [*emulator_command(report, root, arch), *command]
         try:
             done = subprocess.run(
                 full, env=environment, capture_output=True, text=True, errors="replace",
                 timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as expired:
-            raise FarmError(f"{command[0]} ran over {timeout:g} s under {EMULATOR}") from expired
+            raise FarmError(f"{command[0]} ran over {timeout:g} s under {emulator}") from expired
         if done.returncode != 0:
             raise FarmError(
-                f"{command[0]} ended with status {done.returncode} under {EMULATOR}: "
+                f"{command[0]} ended with status {done.returncode} under {emulator}: "
                 f"{done.stderr.strip()[-800:] or 'it printed no error'}"
             )
         regions, total = read_report(report)
@@ -86,11 +79,11 @@ def count_twice(
     command: Sequence[str],
     marks: int | None = None,
     timeout: float = 600.0,
-    processor: Processor | None = None,
+    arch: str = GUEST,
 ) -> InstructionCount:
     """Count a single-threaded static program two times; FarmError if the counts differ."""
-    first = count(command, marks, timeout=timeout, processor=processor)
-    second = count(command, marks, timeout=timeout, processor=processor)
+    first = count(command, marks, timeout=timeout, arch=arch)
+    second = count(command, marks, timeout=timeout, arch=arch)
     if first.regions != second.regions:
         raise FarmError(
             f"{command[0]}: two runs executed {list(first.regions)} and {list(second.regions)} "
@@ -99,24 +92,22 @@ def count_twice(
     return first
 
 
-def emulator_command(
-    report: Path, root: Path | None = None, processor: Processor | None = None
-) -> list[str]:
+def emulator_command(report: Path, root: Path | None = None, arch: str = GUEST) -> list[str]:
     """Return the emulator with the plugin, to be put in front of a command.
 
     The plugin writes `report` when the program has ended; `read_report` reads it.
     """
-    processor = processor or Processor(EMULATOR, CPU)
-    emulator = shutil.which(processor.emulator)
+    counter = COUNTERS[arch]
+    emulator = shutil.which(counter.emulator)
     if emulator is None:
-        raise FarmError(f"{processor.emulator} is not installed; run: apt-get install qemu-user")
+        raise FarmError(f"{counter.emulator} is not installed; run: apt-get install qemu-user")
     # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
     plugin = ",".join(
         f"{key}={str(path).replace(',', ',,')}"
         for key, path in (("file", plugin_library()), ("out", report))
     )
     libraries = [] if root is None else ["-L", str(root)]
-    return [emulator, "-cpu", processor.cpu, "-plugin", plugin, *libraries]
+    return [emulator, "-cpu", counter.cpu, "-plugin", plugin, *libraries]
 
 
 def emulator_version() -> str:
@@ -165,20 +156,20 @@ def _build_plugin(source: Path, library: Path) -> None:
     """Compile the plugin beside its place and move it there: a half one is never loaded."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder) / library.name
-        command = [*_host_compiler(), *PLUGIN_FLAGS, str(source), "-o", str(made)]
+        built = Path(folder) / library.name
+        command = [*_host_compiler(), *PLUGIN_FLAGS, str(source), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise FarmError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
-        os.replace(made, library)
+        os.replace(built, library)
 
 
 def _host_compiler() -> list[str]:
     """Return a C compiler for this machine: its own, or the one of the ziglang wheel."""
     for name in ("cc", "gcc", "clang"):
-        found = shutil.which(name)
-        if found is not None:
-            return [found]
+        path = shutil.which(name)
+        if path is not None:
+            return [path]
     zig = [sys.executable, "-m", "ziglang", "cc"]
     if subprocess.run([*zig, "--version"], capture_output=True, check=False).returncode == 0:
         return zig

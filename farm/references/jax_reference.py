@@ -14,7 +14,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from pockengine.errors import FarmError
-from pockengine.farm.references.job import Job, JobData, Tensors
+from pockengine.farm.references.job import JobData, Tensors, TrainingJob
 from pockengine.farm.references.layouts import from_channels_last, to_channels_last
 from pockengine.farm.references.nets import BATCH_NORM_EPS, convolutional_net
 from pockengine.farm.references.nets import FAMILIES as CONVOLUTIONAL
@@ -225,7 +225,7 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     return -jnp.mean(chosen)
 
 
-def _trained(job: Job, params: Mapping[str, jax.Array]) -> frozenset[str]:
+def _trained(job: TrainingJob, params: Mapping[str, jax.Array]) -> frozenset[str]:
     """Return the names of what is trained; FarmError for a share of channels."""
     if job.trainable is None:
         return frozenset(

@@ -25,7 +25,7 @@ BATCH_NORMS = ("train", "frozen")
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """The settings of a training run: cross entropy, SGD as PyTorch defines it.
 
     `model` is a name of models.registry. `batch_norm` "train" normalises by the batch and updates
@@ -64,7 +64,7 @@ class JobData:
     loss of its own makes no use of the labels.
     """
 
-    job: Job
+    job: TrainingJob
     weights: Tensors
     images: NDArray[np.float32] | NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -121,7 +121,7 @@ def write_job(folder: Path, data: JobData) -> None:
 def read_job(folder: Path) -> JobData:
     """Read a job that `write_job` wrote; FarmError if something is missing or of another form."""
     try:
-        job = Job(**json.loads((folder / "job.json").read_text()))
+        job = TrainingJob(**json.loads((folder / "job.json").read_text()))
         batches = load_file(folder / "batches.safetensors")
         weights = load_file(folder / "weights.safetensors")
         return JobData(job, weights, batches["images"], batches["labels"])

@@ -23,14 +23,14 @@ def to_channels_last(weights: Tensors) -> Tensors:
 
 def from_channels_last(tensors: Tensors, like: Tensors) -> Tensors:
     """Return tensors under all names of `like` that the model has, in PyTorch's layouts."""
-    found: Tensors = {}
+    arrays: Tensors = {}
     for name in like:
         source = name if name in tensors else TIED.get(name)
         if source in tensors:
             tensor = tensors[source]
             order = np.argsort(_order(source, tensor.ndim))
-            found[name] = np.ascontiguousarray(np.transpose(tensor, order))
-    return found
+            arrays[name] = np.ascontiguousarray(np.transpose(tensor, order))
+    return arrays
 
 
 def _order(name: str, rank: int) -> tuple[int, ...]:

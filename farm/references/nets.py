@@ -9,38 +9,16 @@ from typing import Any, Protocol
 
 from pockengine.errors import FarmError
 from pockengine.models.registry import ModelName
+from pockengine.models.specs import (
+    MCUNET_5FPS,
+    MOBILENET_V2_STAGES,
+    RESNET50_DEPTHS,
+    round_channels,
+)
 
 Tensor = Any  # of whichever framework
 
 BATCH_NORM_EPS = 1e-5
-# Expansion, channels at width 1, blocks, stride of the first (table 2 of arXiv 1801.04381).
-MOBILENET_V2_STAGES = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
-# Kernel, expansion, channels, stride of each block of mit-han-lab's MCUNet-5FPS.
-MCUNET_BLOCKS = (
-    (3, 1, 8, 1),
-    (3, 4, 16, 2),
-    (3, 3, 16, 1),
-    (7, 3, 24, 2),
-    (3, 5, 24, 1),
-    (3, 5, 40, 2),
-    (7, 4, 40, 1),
-    (5, 4, 48, 1),
-    (3, 3, 48, 1),
-    (3, 4, 48, 1),
-    (7, 5, 96, 2),
-    (5, 4, 96, 1),
-    (5, 4, 96, 1),
-    (3, 6, 160, 1),
-)
-RESNET50_DEPTHS = (3, 4, 6, 3)
 
 
 class Layers(Protocol):
@@ -116,9 +94,9 @@ def _mobilenet_v2(net: Layers, x: Tensor, model: ModelName, classes: int) -> Ten
 
 def _mcunet(net: Layers, x: Tensor, model: ModelName, classes: int) -> Tensor:
     """Apply MCUNet-5FPS."""
-    x = _unit(net, x, ("first_conv.conv", "first_conv.bn"), 16, 3, 2)
-    channels = 16
-    for index, (kernel, expansion, outputs, stride) in enumerate(MCUNET_BLOCKS):
+    x = _unit(net, x, ("first_conv.conv", "first_conv.bn"), MCUNET_5FPS.stem, 3, 2)
+    channels = MCUNET_5FPS.stem
+    for index, (kernel, expansion, outputs, stride) in enumerate(MCUNET_5FPS.blocks):
         parts = ("pointwise1", "depthwise", "pointwise2")[0 if expansion != 1 else 1 :]
         names = [(f"blocks.{index}.{part}.conv", f"blocks.{index}.{part}.bn") for part in parts]
         y = _inverted_residual(net, x, names, (channels, expansion, outputs, kernel, stride))
@@ -174,12 +152,6 @@ def _unit(
     """Apply a convolution, its batch norm and ReLU6."""
     y = net.convolution(x, names[0], filters, kernel, stride)
     return net.relu(net.batch_norm(y, names[1]), 6.0)
-
-
-def round_channels(channels: float, divisor: int = 8) -> int:
-    """Round to a multiple of `divisor`, never losing more than a tenth, as torchvision does."""
-    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
 FAMILIES: dict[str, Callable[[Layers, Tensor, ModelName, int], Tensor]] = {

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pockengine import __version__
-from pockengine.backends.c.artifact import load_artifact
-from pockengine.backends.c.session import RATE, Session
+from pockengine.backends.artifact import load_artifact
+from pockengine.backends.registry import open_session
+from pockengine.backends.session import RATE
 from pockengine.errors import FarmError
 from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.serve import serve
@@ -42,7 +43,7 @@ class PreparedArtifact:
             dict(zip(names, batch, strict=False))  # a loss of its own reads no labels
             for batch in zip(data.images, data.labels, strict=True)
         ]
-        self.session = Session(self.artifact, threads)
+        self.session = open_session(self.artifact, threads)
 
     def step(self, index: int) -> float:
         """Train on one batch and return its loss."""
@@ -56,12 +57,12 @@ class PreparedArtifact:
 
     def tensors(self) -> Tensors:
         """Return all params and states by name, in the layouts of the framework they came from."""
-        found: Tensors = {}
+        tensors: Tensors = {}
         for name, array in self.session.params().items():
             permutation = self.artifact.params[name].permutation
             back = array if permutation is None else array.transpose(np.argsort(permutation))
-            found[name] = np.array(back, order="C")
-        return found
+            tensors[name] = np.array(back, order="C")
+        return tensors
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pockengine.errors import FarmError
 from pockengine.farm.references.job import (
     Channels,
-    Job,
     JobData,
     Tensors,
+    TrainingJob,
     check_channels,
 )
 from pockengine.farm.references.keras_models import KerasNet, build_keras
@@ -118,7 +118,7 @@ def _build(
     return plain.tensors, plain, trained
 
 
-def _choose(net: KerasNet, job: Job) -> list[Trained]:
+def _choose(net: KerasNet, job: TrainingJob) -> list[Trained]:
     """Return what is trained; FarmError for a name that the model has not."""
     wanted: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
@@ -129,7 +129,7 @@ def _choose(net: KerasNet, job: Job) -> list[Trained]:
     return [_trained(net, name, channels, job) for name, channels in wanted.items()]
 
 
-def _trained(net: KerasNet, name: str, channels: Channels, job: Job) -> Trained:
+def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> Trained:
     """Make the momentum and the mask of one parameter."""
     parameter = net.parameters[name]
     # Keras 3 wraps the variable that TensorFlow's own kernels work on.

@@ -15,9 +15,9 @@ from torch import nn
 from pockengine.errors import FarmError
 from pockengine.farm.references.job import (
     Channels,
-    Job,
     JobData,
     Tensors,
+    TrainingJob,
     check_channels,
 )
 
@@ -31,7 +31,7 @@ class TorchTrainer:
     def __init__(
         self,
         module: nn.Module,
-        job: Job,
+        job: TrainingJob,
         channels_last: bool = False,
         compiled: bool = False,
     ) -> None:
@@ -61,8 +61,8 @@ class TorchTrainer:
         """Return the logits of a batch by the running statistics; nothing is updated."""
         training = self.module.training
         with torch.no_grad():
-            found = self.module.eval()(images)
-            logits = (found["logits"] if isinstance(found, dict) else found).numpy().copy()
+            outputs = self.module.eval()(images)
+            logits = (outputs["logits"] if isinstance(outputs, dict) else outputs).numpy().copy()
         self.module.train(training)
         return logits
 
@@ -70,9 +70,9 @@ class TorchTrainer:
         """Do one training step and return its loss."""
         kept = [(rest, rest.detach().clone()) for rest in self.shares]
         self.optimizer.zero_grad(set_to_none=True)
-        found = self.forward(images)
-        own = isinstance(found, dict)  # a model that has a loss of its own returns it
-        loss = found["loss"] if own else nn.functional.cross_entropy(found, labels)
+        outputs = self.forward(images)
+        own = isinstance(outputs, dict)  # a model that has a loss of its own returns it
+        loss = outputs["loss"] if own else nn.functional.cross_entropy(outputs, labels)
         loss.backward()
         self.optimizer.step()
         for rest, before in kept:

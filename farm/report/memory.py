@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from pockengine.compiler.program import Entry
-from pockengine.farm.bench_suite import Found
+from pockengine.farm.bench.suite import SuiteResult
 
 MIB = 2**20
 KINDS = {
@@ -44,17 +44,17 @@ def blocks(entry: Entry) -> list[Block]:
     for node, index in places.items():
         for operand in node.operands:
             last[operand] = index
-    found = []
+    drawn = []
     for value, where in entry.plan.values.items():
         first = -1 if value.node is None else places[value.node]
         end = max(first, last.get(value, first))
         kind = _kind(first, end, turn)
         scope = value.node.scope if value.node is not None else ""
-        found.append(Block(first, end, where.offset, where.size, kind, scope or value.name))
+        drawn.append(Block(first, end, where.offset, where.size, kind, scope or value.name))
     for node, where in entry.plan.scratch.items():
         index = places[node]
-        found.append(Block(index, index, where.offset, where.size, "scratch", node.scope or ""))
-    return found
+        drawn.append(Block(index, index, where.offset, where.size, "scratch", node.scope or ""))
+    return drawn
 
 
 def _kind(first: int, last: int, turn: int) -> str:
@@ -66,10 +66,12 @@ def _kind(first: int, last: int, turn: int) -> str:
     return "kept for backward" if last > turn else "forward only"
 
 
-def draw_memory(found: Found, folder: Path) -> Path:
+def draw_memory(result: SuiteResult, folder: Path) -> Path:
     """Draw the arenas of all schemes of one model, one below the other, on one scale."""
     folder.mkdir(parents=True, exist_ok=True)
-    entries = {name: made.program.entries["train"] for name, made in found.compiled.items()}
+    entries = {
+        name: compiled.program.entries["train"] for name, compiled in result.compiled.items()
+    }
     with mpl.rc_context({"svg.hashsalt": "pockengine", "font.size": 8}):
         figure = Figure(figsize=(11, 2.6 * len(entries)), layout="constrained")
         axes = figure.subplots(len(entries), 1, sharey=True, squeeze=False)[:, 0]
@@ -78,14 +80,14 @@ def draw_memory(found: Found, folder: Path) -> Path:
         axes[-1].set_xlabel("kernel of the step, in order")
         handles = [Patch(color=color, label=kind) for kind, color in KINDS.items()]
         axes[0].legend(handles=handles, loc="upper right", ncols=len(handles))
-        path = folder / memory_file(found)
+        path = folder / memory_file(result)
         figure.savefig(path, metadata={"Date": None})
     return path
 
 
-def memory_file(found: Found) -> str:
+def memory_file(result: SuiteResult) -> str:
     """Return the name of the picture of one model and batch."""
-    return f"memory-{found.model}-{found.batch}.svg"
+    return f"memory-{result.model}-{result.batch}.svg"
 
 
 def _draw(axis: Axes, scheme: str, entry: Entry) -> None:

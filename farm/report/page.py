@@ -6,19 +6,19 @@ from pathlib import Path
 import jinja2
 from rich.table import Table
 
-from pockengine.backends.c.peaks import Peaks, describe_peaks
-from pockengine.farm.bench_records import current_commit
-from pockengine.farm.bench_suite import Found
-from pockengine.farm.bench_suite_table import lines_table, schemes_table, summary_table
+from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.farm.bench.suite import SuiteResult
+from pockengine.farm.bench.suite_table import lines_table, schemes_table, summary_table
 from pockengine.farm.report.memory import memory_file
 from pockengine.farm.report.plots import draw_bars, draw_roofline
-from pockengine.farm.results import now
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import now
 
 TEMPLATE = "report.html.j2"
 BARS, ROOFLINE = "bars.svg", "roofline.svg"
 
 
-def write_report(results: Sequence[Found], peaks: Peaks, folder: Path) -> Path:
+def write_report(results: Sequence[SuiteResult], peaks: Peaks, folder: Path) -> Path:
     """Write the page and its pictures into a folder; the memory's pictures are there already."""
     folder.mkdir(parents=True, exist_ok=True)
     draw_bars(results, folder / BARS)
@@ -40,12 +40,12 @@ def write_report(results: Sequence[Found], peaks: Peaks, folder: Path) -> Path:
         schemes=_cells(schemes_table(results)),
         models=[
             {
-                "name": f"{found.model}, batch {found.batch}",
-                "table": _cells(lines_table(found, peaks)),
-                "missing": found.missing,
-                "memory": memory_file(found),
+                "name": f"{result.model}, batch {result.batch}",
+                "table": _cells(lines_table(result, peaks)),
+                "missing": result.missing,
+                "memory": memory_file(result),
             }
-            for found in results
+            for result in results
         ],
     )
     page = folder / "index.html"

@@ -9,7 +9,7 @@ import numpy as np
 from pockengine.compiler.ir import F32, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.graph import Known, Walker
 from pockengine.frontends.jax.idioms import recognise_all
 from pockengine.frontends.jax.keys import counts, draws, is_key_type

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.places import Place, is_jax, is_library
 from pockengine.frontends.jax.primitives import random
 from pockengine.frontends.jax.primitives.random import Key

@@ -14,7 +14,7 @@ from jax.extend.core import Literal
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives import RULES, Context

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.tensorflow.ops import Known
 
 MAX_STEPS = 4096

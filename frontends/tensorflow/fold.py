@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager.execute import execute
 
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 
 MAX_ELEMENTS = 2**24
 """Of the inputs, and of the outputs: enough for the mask of a sequence of 4096."""

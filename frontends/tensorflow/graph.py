@@ -13,7 +13,7 @@ import tensorflow as tf
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control

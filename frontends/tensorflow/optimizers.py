@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import Value
-from pockengine.compiler.optim import STATE_PREFIX, Lion, Optimizer, Update
+from pockengine.compiler.ir.contents import Filled
+from pockengine.compiler.optim import Lion, Optimizer, Update
 from pockengine.errors import ImportModelError
 
 REFUSED = {
@@ -101,9 +102,8 @@ class KerasAdagrad:
     def update(self, update: Update) -> None:
         """Append the sum of squares and the step."""
         g, grad = update.g, update.grad
-        start = np.full(grad.shape, self.initial_accumulator_value, np.float32)
-        name = f"{STATE_PREFIX}square.{update.param.name}"
-        state = g.param(name, start, trainable=False)
+        start = Filled(grad.type, self.initial_accumulator_value)
+        state = update.state_of("square", start)
         total = g.add(state, g.square(grad))
         g.emit("assign", state, total)
         direction = g.div(grad, g.sqrt(g.add(total, g.scalar(self.epsilon))))

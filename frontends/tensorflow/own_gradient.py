@@ -12,7 +12,7 @@ from tensorflow.python.framework import ops
 from pockengine.compiler.ir import Builder
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
 MARK = "_gradient_op_type"

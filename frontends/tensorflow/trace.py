@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.dtypes import USE, find_dtype
 
 Call = Callable[..., Any]
 AUTOMATIC = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?")
@@ -229,10 +230,8 @@ def _array(name: str, key: Any, value: Any) -> np.ndarray:
             f"example input {key!r} of {name} holds strings or objects; give the numbers that "
             "they are looked up to"
         )
-    if array.dtype not in (np.float32, np.int32, np.int64, np.bool_):
-        raise ImportModelError(
-            f"example input {key!r} of {name} is {array.dtype}; use float32, int32, int64 or bool"
-        )
+    if find_dtype(array.dtype) is None:
+        raise ImportModelError(f"example input {key!r} of {name} is {array.dtype}; {USE}")
     if not array.size:
         raise ImportModelError(f"example input {key!r} of {name} has the empty shape {array.shape}")
     return array

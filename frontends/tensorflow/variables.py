@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import F32, Builder, DType
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.tensorflow.ops import Known, Opaque
@@ -115,7 +116,4 @@ def dtype_of(data: np.ndarray) -> DType:
     """Return our element type; Unsupported names one that there is none for."""
     if data.dtype.kind in "OSU":
         raise Unsupported("a string; only numbers can be computed with, look words up before")
-    for dtype in DType:
-        if data.dtype == dtype.numpy:
-            return dtype
-    raise Unsupported(f"numbers of {data.dtype}; use float32, int32, int64 or bool")
+    return known_dtype(data.dtype, f"numbers of {data.dtype}")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.backends.c.artifact import load_artifact
+from pockengine.backends.artifact import load_artifact
 from pockengine.devices import load_device
 from pockengine.errors import (
     CompileError,
@@ -17,6 +17,7 @@ from pockengine.errors import (
     RuntimeFailure,
     SchemeError,
 )
+from pockengine.tests.backends.every import EVERY_BACKEND
 
 LOSS = "cross_entropy"
 
@@ -33,10 +34,16 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 1, 6, 6), torch.randint(0, 3, (8,))
 
 
-def test_tuned_weights_go_back_into_the_module(tmp_path: Path) -> None:
+@EVERY_BACKEND
+def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | str) -> None:
     net, (x, y) = model(), batch()
     compiled = pockengine.compile(
-        net, (x,), loss=LOSS, optimizer=pockengine.Adam(), folder=tmp_path / "net"
+        net,
+        (x,),
+        loss=LOSS,
+        optimizer=pockengine.Adam(),
+        device=device,
+        folder=tmp_path / "net",
     )
     twin = model()
     optimizer = torch.optim.Adam(twin.parameters(), 0.01)
@@ -54,10 +61,11 @@ def test_tuned_weights_go_back_into_the_module(tmp_path: Path) -> None:
     assert load_artifact(tmp_path / "net").name == compiled.artifact.name
 
 
-def test_frozen_parameters_come_back_unchanged() -> None:
+@EVERY_BACKEND
+def test_frozen_parameters_come_back_unchanged(device: Path | str) -> None:
     net, (x, y) = model(), batch()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    compiled = pockengine.compile(net, (x,), loss=LOSS, scheme="head-only")
+    compiled = pockengine.compile(net, (x,), loss=LOSS, scheme="head-only", device=device)
     with compiled.session() as session:
         session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.1)
         net.load_state_dict(compiled.state_dict(session), strict=False)

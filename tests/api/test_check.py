@@ -39,11 +39,11 @@ def small(drop: float = 0.0) -> tuple[nn.Module, tuple[torch.Tensor]]:
 @pytest.fixture
 def wrong_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
     """The importer takes tanh for sigmoid, as a slip in a table would have it."""
-    from pockengine.frontends.aten import registry
+    from pockengine.frontends.torch.aten import registry
 
     right = registry.rule_for
     monkeypatch.setattr(
-        "pockengine.frontends.torch_graph.rule_for",
+        "pockengine.frontends.torch.graph.rule_for",
         lambda name: right("sigmoid.default" if name == "tanh.default" else name),
     )
 

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 import pockengine
 from pockengine.api import Compiled
 from pockengine.errors import ArtifactError, CompileError
+from pockengine.tests.backends.every import EVERY_BACKEND
 
 RATE = 0.02
 SCHEME = pockengine.lora(4, 8, ["mix.*.weight", "stem.weight"], ["head.*"])
@@ -73,9 +74,15 @@ def by_hand(compiled: Compiled) -> Net:
     return net
 
 
-def test_ten_steps_are_those_of_adapters_written_by_hand() -> None:
+@EVERY_BACKEND
+def test_ten_steps_are_those_of_adapters_written_by_hand(device: Path | str) -> None:
     compiled = pockengine.compile(
-        model(), batch()[:1], loss="cross_entropy", optimizer=pockengine.Adam(), scheme=SCHEME
+        model(),
+        batch()[:1],
+        loss="cross_entropy",
+        optimizer=pockengine.Adam(),
+        scheme=SCHEME,
+        device=device,
     )
     assert len(compiled.program.adapters) == 4
     twin, (x, y) = by_hand(compiled), batch()

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from torch import nn
 
 import pockengine
 from pockengine.errors import PockEngineError
-from pockengine.tests.frontends.checks import check_state
+from pockengine.tests.backends.every import EVERY_BACKEND
+from pockengine.tests.frontends.torch.checks import check_state
 
 X, Y = torch.randn(5, 4), torch.randint(3, (5,))
 
@@ -38,11 +40,14 @@ MAKERS: dict[str, Maker] = {
 }
 
 
+@EVERY_BACKEND
 @pytest.mark.parametrize("name", MAKERS)
-def test_optimizer_of_pytorch_does_what_it_does_there(name: str) -> None:
+def test_optimizer_of_pytorch_does_what_it_does_there(name: str, device: Path | str) -> None:
     model = net()
     twin = copy.deepcopy(model)
-    compiled = pockengine.compile(model, (X,), loss="cross_entropy", optimizer=MAKERS[name](model))
+    compiled = pockengine.compile(
+        model, (X,), loss="cross_entropy", optimizer=MAKERS[name](model), device=device
+    )
     optimizer = MAKERS[name](twin)
     with compiled.session() as session:
         for _ in range(3):

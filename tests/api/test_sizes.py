@@ -9,6 +9,7 @@ from torch import nn
 
 import pockengine
 from pockengine.errors import CompileError, RuntimeFailure
+from pockengine.tests.backends.every import EVERY_BACKEND
 
 BATCH = pockengine.Range(
     "batch", 1, 8, axes={"input": 0, "target": 0}, buckets=(2, 8), pad={"target": -100}
@@ -27,7 +28,8 @@ def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, 1, 6, 6), torch.randint(0, 3, (size,))
 
 
-def test_batches_of_any_size_train_as_in_torch(tmp_path: Path) -> None:
+@EVERY_BACKEND
+def test_batches_of_any_size_train_as_in_torch(tmp_path: Path, device: Path | str) -> None:
     net = model()
     compiled = pockengine.compile(
         net,
@@ -35,6 +37,7 @@ def test_batches_of_any_size_train_as_in_torch(tmp_path: Path) -> None:
         loss="cross_entropy",
         optimizer=pockengine.Sgd(momentum=0.9),
         sizes=BATCH,
+        device=device,
         folder=tmp_path / "net",
     )
     assert {"train@2", "train@8", "predict@2"} <= set(compiled.artifact.entries)

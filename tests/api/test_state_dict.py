@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.tests.frontends.checks import check_state
+from pockengine.tests.frontends.torch.checks import check_state
 
 
 class Norms(nn.Module):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pockengine.backends.c.backend import FUSION
-from pockengine.compiler.compile import Target, Training, compile_program, find_scheme
+from pockengine.compiler.compile import Training, compile_program, find_scheme
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
@@ -18,6 +18,7 @@ from pockengine.compiler.optim import Adafactor, Optimizer, Sgd, Update
 from pockengine.compiler.passes.differentiate import apply_gradients, differentiate
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.compiler.target import Choice, Target
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.in_place import run_in_place
 
@@ -35,7 +36,7 @@ def _scratch_bytes(node: Node) -> int:
     return 64 * (len(node.operands) % 3)
 
 
-TARGET = Target(FUSION, _scratch_bytes)
+TARGET = Target(FUSION, lambda node: Choice("test", scratch_bytes=_scratch_bytes(node)))
 
 
 @dataclass

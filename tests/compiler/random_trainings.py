@@ -18,7 +18,7 @@ from pockengine.compiler.optim import (
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.scheme import FROZEN, FULL, Choice, channel_axis
+from pockengine.compiler.sparse.scheme import FROZEN, FULL, ParamChoice, channel_axis
 from pockengine.errors import SchemeError
 
 OPTIMIZERS: tuple[Optimizer, ...] = (
@@ -65,7 +65,7 @@ def _reach_the_loss(graph: Graph) -> list[str]:
     return [name for name, p in graph.params.items() if p.trainable and p.value in reached]
 
 
-def _draw_choice(graph: Graph, name: str, rng: np.random.Generator) -> Choice:
+def _draw_choice(graph: Graph, name: str, rng: np.random.Generator) -> ParamChoice:
     param = graph.params[name]
     kind = rng.choice(("full", "full", "frozen", "share", "range", "channels", "lora"))
     if kind == "frozen":
@@ -77,12 +77,12 @@ def _draw_choice(graph: Graph, name: str, rng: np.random.Generator) -> Choice:
     count = param.value.shape[axis]
     first = int(rng.integers(count))
     if kind == "share":
-        return Choice("share", share=0.5, by="random", seed=first)
+        return ParamChoice("share", share=0.5, by="random", seed=first)
     if kind == "range":
-        return Choice("range", channels=(first, int(rng.integers(first + 1, count + 1))))
+        return ParamChoice("range", channels=(first, int(rng.integers(first + 1, count + 1))))
     if kind == "channels":
         chosen = rng.permutation(count)[: int(rng.integers(1, count + 1))]
-        return Choice("channels", channels=tuple(sorted(map(int, chosen))))
+        return ParamChoice("channels", channels=tuple(sorted(map(int, chosen))))
     if kind == "lora":
-        return Choice("lora", rank=1, alpha=1.0)
+        return ParamChoice("lora", rank=1, alpha=1.0)
     return FULL

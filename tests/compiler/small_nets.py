@@ -3,6 +3,8 @@
 import numpy as np
 
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
+from pockengine.compiler.ir.contents import ShapeOnly
+from pockengine.compiler.ir.types import f32
 
 
 class NetBuilder:
@@ -45,6 +47,13 @@ class NetBuilder:
         self.g.output("loss", self.g.cross_entropy(y, target))
         self.g.output("output", y)
         return self.g.graph
+
+
+class ShapeBuilder(NetBuilder):
+    """Adds layers whose weights have a shape and no numbers."""
+
+    def weight(self, name: str, *shape: int, shift: float = 0.0) -> Value:
+        return self.g.param(name, ShapeOnly(f32(*shape)))
 
 
 def residual_net(batch: int = 2, size: int = 6) -> Graph:

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
-from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.program import Program
-from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.scheme import FULL
+from pockengine.compiler.target import FusionRules, Target
 from pockengine.tests.compiler.small_nets import NetBuilder
 
 AXES = {"a.weight": 2, "b.weight": 3, "c.weight": 2, "fc.weight": 0}
@@ -82,7 +82,7 @@ def masked_training(
 
 
 def compiled(sets: dict[str, tuple[int, ...]], **training: int) -> Program:
-    rules = tuple((name, Choice("channels", channels=chosen)) for name, chosen in sets.items())
+    rules = tuple((name, ParamChoice("channels", channels=chosen)) for name, chosen in sets.items())
     return compile_program(
         net(), Training(Scheme("sets", rules), Sgd(MOMENTUM), **training), check=True
     )
@@ -151,7 +151,7 @@ def test_only_the_chosen_channels_are_stored_and_computed() -> None:
 
 
 def test_only_an_update_of_a_whole_weight_joins_its_gradients_kernel() -> None:
-    rules = (("c.weight", Choice("channels", channels=(0, 2, 7))), ("fc.weight", FULL))
+    rules = (("c.weight", ParamChoice("channels", channels=(0, 2, 7))), ("fc.weight", FULL))
     fusion = FusionRules(update=frozenset({"matmul", "conv2d_dw"}))
     program = compile_program(
         net(), Training(Scheme("both", rules), Sgd(MOMENTUM)), target=Target(fusion), check=True

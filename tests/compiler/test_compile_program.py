@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Sgd
-from pockengine.compiler.passes.fuse import FusionRules
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.scheme import FULL, Choice
+from pockengine.compiler.sparse.scheme import FULL, ParamChoice
+from pockengine.compiler.target import FusionRules, Target
 from pockengine.errors import CompileError, GraphError
 from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
@@ -25,9 +25,9 @@ SPARSE = Scheme(
     "sparse",
     (
         ("*.bias", FULL),
-        ("b.0.weight", Choice("range", channels=(2, 5))),
-        ("c.0.weight", Choice("share", share=0.25)),
-        ("fc.weight", Choice("share", share=0.5)),
+        ("b.0.weight", ParamChoice("range", channels=(2, 5))),
+        ("c.0.weight", ParamChoice("share", share=0.25)),
+        ("fc.weight", ParamChoice("share", share=0.5)),
     ),
 )
 
@@ -81,7 +81,7 @@ def test_only_the_trained_channels_change() -> None:
 def test_channel_share_updates_as_the_full_scheme_does() -> None:
     """One plain step: the trained channels get the very gradient that full training gives them."""
     results = []
-    for choice in (FULL, Choice("share", share=0.25)):
+    for choice in (FULL, ParamChoice("share", share=0.25)):
         scheme = Scheme("one", (("c.0.weight", choice),))
         program = compile_program(residual_net(), Training(scheme), check=True)
         params = {name: param.data.copy() for name, param in program.params.items()}
@@ -108,7 +108,7 @@ def test_frozen_parts_cost_nothing() -> None:
 
 
 def test_a_share_of_channels_stores_that_share_of_the_activation() -> None:
-    program = compiled(Scheme("share", (("fc.weight", Choice("share", share=0.5)),)))
+    program = compiled(Scheme("share", (("fc.weight", ParamChoice("share", share=0.5)),)))
     nodes = program.entries["train"].graph.nodes
     (part,) = [node for node in nodes if node.op == "slice"]
     assert part.result.shape == (2, 4)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
-from pockengine.compiler.memory.plan import ALIGNMENT, lower_bound, plan_memory
+from pockengine.compiler.memory.plan import lower_bound, plan_memory
+from pockengine.compiler.target import ALIGNMENT
 from pockengine.tests.compiler.small_nets import residual_net
 
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import FUSION
-from pockengine.compiler.compile import Target, Training, compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import resolve
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
-from pockengine.compiler.passes import pipeline
 from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, tile_attention
 from pockengine.compiler.program import Program
+from pockengine.compiler.target import OPTIONAL, Choice, Target
 from pockengine.errors import BudgetError, CompileError, GraphError
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
 
@@ -26,9 +26,8 @@ def compiled(budget: int | None) -> Program:
 
 def peak_with_everything_kept() -> int:
     """The peak that shares of a budget refer to, whatever recomputes without a budget."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "recompute_elementwise", lambda graph, loss: {})
-        return peak(compiled(None))
+    target = Target(passes=OPTIONAL - {"recompute_elementwise"})
+    return peak(compile_program(residual_net(**SHAPE), Training(), target=target, check=True))
 
 
 def peak(program: Program) -> int:
@@ -82,7 +81,7 @@ def scratch_of_products(node: Node) -> int:
 
 @pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7, 0.6, 0.5])
 def test_the_budget_is_the_whole_arena_or_the_least_is_named(share: float) -> None:
-    target = Target(FUSION, scratch_of_products)
+    target = Target(FUSION, lambda node: Choice("test", scratch_bytes=scratch_of_products(node)))
     forward = residual_net(**SHAPE)
     budget = int(share * compile_program(forward, target=target).arena_bytes)
     try:
@@ -100,7 +99,8 @@ def test_the_budget_bounds_inference_too() -> None:
         fused = node.attrs["body"].nodes if node.op == "fusion" else []
         return 10**6 * any(inner.op == "conv2d" for inner in fused)
 
-    target, training = Target(FUSION, scratch), Training(memory_budget=10**6)
+    target = Target(FUSION, lambda node: Choice("test", scratch_bytes=scratch(node)))
+    training = Training(memory_budget=10**6)
     with pytest.raises(
         BudgetError, match=r"entry (evaluate|predict) takes an arena of \d{7} bytes"
     ):

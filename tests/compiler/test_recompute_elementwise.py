@@ -6,22 +6,21 @@ import pytest
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes import pipeline
-from pockengine.compiler.passes.pipeline import LOSS
+from pockengine.compiler.passes.differentiate import LOSS
 from pockengine.compiler.passes.second_computation import (
     elementwise_chain,
     readers_on_the_way_back,
 )
 from pockengine.compiler.program import Program
+from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
 SHAPE = {"batch": 2, "size": 12}
 
 
-def compiled(graph: Graph, scheme: str, monkeypatch: pytest.MonkeyPatch, *, again: bool) -> Program:
-    if not again:
-        monkeypatch.setattr(pipeline, "recompute_elementwise", lambda graph, loss: {})
-    return compile_program(graph, Training(scheme), check=True)
+def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
+    passes = OPTIONAL if again else OPTIONAL - {"recompute_elementwise"}
+    return compile_program(graph, Training(scheme), target=Target(passes=passes), check=True)
 
 
 def kept_after_the_pass(graph: Graph) -> set[str]:
@@ -43,10 +42,10 @@ def _op(value: Value) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["full", "bias-only"])
-def test_norms_and_activations_are_made_again(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norms_and_activations_are_made_again(scheme: str) -> None:
     graph = residual_net(**SHAPE)
-    lean = compiled(graph, scheme, monkeypatch, again=True)
-    plain = compiled(graph, scheme, monkeypatch, again=False)
+    lean = compiled(graph, scheme, again=True)
+    plain = compiled(graph, scheme, again=False)
     assert lean.entries["train"].plan.size < plain.entries["train"].plan.size
     results = []
     for program in (plain, lean):
@@ -81,6 +80,6 @@ def test_a_long_chain_that_reads_each_value_twice_is_walked_once() -> None:
     y = g.input("x", TensorType(F32, (32, 64)))
     for _ in range(60):
         y = g.mul(y, g.sigmoid(y))
-    chain = elementwise_chain(y, set())
+    chain = elementwise_chain(y, lambda value: False)
     assert chain is not None
     assert chain == g.graph.nodes

@@ -9,11 +9,11 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import BOOL, F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
-from pockengine.compiler.passes import pipeline
 from pockengine.compiler.passes.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
-from pockengine.compiler.sparse.choice import FULL, Choice
+from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.tests.compiler.small_nets import NetBuilder, residual_net
 
 SHAPE = (2, 12, 12, 8)
@@ -30,10 +30,12 @@ def biased_net() -> Graph:
     return net.head(x, 3, target)
 
 
-def compiled(graph: Graph, scheme: str, monkeypatch: pytest.MonkeyPatch, masks: bool) -> Program:
-    if not masks:
-        monkeypatch.setattr(pipeline, "save_masks", lambda graph, loss: None)
-    return compile_program(graph, Training(scheme), check=True)
+WITHOUT_MASKS = Target(name="without masks", passes=OPTIONAL - {"save_masks"})
+
+
+def compiled(graph: Graph, scheme: Scheme | str, masks: bool) -> Program:
+    target = Target() if masks else WITHOUT_MASKS
+    return compile_program(graph, Training(scheme), target=target, check=True)
 
 
 def inputs(graph: Graph) -> dict[str, np.ndarray]:
@@ -49,10 +51,10 @@ def after_two_steps(program: Program, batch: dict[str, np.ndarray]) -> dict[str,
     return params
 
 
-def test_biases_alone_need_bits_of_their_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_biases_alone_need_bits_of_their_activations() -> None:
     graph = biased_net()
-    lean = compiled(graph, "bias-only", monkeypatch, masks=True)
-    plain = compiled(graph, "bias-only", monkeypatch, masks=False)
+    lean = compiled(graph, "bias-only", masks=True)
+    plain = compiled(graph, "bias-only", masks=False)
     nodes = lean.entries["train"].graph.nodes
     assert sum(node.op == "pack_mask" for node in nodes) == 3
     assert lean.entries["train"].plan.size < 0.8 * plain.entries["train"].plan.size
@@ -67,8 +69,8 @@ def test_batch_norm_needs_no_bits() -> None:
     assert not any(node.op == "pack_mask" for node in program.entries["train"].graph.nodes)
 
 
-def test_an_activation_that_a_gradient_needs_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = compiled(biased_net(), "full", monkeypatch, masks=True).entries["train"].graph.nodes
+def test_an_activation_that_a_gradient_needs_stays() -> None:
+    nodes = compiled(biased_net(), "full", masks=True).entries["train"].graph.nodes
     assert sum(node.op == "pack_mask" for node in nodes) == 1  # the last one feeds the pooling only
 
 
@@ -93,15 +95,15 @@ def large_and_kept(program: Program) -> list[TensorType]:
 
 @pytest.mark.parametrize("listed", [range(4), (1, 5, 7, 12)], ids=["slice", "pick"])
 def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
-    listed: Sequence[int], monkeypatch: pytest.MonkeyPatch
+    listed: Sequence[int],
 ) -> None:
     graph = biased_net()
-    scheme = Scheme("sparse", (("*.bias", FULL), ("c.weight", Choice("channels", 1, (*listed,)))))
+    scheme = Scheme(
+        "sparse", (("*.bias", FULL), ("c.weight", ParamChoice("channels", 1, (*listed,))))
+    )
     results = []
     for masks in (True, False):
-        if not masks:
-            monkeypatch.setattr(pipeline, "save_masks", lambda graph, loss: None)
-        program = compile_program(graph, Training(scheme), check=True)
+        program = compiled(graph, scheme, masks)
         results.append((large_and_kept(program), after_two_steps(program, inputs(graph))))
     (lean, after), (plain, before) = results
     assert lean == [TensorType(F32, (*SHAPE[:3], 4))]

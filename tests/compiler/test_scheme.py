@@ -12,7 +12,7 @@ from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.sparse import Scheme, load_scheme, preset, save_scheme
 from pockengine.compiler.sparse.choice import CRITERIA
 from pockengine.compiler.sparse.presets import blocks_of
-from pockengine.compiler.sparse.scheme import FROZEN, FULL, Choice
+from pockengine.compiler.sparse.scheme import FROZEN, FULL, ParamChoice
 from pockengine.errors import SchemeError
 from pockengine.tests.compiler.small_nets import residual_net
 
@@ -117,9 +117,9 @@ def test_full_trains_every_weight_and_no_state() -> None:
 
 
 def test_a_share_rounds_to_at_least_one_channel() -> None:
-    scheme = Scheme("tiny", (("c.0.weight", Choice("share", share=0.01)),), FROZEN)
+    scheme = Scheme("tiny", (("c.0.weight", ParamChoice("share", share=0.01)),), FROZEN)
     assert scheme.resolve(residual_net()) == {"c.0.weight": range(1)}
-    whole = Scheme("whole", (("c.0.weight", Choice("range", channels=(0, 8))),))
+    whole = Scheme("whole", (("c.0.weight", ParamChoice("range", channels=(0, 8))),))
     assert whole.resolve(residual_net()) == {"c.0.weight": None}
     assert str(FULL) == "full"
 
@@ -134,23 +134,23 @@ def norms_graph() -> Graph:
     return g.graph
 
 
-def resolved(choice: Choice) -> object:
+def resolved(choice: ParamChoice) -> object:
     return Scheme("one", (("w", choice),)).resolve(norms_graph())["w"]
 
 
 def test_magnitude_takes_the_channels_of_largest_norm() -> None:
-    assert resolved(Choice("share", share=0.5, by="magnitude")) == (2, 4, 5, 7)
-    assert resolved(Choice("share", share=0.25, by="magnitude")) == (5, 7)
-    assert resolved(Choice("share", share=0.125, by="magnitude")) == range(5, 6)
+    assert resolved(ParamChoice("share", share=0.5, by="magnitude")) == (2, 4, 5, 7)
+    assert resolved(ParamChoice("share", share=0.25, by="magnitude")) == (5, 7)
+    assert resolved(ParamChoice("share", share=0.125, by="magnitude")) == range(5, 6)
 
 
 def test_a_criterion_that_needs_data_says_who_has_it() -> None:
     with pytest.raises(SchemeError, match=r"by 'fisher' are not chosen from weights.*selection"):
-        resolved(Choice("share", share=0.5, by="fisher"))
+        resolved(ParamChoice("share", share=0.5, by="fisher"))
 
 
 def test_random_channels_of_weights_of_one_width_differ() -> None:
-    choice = Choice("share", share=0.5, by="random")
+    choice = ParamChoice("share", share=0.5, by="random")
     trained = Scheme("random", (("b.0.weight", choice), ("c.0.weight", choice))).resolve(
         residual_net()
     )
@@ -158,34 +158,38 @@ def test_random_channels_of_weights_of_one_width_differ() -> None:
 
 
 def test_random_channels_follow_the_seed() -> None:
-    drawn = [resolved(Choice("share", share=0.5, by="random", seed=seed)) for seed in range(20)]
-    assert drawn[3] == resolved(Choice("share", share=0.5, by="random", seed=3))
+    drawn = [
+        resolved(ParamChoice("share", share=0.5, by="random", seed=seed)) for seed in range(20)
+    ]
+    assert drawn[3] == resolved(ParamChoice("share", share=0.5, by="random", seed=3))
     assert len(set(drawn)) > 10
     assert {index for channels in drawn for index in channels} == set(range(8))
 
 
 def test_neighbours_are_a_range_and_all_channels_none() -> None:
-    assert resolved(Choice("channels", channels=(3, 4, 5))) == range(3, 6)
-    assert resolved(Choice("channels", channels=tuple(range(8)))) is None
+    assert resolved(ParamChoice("channels", channels=(3, 4, 5))) == range(3, 6)
+    assert resolved(ParamChoice("channels", channels=tuple(range(8)))) is None
 
 
 SHARES = st.floats(0.001, 0.999)
 CHOICES = st.one_of(
     st.sampled_from([FROZEN, FULL]),
-    st.builds(lambda share: Choice("share", share=share), SHARES),
+    st.builds(lambda share: ParamChoice("share", share=share), SHARES),
     st.builds(
-        lambda share, by, seed: Choice("share", share=share, by=by, seed=seed * (by == "random")),
+        lambda share, by, seed: ParamChoice(
+            "share", share=share, by=by, seed=seed * (by == "random")
+        ),
         SHARES,
         st.sampled_from(CRITERIA),
         st.integers(0, 99),
     ),
     st.builds(
-        lambda start, size: Choice("range", channels=(start, start + size)),
+        lambda start, size: ParamChoice("range", channels=(start, start + size)),
         st.integers(0, 9),
         st.integers(1, 9),
     ),
     st.builds(
-        lambda found: Choice("channels", channels=tuple(sorted(found))),
+        lambda found: ParamChoice("channels", channels=tuple(sorted(found))),
         st.sets(st.integers(0, 500), min_size=1),
     ),
 )
@@ -193,7 +197,7 @@ CHOICES = st.one_of(
 
 @given(rules=st.dictionaries(st.text(), CHOICES, max_size=5), default=CHOICES)
 def test_a_saved_scheme_loads_as_the_same(
-    rules: dict[str, Choice], default: Choice, tmp_path_factory: pytest.TempPathFactory
+    rules: dict[str, ParamChoice], default: ParamChoice, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("scheme") / "found.toml"
     scheme = Scheme("found", tuple(rules.items()), default)
@@ -213,7 +217,7 @@ def test_a_scheme_that_cannot_be_saved_leaves_the_old_one(tmp_path: Path) -> Non
     path = tmp_path / "kept.toml"
     save_scheme(Scheme("kept", (), FULL), path)
     with pytest.raises(SchemeError, match="'odd' cannot be written"):
-        save_scheme(Scheme("kept", (("a", Choice("odd")),)), path)
+        save_scheme(Scheme("kept", (("a", ParamChoice("odd")),)), path)
     with pytest.raises(SchemeError, match="nowhere"):
         save_scheme(Scheme("kept", ()), tmp_path / "nowhere" / "kept.toml")
     assert load_scheme(path).default == FULL

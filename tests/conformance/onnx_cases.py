@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
-from pockengine.frontends.onnx_ops import find_rule
+from pockengine.frontends.onnx.ops import find_rule
 
 # Start of a case's name -> the operator that it is about
 TRAINING = {

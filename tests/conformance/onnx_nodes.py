@@ -20,17 +20,19 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
+from pockengine.backends.session import Session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Graph
 from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError, GraphError, ImportModelError
-from pockengine.farm.bench_records import Context, current_commit
-from pockengine.farm.results import Record, write_lines
-from pockengine.frontends.onnx_model import from_onnx
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record, write_lines
+from pockengine.farm.results.setup import Setup
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.conformance.onnx_cases import Case, node_cases, training_cases
 
 PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
@@ -62,7 +64,7 @@ def run_cases(cases: Sequence[Case], folder: Path, threads: int = 1) -> list[Out
     if graphs:
         program = compile_entries("onnx_cases", graphs, target=backend.target())
         artifact = write_artifact(program, backend, folder / "artifact")
-        with Session(artifact, threads) as session:
+        with open_session(artifact, threads) as session:
             outcomes += [_outcome(case, session) for case in cases if case.name in graphs]
     return sorted(outcomes, key=lambda outcome: outcome.case.name)
 
@@ -120,7 +122,7 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
 
 def records_of(outcomes: Sequence[Outcome], threads: int) -> list[Record]:
     """Turn the counts into records."""
-    context = Context(
+    setup = Setup(
         commit=current_commit(),
         device="host",
         board="local",
@@ -135,7 +137,7 @@ def records_of(outcomes: Sequence[Outcome], threads: int) -> list[Record]:
     figures["samples_passed"] = sum(outcome.status == PASSED for outcome in outcomes)
     ok = FAILED not in statuses
     return [
-        context.record("pockengine", current_commit(), "none", metric, value, ok=ok)
+        setup.record("pockengine", current_commit(), "none", metric, value, ok=ok)
         for metric, value in figures.items()
     ]
 

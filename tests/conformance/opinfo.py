@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pockengine.farm.results import write_lines
+from pockengine.farm.results.results import write_lines
 from pockengine.tests.conformance import opinfo_report as report
 from pockengine.tests.conformance.opinfo_run import FAILED, Prepared, Result, Runner
 from pockengine.tests.conformance.opinfo_samples import CORE, differentiable_ops

@@ -9,8 +9,8 @@ import torch
 from rich.table import Table
 
 from pockengine import __version__
-from pockengine.farm.bench_records import current_commit
-from pockengine.farm.results import Record, now
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record, now
 from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED, Result
 
 REASONS = 15

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
+from pockengine.backends.session import Session
 from pockengine.compiler.compile import (
     Training,
     compile_entries,
@@ -97,7 +98,7 @@ class Runner:
                 artifact = write_artifact(program, self._backend, Path(folder) / "artifact")
             except BuildError as error:
                 return self._bisect(prepared, error)
-            with Session(artifact) as session:
+            with open_session(artifact) as session:
                 return [_compare(session, item) for item in prepared]
 
     def _bisect(self, prepared: Sequence[Prepared], error: BuildError) -> list[Result]:
@@ -143,7 +144,7 @@ class Runner:
         else:
             program = compile_entries("opinfo", {"train": graph}, target=self._backend.target())
         train = program.entries["train"]
-        entry = Entry(f"sample.{self._count}", train.graph, train.plan)
+        entry = replace(train, name=f"sample.{self._count}")
         generate(_merge([entry]), self._backend)  # what the backend lacks shows now
         arrays = [x.numpy() for x in module.inputs]
         inputs = dict(zip((value.name for value in graph.inputs), arrays, strict=True))

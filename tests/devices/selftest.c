@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/c/runtime/pe.h"
+#include "backends/c/runtime/pe_worker.h"
 
 enum { COUNT = 1000, X_OFFSET = 0, Y_OFFSET = 4096, LR_OFFSET = 8192, ARENA_BYTES = 8256 };
 
@@ -35,14 +36,15 @@ static const pe_entry entries[] = {{.name = "train",
                                     .input_count = 2,
                                     .output_count = 1,
                                     .run = train}};
-const pe_program pe_model = {.name = "selftest",
-                             .params = params,
-                             .entries = entries,
-                             .param_count = 1,
-                             .entry_count = 1,
-                             .max_threads = 2,
-                             .params_bytes = 4032,
-                             .arena_bytes = ARENA_BYTES};
+static const pe_program selftest = {.abi = PE_ABI,
+                                    .name = "selftest",
+                                    .params = params,
+                                    .entries = entries,
+                                    .param_count = 1,
+                                    .entry_count = 1,
+                                    .max_threads = 2,
+                                    .params_bytes = 4032,
+                                    .arena_bytes = ARENA_BYTES};
 
 static _Alignas(PE_ALIGN) unsigned char param_memory[4032];
 static _Alignas(PE_ALIGN) unsigned char arena_memory[ARENA_BYTES];
@@ -62,7 +64,7 @@ static int step(const char *checkpoint) {
     void *wanted[] = {y};
     const pe_controls controls = {.lr = 0.5f, .step = 1};
     return check(pe_set_param(&session, "w", weight, sizeof weight)) &&
-           check(pe_save_checkpoint(&session, checkpoint)) &&
+           check(pe_save_checkpoint(&session, checkpoint, PE_WHOLE)) &&
            check(pe_train_step(&session, given, &controls, wanted)) &&
            check(pe_get_param(&session, "w", restored, sizeof restored)) &&
            check(pe_load_weights(&session, checkpoint));
@@ -77,7 +79,7 @@ int main(int argc, char **argv) {
         x[i] = (float)i;
         weight[i] = 2.0f;
     }
-    if (!check(pe_init(&session, &pe_model, param_memory, arena_memory, 2)) || !step(argv[1])) {
+    if (!check(pe_init(&session, &selftest, param_memory, arena_memory, 2)) || !step(argv[1])) {
         return 1;
     }
     for (int i = 0; i < COUNT; i++) {

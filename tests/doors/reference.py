@@ -7,7 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir import I64, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.types import f32
-from pockengine.frontends import emit_activation
+from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.layout import plain
 from pockengine.tests.doors import spec
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from pockengine.examples.digits import BATCH, SCHEMES, pretrain, show, split_digits, tune
-from pockengine.farm.board import board_for, load_boards
-from pockengine.farm.connect import connect
+from pockengine.farm.boards.board import board_for, load_boards
+from pockengine.farm.boards.connect import connect
 
 
 def test_schemes_learn_new_digits() -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pockengine.farm.board import BUILT_IN, board_for, load_boards
-from pockengine.farm.connect import connect
-from pockengine.farm.transport import Transport
+from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.transports.transport import Transport
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.farm import cpio
-from pockengine.farm.emulated import QEMU
-from pockengine.farm.image import Image, ensure_image
-from pockengine.farm.results import Record
+from pockengine.farm.images import cpio
+from pockengine.farm.images.image import Image, ensure_image
+from pockengine.farm.results.results import Record
+from pockengine.farm.transports.emulated import QEMU
 
 needs_qemu = pytest.mark.skipif(
     shutil.which(QEMU) is None, reason=f"{QEMU} is not installed (./bazelw installs it)"

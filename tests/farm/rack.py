@@ -12,12 +12,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
-from pockengine.farm.board import Board, Emulated
-from pockengine.farm.emulated import Emulation, Guest
-from pockengine.farm.image import ensure_image
-from pockengine.farm.powered import PoweredTransport
-from pockengine.farm.ssh import SshAddress
-from pockengine.farm.transport import PowerAction, Transport
+from pockengine.farm.boards.board import Board, Emulated
+from pockengine.farm.images.image import ensure_image
+from pockengine.farm.transports.emulated import Emulation, Guest
+from pockengine.farm.transports.powered import PoweredTransport
+from pockengine.farm.transports.ssh import SshAddress
+from pockengine.farm.transports.transport import PowerAction, Transport
 
 GUEST = Guest("virt", "cortex-a72", cores=1, memory_mb=256, disk_mb=96)
 BOOT_TIMEOUT_S = 240.0

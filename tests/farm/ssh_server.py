@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 from paramiko.sftp import SFTP_FAILURE, SFTP_OK
 
-from pockengine.farm.ssh import SshAddress
+from pockengine.farm.transports.ssh import SshAddress
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

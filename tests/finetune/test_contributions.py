@@ -16,15 +16,15 @@ from pockengine.finetune.contributions import (
     open_table,
     read_table,
 )
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 
 HEADER = {"subject": "tiny", "seeds": [0, 1]}
 WEIGHT = Item("weight", "fc.weight", 0.25, "magnitude")
 BIASES = Item("biases", "last 2 blocks")
 
 
-def outcome(accuracy: float) -> Outcome:
-    return Outcome(accuracy, 0.5, 10, 0.125, diverged=False)
+def outcome(accuracy: float) -> TrialOutcome:
+    return TrialOutcome(accuracy, 0.5, 10, 0.125, diverged=False)
 
 
 def write(path: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_was_added_is_read_back(tmp_path: Path) -> None:
     write(path)
     with open_table(path, HEADER) as table:
         assert len(table.trials) == 4
-        table.add(BIASES, 0, Outcome(0.25, math.nan, 3, 0.5, diverged=True))
+        table.add(BIASES, 0, TrialOutcome(0.25, math.nan, 3, 0.5, diverged=True))
     header, trials = read_table(path)
 
     assert header == {"schema": 1, **HEADER}

@@ -5,15 +5,17 @@ import pytest
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.key import node_key
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.sparse import preset
 from pockengine.compiler.sparse.lora import lora
-from pockengine.devices import known_devices, load_device
+from pockengine.devices import find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Item
 from pockengine.finetune.cost import CostModel, cost_of
-from pockengine.finetune.cost_kernels import KernelCosts, node_key
+from pockengine.finetune.cost_kernels import KernelCosts
 from pockengine.finetune.space import items_of, scheme_of
+from pockengine.tests.backends.toy import DEVICE
 from pockengine.tests.finetune.tiny import tiny_subject
 
 GRAPH = tiny_subject().graph
@@ -92,9 +94,9 @@ def test_equal_keys_are_equal_kernels() -> None:
         scheme = scheme_of(GRAPH, [item])
         program = compile_program(GRAPH, Training(scheme), target=backend.target())
         for node in program.entries["train"].graph.nodes:
-            scratch = backend.scratch_bytes(node)
+            scratch = backend.choose(node).scratch_bytes
             assert known.setdefault(node_key(node), (scratch, node))[0] == scratch
-            assert KernelCosts(RPI4).scratch_bytes(node) == scratch
+            assert KernelCosts(RPI4).of(node).scratch_bytes == scratch
     assert len(known) > 20
 
 
@@ -104,3 +106,17 @@ def test_graph_without_inference_is_refused() -> None:
 
     with pytest.raises(FinetuneError, match="no output but its loss"):
         CostModel(graph, RPI4)
+
+
+def test_costing_a_scheme_writes_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CBackend, "kernel", lambda *_: pytest.fail("a kernel was written"))
+
+    assert cost_of(GRAPH, preset("full", GRAPH), RPI4).cycles > 0
+
+
+def test_a_backend_without_a_processor_costs_too() -> None:
+    toy = find_device(DEVICE)
+    cost = cost_of(GRAPH, preset("full", GRAPH), toy)
+
+    assert cost.cycles == cost.work > 0
+    assert cost.milliseconds(toy) is None

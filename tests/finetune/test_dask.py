@@ -18,7 +18,7 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Key, read_table
 from pockengine.finetune.executor import open_executor
 from pockengine.finetune.sensitivity import Progress, measure
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
@@ -67,7 +67,7 @@ def running(command: str, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]
             process.kill()
 
 
-def plain(path: Path) -> dict[Key, Outcome]:
+def plain(path: Path) -> dict[Key, TrialOutcome]:
     return {key: replace(outcome, seconds=0.0) for key, outcome in read_table(path)[1].items()}
 
 

@@ -12,7 +12,7 @@ from pockengine.finetune.rates import tune_rate
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import Outcome, run_trial
+from pockengine.finetune.trial import TrialOutcome, run_trial
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
 SUBJECT = tiny_subject()
@@ -20,16 +20,16 @@ TUNING = tiny_tuning()
 FULL = preset("full", SUBJECT.graph)
 
 
-def noted(accuracy: Callable[[float], float], asked: list[float]) -> Callable[..., Outcome]:
+def noted(accuracy: Callable[[float], float], asked: list[float]) -> Callable[..., TrialOutcome]:
     """A run whose accuracy is a function of the rate; NaN means that it diverges."""
 
     def run(
         subject: Subject, scheme: Scheme, recipe: Recipe, train: Examples, judged: Examples
-    ) -> Outcome:
+    ) -> TrialOutcome:
         assert (train, judged) == (TUNING.train, TUNING.validation)
         asked.append(recipe.rate)
         found = accuracy(recipe.rate)
-        return Outcome(0.9 if np.isnan(found) else found, 1.0, 1, 0.0, bool(np.isnan(found)))
+        return TrialOutcome(0.9 if np.isnan(found) else found, 1.0, 1, 0.0, bool(np.isnan(found)))
 
     return run
 
@@ -53,7 +53,7 @@ def test_a_scheme_that_always_diverges_is_an_error() -> None:
 def test_real_trials_find_the_sound_rate(tmp_path: Path) -> None:
     def run(
         subject: Subject, scheme: Scheme, recipe: Recipe, train: Examples, judged: Examples
-    ) -> Outcome:
+    ) -> TrialOutcome:
         return run_trial(subject, scheme, recipe, train, judged, tmp_path)
 
     recipe, accuracies = tune_rate(SUBJECT, FULL, Recipe(1.0, 2), TUNING, (1e-5, 0.05, 1e6), run)

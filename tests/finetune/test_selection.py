@@ -10,7 +10,7 @@ from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.sparse import Choice, Scheme, load_scheme, save_scheme
+from pockengine.compiler.sparse import ParamChoice, Scheme, load_scheme, save_scheme
 from pockengine.compiler.sparse.scheme import FULL
 from pockengine.errors import FinetuneError
 from pockengine.finetune.selection import channel_scores, choose_channels
@@ -61,7 +61,7 @@ def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:
 @pytest.mark.parametrize("by", ["activation", "fisher"])
 def test_shares_become_the_channels_of_highest_score(by: str, tmp_path: Path) -> None:
     subject, examples = tiny_subject(), digits(32)
-    share = Choice("share", share=0.25)
+    share = ParamChoice("share", share=0.25)
     scheme = Scheme("part", (("layers.1.weight", share), ("head.*", FULL)))
     chosen = choose_channels(subject.graph, scheme, by, examples)
     scores = channel_scores(subject.graph, WEIGHTS, by, examples)["layers.1.weight"]

@@ -20,7 +20,7 @@ from pockengine.finetune import contributions, rates, sensitivity, task
 from pockengine.finetune.contributions import Key, read_table
 from pockengine.finetune.sensitivity import Progress, measure
 from pockengine.finetune.task import Examples, Task, Tuning
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
@@ -28,7 +28,7 @@ SUBJECT = tiny_subject()
 TUNING = tiny_tuning(200)
 
 
-def plain(path: Path) -> dict[Key, Outcome]:
+def plain(path: Path) -> dict[Key, TrialOutcome]:
     """A table's trials without what a clock said."""
     return {key: replace(outcome, seconds=0.0) for key, outcome in read_table(path)[1].items()}
 

@@ -14,7 +14,7 @@ from pockengine.finetune.contributions import (
     noise_of,
 )
 from pockengine.finetune.shrinkage import shrunk
-from pockengine.finetune.trial import Outcome
+from pockengine.finetune.trial import TrialOutcome
 
 
 def weight(name: int, share: float = 1.0) -> Item:
@@ -29,8 +29,8 @@ def error(found: Contributions, truth: dict[Item, float]) -> float:
     return fmean((found.gains[item].mean - gain) ** 2 for item, gain in truth.items())
 
 
-def outcome(accuracy: float) -> Outcome:
-    return Outcome(accuracy, 0.0, 1, 0.0, False)
+def outcome(accuracy: float) -> TrialOutcome:
+    return TrialOutcome(accuracy, 0.0, 1, 0.0, False)
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.02, 0.05])
@@ -40,7 +40,9 @@ def test_shrunk_gains_are_nearer_to_the_truth(noise: float, shared: float) -> No
     truth = {
         weight(i, share): random.gauss(0.02 * share, 0.01) for i in range(60) for share in (0.5, 1)
     }
-    trials: dict[Key, Outcome] = {(None, seed): outcome(0.5 + shared * seed) for seed in (0, 1)}
+    trials: dict[Key, TrialOutcome] = {
+        (None, seed): outcome(0.5 + shared * seed) for seed in (0, 1)
+    }
     for item, gain in truth.items():
         trials |= {(item, s): outcome(0.5 + random.gauss(gain, noise)) for s in (0, 1)}
     measured = contributions_of(trials)

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c.session import Session
-from pockengine.compiler.sparse import Choice, Scheme, preset
+from pockengine.backends.registry import open_session
+from pockengine.compiler.sparse import ParamChoice, Scheme, preset
 from pockengine.errors import FinetuneError
 from pockengine.finetune.recipe import Recipe, order
 from pockengine.finetune.selection import channel_scores
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import Outcome, judge, run_trial
+from pockengine.finetune.trial import TrialOutcome, judge, run_trial
 from pockengine.finetune.trial import compiled as compiled_artifact
 from pockengine.finetune.trial_channels import settle_channels
 from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
@@ -29,7 +29,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trials")
 
 
-def trial(folder: Path | None, scheme: str = "full", recipe: Recipe = RECIPE) -> Outcome:
+def trial(folder: Path | None, scheme: str = "full", recipe: Recipe = RECIPE) -> TrialOutcome:
     made = preset(scheme, SUBJECT.graph)
     return run_trial(SUBJECT, made, recipe, TUNING.train, TUNING.validation, folder)
 
@@ -69,7 +69,7 @@ def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
 
 def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
     artifact = compiled_artifact(SUBJECT, preset("full", SUBJECT.graph), RECIPE.optimizer, folder)
-    with Session(artifact) as session:
+    with open_session(artifact) as session:
         logits = judge(session, digits(37), "logits", SUBJECT.batch)
         whole = judge(session, digits(48), "logits", SUBJECT.batch)
 
@@ -93,7 +93,7 @@ def test_subject_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["activation", "fisher"])
 def test_channels_by_data_are_those_of_the_training_examples(by: str, folder: Path) -> None:
     head = preset("head-only", SUBJECT.graph)
-    share = Choice("share", share=0.25, by=by)
+    share = ParamChoice("share", share=0.25, by=by)
     scheme = Scheme("quarter", (*head.rules, ("layers.1.weight", share)))
     settled = settle_channels(SUBJECT, scheme, TUNING.train, folder)
     chosen = settled.choices(SUBJECT.graph)["layers.1.weight"]
@@ -105,6 +105,6 @@ def test_channels_by_data_are_those_of_the_training_examples(by: str, folder: Pa
     ]
 
     best = np.argsort(-scores["layers.1.weight"])[:2]
-    assert chosen == Choice("channels", channels=tuple(sorted(int(index) for index in best)))
+    assert chosen == ParamChoice("channels", channels=tuple(sorted(int(index) for index in best)))
     assert replace(outcomes[0], seconds=0.0) == replace(outcomes[1], seconds=0.0)
     assert settle_channels(SUBJECT, head, TUNING.train) is head

@@ -15,8 +15,9 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, Node, TensorType
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import AdapterError, PockEngineError
-from pockengine.frontends.peft import CONFIG, PREFIX, WEIGHTS, Tuning, save_adapters
-from pockengine.frontends.peft_load import load_adapters
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Tuning, save_adapters
+from pockengine.frontends.peft.load import load_adapters
+from pockengine.frontends.peft.places import PREFIX
 
 Arrays = dict[str, np.ndarray]
 SCHEME = lora(2, 4, ["*.query.weight"], ["head.*"])

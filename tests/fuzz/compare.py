@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Builder, Graph
@@ -17,9 +17,9 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
-from pockengine.compiler.passes.fuse import FusionRules
-from pockengine.compiler.passes.pipeline import Options, training_pipeline
-from pockengine.compiler.passes.pipeline import run as run_passes
+from pockengine.compiler.passes.catalogue import run as run_passes
+from pockengine.compiler.passes.pipeline import PipelineOptions, training_pipeline
+from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 
 RATE = np.float32(1024)
@@ -59,7 +59,7 @@ def by_step(imported: Imported) -> Results:
     """Evaluate the whole step, after every pass."""
     step = clone(imported.graph)
     trained = dict.fromkeys(name for name, param in step.params.items() if param.trainable)
-    options = Options(trained, Sgd(), trained.keys(), FusionRules())
+    options = PipelineOptions(trained, Sgd(), trained.keys(), Target())
     run_passes(training_pipeline(options), step)
     verify(step)
     before = {name: param.data for name, param in step.params.items()}
@@ -72,11 +72,11 @@ def by_code(imported: Imported) -> Results:
     """Run the step in generated C, hardly optimised."""
     host = load_device("host")
     flags = (*host.toolchain.flags, "-O1")
-    backend = CBackend(replace(host, toolchain=replace(host.toolchain, flags=flags)))
+    backend = CBackend(replace(host, compiler=replace(host.toolchain, flags=flags)))
     program = compile_program(imported.graph, Training(optimizer=Sgd()), target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-fuzz-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
-        with Session(artifact, threads=2) as session:
+        with open_session(artifact, threads=2) as session:
             before = session.params()
             found = session.train_step(imported.inputs, lr=float(RATE))
             return _results(imported, found, _moved(before, session.params()))

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, load_artifact, read_checkpoint, write_artifact
-from pockengine.backends.c.manifest import read_manifest
-from pockengine.backends.c.replace import check_replaceable
-from pockengine.backends.c.tuned import Row, new_table, read_table, write_table
+from pockengine.backends.artifact import Artifact, load_artifact, write_artifact
+from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.manifest import read_manifest
+from pockengine.backends.replace import check_replaceable
+from pockengine.backends.tuned import TunedPlan, new_table, read_table, write_table
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.sparse.choice import parse_choice
 from pockengine.compiler.sparse.lora import with_adapters
@@ -22,9 +23,9 @@ from pockengine.devices.schema import FOLDER, load_device, read_device
 from pockengine.finetune.contributions import Item, open_table
 from pockengine.finetune.contributions import read_table as read_contributions
 from pockengine.finetune.task import load_examples
-from pockengine.finetune.trial import Outcome
-from pockengine.frontends.peft import CONFIG, WEIGHTS, Tuning, save_adapters
-from pockengine.frontends.peft_load import load_adapters
+from pockengine.finetune.trial import TrialOutcome
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Tuning, save_adapters
+from pockengine.frontends.peft.load import load_adapters
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph, point_graph
 from pockengine.tests.fuzz.damage import Reader, command
 
@@ -85,7 +86,7 @@ def _data(place: Path) -> tuple[Path, Path]:
 
 def _tuned(place: Path) -> Reader:
     path, device = place / "tuned.json", load_device("rpi4")
-    row = Row("ROWS 8x3x16", 100, "ROWS 4x3x16", 120, "0" * 16)
+    row = TunedPlan("ROWS 8x3x16", 100, "ROWS 4x3x16", 120, "0" * 16)
     write_table(new_table(device, "guest instructions").with_rows({"matmul f32[2,3]": row}), path)
     return Reader(path, lambda: read_table(path, device))
 
@@ -93,9 +94,9 @@ def _tuned(place: Path) -> Reader:
 def _contributions(place: Path) -> Reader:
     path = place / "contributions.jsonl"
     with open_table(path, {"model": "net", "seeds": [0, 1]}) as table:
-        table.add(None, 0, Outcome(0.5, 0.7, 10, 1.5, False))
+        table.add(None, 0, TrialOutcome(0.5, 0.7, 10, 1.5, False))
         table.add(
-            Item("weight", "fc.weight", 0.5, "magnitude"), 0, Outcome(0.6, 0.7, 10, 1.5, True)
+            Item("weight", "fc.weight", 0.5, "magnitude"), 0, TrialOutcome(0.6, 0.7, 10, 1.5, True)
         )
     return Reader(path, lambda: read_contributions(path))
 

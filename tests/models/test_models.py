@@ -11,12 +11,12 @@ from torch import nn
 from pockengine.compiler.sparse.families import recognise
 from pockengine.errors import ImportModelError
 from pockengine.models.language import Llama
-from pockengine.models.layers import round_channels
-from pockengine.models.mcunet import MCUNET_5FPS, MCUNet
+from pockengine.models.mcunet import MCUNet
 from pockengine.models.mobilenet_v2 import MobileNetV2
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 from pockengine.models.registry import FAMILIES, parse_model
 from pockengine.models.resnet import CifarResNet, resnet18, resnet50
+from pockengine.models.specs import MCUNET_5FPS, round_channels
 
 
 @pytest.mark.parametrize(

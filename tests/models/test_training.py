@@ -1,6 +1,6 @@
 """Whole models of every family: ten training steps in generated C beside PyTorch's.
 
-Sizes are tiny, structures whole. Nets with batch norms start with open gates (`farm/bench_case`
+Sizes are tiny, structures whole. Nets with batch norms start with open gates (`farm/bench/case`
 says why) and take every step from PyTorch's weights: training on random pictures is chaotic.
 """
 
@@ -20,7 +20,7 @@ from pockengine.models.language import Bert, DistilBert, Llama
 from pockengine.models.mobilenet_v3 import MobileNetV3Small
 from pockengine.models.resnet import resnet50
 from pockengine.models.vit import VisionTransformer
-from pockengine.tests.frontends.compiled import Batch, check_steps, open_gates
+from pockengine.tests.frontends.torch.compiled import Batch, check_steps, open_gates
 
 CLASSES, WORDS = 5, 40
 STEPS = 10

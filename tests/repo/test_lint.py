@@ -11,7 +11,7 @@ import pytest
 from pockengine.tests.repo.tree import ROOT, files
 
 # Checked strictly; models and tests are not part of the library's typed surface.
-TYPED = ("backends", "compiler", "devices", "farm", "finetune", "frontends")
+TYPED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "studies")
 
 
 def run(*command: str, folder: Path = ROOT) -> None:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pockengine.tests.repo.tree import files, read
@@ -10,16 +10,59 @@ from pockengine.tests.repo.tree import files, read
 FILE_LINES = 400
 FUNCTION_LINES = 40
 
-# Folder -> the parts of pockengine that it may import; a folder that is not named may import all.
+# Folder, or file at the root -> what of pockengine it may import, besides itself. A folder stands
+# after everything that it may import, so that there is no cycle.
 MAY_IMPORT = {
-    "compiler": {"compiler", "devices", "errors", "files"},
-    "backends": {"backends", "compiler", "devices", "errors", "files"},
-    "devices": {"devices", "errors", "files"},
-    "frontends": {"frontends", "compiler", "errors", "files"},
-    "models": {"models", "errors"},
+    part: names.split()
+    for part, names in {
+        "errors": "",
+        "files": "",
+        "terminal": "",
+        "devices": "errors files",
+        "compiler": "errors files",
+        "backends": "compiler devices errors files",
+        "frontends": "compiler errors files",
+        "models": "errors",
+        "check": "backends compiler devices errors frontends",
+        "api": "backends check compiler devices errors files frontends",
+        "loaded": "backends errors files",
+        "__init__": "api backends compiler errors frontends loaded",
+        "farm": "errors",
+        "farm/images": "errors farm",
+        "farm/transports": "errors farm farm/images",
+        "farm/boards": "devices errors farm farm/transports",
+        "farm/results": "errors farm",
+        "farm/jobs": "backends devices errors farm farm/boards farm/results farm/transports",
+        "farm/labgrid": "errors farm farm/boards farm/jobs",
+        "farm/references": "backends devices errors models farm",
+        "farm/bench": "api backends compiler devices errors frontends models "
+        "farm farm/boards farm/jobs farm/references farm/results farm/transports",
+        "farm/report": "backends compiler errors farm/bench farm/results",
+        "farm/cli": "backends devices errors farm farm/bench farm/boards farm/jobs "
+        "farm/labgrid farm/references farm/report farm/results",
+        "finetune": "api backends compiler devices errors files farm/references",
+        "studies": "api backends compiler devices errors files finetune frontends models "
+        "farm farm/references farm/results",
+        "cli": "api backends compiler devices errors finetune frontends models terminal "
+        "farm/boards farm/jobs farm/references farm/results farm/transports",
+        "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
+    }.items()
 }
+NOT_IMPORTED = {"build_defs", "setup", "tests"}
+"""What may import everything; nothing in the table may import it."""
+
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
+
+# What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
+KNOWS_C = {
+    "backends/registry.py": "loads it when a device names it",
+    "cli/compile_time.py": "times the C text and the C compiler apart",
+    "cli/profile_step.py": "builds a program whose calls of kernels are timed",
+    "cli/tune.py": "measures C kernels on a board",
+    "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
+    "farm/jobs/known_answer.py": "builds a program of its own by the C toolchain",
+}
 
 LEFT_BEHIND = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 MACHINE_PATH = re.compile(r"""["'\s=(](/work/|/opt/|/home/\w|/Users/\w)""")
@@ -87,16 +130,64 @@ def test_functions_fit_on_one_screen() -> None:
     assert not {where: size for where, size in sizes.items() if size > FUNCTION_LINES}
 
 
-def test_stages_import_only_what_comes_before_them() -> None:
+def part_of(parts: Sequence[str]) -> str:
+    """Return the entry of MAY_IMPORT with the most of a path's or a module's names."""
+    names = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in MAY_IMPORT), parts[0])
+
+
+def test_parts_import_only_what_comes_before_them() -> None:
     forbidden = [
         f"{path} imports {name}"
-        for folder, allowed in MAY_IMPORT.items()
         for path in files("*.py")
-        if path.parts[0] == folder
+        if (part := part_of(path.with_suffix("").parts)) not in NOT_IMPORTED
         for name in imports(path)
-        if name.startswith("pockengine.") and name.split(".")[1] not in {*allowed, "__version__"}
+        if name.startswith("pockengine.") and name != "pockengine.__version__"
+        if part_of(name.split(".")[1:]) not in {part, *MAY_IMPORT.get(part, [])}
     ]
     assert not forbidden
+
+
+def test_no_parts_import_each_other() -> None:
+    order = list(MAY_IMPORT)
+    late = [
+        f"{part} may import {name}, which does not stand before it"
+        for part, allowed in MAY_IMPORT.items()
+        for name in allowed
+        if name not in order[: order.index(part)]
+    ]
+    assert not late
+
+
+def test_every_folder_has_its_import_rule() -> None:
+    tops = {part_of(path.with_suffix("").parts) for path in files("*.py")}
+    assert tops - NOT_IMPORTED == set(MAY_IMPORT)
+    farm = [path.parts for path in files("*.py") if path.parts[0] == "farm"]
+    folders = {"/".join(parts[:2]) for parts in farm if len(parts) > 2}
+    assert not folders - set(MAY_IMPORT)
+
+
+def test_no_frontend_imports_another() -> None:
+    forbidden = [
+        f"{path} imports {name}"
+        for path in files("*.py")
+        if path.parts[0] == "frontends" and path.parts[1] in FRAMEWORKS
+        for name in imports(path)
+        if (other := name.split("."))[:2] == ["pockengine", "frontends"]
+        if other[2] in FRAMEWORKS - {path.parts[1]}
+    ]
+    assert not forbidden
+
+
+def test_a_backend_is_reached_through_the_protocol() -> None:
+    knowing = {
+        str(path)
+        for path in files("*.py")
+        if path.parts[0] != "tests" and path.parts[:2] != ("backends", "c")
+        for name in imports(path)
+        if f"{name}.".startswith("pockengine.backends.c.")
+    }
+    assert knowing == set(KNOWS_C)
 
 
 def test_compiler_and_backends_need_no_framework() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pockengine.tests.repo.tree import ROOT, files
 
-PACKAGED = ("backends", "compiler", "devices", "farm", "finetune", "frontends", "models")
+PACKAGED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models")
 PROBE = """
 import pathlib, pockengine, pockengine.api, pockengine.backends.c
 from pockengine.devices.schema import load_device

@@ -11,6 +11,7 @@ SOME = [
     "deberta-v2",
     "llama",
     "policy",
+    "swin-drop-path",
     "transformer",
     "vae-distributions",
     "vit",

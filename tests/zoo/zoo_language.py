@@ -132,12 +132,24 @@ def translator(name: str, kind: str | None = None, **settings: Any) -> Builder:
     return case
 
 
-def bart_classifier() -> Case:
-    """BART reads its sentence at the last mark of its end."""
-    module = build("Bart", "BartForSequenceClassification", **PAIRED, num_labels=CLASSES)
-    text = words()
-    text[:, -1] = 2
-    return Case(module, {"input_ids": text, "labels": labels(2)})
+def ended(name: str, **settings: Any) -> Builder:
+    """An encoder with a decoder that reads its sentence at the last mark of its end."""
+
+    def case() -> Case:
+        module = build(name, f"{name}ForSequenceClassification", **settings, num_labels=CLASSES)
+        text = words()
+        text[:, -1] = 2
+        return Case(module, {"input_ids": text, "labels": labels(2)})
+
+    return case
+
+
+def nystromformer() -> Case:
+    """Its attention by landmarks takes a mask for keys alone."""
+    case = classifier("Nystromformer", segment_means_seq_len=LENGTH, num_landmarks=4)()
+    mask = torch.zeros(2, 1, 1, LENGTH)
+    mask[1, :, :, -4:] = torch.finfo(mask.dtype).min
+    return Case(case.module, {**case.inputs, "attention_mask": mask})
 
 
 def answerer() -> Case:
@@ -219,11 +231,13 @@ LANGUAGE: dict[str, Callable[[], Case]] = {
     "funnel": classifier("Funnel", d_model=32, n_head=4, d_head=8, d_inner=48, block_sizes=[1, 1]),
     "xlnet": classifier("XLNet", d_model=32, n_layer=2, n_head=4, d_inner=48),
     "fnet": classifier("FNet"),
-    "nystromformer": classifier("Nystromformer", segment_means_seq_len=12, num_landmarks=4),
+    "nystromformer": nystromformer,
     "t5": translator("T5", **T5),
     "mt5": translator("MT5", **T5),
     "bart": translator("Bart"),
-    "bart-classifier": bart_classifier,
+    "bart-classifier": ended("Bart", **PAIRED),
+    "mbart-classifier": ended("MBart", **PAIRED),
+    "t5-classifier": ended("T5", **T5, eos_token_id=2),
     "marian": translator("Marian", "MarianMTModel"),
     "pegasus": translator("Pegasus"),
     "m2m100": translator("M2M100"),

@@ -199,7 +199,7 @@ PICTURES: dict[str, Builder] = {
     "beit": pictured("Beit", **VIT, drop_path_rate=0.0),
     "dinov2": pictured("Dinov2", **VIT),
     "swin": pictured("Swin", **SWIN, window_size=4, drop_path_rate=0.0),
-    "swin-drop-path": pictured("Swin", **SWIN, window_size=4, drop_path_rate=0.1),
+    "swin-drop-path": pictured("Swin", **SWIN, window_size=4, drop_path_rate=0.5),
     "swinv2": pictured("Swinv2", **SWIN, window_size=4, drop_path_rate=0.0),
     "convnext": pictured("ConvNext", side=64, **STAGES, num_stages=4),
     "convnextv2": pictured("ConvNextV2", side=64, **STAGES, num_stages=4),

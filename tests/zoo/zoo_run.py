@@ -3,9 +3,11 @@
 import copy
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ import torch
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import PockEngineError
 from pockengine.frontends import from_torch, to_state_dict
@@ -65,8 +68,9 @@ def _compared(case: Case) -> str:
     optimizer = torch.optim.SGD(module.parameters(), RATE)
     for number in range(STEPS):
         before = _copy(module)
-        loss, values = _step(graph, step, before, case)
-        expected = _reference(module, optimizer, case)
+        loss, values = _step(graph, step, before, case, number)
+        with _drawing(_dropped(graph, number)):
+            expected = _reference(module, optimizer, case)
         if not np.isclose(loss, expected, rtol=LOSS_TOLERANCE, atol=1e-6):
             return f"step {number + 1}: the loss is {loss}, PyTorch's {expected}"
         words = _moved_wrongly(before, module.state_dict(), values)
@@ -79,7 +83,7 @@ def _copy(module: torch.nn.Module) -> State:
     return {name: value.clone() for name, value in module.state_dict().items()}
 
 
-def _step(graph: Graph, step: Graph, state: State, case: Case) -> tuple[float, State]:
+def _step(graph: Graph, step: Graph, state: State, case: Case, seed: int) -> tuple[float, State]:
     """Return the loss of one compiled step from PyTorch's weights, and the new weights."""
     params = {name: param.data.copy() for name, param in step.params.items()}
     for name in params:
@@ -90,12 +94,38 @@ def _step(graph: Graph, step: Graph, state: State, case: Case) -> tuple[float, S
     feed = {name: value.numpy() for name, value in case.inputs.items()}
     if case.target is not None:
         feed["target"] = case.target.numpy()
-    feed["lr"] = np.asarray(RATE, np.float32)
+    feed["lr"], feed["seed"] = np.asarray(RATE, np.float32), np.asarray(seed, np.int32)
     wanted = {value.name for value in step.inputs}
     arrays = {name: array for name, array in feed.items() if name in wanted}
     loss = float(run(step, arrays, params)["loss"])
     held = {name: data for name, data in params.items() if name in graph.params}
     return loss, to_state_dict(graph, held, case.module)
+
+
+def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
+    """Return numbers by which PyTorch drops the paths that our step of this seed drops, in order.
+
+    Stochastic depth rounds 1 - p + rand() down, so 0 drops and what is nearly 1 keeps.
+    """
+    nodes = [node for node in graph.nodes if node.op == "dropout"]
+    drawn = (
+        lookup("dropout").eval((np.ones(node.result.shape, np.float32), np.int32(seed)), node.attrs)
+        for node in nodes
+    )
+    return [torch.from_numpy((kept > 0) * np.float32(1 - 2**-20)) for (kept,) in drawn]
+
+
+@contextmanager
+def _drawing(numbers: list[torch.Tensor]) -> Iterator[None]:
+    """Let `torch.rand` draw these, and all of them."""
+    left = iter(numbers)
+
+    def rand(shape: Any, **_: Any) -> torch.Tensor:
+        return next(left).reshape(shape)
+
+    with patch.object(torch, "rand", rand):
+        yield
+    assert next(left, None) is None
 
 
 def _reference(module: torch.nn.Module, optimizer: torch.optim.SGD, case: Case) -> float:

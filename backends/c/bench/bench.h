@@ -22,7 +22,7 @@
 #define PE_MOST_ROUNDS 201
 #define PE_ROUNDS_SECONDS 0.02
 
-/* As in pe_main.c: no-ops between which the emulator's plugin counts instructions. */
+/* As in pe_mark.h: no-ops between which the emulator's plugin counts instructions. */
 #if defined(__aarch64__)
 #define PE_MARK_BEGIN() __asm__ volatile("hint #100" ::: "memory")
 #define PE_MARK_END() __asm__ volatile("hint #101" ::: "memory")

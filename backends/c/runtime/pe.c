@@ -5,6 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pe_pool.h"
+
+_Static_assert(sizeof(pe_team) <= PE_TEAM_BYTES, "a session has too little memory for a team");
+
+static pe_team *team_of(pe_session *session) { return (pe_team *)(void *)session->team; }
+
 pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -46,6 +52,12 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "session, params and arena must be aligned to %d bytes", PE_ALIGN);
     }
+    if (program->abi != PE_ABI) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "the program was generated for interface %d of the runtime, which has %d; "
+                       "compile both by one version of PockEngine",
+                       program->abi, PE_ABI);
+    }
     if ((!params && program->params_bytes) || (!arena && program->arena_bytes)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "program %s needs %zu bytes of params and %zu bytes of arena", program->name,
@@ -55,11 +67,14 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->params = params;
     session->arena = arena;
     session->progress = (pe_progress){0};
+    session->schedule = (pe_schedule){0};
+    session->frozen_known = false;
     if (params) {
         memset(params, 0, program->params_bytes);
     }
     const int count = threads < program->max_threads ? threads : program->max_threads;
-    const int error = pe_team_start(&session->team, count);
+    const int error = pe_team_start(team_of(session), count);
+    session->threads = team_of(session)->count;
     if (error) {
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
                        strerror(error));
@@ -67,7 +82,7 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     return PE_OK;
 }
 
-void pe_close(pe_session *session) { pe_team_stop(&session->team); }
+void pe_close(pe_session *session) { pe_team_stop(team_of(session)); }
 
 const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
     for (int i = 0; i < program->entry_count; i++) {
@@ -109,7 +124,7 @@ pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *
         return status;
     }
     run_argument argument = {session, entry};
-    pe_team_run(&session->team, run_entry, &argument);
+    pe_team_run(team_of(session), run_entry, &argument);
     for (int i = 0; outputs && i < entry->output_count; i++) {
         const pe_tensor *output = &entry->outputs[i];
         if (outputs[i]) {
@@ -193,6 +208,7 @@ pe_status pe_set_param(pe_session *session, const char *name, const void *data, 
     const pe_status status = find_param(session, name, bytes, &place);
     if (status == PE_OK) {
         memcpy(place, data, bytes);
+        session->frozen_known = false;
     }
     return status;
 }

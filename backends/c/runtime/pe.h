@@ -1,20 +1,29 @@
-/* PockEngine's runtime: runs a program that the compiler planned.
+/* PockEngine's runtime: runs programs that the compiler planned. C99 and C++11.
  *
- * A program is constant data and functions, generated with its kernels (program.c). A session is a
- * program with its memory: the params (weights, states and constant tensors: what a weights file
- * holds and what lives on between runs) and the arena (everything else, at offsets fixed at compile
- * time). pe_init takes both from the caller; nothing allocates afterwards.
+ * A program is constant data and functions, generated with its kernels; `pe_program_NAME.h` of an
+ * artifact declares it. A session is a program with its memory: the params (weights, states and
+ * constant tensors: what a weights file holds and what lives on between runs) and the arena
+ * (everything else, at offsets fixed at compile time). pe_init takes both from the caller; nothing
+ * allocates afterwards. pe_open (pe_host.h) takes them from the operating system instead.
  *
  *     static pe_session session;
- *     pe_init(&session, &pe_model, params, arena, threads);
+ *     pe_init(&session, &pe_program_digits, params, arena, threads);
  *     pe_load_weights(&session, "weights.safetensors");
- *     const void *inputs[] = {images, labels, NULL};  // the order of pe_model's entry "train"
+ *     const void *inputs[] = {images, labels, NULL};  // the order of the entry "train"
  *     void *outputs[] = {&loss};
- *     const pe_controls controls = {.lr = 0.01f, .step = 1};
+ *     const pe_controls controls = {0.01f, 1, 0};
  *     pe_train_step(&session, inputs, &controls, outputs);
  *
- * Every function returns PE_OK or an error, whose text is in session->message. A session is used by
- * one thread at a time; sessions of one program may be used at once.
+ * Errors. Functions return PE_OK or an error, whose text is in session->message until the next
+ * error. A call that fails has changed nothing, unless it says otherwise.
+ *
+ * Threads. A session is used by one thread at a time; different sessions, of one program or of
+ * several, at once. Its own threads begin in pe_init, sleep between calls and end in pe_close. A
+ * fork copies none of them: sessions are opened after it.
+ *
+ * Ownership. Programs, entries and tensors are constant and live as long as the library. Memory and
+ * files belong to the caller: params and arena until pe_close, what a call is given until it
+ * returns. Data that pe_tensor_data points to is the session's, and valid until the next run.
  */
 #ifndef PE_H
 #define PE_H
@@ -23,7 +32,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pe_pool.h"
+#include "pe_limits.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a library shows; all else of it is hidden, so that libraries do not meet. */
+#define PE_API __attribute__((visibility("default")))
+#pragma GCC visibility push(default)
+
+#define PE_VERSION "0.1.0"
+
+/* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
+#define PE_ABI 4
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -41,15 +63,24 @@ typedef enum pe_status {
 
 typedef enum pe_dtype { PE_F32, PE_I32, PE_I64, PE_BOOL } pe_dtype;
 
-/* A named tensor, row-major, at an offset into the params or the arena. `finite` marks params that
- * training writes and that began as finite numbers: they must be finite to be saved. */
+/* What is known of a param. */
+enum {
+    PE_WRITTEN = 1,  /* some entry writes it: it is a part of every checkpoint */
+    PE_FINITE = 2,   /* written, and began as finite numbers: it must be finite to be saved */
+    PE_STATE = 4,    /* an optimiser's own, not one of the model's */
+    PE_CONSTANT = 8, /* compiled in, not one of the model's */
+};
+
+/* A named tensor, row-major, at an offset into the params or the arena. The model's dimension i is
+ * `order[i]` here, where the compiler chose another order; else all are 0. */
 typedef struct pe_tensor {
     const char *name;
     pe_dtype dtype;
     int rank;
     int64_t shape[PE_MAX_RANK];
     size_t offset;
-    bool finite;
+    unsigned flags;
+    signed char order[PE_MAX_RANK];
 } pe_tensor;
 
 /* What elements of an integer input may be, because they are read as indices: low to high, or
@@ -60,6 +91,8 @@ typedef struct pe_index_range {
     int64_t start, rows, row_stride, count, stride;
 } pe_index_range;
 
+struct pe_worker;
+
 /* One way to run a program: "train", "predict". Its inputs are read from the arena. */
 typedef struct pe_entry {
     const char *name;
@@ -69,10 +102,11 @@ typedef struct pe_entry {
     int input_count;
     int output_count;
     int range_count;
-    void (*run)(pe_worker *w, unsigned char *params, unsigned char *arena);
+    void (*run)(struct pe_worker *w, unsigned char *params, unsigned char *arena);
 } pe_entry;
 
 typedef struct pe_program {
+    int abi; /* PE_ABI */
     const char *name;
     const char *specification; /* digest of names, types and sizes; the manifest has the same */
     const pe_tensor *params;
@@ -95,24 +129,47 @@ typedef struct pe_progress {
     uint32_t seed;     /* of random numbers */
 } pe_progress;
 
+typedef enum pe_schedule_kind { PE_CONSTANT_RATE, PE_LINEAR, PE_COSINE } pe_schedule_kind;
+
+/* The learning rate over the updates of a training (pe_schedule.h), and the batches that it goes
+ * round: what a checkpoint keeps for the runner. A total of 0 stands for neither. */
+typedef struct pe_schedule {
+    pe_schedule_kind kind;
+    double rate; /* the highest */
+    int64_t warmup, total;
+    int64_t batches;
+} pe_schedule;
+
+/* What a file of params is to hold. */
+typedef enum pe_content {
+    PE_TRAINED, /* what training writes: resumes on top of the program's weights */
+    PE_WHOLE,   /* frozen weights and constants too */
+} pe_content;
+
+/* Memory for a team of threads, which pe_pool.h describes. */
+#define PE_TEAM_BYTES 2304
+
+/* Aligned to PE_ALIGN, wherever it is; its fields are read only but for progress and schedule. */
 typedef struct pe_session {
     const pe_program *program;
     unsigned char *params;
     unsigned char *arena;
     pe_progress progress; /* set by loading, stored by saving; its caller counts */
-    pe_team team;
+    pe_schedule schedule; /* likewise */
+    uint32_t frozen;      /* checksum of the params that no entry writes, if it is known */
+    bool frozen_known;
+    int threads; /* that it runs on, its caller among them */
     char message[PE_MESSAGE_BYTES];
+    unsigned char team[PE_TEAM_BYTES] __attribute__((aligned(PE_ALIGN)));
 } pe_session;
 
-/* The program that is linked into this binary or library. */
-extern const pe_program pe_model;
-
-/* Prepares a session. `params` and `arena` have the program's sizes and are aligned to PE_ALIGN;
- * the params are zeroed. `threads` is limited to the program's maximum. */
+/* Prepares a session. `params` and `arena` have the program's sizes (PE_NAME_PARAMS_BYTES and
+ * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN; the params are zeroed. `threads`
+ * is limited to the program's maximum. After an error there is nothing to close. */
 pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
                   int threads);
 
-/* Ends the threads; the memory is the caller's again. */
+/* Ends the threads; the memory is the caller's again. To be called once, by any thread. */
 void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
@@ -152,14 +209,23 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
-/* Replaces all params and the progress by a safetensors file's, which must hold exactly these
- * params. Nothing is changed unless the whole file has the right form. */
+/* Replaces params, progress and schedule by a safetensors file's, which holds all params, or as a
+ * checkpoint those that training writes, on top of the same frozen weights as the session has.
+ * Nothing is changed unless the whole file is sound: its form, and the checksums of a checkpoint.
+ */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
-/* Writes all params and the progress to a file that pe_load_weights reads: first to a file beside
- * it, then synced and renamed, so that a kill at any moment leaves the old file or the new one.
- * Params that are no longer finite (pe_tensor) are an error, and the old file stays. */
-pe_status pe_save_checkpoint(pe_session *session, const char *path);
+/* Writes a checkpoint that pe_load_weights reads: first to a file beside it, then synced and
+ * renamed, so that a kill at any moment leaves the old file or the new one. Params that are no
+ * longer finite (PE_FINITE) are PE_ERROR_DIVERGED, and the old file stays. */
+pe_status pe_save_checkpoint(pe_session *session, const char *path, pe_content content);
+
+/* Whether a checkpoint could be written there now: the folder's permissions, and the space. */
+pe_status pe_try_checkpoint(pe_session *session, const char *path, pe_content content);
+
+/* Writes the weights that training changed, or all of the model's, by the model's names and in its
+ * order of dimensions: no states, no constants, no progress. */
+pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
@@ -174,5 +240,10 @@ const char *pe_dtype_name(pe_dtype dtype);
 /* Formats a message and returns the status, so that `return pe_fail(...)` reads well. */
 __attribute__((format(printf, 3, 4))) pe_status pe_fail(char *message, pe_status status,
                                                         const char *format, ...);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 
 #endif

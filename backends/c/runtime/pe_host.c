@@ -57,8 +57,7 @@ typedef struct host {
     unsigned char *arena;
 } host;
 
-pe_session *pe_open(int threads, char *message) {
-    const pe_program *program = &pe_model;
+pe_session *pe_open(const pe_program *program, int threads, char *message) {
     host *h = (host *)map(sizeof *h); /* mappings are aligned to a page */
     unsigned char *params = map(program->params_bytes);
     unsigned char *arena = map(program->arena_bytes);
@@ -90,7 +89,7 @@ void pe_shut(pe_session *session) {
     unmap((unsigned char *)h, sizeof *h);
 }
 
-const char *pe_specification(void) { return pe_model.specification; }
+const char *pe_specification(const pe_program *program) { return program->specification; }
 
 /* Whether a caller has memory of the right size for each of these tensors. */
 static pe_status check_sizes(pe_session *session, const pe_tensor *tensors, int count,

@@ -1,19 +1,28 @@
-/* Sessions on a system with virtual memory: one mapping for params, one for the arena. */
+/* Sessions on a system with virtual memory: one mapping for params, one for the arena.
+ *
+ * What pe.h says of threads, errors and ownership holds here too; these functions suit callers that
+ * know neither the runtime's structures nor its constants, such as Python's ctypes.
+ */
 #ifndef PE_HOST_H
 #define PE_HOST_H
 
 #include "pe.h"
 
-/* Maps memory for the program that is linked in and starts its session; NULL with a message of at
- * most PE_MESSAGE_BYTES when that fails. */
-pe_session *pe_open(int threads, char *message);
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* Maps memory for a program and starts its session; NULL with a message of at most
+ * PE_MESSAGE_BYTES when that fails. */
+pe_session *pe_open(const pe_program *program, int threads, char *message);
 
 /* Ends the session and gives its memory back. */
 void pe_shut(pe_session *session);
 
-/* The specification of the program that is linked in. Callers that took it for another one would
- * have memory of other sizes, so they compare it before they open a session. */
-const char *pe_specification(void);
+/* The specification of a program. Callers that took it for another one would have memory of other
+ * sizes, so they compare it before they open a session. */
+const char *pe_specification(const pe_program *program);
 
 /* The sizes of the memory behind pe_run's pointers: one for each input, one for each output. */
 typedef struct pe_sizes {
@@ -36,5 +45,10 @@ const char *pe_message(const pe_session *session);
 
 /* Largest resident size that this process has had, in bytes. */
 long long pe_peak_rss_bytes(void);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 
 #endif

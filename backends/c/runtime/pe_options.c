@@ -8,20 +8,87 @@
 
 #define PE_COUNT_LIMIT 1000000000
 
-/* An option with a number, and what the number may be. */
-typedef struct count_option {
-    const char *name;
-    int64_t *value;
-    int64_t least, most;
-} count_option;
+typedef enum value_kind { COUNT, RATE, TEXT, CHOICE, FLAG, OPTIONAL } value_kind;
 
-static bool parse_count(const count_option *option, const char *text) {
+enum {
+    TRAIN = 1 << PE_COMMAND_TRAIN,
+    EVALUATE = 1 << PE_COMMAND_EVALUATE,
+    PREDICT = 1 << PE_COMMAND_PREDICT,
+    EXPORT = 1 << PE_COMMAND_EXPORT,
+    INFO = 1 << PE_COMMAND_INFO,
+    RUNS = TRAIN | EVALUATE | PREDICT
+};
+
+/* An option: which commands have it, what its value may be, and where that goes. */
+typedef struct option {
+    const char *name;
+    int commands;
+    value_kind kind;
+    size_t place;
+    int64_t least, most;
+    const char *const *choices; /* ended by NULL */
+    const char *value, *help;
+} option;
+
+static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
+static const char *const reactions[] = {"stop", "rollback", NULL};
+
+#define AT(field) offsetof(pe_options, field)
+
+static const option rows[] = {
+    {"weights", ~0, TEXT, AT(weights), 0, 0, NULL, "FILE", "the program's weights"},
+    {"checkpoint", RUNS | EXPORT, TEXT, AT(checkpoint), 0, 0, NULL, "FILE",
+     "what a training saved, on top of the weights"},
+    {"data", RUNS, TEXT, AT(data), 0, 0, NULL, "FILE", "batches of the entry's inputs"},
+    {"threads", RUNS, COUNT, AT(threads), 1, PE_COUNT_LIMIT, NULL, "N", "threads; 1 unless given"},
+    {"steps", TRAIN, COUNT, AT(steps), 0, PE_COUNT_LIMIT, NULL, "N",
+     "steps to make; with --resume, counted from the training's beginning"},
+    {"lr", TRAIN, RATE, AT(rate), 0, 0, NULL, "RATE", "highest rate of the schedule"},
+    {"schedule", TRAIN, CHOICE, AT(schedule), 0, 0, schedules, "constant|linear|cosine",
+     "how the rate goes over the updates; constant unless given"},
+    {"warmup", TRAIN, COUNT, AT(warmup), 0, PE_COUNT_LIMIT, NULL, "N",
+     "updates over which the rate rises; 0 unless given"},
+    {"total", TRAIN, COUNT, AT(total), 1, PE_COUNT_LIMIT, NULL, "N",
+     "update with which the schedule ends; the last one unless given"},
+    {"seed", TRAIN, COUNT, AT(seed), 0, UINT32_MAX, NULL, "N", "of random numbers"},
+    {"first-step", TRAIN, COUNT, AT(first_step), 1, PE_COUNT_LIMIT, NULL, "N",
+     "number of the first step, and with it of its batch"},
+    {"save", TRAIN, TEXT, AT(save), 0, 0, NULL, "PLACE",
+     "checkpoints: a file, or a folder where it ends in '/' or is one"},
+    {"save-every", TRAIN, COUNT, AT(save_every), 1, PE_COUNT_LIMIT, NULL, "N",
+     "steps between checkpoints; only at the end unless given"},
+    {"keep", TRAIN, COUNT, AT(keep), 1, PE_COUNT_LIMIT, NULL, "N",
+     "newest checkpoints that stay in a folder; 2 unless given"},
+    {"save-whole", TRAIN, FLAG, AT(whole), 0, 0, NULL, NULL,
+     "checkpoints hold frozen weights too, and load alone"},
+    {"resume", TRAIN, OPTIONAL, AT(resume_from), 0, 0, NULL, "PLACE",
+     "go on from the newest sound checkpoint of PLACE, else of --save; begin if there is none"},
+    {"on-nan", TRAIN, CHOICE, AT(roll_back), 0, 0, reactions, "stop|rollback",
+     "at a loss that is not finite: stop, or go on from the last checkpoint"},
+    {"repeat", TRAIN, COUNT, AT(repeat), 0, PE_COUNT_LIMIT, NULL, "N",
+     "steps that are only timed, after the checkpoint"},
+    {"output", PREDICT | EXPORT, TEXT, AT(output), 0, 0, NULL, "FILE", "what is written"},
+    {"all", EXPORT, FLAG, AT(all), 0, 0, NULL, NULL, "frozen weights too"},
+    {"params", INFO, FLAG, AT(params), 0, 0, NULL, NULL, "a line for each param"},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const struct {
+    const char *name, *help;
+} commands[PE_COMMANDS] = {
+    [PE_COMMAND_TRAIN] = {"train", "train on batches, one a step, from the first again at the end"},
+    [PE_COMMAND_EVALUATE] = {"evaluate", "means of losses and metrics over all batches"},
+    [PE_COMMAND_PREDICT] = {"predict", "outputs of all batches, as safetensors"},
+    [PE_COMMAND_EXPORT] = {"export", "trained weights in the model's order, as safetensors"},
+    [PE_COMMAND_INFO] = {"info", "what the program is: entries, inputs, memory"},
+};
+
+static bool parse_count(const option *row, const char *text, int64_t *value) {
     char *end;
     errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    *option->value = value;
-    return errno == 0 && end != text && *end == '\0' && value >= option->least &&
-           value <= option->most;
+    *value = strtoll(text, &end, 10);
+    return errno == 0 && end != text && *end == '\0' && *value >= row->least && *value <= row->most;
 }
 
 /* A rate is a number that f32 can hold, and does not round to 0. */
@@ -32,85 +99,162 @@ static bool parse_rate(const char *text, double *value) {
     return end != text && *end == '\0' && held && ((float)*value > 0 || *value == 0);
 }
 
-static bool parse_schedule(const char *text, pe_schedule_kind *kind) {
-    static const char *const names[] = {"constant", "linear", "cosine"};
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *kind = (pe_schedule_kind)i;
+static bool parse_choice(const option *row, const char *text, int *value) {
+    for (int i = 0; row->choices[i]; i++) {
+        if (strcmp(text, row->choices[i]) == 0) {
+            *value = i;
             return true;
         }
     }
     return false;
 }
 
-/* Takes one option and its value; false when either is unknown or malformed. */
-static bool parse_option(pe_options *o, const char *name, const char *value) {
-    const count_option counts[] = {
-        {"--steps", &o->steps, 0, PE_COUNT_LIMIT},
-        {"--threads", &o->threads, 1, PE_COUNT_LIMIT},
-        {"--repeat", &o->repeat, 0, PE_COUNT_LIMIT},
-        {"--first-step", &o->first_step, 1, PE_COUNT_LIMIT},
-        {"--seed", &o->seed, 0, UINT32_MAX},
-        {"--warmup", &o->warmup, 0, PE_COUNT_LIMIT},
-        {"--total", &o->total, 1, PE_COUNT_LIMIT},
-    };
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        if (strcmp(name, counts[i].name) == 0) {
-            return parse_count(&counts[i], value);
-        }
+/* Takes the value of an option; false when it is none of its kind. */
+static bool take(pe_options *o, const option *row, const char *text) {
+    void *place = (char *)o + row->place;
+    switch (row->kind) {
+    case COUNT:
+        return parse_count(row, text, place);
+    case RATE:
+        return parse_rate(text, place);
+    case CHOICE:
+        return parse_choice(row, text, place);
+    case FLAG:
+        *(int *)place = 1;
+        return text == NULL;
+    case OPTIONAL:
+        o->resume = true;
+        *(const char **)place = text;
+        return !text || *text;
+    default:
+        *(const char **)place = text;
+        return *text != '\0';
     }
-    if (strcmp(name, "--schedule") == 0) {
-        return parse_schedule(value, &o->schedule);
-    }
-    if (strcmp(name, "--lr") == 0) {
-        return parse_rate(value, &o->rate);
-    }
-    const char **text = strcmp(name, "--weights") == 0  ? &o->weights
-                        : strcmp(name, "--data") == 0   ? &o->data
-                        : strcmp(name, "--save") == 0   ? &o->save
-                        : strcmp(name, "--output") == 0 ? &o->output
-                                                        : NULL;
-    if (text) {
-        *text = value;
-    }
-    return text && *value;
 }
 
-/* Checks that a command has what it needs, and nothing of the other one's. */
-static pe_status check_complete(const pe_options *o, char *message) {
-    const char *fact = NULL;
-    if (!o->weights || !o->data) {
-        fact = "--weights and --data are needed";
-    } else if (!o->train && !o->output) {
-        fact = "predict needs --output";
-    } else if (o->train && o->output) {
-        fact = "train has no --output";
-    } else if (o->train && (o->steps < 0 || !isfinite(o->rate))) {
-        fact = "train needs --steps and --lr";
+static const option *find_option(const char *name, size_t length) {
+    for (int i = 0; i < ROWS; i++) {
+        if (strlen(rows[i].name) == length && memcmp(rows[i].name, name, length) == 0) {
+            return &rows[i];
+        }
     }
-    return fact ? pe_fail(message, PE_ERROR_ARGUMENT, "%s", fact) : PE_OK;
+    return NULL;
+}
+
+/* Takes the option at arguments[*i]; *i becomes its last argument. */
+static pe_status parse_option(pe_options *o, int count, char **arguments, int *i, char *message) {
+    const char *argument = arguments[*i];
+    if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
+        o->help = true;
+        return PE_OK;
+    }
+    const size_t length = strcspn(argument, "=");
+    const option *row =
+        strncmp(argument, "--", 2) == 0 ? find_option(argument + 2, length - 2) : NULL;
+    if (!row || !(row->commands & 1 << o->command)) {
+        return pe_fail(message, PE_ERROR_ARGUMENT, "%s has no option %.*s; see %s --help",
+                       commands[o->command].name, (int)(length < 100 ? length : 100), argument,
+                       commands[o->command].name);
+    }
+    const char *value = argument[length] == '=' ? argument + length + 1 : NULL;
+    if (!value && row->kind < FLAG) {
+        if (++*i == count) {
+            return pe_fail(message, PE_ERROR_ARGUMENT, "option --%s needs a value: %s", row->name,
+                           row->value);
+        }
+        value = arguments[*i];
+    }
+    if (!take(o, row, value)) {
+        return pe_fail(message, PE_ERROR_ARGUMENT, "option --%s takes %s, not \"%.100s\"",
+                       row->name, row->value ? row->value : "no value", value);
+    }
+    return PE_OK;
+}
+
+/* What a command lacks, or NULL. */
+static const char *find_fault(const pe_options *o) {
+    const bool train = o->command == PE_COMMAND_TRAIN;
+    if (o->command != PE_COMMAND_INFO && !o->weights) {
+        return "--weights is needed";
+    }
+    if (o->command < PE_COMMAND_EXPORT && !o->data) {
+        return "--data is needed";
+    }
+    if ((o->command == PE_COMMAND_PREDICT || o->command == PE_COMMAND_EXPORT) && !o->output) {
+        return "--output is needed";
+    }
+    if (train && (o->steps < 0 || (!isfinite(o->rate) && !o->resume))) {
+        return "train needs --steps, and --lr unless it resumes";
+    }
+    if (o->resume && !o->resume_from && !o->save) {
+        return "--resume needs a place: --save, or --resume=PLACE";
+    }
+    if (o->resume && o->first_step > 0) {
+        return "--resume goes on where a checkpoint stands; leave out --first-step";
+    }
+    if (train && !o->save && (o->save_every > 0 || o->keep > 0 || o->whole || o->roll_back)) {
+        return "--save-every, --keep, --save-whole and --on-nan=rollback need --save";
+    }
+    return NULL;
+}
+
+static pe_command find_command(const char *name) {
+    for (int i = 1; i < PE_COMMANDS; i++) {
+        if (strcmp(name, commands[i].name) == 0) {
+            return (pe_command)i;
+        }
+    }
+    return PE_COMMAND_NONE;
 }
 
 pe_status pe_parse_options(pe_options *options, int count, char **arguments, char *message) {
     const char *command = count > 1 ? arguments[1] : "";
     *options = (pe_options){
-        .train = strcmp(command, "train") == 0,
+        .command = find_command(command),
+        .help = strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0,
         .steps = -1,
         .threads = 1,
         .first_step = -1,
         .seed = -1,
+        .warmup = -1,
         .total = -1,
-        .schedule = PE_CONSTANT,
+        .save_every = -1,
+        .keep = -1,
+        .schedule = -1,
         .rate = NAN,
     };
-    if (!options->train && strcmp(command, "predict") != 0) {
-        return pe_fail(message, PE_ERROR_ARGUMENT, "the command is train or predict");
+    if (options->command == PE_COMMAND_NONE) {
+        return options->help ? PE_OK
+                             : pe_fail(message, PE_ERROR_ARGUMENT,
+                                       "the command is train, evaluate, predict, export or info");
     }
-    for (int i = 2; i < count; i += 2) {
-        if (i + 1 == count || !parse_option(options, arguments[i], arguments[i + 1])) {
-            return pe_fail(message, PE_ERROR_ARGUMENT,
-                           "option %s is unknown or its value is not valid", arguments[i]);
+    for (int i = 2; i < count; i++) {
+        const pe_status status = parse_option(options, count, arguments, &i, message);
+        if (status != PE_OK) {
+            return status;
         }
     }
-    return check_complete(options, message);
+    const char *fault = options->help ? NULL : find_fault(options);
+    return fault ? pe_fail(message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;
+}
+
+void pe_print_help(FILE *out, const char *program, pe_command command) {
+    if (command == PE_COMMAND_NONE) {
+        fprintf(out, "usage: %s COMMAND [--OPTION VALUE | --OPTION=VALUE]...\n\n", program);
+        for (int i = 1; i < PE_COMMANDS; i++) {
+            fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+        }
+        fprintf(out, "\n%s COMMAND --help lists a command's options.\n", program);
+        return;
+    }
+    fprintf(out, "usage: %s %s [OPTION]...\n%s\n\n", program, commands[command].name,
+            commands[command].help);
+    for (int i = 0; i < ROWS; i++) {
+        const option *row = &rows[i];
+        if (row->commands & 1 << command) {
+            fprintf(out,
+                    row->kind == OPTIONAL ? "  --%s[=%s]\n      %s\n" : "  --%s %s\n      %s\n",
+                    row->name, row->value ? row->value : "", row->help);
+        }
+    }
 }

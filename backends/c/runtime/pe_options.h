@@ -1,20 +1,38 @@
-/* The runner's arguments. */
+/* The runner's arguments: a command, then options as `--key value` or `--key=value`. */
 #ifndef PE_OPTIONS_H
 #define PE_OPTIONS_H
 
-#include "pe.h"
-#include "pe_schedule.h"
+#include <stdio.h>
 
-/* What the command says; -1 stands for a number that it does not give. */
+#include "pe.h"
+
+typedef enum pe_command {
+    PE_COMMAND_NONE,
+    PE_COMMAND_TRAIN,
+    PE_COMMAND_EVALUATE,
+    PE_COMMAND_PREDICT,
+    PE_COMMAND_EXPORT,
+    PE_COMMAND_INFO,
+    PE_COMMANDS
+} pe_command;
+
+/* What the arguments say; -1 stands for a number that they do not give, NULL for a text. */
 typedef struct pe_options {
-    bool train;
-    const char *weights, *data, *save, *output;
-    int64_t steps, threads, repeat, first_step, seed, warmup, total;
-    pe_schedule_kind schedule;
-    double rate;
+    pe_command command;
+    bool help;
+    const char *weights, *checkpoint, *data, *save, *output;
+    bool resume;
+    const char *resume_from;
+    int64_t steps, threads, repeat, first_step, seed, warmup, total, save_every, keep;
+    int schedule; /* pe_schedule_kind, or -1 */
+    int roll_back, whole, all, params;
+    double rate; /* NAN where it is not given */
 } pe_options;
 
 /* Reads arguments[1] and what follows; an error is one of usage. */
 pe_status pe_parse_options(pe_options *options, int count, char **arguments, char *message);
+
+/* Prints the commands, or the options of one of them. */
+void pe_print_help(FILE *out, const char *program, pe_command command);
 
 #endif

@@ -17,7 +17,17 @@ _Static_assert(sizeof(off_t) == 8, "files may exceed 2 GiB: compile with -D_FILE
 #define PE_ST_HEADER_LIMIT ((uint64_t)16 << 20)
 #define PE_ST_NAME_BYTES 512
 #define PE_ST_PATH_BYTES 4096
-#define PE_ST_TEXT_BYTES 64
+#define PE_ST_TEXT_BYTES 80
+#define PE_ST_PREFIX 8 /* bytes of the header's length, with which a file begins */
+
+/* How a file with checksums begins, after its header's length. 8 hexadecimal digits of the header
+ * follow (of its length and itself, with '0' in their own place), then PE_ST_SUMS, then 8 digits
+ * for each tensor. */
+#define PE_ST_SEAL "{\"__metadata__\":{\"pockengine.header\":\""
+#define PE_ST_SUMS "\",\"pockengine.tensors\":\""
+#define PE_ST_DIGITS 8
+#define PE_ST_SEAL_AT (PE_ST_PREFIX + sizeof PE_ST_SEAL - 1)
+#define PE_ST_SUMS_AT (PE_ST_SEAL_AT + PE_ST_DIGITS + sizeof PE_ST_SUMS - 1)
 
 /* A tensor of a file. `dtype` is the file's spelling; `offset` is from the start of the file. */
 typedef struct pe_st_tensor {
@@ -43,6 +53,10 @@ pe_status pe_st_read(int file, const char *path, const pe_st_visitor *visitor, c
 /* Opens a file for reading; *file is its descriptor. */
 pe_status pe_st_open(const char *path, int *file, char *message);
 
+/* Checks the checksums of an open file: its header's, and those of all tensors. *sealed is whether
+ * it has any; a file without is sound. */
+pe_status pe_st_verify(int file, const char *path, bool *sealed, char *message);
+
 /* Reads exactly these bytes of the file. */
 pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,
                         char *message);
@@ -60,23 +74,34 @@ typedef struct pe_st_writer {
  * regular file, or a link to one, which stays a link. */
 pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message);
 
-/* Whether a file could be written there now; leaves nothing behind. */
-pe_status pe_st_try_place(const char *path, char *message);
+/* Whether a file of this size could be written there now; leaves nothing behind. */
+pe_status pe_st_try_place(const char *path, uint64_t bytes, char *message);
 
-/* A number of `__metadata__`, as text. */
-typedef struct pe_st_number {
+/* A text of `__metadata__`. */
+typedef struct pe_st_text {
     const char *key;
-    uint64_t value;
-} pe_st_number;
+    const char *value;
+} pe_st_text;
 
-/* What a file is to hold: numbers, and tensors that follow each other without gaps. With `lead` > 0
- * each tensor has a first dimension of that size more. */
+/* What a file is to hold: texts, and tensors that follow each other without gaps. With `lead` > 0
+ * each tensor has a first dimension of that size more. With `data`, where the tensors lie at their
+ * offsets, the file begins with checksums. */
 typedef struct pe_st_content {
     const pe_tensor *tensors;
-    const pe_st_number *numbers;
-    int tensor_count, number_count;
+    int tensor_count;
+    bool (*takes)(const pe_tensor *tensor);       /* which of the tensors; NULL stands for all */
+    pe_tensor (*shaped)(const pe_tensor *tensor); /* the shape in the file; NULL: as it is */
+    const pe_st_text *texts;
+    int text_count;
     int64_t lead;
+    const unsigned char *data;
 } pe_st_content;
+
+/* Whether the file is to hold this one of the tensors. */
+bool pe_st_takes(const pe_st_content *content, int tensor);
+
+/* Size of the whole file. */
+uint64_t pe_st_file_bytes(const pe_st_content *content);
 
 /* Takes a place and writes the header; the data begin at writer->data_start. */
 pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_content *content,

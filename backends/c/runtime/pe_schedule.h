@@ -12,19 +12,14 @@
 
 #include <math.h>
 
-typedef enum pe_schedule_kind { PE_CONSTANT, PE_LINEAR, PE_COSINE } pe_schedule_kind;
+#include "pe.h"
 
-typedef struct pe_schedule {
-    pe_schedule_kind kind;
-    long warmup, total;
-} pe_schedule;
-
-static inline double pe_schedule_factor(const pe_schedule *schedule, long step) {
+static inline double pe_schedule_factor(const pe_schedule *schedule, int64_t step) {
     if (step <= schedule->warmup) {
         return (double)step / (double)schedule->warmup;
     }
-    const long last = step < schedule->total ? step : schedule->total;
-    const long span = schedule->total - schedule->warmup;
+    const int64_t last = step < schedule->total ? step : schedule->total;
+    const int64_t span = schedule->total - schedule->warmup;
     const double progress = span > 0 && last > schedule->warmup
                                 ? (double)(last - 1 - schedule->warmup) / (double)span
                                 : 0.0;

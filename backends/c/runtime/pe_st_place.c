@@ -4,6 +4,7 @@
  * Its saver locks it, so that two savers never write one file, and what a killed run left behind is
  * taken over by the next. Links are followed for the target, never for the partial file.
  */
+#define _GNU_SOURCE /* fallocate */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "pe_safetensors.h"
@@ -135,10 +137,31 @@ pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message
                    path, PE_SAVERS, writer->target);
 }
 
-pe_status pe_st_try_place(const char *path, char *message) {
+/* Whether the file can grow to this size: an errno value, or 0. File systems that cannot reserve
+ * space are asked how much is left. */
+static int try_to_grow(int file, uint64_t bytes) {
+    struct statvfs system;
+#ifdef __linux__
+    if (bytes == 0 || fallocate(file, 0, 0, (off_t)bytes) == 0) {
+        return 0;
+    }
+    if (errno != EOPNOTSUPP && errno != ENOSYS) {
+        return errno;
+    }
+#endif
+    const bool known = fstatvfs(file, &system) == 0 && system.f_blocks > 0;
+    return known && system.f_bavail < bytes / system.f_frsize + 1 ? ENOSPC : 0;
+}
+
+pe_status pe_st_try_place(const char *path, uint64_t bytes, char *message) {
     pe_st_writer writer;
-    const pe_status status = pe_st_take_place(&writer, path, message);
+    pe_status status = pe_st_take_place(&writer, path, message);
     if (status == PE_OK) {
+        const int error = try_to_grow(writer.file, bytes);
+        if (error) {
+            status = pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s of %llu bytes: %s", path,
+                             (unsigned long long)bytes, strerror(error));
+        }
         pe_st_abandon(&writer);
     }
     return status;

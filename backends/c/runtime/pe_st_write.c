@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pe_crc.h"
 #include "pe_safetensors.h"
 
 /* A sink of header text; a negative `file` only counts. */
@@ -12,14 +13,15 @@ typedef struct sink {
     int file;
     bool failed;
     uint64_t total;
+    uint32_t crc;
     size_t fill;
     char buffer[4096];
 } sink;
 
-static bool write_all(int file, const void *data, size_t bytes) {
+static bool write_all_at(int file, uint64_t offset, const void *data, size_t bytes) {
     const char *source = data;
     while (bytes > 0) {
-        const ssize_t count = write(file, source, bytes);
+        const ssize_t count = pwrite(file, source, bytes, (off_t)offset);
         if (count < 0 && errno == EINTR) {
             continue;
         }
@@ -27,14 +29,16 @@ static bool write_all(int file, const void *data, size_t bytes) {
             return false;
         }
         source += count;
+        offset += (uint64_t)count;
         bytes -= (size_t)count;
     }
     return true;
 }
 
 static void flush(sink *s) {
-    if (s->file >= 0 && !s->failed && !write_all(s->file, s->buffer, s->fill)) {
-        s->failed = true;
+    if (s->file >= 0 && !s->failed) {
+        s->crc = pe_crc32(s->crc, s->buffer, s->fill);
+        s->failed = !write_all_at(s->file, PE_ST_PREFIX + s->total - s->fill, s->buffer, s->fill);
     }
     s->fill = 0;
 }
@@ -45,8 +49,8 @@ static void put(sink *s, const char *text, size_t length) {
             flush(s);
         }
         s->buffer[s->fill++] = text[i];
+        s->total++;
     }
-    s->total += length;
 }
 
 static void put_text(sink *s, const char *text) { put(s, text, strlen(text)); }
@@ -93,39 +97,94 @@ static uint64_t put_tensor(sink *s, const pe_tensor *tensor, int64_t lead, uint6
     return end;
 }
 
-static void put_numbers(sink *s, const pe_st_number *numbers, int count) {
-    put_text(s, "\"__metadata__\":{");
-    for (int i = 0; i < count; i++) {
-        put_text(s, i ? "," : "");
-        put_string(s, numbers[i].key);
-        put_text(s, ":\"");
-        put_integer(s, numbers[i].value);
-        put_text(s, "\"");
+bool pe_st_takes(const pe_st_content *content, int tensor) {
+    return !content->takes || content->takes(&content->tensors[tensor]);
+}
+
+/* The checksums: zeros while they are only counted, and in the header's own place. */
+static void put_checksums(sink *s, const pe_st_content *content) {
+    char digits[PE_ST_DIGITS + 1] = "00000000";
+    put_text(s, PE_ST_SEAL + 1); /* without its brace */
+    put_text(s, digits);
+    put_text(s, PE_ST_SUMS);
+    for (int i = 0; i < content->tensor_count; i++) {
+        const pe_tensor *tensor = &content->tensors[i];
+        if (pe_st_takes(content, i)) {
+            if (s->file >= 0) {
+                const unsigned char *data = content->data + tensor->offset;
+                pe_crc_digits(pe_crc32(PE_CRC_EMPTY, data, pe_tensor_bytes(tensor)), digits);
+            }
+            put_text(s, digits);
+        }
+    }
+    put_text(s, "\"");
+}
+
+static void put_metadata(sink *s, const pe_st_content *content) {
+    if (content->data) {
+        put_checksums(s, content);
+    } else {
+        put_text(s, "\"__metadata__\":{");
+    }
+    for (int i = 0; i < content->text_count; i++) {
+        put_text(s, i || content->data ? "," : "");
+        put_string(s, content->texts[i].key);
+        put_text(s, ":");
+        put_string(s, content->texts[i].value);
     }
     put_text(s, "}");
 }
 
-static void put_header(sink *s, const pe_st_content *content) {
+/* Returns the size of the data. */
+static uint64_t put_header(sink *s, const pe_st_content *content) {
+    const bool metadata = content->text_count || content->data;
+    const char *between = metadata ? "," : "";
     uint64_t offset = 0;
     put_text(s, "{");
-    if (content->number_count) {
-        put_numbers(s, content->numbers, content->number_count);
+    if (metadata) {
+        put_metadata(s, content);
     }
     for (int i = 0; i < content->tensor_count; i++) {
-        put_text(s, i || content->number_count ? "," : "");
-        offset = put_tensor(s, &content->tensors[i], content->lead, offset);
+        if (pe_st_takes(content, i)) {
+            put_text(s, between);
+            const pe_tensor *tensor = &content->tensors[i];
+            const pe_tensor shaped = content->shaped ? content->shaped(tensor) : *tensor;
+            offset = put_tensor(s, &shaped, content->lead, offset);
+            between = ",";
+        }
     }
     put_text(s, "}");
     while (s->total % 8) { /* readers that map the file want aligned data */
         put_text(s, " ");
     }
     flush(s);
+    return offset;
+}
+
+uint64_t pe_st_file_bytes(const pe_st_content *content) {
+    sink s = {.file = -1};
+    const uint64_t data = put_header(&s, content);
+    return PE_ST_PREFIX + s.total + data;
 }
 
 static pe_status give_up(pe_st_writer *writer, char *message) {
     const int error = errno;
     pe_st_abandon(writer);
     return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
+}
+
+/* Writes the header, and its checksum when all of it is known. */
+static bool write_header(int file, uint64_t length, const pe_st_content *content) {
+    unsigned char prefix[PE_ST_PREFIX];
+    char digits[PE_ST_DIGITS + 1];
+    for (int i = 0; i < PE_ST_PREFIX; i++) {
+        prefix[i] = (unsigned char)(length >> (8 * i));
+    }
+    sink s = {.file = file, .crc = pe_crc32(PE_CRC_EMPTY, prefix, sizeof prefix)};
+    put_header(&s, content);
+    pe_crc_digits(s.crc, digits);
+    return !s.failed && write_all_at(file, 0, prefix, sizeof prefix) &&
+           (!content->data || write_all_at(file, PE_ST_SEAL_AT, digits, PE_ST_DIGITS));
 }
 
 pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_content *content,
@@ -136,34 +195,13 @@ pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_conte
     }
     sink s = {.file = -1};
     put_header(&s, content);
-    unsigned char prefix[8];
-    for (int i = 0; i < 8; i++) {
-        prefix[i] = (unsigned char)(s.total >> (8 * i));
-    }
-    writer->data_start = sizeof prefix + s.total;
-    s = (sink){.file = writer->file};
-    if (write_all(writer->file, prefix, sizeof prefix)) {
-        put_header(&s, content);
-        return s.failed ? give_up(writer, message) : PE_OK;
-    }
-    return give_up(writer, message);
+    writer->data_start = PE_ST_PREFIX + s.total;
+    return write_header(writer->file, s.total, content) ? PE_OK : give_up(writer, message);
 }
 
 pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data, size_t bytes,
                          char *message) {
-    const char *source = data;
-    offset += writer->data_start;
-    while (bytes > 0) {
-        const ssize_t count = pwrite(writer->file, source, bytes, (off_t)offset);
-        if (count < 0 && errno == EINTR) {
-            continue;
-        }
-        if (count <= 0) {
-            return give_up(writer, message);
-        }
-        source += count;
-        offset += (uint64_t)count;
-        bytes -= (size_t)count;
-    }
-    return PE_OK;
+    return write_all_at(writer->file, writer->data_start + offset, data, bytes)
+               ? PE_OK
+               : give_up(writer, message);
 }

@@ -10,14 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 64 bytes: a cache line on every supported CPU; partial sums of different threads are kept apart
- * by it, and vectors of every supported width are aligned to it. */
-#define PE_ALIGN 64
-
-/* Upper limit of `count`; the generator sizes per-thread scratch by it. */
-#ifndef PE_MAX_THREADS
-#define PE_MAX_THREADS 64
-#endif
+#include "pe_limits.h"
 
 struct pe_team;
 

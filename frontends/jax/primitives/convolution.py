@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pockengine.compiler.ir import Builder
-from pockengine.frontends import emit, emit_nn
-from pockengine.frontends.emit_nn import Unsupported, Window
+from pockengine.frontends import emit
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.jax.primitives.shape import spread
 from pockengine.frontends.layout import HWIO, NHWC, Tensor, permute, reshape, stored

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32
+from pockengine.compiler.ir import BOOL, F32, Value
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit import gradient as emit_gradient
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import Tensor, plain
 
@@ -160,23 +161,43 @@ def _need_bool(x: Tensor) -> None:
 @primitive("integer_pow")
 def integer_pow(ctx: Context, x: Tensor, *, y: int, **_: Any) -> Tensor:
     """Raise to a power that is a small integer, by squaring."""
+    power = _whole_power(ctx, x, y)
+    if y >= -1 or not ctx.forward or not emit.trains(ctx.g, x):
+        return power
+
+    def formula(dy: Value) -> Value:
+        slope = ctx.g.mul(_whole_power(ctx, x, y - 1).value, ctx.g.scalar(float(y)))
+        return ctx.g.mul(dy, slope)
+
+    # By the chain of squares it would be infinity times 0 at x = 0.
+    return emit_gradient.with_gradient(ctx.g, power, (x.value, formula))
+
+
+def _whole_power(ctx: Context, x: Tensor, y: int) -> Tensor:
     if y < 0:
-        return emit.unary("reciprocal")(ctx.g, integer_pow(ctx, x, y=-y))
+        return emit.unary("reciprocal")(ctx.g, _whole_power(ctx, x, -y))
     if y == 0:
-        return call(ctx, "add", call(ctx, "mul", x, 0), 1)
+        return emit.broadcast(ctx.g, emit.scalar(ctx.g, 1, x.dtype), x.shape)
     if y == 1:
         return x
-    half = integer_pow(ctx, x, y=y // 2)
+    half = _whole_power(ctx, x, y // 2)
     square = emit.unary("square")(ctx.g, half) if x.dtype is F32 else call(ctx, "mul", half, half)
     return call(ctx, "mul", square, x) if y % 2 else square
 
 
 @primitive("pow")
 def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
-    """x^y; y may be an integer."""
+    """x^y; y may be an integer, and has no gradient then."""
     if x.dtype is not F32:
         raise Unsupported("powers of integers; cast them to float32")
-    return call(ctx, "pow", x, emit.cast(ctx.g, y, F32))
+    if y.dtype is not F32 or not ctx.forward:
+        return call(ctx, "pow", x, emit.cast(ctx.g, y, F32))
+    g = ctx.g
+
+    def log(value: Value) -> Value:
+        return g.log(g.where(g.eq(value, g.scalar(0.0)), g.scalar(1.0), value))
+
+    return emit_gradient.power(g, x, y, log)
 
 
 @primitive("div")

@@ -14,8 +14,8 @@ from jax.lax import GatherScatterMode as Mode
 
 from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
-from pockengine.frontends.emit_index import last_writers
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.index import last_writers
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.jax.primitives.windows import (
     Places,
@@ -139,13 +139,25 @@ def _added(g: Builder, rows: Tensor, places: Places, windows: Windows) -> Tensor
 def _written(
     g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any, mode: Any
 ) -> tuple[Windows, Places]:
-    """Say where each update goes."""
+    """Say where each update goes; what is seen to break a promise is refused."""
     _check_mode(mode)
     windows = scatter_windows(x, updates, numbers)
+    if mode == Mode.PROMISE_IN_BOUNDS and _may_leave(g, index, windows, known_only=True):
+        raise Unsupported(
+            "writes outside of the array under mode='promise_in_bounds', where JAX promises "
+            "nothing; say mode='drop' or mode='clip'"
+        )
     clamp = mode == Mode.CLIP
     if clamp and windows.is_line:
         index = _clipped(g, index, windows)
     return windows, find_places(g, index, windows, clamp=clamp)
+
+
+def _may_leave(g: Builder, index: Tensor, windows: Windows, *, known_only: bool = False) -> bool:
+    """Return whether an index lies outside or, unless `known_only`, is not known now."""
+    if known(g, index) is None:
+        return not known_only
+    return find_places(g, index, windows, clamp=False).inside is not None
 
 
 def _scatter_sum(
@@ -259,6 +271,12 @@ def _combine(
     """Combine updates with elements of x at places that each index vector gives."""
     g = ctx.g
     windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+    trained = ctx.forward and (emit.trains(g, x) or emit.trains(g, updates))
+    if mode == Mode.CLIP and name in EXTREMES and trained and _may_leave(g, index, windows):
+        raise Unsupported(
+            f"the gradient of {name} in mode 'clip', which JAX itself divides by 0 for an index "
+            "outside; move the indices before: x.at[jnp.clip(i, 0, len(x) - 1)]"
+        )
     rows, lines = as_rows(g, updates, windows, index), grouped(g, x, windows)
     promised = unique_indices and _promised(g, places)
     if promised or last_writers(g, places.flat, known_only=True) is None:
@@ -290,7 +308,10 @@ def _extreme(
     mask = emit.broadcast(g, reshape(g, here, (batch, picked, count, 1)), wide.shape)
     candidates = emit.elementwise(g, "where", mask, wide, emit.scalar(g, nothing, F32))
     own = reshape(g, lines, (batch, picked, 1, rest))
-    return emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
+    found = emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
+    # What is not written has no ties, though it be as infinite as the candidates left out.
+    hit = emit.reduce(g, "reduce_max", emit.cast(g, here, F32), [2], keepdims=True)
+    return emit.elementwise(g, "where", emit.arithmetic(g, "gt", hit, 0.5), found, lines)
 
 
 def _define_scatters() -> None:

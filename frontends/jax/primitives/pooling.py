@@ -6,7 +6,7 @@ from typing import Any
 
 from pockengine.compiler.ir import F32, Builder, Shape, Value
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported, Window
+from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import NHWC, Tensor, permute, reshape, stored
 

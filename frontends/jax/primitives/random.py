@@ -14,7 +14,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
-from pockengine.frontends.emit_random import box_muller, seed_input
+from pockengine.frontends.emit.random import box_muller, seed_input
 from pockengine.frontends.jax.primitives.registry import Context
 from pockengine.frontends.layout import Tensor, plain
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.jax.primitives.shape import merged
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pockengine.compiler.ir import Builder, DType, Shape
-from pockengine.errors import GraphError
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends import dtypes
 from pockengine.frontends.layout import Tensor
 
 Result = Tensor | np.ndarray
@@ -76,7 +75,4 @@ def primitive(*names: str, static: Sequence[int] = ()) -> Callable[[AnyRule], An
 
 def known_dtype(dtype: Any) -> DType:
     """Return our element type; Unsupported for one that we do not have."""
-    try:
-        return DType.of(np.empty(0, dtype))
-    except (GraphError, TypeError):
-        raise Unsupported(f"elements of type {dtype}; use float32, int32, int64 or bool") from None
+    return dtypes.known_dtype(dtype, f"elements of type {dtype}")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 
-from pockengine.errors import ImportModelError
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.errors import GraphError, ImportModelError
 
 MOST_PARTS = 100_000
 """Tensors, operators: no model for a device has more."""
@@ -58,6 +59,17 @@ class LiteTensor:
     def quantised(self) -> bool:
         """Whether integers stand for real numbers."""
         return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
+
+    def quantization(self) -> Quantization | None:
+        """Return what the integers stand for; None where there is no such, or it makes no sense."""
+        if not self.quantised:
+            return None
+        zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
+        axis = self.axis if self.scale.size > 1 else None
+        try:
+            return Quantization(tuple(self.scale.tolist()), tuple(map(int, zero)), axis)
+        except GraphError:  # a scale of zero: the tensor holds zeros
+            return None
 
     def real(self) -> np.ndarray:
         """Return what the file holds, as real numbers where it is quantised."""

@@ -15,7 +15,7 @@ import numpy as np
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import CompileError, GraphError, ImportModelError
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
 from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
@@ -183,6 +183,8 @@ class _Importer:
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
         )
+        source = tensor.quantization()
+        self.g.graph.params[value.name].source = source and source.transposed(layout)
         return Tensor(value, layout)
 
     def _free_name(self, name: str) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import F32, I32, I64
-from pockengine.frontends import emit, emit_activation, emit_nn
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends import emit
+from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import IN_OUT, Layout, Tensor, permute, plain, stored
 from pockengine.frontends.tensorflow.ops import RULES, Context, Known
 from pockengine.frontends.tensorflow.ops.nn import NCHW_OF_NHWC, NHWC_OF_NCHW, window_of

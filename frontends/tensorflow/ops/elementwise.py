@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32, DType
-from pockengine.errors import GraphError
-from pockengine.frontends import emit, emit_activation
+from pockengine.compiler.ir import BOOL, F32, Value
+from pockengine.frontends import emit
+from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import Operand
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit import gradient as emit_gradient
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, permute, plain
 from pockengine.frontends.tensorflow.ops.registry import Context, tf_op
 
@@ -26,25 +28,29 @@ UNARY = {
     "Exp": "exp",
     "Expm1": "expm1",
     "Floor": "floor",
-    "Inv": "reciprocal",
     "Log": "log",
     "Log1p": "log1p",
     "LogicalNot": "logical_not",
     "Neg": "neg",
-    "Reciprocal": "reciprocal",
     "Relu": "relu",
     "Rint": "round",
     "Round": "round",
-    "Rsqrt": "rsqrt",
     "Sigmoid": "sigmoid",
     "Sign": "sign",
     "Sin": "sin",
     "Sinh": "sinh",
-    "Sqrt": "sqrt",
     "Square": "square",
     "Tan": "tan",
     "Tanh": "tanh",
 }
+
+ZERO_KEEPING = {
+    "Inv": "reciprocal",
+    "Reciprocal": "reciprocal",
+    "Rsqrt": "rsqrt",
+    "Sqrt": "sqrt",
+}
+"""Operators whose gradient is 0 where the cotangent is, whatever the slope."""
 
 BINARY = {
     "Add": "add",
@@ -75,6 +81,12 @@ def _define_unary(name: str, op: str) -> None:
         return emit.unary(op)(ctx.g, x)
 
 
+def _define_zero_keeping(name: str, op: str) -> None:
+    @tf_op(name)
+    def rule(ctx: Context, x: Tensor) -> Tensor:
+        return emit_gradient.zero_keeping(ctx.g, op, x)
+
+
 def _define_binary(name: str, op: str) -> None:
     @tf_op(name)
     def rule(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
@@ -83,6 +95,8 @@ def _define_binary(name: str, op: str) -> None:
 
 for _name, _op in UNARY.items():
     _define_unary(_name, _op)
+for _name, _op in ZERO_KEEPING.items():
+    _define_zero_keeping(_name, _op)
 for _name, _op in BINARY.items():
     _define_binary(_name, _op)
 
@@ -132,9 +146,20 @@ def div_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
 
 @tf_op("MulNoNan")
 def mul_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-    """a b, and 0 where b is 0."""
-    zero = _apply(ctx, "eq", b, 0.0)
-    return emit_activation.choose(ctx.g, zero, 0.0, emit.elementwise(ctx.g, "mul", a, b))
+    """a b, and 0 where b is 0; the slopes are b and a there too."""
+    g, product = ctx.g, emit.elementwise(ctx.g, "mul", a, b)
+    assert product.value.node is not None
+    first, second = product.value.node.operands
+
+    def kept(factor: Value, other: Value) -> Value:
+        zero = g.scalar(0.0)
+        return g.where(g.eq(other, zero), zero, g.mul(factor, other))
+
+    y = Tensor(kept(first, second), product.layout)
+    if not (emit.trains(g, a) or emit.trains(g, b)):
+        return y
+    slopes = (first, lambda dy: kept(dy, second)), (second, lambda dy: kept(first, dy))
+    return emit_gradient.with_gradient(g, y, *slopes)
 
 
 @tf_op("Xlogy")
@@ -157,13 +182,13 @@ def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
         raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
     if known == 0.5:
         return emit.unary("sqrt")(ctx.g, x)
-    if not emit.trains(ctx.g, exponent):
-        return emit.elementwise(ctx.g, "pow", x, exponent)
-    # The gradient of the exponent is 0 for bases that have no logarithm; 1 keeps NaN out of it.
-    above, fixed = _apply(ctx, "gt", x, 0.0), emit.unary("stop_gradient")(ctx.g, exponent)
-    bases = (emit_activation.choose(ctx.g, above, *pair) for pair in ((x, 1.0), (1.0, x)))
-    powers = (_apply(ctx, "pow", b, e) for b, e in zip(bases, (exponent, fixed), strict=True))
-    return emit_activation.choose(ctx.g, above, *powers)
+    return emit_gradient.power(ctx.g, x, exponent, lambda value: _log_above(ctx, value))
+
+
+def _log_above(ctx: Context, x: Value) -> Value:
+    """Return the logarithm where there is one, else 0."""
+    g, one = ctx.g, ctx.g.scalar(1.0)
+    return g.log(g.where(g.gt(x, g.scalar(0.0)), x, one))
 
 
 @tf_op("SquaredDifference")
@@ -176,9 +201,18 @@ def _define_extreme(name: str, op: str, wins: str) -> None:
     @tf_op(name)
     def rule(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
         """Choose; at a tie the gradient goes to a, where our op would halve it."""
-        if a.dtype is not F32:
-            return emit.elementwise(ctx.g, op, a, b)
-        return emit_activation.choose(ctx.g, emit.elementwise(ctx.g, wins, a, b), a, b)
+        g, y = ctx.g, emit.elementwise(ctx.g, op, a, b)
+        if a.dtype is not F32 or not (emit.trains(g, a) or emit.trains(g, b)):
+            return y
+        assert y.value.node is not None
+        first, second = y.value.node.operands
+        won, zero = g.emit(wins, first, second).result, g.scalar(0.0)
+        return emit_gradient.with_gradient(
+            g,
+            y,
+            (first, lambda dy: g.where(won, dy, zero)),
+            (second, lambda dy: g.where(won, zero, dy)),
+        )
 
 
 _define_extreme("Maximum", "maximum", "ge")
@@ -212,12 +246,7 @@ def select(ctx: Context, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 @tf_op("Cast")
 def cast(ctx: Context, x: Tensor, *, DstT: np.dtype, Truncate: bool = False) -> Tensor:
     """Convert the elements."""
-    try:
-        dtype = DType.of(np.empty(0, DstT))
-    except GraphError:
-        raise Unsupported(
-            f"a cast to {np.dtype(DstT).name}; use float32, int32, int64 or bool"
-        ) from None
+    dtype = known_dtype(DstT, f"a cast to {np.dtype(DstT).name}")
     if dtype is BOOL and x.dtype is not BOOL:
         return _apply(ctx, "ne", x, emit.scalar(ctx.g, 0, x.dtype))
     return emit.cast(ctx.g, x, dtype)
@@ -253,17 +282,29 @@ def elu(ctx: Context, x: Tensor) -> Tensor:
 @tf_op("Selu")
 def selu(ctx: Context, x: Tensor) -> Tensor:
     """Scale times elu, with the constants of arXiv 1706.02515; at 0 the gradient is the scale."""
-    alpha, scale = 1.6732632423543772, 1.0507009873554805
     below = emit.unary("expm1")(ctx.g, _apply(ctx, "minimum", x, 0.0))
     above = _apply(ctx, "ge", x, 0.0)
-    y = emit_activation.choose(ctx.g, above, x, _apply(ctx, "mul", below, alpha))
-    return _apply(ctx, "mul", y, scale)
+    below = _apply(ctx, "mul", below, emit_activation.SELU_ALPHA)
+    y = emit_activation.choose(ctx.g, above, x, below)
+    return _apply(ctx, "mul", y, emit_activation.SELU_SCALE)
 
 
 @tf_op("IsFinite")
 def is_finite(ctx: Context, x: Tensor) -> Tensor:
     """Whether x is neither infinite nor no number."""
     return _apply(ctx, "lt", emit.unary("abs")(ctx.g, x), math.inf)
+
+
+@tf_op("IsInf")
+def is_infinite(ctx: Context, x: Tensor) -> Tensor:
+    """Whether x is plus or minus infinity."""
+    return _apply(ctx, "eq", emit.unary("abs")(ctx.g, x), math.inf)
+
+
+@tf_op("IsNan")
+def is_nan(ctx: Context, x: Tensor) -> Tensor:
+    """Whether x is no number."""
+    return emit.elementwise(ctx.g, "ne", x, x)
 
 
 @tf_op("FloorMod")

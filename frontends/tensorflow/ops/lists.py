@@ -6,7 +6,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.tensorflow.ops.registry import Context, TensorList, integers, tf_op
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pockengine.compiler.ir import Shape
-from pockengine.frontends import emit, emit_nn
-from pockengine.frontends.emit_nn import NormParams, Unsupported, Window
+from pockengine.frontends import emit
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
 from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pockengine.frontends import emit_random
+from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from pockengine.compiler.ir import DType
 from pockengine.frontends import emit
-from pockengine.frontends.emit_nn import Unsupported
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
 
@@ -58,7 +59,7 @@ def _define_place(name: str, negate: bool) -> None:
     def rule(ctx: Context, x: Tensor, axis: np.ndarray, *, output_type: np.dtype) -> Tensor:
         values = emit.unary("neg")(ctx.g, x) if negate else x
         places = ctx.g.argmax(framework_order(ctx.g, values), axis=integers(axis)[0] % x.rank)
-        return emit.cast(ctx.g, plain(places), DType.of(np.empty(0, output_type)))
+        return emit.cast(ctx.g, plain(places), known_dtype(output_type, f"places of {output_type}"))
 
 
 _define_place("ArgMax", negate=False)

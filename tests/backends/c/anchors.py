@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import find_toolchain
 from pockengine.backends.c.kernel import Kernel
 from pockengine.compiler.ir import Builder, Graph, Node, Value
@@ -140,3 +141,8 @@ def check_on_arm(cases: Sequence[Case], folder: Path, tolerance: float = TOLERAN
         pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
     how = {"threads": (1, 2), "launcher": (emulator,), "tolerance": tolerance}
     check_with_zig(cases, folder, "rpi4", **how)
+
+
+def backend_kernel(node: Node, device: Device) -> Kernel:
+    """Emit a node's kernel as the backend chooses it."""
+    return CBackend(device).kernel(node)

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.backends.c.artifact import load_artifact, write_artifact
+from pockengine.backends.artifact import load_artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.program import Program
 from pockengine.files import write_whole

@@ -15,7 +15,10 @@ from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARN
 
 FOLDER = Path(__file__).parent / "fuzz"
 TARGETS = {"weights": 1, "data": 2, "options": 3}
-PARSERS = ("pe_st_header", "pe_st_read", "pe_st_file", "pe_checkpoint", "pe_data", "pe_options")
+PARSERS = (
+    *("pe_st_header", "pe_st_read", "pe_st_file", "pe_st_verify", "pe_checkpoint_load"),
+    *("pe_data", "pe_options"),
+)
 """What new edges are looked for in; the other files of the runtime are linked without."""
 
 
@@ -34,7 +37,7 @@ def build_fuzzer(target: str, folder: Path) -> Path:
     """Compile one target with gcc and return the program."""
     base = ["gcc", *COMMON, *SANITIZED, *WARNINGS, f"-I{RUNTIME}", f"-DPE_FUZZ={TARGETS[target]}"]
     objects = []
-    sources = [path for path in sorted(RUNTIME.glob("*.c")) if path.stem != "pe_main"]
+    sources = sorted(RUNTIME.glob("*.c"))
     for source in (*sources, *sorted(FOLDER.glob("*.c"))):
         coverage = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
         objects.append(folder / f"{source.stem}.o")

@@ -6,13 +6,15 @@ sanitizer sees any access outside of it. Results and scratch start as NaN.
 
 import math
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices.schema import Cpu, Device, Toolchain
@@ -47,6 +49,13 @@ def device_of(isa: str, cores: int = 2) -> Device:
     arch = "aarch64" if isa == "neon" else "x86_64"
     cpu = Cpu(arch, "test", cores, isa, 64, 32768, 1 << 20, 16 << 20)
     return Device("test", "a test's device", 1 << 30, cpu, Toolchain("native", "native"))
+
+
+def emitter(
+    family: KernelFamily, options: KernelOptions = DEFAULT
+) -> Callable[[Node, Device], Kernel]:
+    """Return what emits a node's kernel as the family chooses."""
+    return lambda node, device: family.emit(node, family.choose(node, device, options), device)
 
 
 def new_builder() -> Builder:

@@ -19,6 +19,7 @@ from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
 SAVER = r"""
 #include <stdio.h>
 #include "pe.h"
+#include "pe_worker.h"
 
 enum { COUNT = 1 << 16 };
 
@@ -26,10 +27,11 @@ static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *aren
     (void)w, (void)params, (void)arena;
 }
 
-static const pe_tensor params[] = {{"weight", PE_F32, 1, {COUNT}, 0, true}};
+static const pe_tensor params[] = {{"weight", PE_F32, 1, {COUNT}, 0, PE_WRITTEN | PE_FINITE, {0}}};
 static const pe_entry entries[] = {{"train", NULL, NULL, NULL, 0, 0, 0, run_nothing}};
-const pe_program pe_model = {.name = "saver", .params = params, .entries = entries,
-    .param_count = 1, .entry_count = 1, .max_threads = 1, .params_bytes = COUNT * sizeof(float)};
+static const pe_program saver = {.abi = PE_ABI, .name = "saver", .params = params,
+    .entries = entries, .param_count = 1, .entry_count = 1, .max_threads = 1,
+    .params_bytes = COUNT * sizeof(float)};
 
 static _Alignas(PE_ALIGN) pe_session session;
 static _Alignas(PE_ALIGN) float weight[COUNT];
@@ -37,7 +39,7 @@ static _Alignas(PE_ALIGN) unsigned char arena[PE_ALIGN];
 
 /* Goes on from the checkpoint, then saves one after the other: all elements are the step. */
 int main(int count, char **arguments) {
-    if (count != 2 || pe_init(&session, &pe_model, weight, arena, 1) != PE_OK) {
+    if (count != 2 || pe_init(&session, &saver, weight, arena, 1) != PE_OK) {
         return 2;
     }
     const pe_status status = pe_load_weights(&session, arguments[1]);
@@ -50,7 +52,7 @@ int main(int count, char **arguments) {
         for (int i = 0; i < COUNT; i++) {
             weight[i] = (float)step;
         }
-        if (pe_save_checkpoint(&session, arguments[1]) != PE_OK) {
+        if (pe_save_checkpoint(&session, arguments[1], PE_TRAINED) != PE_OK) {
             fprintf(stderr, "%s\n", session.message);
             return 4;
         }
@@ -73,7 +75,7 @@ def build_saver(folder: Path) -> Path:
     """Compile a program that saves for ever."""
     source, program = folder / "saver.c", folder / "saver"
     source.write_text(SAVER)
-    sources = [str(path) for path in sorted(RUNTIME.glob("*.c")) if path.stem != "pe_main"]
+    sources = [str(path) for path in sorted(RUNTIME.glob("*.c"))]
     command = ["gcc", *COMMON, *WARNINGS, "-O1", f"-I{RUNTIME}", str(source), *sources]
     subprocess.run([*command, "-o", str(program), "-lm"], check=True)
     return program

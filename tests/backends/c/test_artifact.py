@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c.artifact import Artifact, check_place, load_artifact, write_artifact
-from pockengine.backends.c.session import Session
+from pockengine.backends.artifact import Artifact, check_place, load_artifact, write_artifact
+from pockengine.backends.registry import open_session
 from pockengine.devices.schema import load_device
 from pockengine.errors import ArtifactError, RuntimeFailure
 from pockengine.tests.backends.c.harness import device_of
@@ -26,7 +26,7 @@ def written(folder: Path, size: int = 300) -> Artifact:
 
 def built(folder: Path, size: int) -> Artifact:
     host = load_device("host")
-    device = replace(host, cpu=replace(host.cpu, cores=2))
+    device = replace(host, processor=replace(host.cpu, cores=2))
     return write_artifact(*compile_for(point_graph(size), device), folder)
 
 
@@ -106,7 +106,7 @@ def test_a_library_of_another_program_is_not_called(pair, tmp_path: Path) -> Non
     folder = copied(small, tmp_path, swap)
     shutil.copy(large.library, folder / "bin")
     with pytest.raises(ArtifactError, match="of another program"):
-        Session(folder)
+        open_session(folder)
 
 
 @pytest.mark.parametrize("field", ["shape", "dtype", "name", "arena_bytes", "threads", "params"])
@@ -122,19 +122,19 @@ def test_a_manifest_that_says_other_sizes_is_refused(pair, tmp_path: Path, field
             table[field] = others[field]
 
     with pytest.raises(ArtifactError, match="of another program"):
-        Session(copied(pair[1], tmp_path, change))
+        open_session(copied(pair[1], tmp_path, change))
 
 
 def test_a_library_that_is_not_listed_is_not_used(pair, tmp_path: Path) -> None:
     folder = copied(pair[0], tmp_path, lambda table: None)
     shutil.copy(pair[1].library, folder / "bin" / "libprogram-0000000000000000.so")
-    with Session(folder) as session:
+    with open_session(folder) as session:
         assert session.get_param("point").shape == (8,)
 
 
 def test_the_library_checks_the_sizes_that_it_is_given(pair) -> None:
     large = pair[1]
-    with Session(large) as session:
+    with open_session(large) as session:
         spec = large.entries["predict"]
         smaller = replace(spec, inputs={"x": replace(spec.inputs["x"], shape=(299,))})
         other = copy.copy(large)
@@ -153,7 +153,7 @@ def test_replacing_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_artifact(tmp_path: Path, monkeypatch) -> None:
     written(tmp_path / "net", 3)
-    monkeypatch.setattr("pockengine.backends.c.artifact.manifest_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("pockengine.backends.artifact.manifest_of", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         written(tmp_path / "net", 4)
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
@@ -164,7 +164,7 @@ def test_systems_that_cannot_exchange_folders_rename_twice(tmp_path: Path, monke
     def refuse(one: Path, other: Path) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr("pockengine.backends.c.replace._exchange", refuse)
+    monkeypatch.setattr("pockengine.backends.replace._exchange", refuse)
     for size in (3, 4):
         written(tmp_path / "net", size)
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
@@ -172,7 +172,7 @@ def test_systems_that_cannot_exchange_folders_rename_twice(tmp_path: Path, monke
 
 
 def test_what_is_saved_while_a_folder_is_replaced_stays(tmp_path: Path, monkeypatch) -> None:
-    from pockengine.backends.c import replace as module
+    from pockengine.backends import replace as module
 
     written(tmp_path / "net", 3)
     exchange = module._exchange

@@ -19,7 +19,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copy_runtime(folder / "runtime")
     for source in (folder / "runtime").glob("*.c"):
         source.unlink()
-    (folder / "runtime" / "pe_main.c").write_text("int main(void) { return 0; }\n")
+    (folder / "runtime" / "main.c").write_text("int main(void) { return 0; }\n")
     return folder
 
 
@@ -27,7 +27,7 @@ def built(code: Path) -> list[str]:
     """The files that were compiled, not taken from the cache."""
     told: list[str] = []
     build(code, load_device("rpi4"), code / "out", told.append)
-    return [line for line in told if line.startswith("compiling pe_main")]
+    return [line for line in told if line.startswith("compiling main")]
 
 
 def test_a_damaged_object_is_compiled_again(code: Path) -> None:

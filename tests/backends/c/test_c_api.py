@@ -12,7 +12,9 @@ from pockengine.tests.backends.c.programs import build_sanitized, point_graph
 CALLER = r"""
 #include <stdio.h>
 #include <string.h>
-#include "pe.h"
+#include "pe_program_point.h"
+
+#define POINT (&pe_program_point)
 
 #define CHECK(what) \
     if (!(what)) { \
@@ -27,15 +29,15 @@ static bool says(const char *words) { return strstr(session.message, words) != N
 
 static int misuse(void) {
     float numbers[300] = {0};
-    CHECK(pe_init(&session, &pe_model, params + 1, arena, 1) == PE_ERROR_ARGUMENT);
+    CHECK(pe_init(&session, POINT, params + 1, arena, 1) == PE_ERROR_ARGUMENT);
     CHECK(says("aligned"));
-    CHECK(pe_init(&session, &pe_model, NULL, arena, 1) == PE_ERROR_ARGUMENT && says("bytes of"));
-    CHECK(pe_init(&session, &pe_model, params, arena, 1) == PE_OK);
+    CHECK(pe_init(&session, POINT, NULL, arena, 1) == PE_ERROR_ARGUMENT && says("bytes of"));
+    CHECK(pe_init(&session, POINT, params, arena, 1) == PE_OK);
     CHECK(pe_get_param(&session, "banana", numbers, 4) == PE_ERROR_NAME && says("banana"));
     CHECK(pe_get_param(&session, "point", numbers, 4) == PE_ERROR_ARGUMENT && says("1200 bytes"));
     CHECK(pe_set_param(&session, "point", numbers, 1201) == PE_ERROR_ARGUMENT && says("not 1201"));
     CHECK(pe_run(&session, NULL, NULL, NULL) == PE_ERROR_ARGUMENT && says("no entry"));
-    CHECK(pe_find_entry(&pe_model, "banana") == NULL);
+    CHECK(pe_find_entry(POINT, "banana") == NULL);
     CHECK(pe_load_weights(&session, "/nonexistent") == PE_ERROR_SYSTEM && says("No such file"));
     pe_close(&session);
     return 0;
@@ -49,10 +51,10 @@ static int use(int threads, const char *weights) {
     }
     const void *inputs[] = {x, NULL};
     void *outputs[] = {&loss, NULL}, *predicted[] = {distance};
-    const pe_entry *train = pe_find_entry(&pe_model, "train");
-    CHECK(pe_model.params_bytes <= sizeof params && pe_model.arena_bytes <= sizeof arena);
-    CHECK(pe_init(&session, &pe_model, params, arena, threads) == PE_OK);
-    CHECK(session.team.count == threads);
+    const pe_entry *train = pe_find_entry(POINT, "train");
+    CHECK(PE_POINT_PARAMS_BYTES <= sizeof params && PE_POINT_ARENA_BYTES <= sizeof arena);
+    CHECK(pe_init(&session, POINT, params, arena, threads) == PE_OK);
+    CHECK(session.threads == threads);
     CHECK(pe_load_weights(&session, weights) == PE_OK);
     CHECK(train && strcmp(train->inputs[0].name, "x") == 0);
     CHECK(pe_is_control(&train->inputs[1]) && !pe_is_control(&train->inputs[0]));
@@ -85,12 +87,12 @@ HUGE = r"""
 #define BYTES 64
 #endif
 
-const pe_program pe_model = {.name = "huge", .params_bytes = 64, .arena_bytes = BYTES,
-    .max_threads = 1};
+static const pe_program huge = {.abi = PE_ABI, .name = "huge", .params_bytes = 64,
+    .arena_bytes = BYTES, .max_threads = 1};
 
 int main(void) {
     char message[PE_MESSAGE_BYTES] = "";
-    pe_session *session = pe_open(1, message);
+    pe_session *session = pe_open(&huge, 1, message);
     printf("%s", message);
     return session != NULL;
 }
@@ -123,7 +125,7 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
     params = {name: param.data for name, param in program.params.items()}
     save_file({**params, **program.constants}, tmp_path / "weights")
     runtime = tmp_path / "runtime"
-    (runtime / "pe_main.c").unlink()
+    (tmp_path / "main.c").unlink()
     (tmp_path / "caller.c").write_text(CALLER)
     flags = ["-fsanitize=address,undefined"]
     if kind == "counted":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import AdamW, Optimizer, Sgd
-from pockengine.compiler.sparse import Choice, Scheme
+from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.tests.backends.c.programs import convolutional_graph
 from pockengine.tests.backends.c.trainings import check_training
 
@@ -22,14 +22,16 @@ def schemes(draw: st.DrawFn) -> Scheme:
     rules = []
     for name, count in WEIGHTS.items():
         found = draw(st.sets(st.integers(0, count - 1), min_size=1))
-        rules.append((name, Choice("channels", channels=tuple(sorted(found)))))
+        rules.append((name, ParamChoice("channels", channels=tuple(sorted(found)))))
     return Scheme("drawn", tuple(rules))
 
 
-LONE = Scheme("lone", tuple((name, Choice("channels", channels=(2,))) for name in WEIGHTS))
+LONE = Scheme("lone", tuple((name, ParamChoice("channels", channels=(2,))) for name in WEIGHTS))
 SPREAD = Scheme(
     "spread",
-    tuple((name, Choice("channels", channels=(0, count - 1))) for name, count in WEIGHTS.items()),
+    tuple(
+        (name, ParamChoice("channels", channels=(0, count - 1))) for name, count in WEIGHTS.items()
+    ),
 )
 
 

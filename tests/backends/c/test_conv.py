@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.conv import conv_kernel
+from pockengine.backends.c.conv import CONVOLUTION
 from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.options import Options
+from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
-from pockengine.backends.c.window import backward_grids, tap_order, window_of
+from pockengine.backends.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.errors import GraphError
@@ -26,10 +25,11 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.harness import device_of, emitter
 from pockengine.tests.backends.c.problems import SETTINGS, convolution
 
-direct_kernel = partial(conv_kernel, options=Options(winograd=False))
+conv_kernel = emitter(CONVOLUTION)
+direct_kernel = emitter(CONVOLUTION, KernelOptions(winograd=False))
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -107,7 +107,7 @@ def test_large_weight_gradients_take_several_images(tmp_path) -> None:
     node = convolution((3, 4, 4, 352), (3, 3, 352, 352), (2, 2), (1, 1, 1, 1))["dw"]
 
     def emit(node: Node, device: Device) -> Kernel:
-        return direct_kernel(node, replace(device, cpu=replace(device.cpu, l3_bytes=600_000)))
+        return direct_kernel(node, replace(device, processor=replace(device.cpu, l3_bytes=600_000)))
 
     case = case_of(node, emit, "avx512", 0)
     assert "#define PE_BLOCK_IMAGES 2\n" in case.kernel.source

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.elementwise import elementwise_kernel
+from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import (
     BOOL,
     F32,
@@ -18,7 +18,8 @@ from pockengine.compiler.ir import (
     Value,
 )
 from pockengine.compiler.ops.elementwise import INTEGER_TOO
-from pockengine.compiler.passes.fuse import FusionRules, fuse
+from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.target import FusionRules
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
@@ -121,7 +122,7 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
         arrays = [np.tanh(array) for array in arrays]
     if node.op in ("div", "reciprocal"):
         arrays[-1] = np.where(arrays[-1] == 0, np.float32(1), arrays[-1])
-    return Case(node, elementwise_kernel(node, device_of(isa)), tuple(arrays))
+    return Case(node, CBackend(device_of(isa)).kernel(node), tuple(arrays))
 
 
 def check(cases: list[Case], folder, compiler=("gcc", *SANITIZED, "-march=native")) -> None:
@@ -166,7 +167,7 @@ def test_equal_kernels_of_different_nodes_have_one_symbol() -> None:
     first, second = (fused(lambda g, x: [g.relu(g.neg(x))], (4, 8)) for _ in range(2))
     second.results[0].name = "another"
     device = device_of("avx2")
-    assert elementwise_kernel(first, device) == elementwise_kernel(second, device)
+    assert CBackend(device).kernel(first) == CBackend(device).kernel(second)
 
 
 def test_casts_to_integers_saturate_and_wide_integers_keep_their_digits(tmp_path) -> None:
@@ -177,7 +178,7 @@ def test_casts_to_integers_saturate_and_wide_integers_keep_their_digits(tmp_path
         for target in targets:
             g = Builder(Graph("case"))
             node = g.emit("cast", g.input("x", TensorType(source, data.shape)), dtype=target.value)
-            kernel = elementwise_kernel(node, device_of("avx2"))
+            kernel = CBackend(device_of("avx2")).kernel(node)
             cases.append(Case(node, kernel, (data,)))
     check(cases, tmp_path)
 
@@ -192,7 +193,7 @@ def test_division_of_integers_never_traps(tmp_path) -> None:
             g = Builder(Graph("case"))
             operands = (g.input(name, TensorType(dtype, a.shape)) for name in "ab")
             node = g.emit(op, *operands)
-            cases.append(Case(node, elementwise_kernel(node, device_of("sse2")), (a, b)))
+            cases.append(Case(node, CBackend(device_of("sse2")).kernel(node), (a, b)))
     check(cases, tmp_path)
 
 
@@ -202,5 +203,5 @@ def test_nan_passes_through_activations(tmp_path) -> None:
     cases = []
     for op in ("relu", "hard_swish", "hard_sigmoid", "sigmoid", "tanh", "exp", "hardtanh"):
         node = g.emit(op, g.input(op, TensorType(F32, (5,))))
-        cases.append(Case(node, elementwise_kernel(node, device_of("sse2")), (data,)))
+        cases.append(Case(node, CBackend(device_of("sse2")).kernel(node), (data,)))
     check(cases, tmp_path)

@@ -1,7 +1,6 @@
 """Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +9,9 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.epilogue import row_offset
-from pockengine.backends.c.gemm import matmul_kernel, plan_product, product_of
-from pockengine.backends.c.options import Options
+from pockengine.backends.c.gemm import MATMUL, batch_offset
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.product import plan_product, product_of
 from pockengine.backends.c.tile import machine_of, tiles
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
@@ -28,8 +28,11 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import Case, device_of, new_builder, run_cases
+from pockengine.tests.backends.c.harness import Case, device_of, emitter, new_builder, run_cases
 from pockengine.tests.backends.c.problems import SETTINGS, matmul
+
+matmul_kernel = emitter(MATMUL)
+bf16_kernel = emitter(MATMUL, KernelOptions(bf16=True))
 
 BATCHES = [((), ()), ((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 1), (1, 2))]
 
@@ -85,7 +88,7 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
 
 def bf16_case(node: Node, seed: int) -> Case:
     """A case whose operands are bf16 numbers already, so that only sums are rounded."""
-    case = case_of(node, partial(matmul_kernel, options=Options(bf16=True)), "avx512", seed)
+    case = case_of(node, bf16_kernel, "avx512", seed)
     assert "pe_bf16" in case.kernel.symbol
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
 
@@ -102,7 +105,7 @@ def test_bf16_products_sum_in_f32(compiler, tmp_path) -> None:
 
 def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
     node = matmul(64, 32, 32)
-    case = case_of(node, partial(matmul_kernel, options=Options(bf16=True)), "avx512", 0)
+    case = case_of(node, bf16_kernel, "avx512", 0)
     x = case.operands[0].astype(np.float32)
     x[0, :4] = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 0], np.float32)  # ties
     x[1, :2] = [np.nan, np.inf]
@@ -114,7 +117,7 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
 
 def test_small_products_keep_f32() -> None:
     for node in (matmul(8, 64, 64), matmul(64, 64, 8), matmul(64, 64, 64, batches=((3,), (3,)))):
-        assert "pe_f32" in matmul_kernel(node, device_of("avx512"), Options(bf16=True)).symbol
+        assert "pe_f32" in bf16_kernel(node, device_of("avx512")).symbol
 
 
 def test_a_device_without_bf16_is_refused() -> None:
@@ -130,7 +133,7 @@ def test_long_sums_are_finished_before_the_epilogue(compiler, tmp_path) -> None:
 
 def test_results_larger_than_the_caches_are_streamed(tmp_path) -> None:
     device = device_of("avx512")
-    small = replace(device, cpu=replace(device.cpu, l3_bytes=4096))
+    small = replace(device, processor=replace(device.cpu, l3_bytes=4096))
     cases = []
     for seed, node in enumerate([matmul(33, 48, 20), with_epilogue(matmul(40, 80, 9), "residual")]):
         case = case_of(node, lambda each, _: matmul_kernel(each, small), "avx512", seed)
@@ -142,7 +145,16 @@ def test_results_larger_than_the_caches_are_streamed(tmp_path) -> None:
 
 def test_weight_gradients_share_the_inner_dimension() -> None:
     product = product_of(matmul(96, 24, 12544, (True, False)))
-    assert plan_product(product, device_of("avx512")).split == "INNER"
+    assert plan_product(product, device_of("avx512")).plan.split == "INNER"
+
+
+def test_batches_are_strides() -> None:
+    assert batch_offset((), 6) == "0"
+    same, broadcast = (
+        product_of(matmul(2, 3, 4, batches=((2, 3), other))) for other in ((2, 3), (2, 1))
+    )
+    assert batch_offset(same.b_batch, 6) == "(i) * (ptrdiff_t)12"
+    assert batch_offset(broadcast.b_batch, 6) == "((i) / 3 % 2 * 12)"
 
 
 def test_rows_of_one_weight_matrix_are_one_product() -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import write_artifact
-from pockengine.backends.c.session import Session
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import I32, I64, Builder, Graph, TensorType, Value
@@ -142,7 +142,7 @@ def test_every_entry_knows_its_ranges() -> None:
 
 def test_a_wrong_index_trains_nothing(tmp_path: Path) -> None:
     program, backend = compile_for(words_graph(), load_device("host"))
-    with Session(write_artifact(program, backend, tmp_path / "words")) as session:
+    with open_session(write_artifact(program, backend, tmp_path / "words")) as session:
         session.train_step(sound(), lr=0.1)
         before = session.params()
         for name, place, number, words in WRONG:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import c_string, comment, generate
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam
@@ -83,7 +83,7 @@ def test_entries_whose_names_look_alike_are_two_functions(tmp_path: Path) -> Non
     graphs = {name: scaled(factor) for name, factor in (("a b", 2), ("a_b", 3), ("*/", 5))}
     program = compile_entries("net", graphs, target=backend.target())
     x = np.ones(3, np.float32)
-    with Session(write_artifact(program, backend, tmp_path / "net")) as session:
+    with open_session(write_artifact(program, backend, tmp_path / "net")) as session:
         for name, factor in (("a b", 2), ("a_b", 3), ("*/", 5)):
             assert session.run(name, {"x": x})["y"][0] == factor
 
@@ -121,7 +121,7 @@ def test_a_program_of_odd_names_builds_and_trains(tmp_path: Path, name: str) -> 
     graph = net(lambda plain: f"{name}" if plain == "weight" else f"{name}{plain[:4]}")
     program = compile_program(graph, target=backend.target())
     x = np.full((2, 3), 2, np.float32)
-    with Session(write_artifact(program, backend, tmp_path / "net")) as session:
+    with open_session(write_artifact(program, backend, tmp_path / "net")) as session:
         losses = [float(session.train_step({f"{name}x": x}, lr=0.001)["loss"]) for _ in range(2)]
         assert name in session.params()
         session.save(tmp_path / "saved")

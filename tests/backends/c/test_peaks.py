@@ -3,8 +3,9 @@
 import pytest
 
 from pockengine.backends.c.alone import run_bench_program, time_alone
-from pockengine.backends.c.peaks import Peaks, describe_peaks, measure_peaks
-from pockengine.backends.c.program import kernel_nodes
+from pockengine.backends.c.peaks import measure_peaks
+from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.backends.placement import kernel_nodes
 from pockengine.devices.schema import load_device
 from pockengine.errors import BuildError, RuntimeFailure
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from pockengine.backends.c.profile import profile_step
-from pockengine.backends.c.program import kernel_nodes
+from pockengine.backends.placement import kernel_nodes
 from pockengine.devices.schema import load_device
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
 
 def test_every_kernel_of_the_step_is_timed() -> None:
     device = load_device("host")
-    device = replace(device, cpu=replace(device.cpu, cores=2))
+    device = replace(device, processor=replace(device.cpu, cores=2))
     program, backend = compile_for(convolutional_graph(), device)
     inputs = {"x": np.ones((4, 12, 12, 3), np.float32), "labels": np.zeros(4, np.int64)}
     times = profile_step(program, backend, inputs, threads=2, steps=3)

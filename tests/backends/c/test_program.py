@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, load_artifact, write_artifact
+from pockengine.backends.artifact import Artifact, load_artifact, write_artifact
+from pockengine.backends.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.barriers import Span, Touched, needs_barrier
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
-from pockengine.backends.c.session import Session
-from pockengine.compiler.compile import Training
+from pockengine.backends.registry import open_session
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam
 from pockengine.compiler.program import Program
+from pockengine.compiler.target import Target
 from pockengine.devices.schema import Device, load_device
 from pockengine.errors import ArtifactError, BuildError, CompileError, RuntimeFailure
 from pockengine.tests.backends.c.harness import device_of
@@ -30,7 +31,7 @@ from pockengine.tests.backends.c.programs import compile_for, convolutional_grap
 
 def host(threads: int = 3) -> Device:
     device = load_device("host")
-    return replace(device, cpu=replace(device.cpu, cores=threads))
+    return replace(device, processor=replace(device.cpu, cores=threads))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_ten_training_steps_agree_with_the_oracle(compiled, threads: int) -> Non
     program, artifact = compiled
     state = {name: param.data.copy() for name, param in program.params.items()}
     rng = np.random.default_rng(0)
-    with Session(artifact, threads) as session:
+    with open_session(artifact, threads) as session:
         for _ in range(10):
             inputs = batch(rng)
             wanted = run(
@@ -80,7 +81,7 @@ def test_equal_runs_give_equal_bits(compiled) -> None:
     runs = []
     for _ in range(2):
         rng = np.random.default_rng(1)
-        with Session(artifact, threads=2) as session:
+        with open_session(artifact, threads=2) as session:
             for _ in range(3):
                 session.train_step(batch(rng), lr=0.1)
             runs.append(session.params())
@@ -128,17 +129,17 @@ def test_a_barrier_stands_where_memory_is_shared_and_nowhere_else() -> None:
 def test_a_checkpoint_brings_a_session_back(compiled, tmp_path: Path) -> None:
     _, artifact = compiled
     inputs = batch(np.random.default_rng(2))
-    with Session(artifact) as session:
+    with open_session(artifact) as session:
         session.train_step(inputs, lr=0.1)
         session.save(tmp_path / "checkpoint")
         wanted = session.train_step(inputs, lr=0.1)["loss"]
-    with Session(artifact) as session:
+    with open_session(artifact) as session:
         session.load(tmp_path / "checkpoint")
         assert session.train_step(inputs, lr=0.1)["loss"] == wanted
 
 
 def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
-    with Session(point) as session:
+    with open_session(point) as session:
         session.set_param("point", np.ones(300, np.float32))
         assert (session.get_param("point") == 1).all()
         zeros = {"x": np.zeros(300, np.float32)}
@@ -152,7 +153,7 @@ def test_sessions_of_one_artifact_do_not_disturb_each_other(compiled) -> None:
 
     def losses(_: int) -> list[float]:
         found = []
-        with Session(artifact) as session:
+        with open_session(artifact) as session:
             for _ in range(20):
                 session.load(artifact.weights)
                 found.append(float(session.train_step(inputs, lr=0.1)["loss"]))
@@ -167,7 +168,7 @@ def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
     for size in (3, 5):
         program, backend = compile_for(point_graph(size), host())
         artifact = write_artifact(program, backend, tmp_path / "point")
-        with Session(artifact) as session:
+        with open_session(artifact) as session:
             assert session.get_param("point").shape == (size,)
 
 
@@ -176,7 +177,7 @@ def test_micro_batches_collect_what_an_update_applies(tmp_path: Path) -> None:
     program, backend = compile_for(point_graph(8), host(), training)
     state = {name: param.data.copy() for name, param in program.params.items()}
     rng = np.random.default_rng(0)
-    with Session(write_artifact(program, backend, tmp_path / "point")) as session:
+    with open_session(write_artifact(program, backend, tmp_path / "point")) as session:
         for step in range(1, 4):
             for _ in range(2):
                 x = rng.standard_normal(8).astype(np.float32)
@@ -207,7 +208,7 @@ def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
 
 def test_wrong_inputs_are_named(point: Artifact) -> None:
     x = np.zeros(300, np.float32)
-    with Session(point) as session:
+    with open_session(point) as session:
         for inputs, words in (
             ({}, r"input x \(f32\[300\]\) is missing"),
             ({"x": x[:299]}, r"x must be f32\[300\], not float32\[299\]"),
@@ -275,3 +276,12 @@ def test_an_op_without_a_kernel_is_named() -> None:
     assert not backend.supports(node)
     with pytest.raises(CompileError, match="no kernel for batch_norm"):
         backend.kernel(node)
+
+
+def test_a_plan_for_another_target_is_refused() -> None:
+    """The graph was planned for a target whose kernels need no scratch."""
+    backend = CBackend(load_device("rpi4"))
+    program = compile_program(convolutional_graph(), target=Target(backend.target().fusion))
+
+    with pytest.raises(CompileError, match="bytes of scratch, and 0 were planned"):
+        generate(program, backend)

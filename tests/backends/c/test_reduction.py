@@ -5,9 +5,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.reduction import reduction_kernel
+from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, Node, TensorType, Value
-from pockengine.compiler.passes.fuse import FusionRules, fuse
+from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.target import FusionRules
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
@@ -30,7 +31,7 @@ def check(cases: list[Case], folder, rtol: float = 1e-5) -> None:
 def case_of(node: Node, isa: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     arrays = tuple(draw_array(rng, value) for value in node.operands)
-    return Case(node, reduction_kernel(node, device_of(isa, 3)), arrays)
+    return Case(node, CBackend(device_of(isa, 3)).kernel(node), arrays)
 
 
 def fused(build, *shapes: tuple[int, ...]) -> Node:
@@ -87,9 +88,7 @@ def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path) -> None
     )
     data = np.random.default_rng(0).standard_normal((50, 40, 20)).astype(np.float32) + 1000
     data[0, 0] = 0  # a first row that would spoil sums shifted by it
-    check(
-        [Case(node, reduction_kernel(node, device_of("avx512", 3)), (data,))], tmp_path, rtol=1e-4
-    )
+    check([Case(node, CBackend(device_of("avx512", 3)).kernel(node), (data,))], tmp_path, rtol=1e-4)
 
 
 def test_elementwise_nodes_before_a_reduction(tmp_path) -> None:
@@ -121,7 +120,7 @@ def test_integers_are_reduced_and_wrap(tmp_path) -> None:
                 g = Builder(Graph("case"))
                 node = g.emit(op, g.input("x", TensorType(dtype, (3, 5, 4))), axes=axes)
                 x = np.random.default_rng(len(cases)).integers(-(2**30), 2**30, (3, 5, 4))
-                kernel = reduction_kernel(node, device_of("avx2"))
+                kernel = CBackend(device_of("avx2")).kernel(node)
                 cases.append(Case(node, kernel, (x.astype(dtype.numpy),)))
     check(cases, tmp_path)
 
@@ -130,4 +129,4 @@ def test_booleans_are_refused_by_name() -> None:
     g = Builder(Graph("case"))
     node = g.emit("reduce_sum", g.input("x", TensorType(BOOL, (4,))), axes=(0,))
     with pytest.raises(CompileError, match="no reduce_sum of bool; cast it"):
-        reduction_kernel(node, device_of("avx2"))
+        CBackend(device_of("avx2")).kernel(node)

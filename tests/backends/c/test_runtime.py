@@ -65,7 +65,7 @@ def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads
 def test_a_checkpoint_continues_the_training(runner: Runner, tmp_path: Path) -> None:
     first, second, whole = (tmp_path / f"{i}.safetensors" for i in range(3))
     runner.train(3, "--save", first)
-    runner.train(3, "--save", second, weights=first)
+    runner.train(3, "--save", second, "--checkpoint", first)
     runner.train(6, "--save", whole)
     for name, array in load_file(whole).items():
         np.testing.assert_array_equal(array, load_file(second)[name])
@@ -188,7 +188,7 @@ def test_a_file_is_checked_whole_where_marks_are_few(tmp_path: Path) -> None:
     save_file({"x": np.zeros((1, 4, 12, 12, 3), np.float32), "labels": np.zeros((1, 4), int)}, data)
     runner = Runner(path, program, checkpoint, data)
     save_file(weights, checkpoint)
-    assert runner.train(0, "--save", saved).returncode == 0
+    assert runner.train(0, "--save", saved, "--save-whole").returncode == 0
     for name, array in load_file(saved).items():
         np.testing.assert_array_equal(array, weights[name])
     for name in weights:

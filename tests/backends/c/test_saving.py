@@ -42,14 +42,13 @@ def refused_before_training(runner: Runner, path: Path, words: str) -> None:
 
 def test_only_regular_files_are_replaced(runner: Runner, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "folder").mkdir()
     (tmp_path / "device").symlink_to("/dev/full")
-    for path in (Path("/dev/full"), *(tmp_path / name for name in ("fifo", "folder", "device"))):
+    for path in (Path("/dev/full"), *(tmp_path / name for name in ("fifo", "device"))):
         refused_before_training(runner, path, "no regular file")
     assert Path("/dev/full").is_char_device()
     (tmp_path / "lost").symlink_to(tmp_path / "nothing")
     refused_before_training(runner, tmp_path / "lost", "link to nothing")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["device", "fifo", "folder", "lost"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["device", "fifo", "lost"]
 
 
 def test_an_unwritable_place_is_found_before_the_training(runner: Runner, tmp_path: Path) -> None:
@@ -208,5 +207,6 @@ def test_a_first_step_reads_its_own_batch(runner: Runner, tmp_path: Path) -> Non
 def test_a_first_step_replaces_the_checkpoints(runner: Runner, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     lines(runner.train(2, "--save", saved))
-    assert lines(runner.train(1, weights=saved))[0]["step"] == 3
-    assert lines(runner.train(1, "--first-step", 1, weights=saved))[0]["step"] == 1
+    assert lines(runner.train(1, "--checkpoint", saved))[0]["step"] == 3
+    first = runner.train(1, "--first-step", 1, "--checkpoint", saved)
+    assert lines(first)[0]["step"] == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c.program import is_alias
+from pockengine.backends.placement import is_alias
 from pockengine.compiler.ops import lookup
 from pockengine.tests.backends.c.anchors import NATIVE, check, check_on_arm
 from pockengine.tests.backends.c.harness import Case, device_of, draw_array

@@ -2,25 +2,30 @@
 
 import pytest
 
-from pockengine.backends.c.conv import conv_kernel, pixel_product
-from pockengine.backends.c.epilogue import open_fusion
+from pockengine.backends.c.conv import CONVOLUTION
+from pockengine.backends.c.epilogue import split_fusion
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.options import DEFAULT
-from pockengine.backends.c.strided import is_strided_product, strided_kernel
-from pockengine.backends.c.window import window_of
+from pockengine.backends.c.strided import (
+    StridedSpec,
+    choose_strided,
+    is_strided_product,
+    strided_kernel,
+)
+from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import FAST, case_of, check, with_epilogue
-from pockengine.tests.backends.c.harness import device_of
+from pockengine.tests.backends.c.harness import device_of, emitter
 from pockengine.tests.backends.c.problems import convolution
 
 
 def emit(node: Node, device: Device) -> Kernel:
     """Emit the product of the pixels that are met, whether or not the choice would be this."""
-    opened = open_fusion(node, device)
-    window = window_of(opened.anchor)
-    product = pixel_product(opened.anchor, window)
-    return strided_kernel(opened, window, product, device, DEFAULT)
+    fused = split_fusion(node)
+    choice = choose_strided(fused, window_of(fused.anchor), device, DEFAULT)
+    assert isinstance(choice.spec, StridedSpec)
+    return strided_kernel(node, choice.spec, device)
 
 
 def layers() -> list[Node]:
@@ -46,6 +51,9 @@ def test_large_weights_and_all_weight_gradients_are_products(tmp_path) -> None:
     small = convolution((1, 6, 6, 24), (1, 1, 24, 8), (2, 2))
     chosen = {op for op, n in small.items() if is_strided_product(n.op, window_of(n), device)}
     assert chosen == {"dw"}
-    cases = [case_of(node, conv_kernel, "avx512", seed) for seed, node in enumerate(found.values())]
+    cases = [
+        case_of(node, emitter(CONVOLUTION), "avx512", seed)
+        for seed, node in enumerate(found.values())
+    ]
     assert all("strided" in case.kernel.symbol for case in cases)
     check(cases, tmp_path, FAST)

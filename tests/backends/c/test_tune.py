@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.options import Candidate
 from pockengine.backends.c.tune import (
     Figure,
     Meter,
@@ -19,7 +18,15 @@ from pockengine.backends.c.tune import (
     likeliest,
     tune,
 )
-from pockengine.backends.c.tuned import Row, Table, new_table, picker_of, read_table, write_table
+from pockengine.backends.picking import Candidate, P, cheapest
+from pockengine.backends.tuned import (
+    TunedPlan,
+    TunedTable,
+    new_table,
+    picker_of,
+    read_table,
+    write_table,
+)
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError, RuntimeFailure
@@ -30,7 +37,7 @@ DEVICE = device_of("avx2", 3)
 SMALL, OTHER = matmul(24, 40, 16), matmul(40, 33, 7)
 
 
-def drop(table: Table) -> None:
+def drop(table: TunedTable) -> None:
     """Save nothing."""
 
 
@@ -62,6 +69,33 @@ def test_problems_are_the_shapes_of_a_step_with_their_calls() -> None:
     assert found[0].key == "matmul 24x16 16x40 f32"
     default = next(iter(found[0].kernels.values()))
     assert default == CBackend(DEVICE).kernel(SMALL)
+
+
+def test_nodes_that_differ_in_names_alone_are_chosen_once() -> None:
+    asked = []
+
+    def pick(key: str, candidates: Sequence[Candidate[P]]) -> P:
+        asked.append(key)
+        return cheapest(key, candidates)
+
+    backend = CBackend(DEVICE, pick=pick)
+    first, same, other = (backend.choose(node) for node in (SMALL, matmul(24, 40, 16), OTHER))
+    assert first is same
+    assert first != other
+    assert len(asked) == 2
+
+
+def test_a_kernel_is_of_the_choice_that_is_asked_for() -> None:
+    (problem,) = problems_of(SMALL, plans=2)
+    table, backend = new_table(DEVICE, "ticks"), CBackend(DEVICE)
+    choices = []
+    for label in problem.kernels:
+        forced = table.with_rows({problem.key: TunedPlan(label, 1, label, 1, "")})
+        choices.append(CBackend(DEVICE, pick=forced.pick).choose(SMALL))
+    first, second = problem.kernels.values()
+    assert backend.kernel(SMALL, replace(choices[0])) == first
+    others = [replace(choices[1]) for _ in range(100)]  # one of them lies where that one did
+    assert all(backend.kernel(SMALL, other) == second for other in others)
 
 
 def test_convolutions_are_tried_by_each_method() -> None:
@@ -99,7 +133,7 @@ def test_the_plan_that_won_is_the_kernel_that_is_emitted(tmp_path: Path) -> None
 
 
 def test_plans_that_are_no_more_are_passed_over() -> None:
-    row = Row("ROWS 99x9x8", 1, "ROWS 1x1x8", 2, "")
+    row = TunedPlan("ROWS 99x9x8", 1, "ROWS 1x1x8", 2, "")
     table = new_table(DEVICE, "ticks").with_rows({problems_of(SMALL)[0].key: row})
     for table_ in (table, new_table(DEVICE, "ticks")):
         assert CBackend(DEVICE, pick=table_.pick).kernel(SMALL) == CBackend(DEVICE).kernel(SMALL)
@@ -117,7 +151,7 @@ def test_a_second_run_measures_what_is_new_or_has_changed() -> None:
 
 def test_what_was_measured_before_a_failure_is_kept() -> None:
     problems = problems_of(*(matmul(8 + m, 40, 16) for m in range(20)))
-    saved: list[Table] = []
+    saved: list[TunedTable] = []
     fake = FakeMeter()
 
     def fail_later(batch: Sequence[Problem]) -> list[list[Figure]]:

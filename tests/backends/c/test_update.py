@@ -58,20 +58,20 @@ def test_every_optimizer_trains_as_the_oracle(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["nesterov", "adamw"])
 def test_a_share_of_the_channels_is_updated_alone(name: str, tmp_path: Path) -> None:
-    part = schemes.Choice("range", channels=(2, 5))
+    part = schemes.ParamChoice("range", channels=(2, 5))
     scheme = Scheme("part", (("w", part), ("b", schemes.FULL)))
     trains_as_the_oracle(Training(scheme=scheme, optimizer=OPTIMIZERS[name]), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["nesterov", "adamw", "adafactor"])
 def test_any_set_of_channels_is_updated_alone(name: str, tmp_path: Path) -> None:
-    part = schemes.Choice("channels", channels=(0, 4, 5, 9))
+    part = schemes.ParamChoice("channels", channels=(0, 4, 5, 9))
     scheme = Scheme("set", (("w", part),))
     trains_as_the_oracle(Training(scheme=scheme, optimizer=OPTIMIZERS[name]), tmp_path)
 
 
 def test_a_set_of_channels_gathers_gradients_of_micro_batches(tmp_path: Path) -> None:
-    scheme = Scheme("set", (("w", schemes.Choice("channels", channels=(1, 3, 8))),))
+    scheme = Scheme("set", (("w", schemes.ParamChoice("channels", channels=(1, 3, 8))),))
     training = Training(scheme=scheme, optimizer=Sgd(0.9), micro_batches=2, clip=Clip(norm=0.5))
     trains_as_the_oracle(training, tmp_path)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.epilogue import open_fusion
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.window import window_of
 from pockengine.backends.c.winograd import winograd_kernel, winograd_plans
+from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import (

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.epilogue import open_fusion
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.window import window_of
-from pockengine.backends.c.winograd_dw import gradient_kernel, gradient_plans
+from pockengine.backends.c.winograd_dw import winograd_gradient_kernel, winograd_gradient_plans
+from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import FAST, case_of, check, check_on_arm
@@ -29,13 +29,13 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
 
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)
-        plans = gradient_plans(window_of(node), device, (size,))
+        plans = winograd_gradient_plans(window_of(node), device, (size,))
         plan = min(plans, key=lambda each: each.cycles)
         if split is not None:
             plan = replace(plan, split=split)
         if block is not None:
             plan = replace(plan, block=min(block, plan.tiling.tiles))
-        return gradient_kernel(opened, window_of(node), plan, device)
+        return winograd_gradient_kernel(opened, window_of(node), plan, device)
 
     return kernel
 

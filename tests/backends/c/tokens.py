@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.interface import header_name, identifier, program_symbol
 from pockengine.backends.c.program import generate
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
@@ -71,10 +72,29 @@ def tokens(source: str) -> list[str]:
 
 
 def program_tokens(graph: Graph, training: Training | None = None) -> dict[str, list[str]]:
-    """Return the tokens of each generated file of a graph that is compiled for training."""
+    """Return the tokens of each generated file of a graph that is compiled for training.
+
+    The program's own identifiers, which are made from its name, count as one.
+    """
     backend = CBackend(device_of("avx2"))
     program = compile_program(graph, training, target=backend.target())
-    return {name: tokens(text) for name, text in generate(program, backend).items()}
+    return {
+        name.replace(header_name(graph.name), "program.h"): [
+            _without_identifiers(line, graph.name) for line in tokens(text)
+        ]
+        for name, text in generate(program, backend).items()
+    }
+
+
+def _without_identifiers(line: str, name: str) -> str:
+    """Replace whole tokens that are the program's symbol, or that its header defines."""
+    symbol, prefix = program_symbol(name), f"PE_{identifier(name).upper()}_"
+
+    def is_own(token: str) -> bool:
+        word = re.fullmatch(r"\w+", token, re.ASCII) is not None
+        return word and (token == symbol or token.startswith(prefix))
+
+    return "\0".join("own" if is_own(token) else token for token in line.split("\0"))
 
 
 def check_names(build: Callable[[Callable[[str], str]], Graph], attacks: Sequence[str]) -> None:

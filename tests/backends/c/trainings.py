@@ -30,6 +30,7 @@ def check_training(
     steps = len(next(iter(batches.values())))
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", str(steps), "--lr", str(RATE), "--threads", "2", "--save", str(saved)]
+    command += ["--save-whole"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[:3000]
     told = [json.loads(line) for line in done.stdout.splitlines()]

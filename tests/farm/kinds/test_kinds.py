@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, write_artifact
+from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices import load_device
-from pockengine.farm.board import BUILT_IN, board_for, load_boards
-from pockengine.farm.connect import connect
-from pockengine.farm.emulated import QEMU
-from pockengine.farm.job import Job, run_job
-from pockengine.farm.references.instructions import HEXAGON, count_twice
+from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.references.instructions import count_twice
+from pockengine.farm.transports.emulated import QEMU
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
 STEPS, BATCH, RATE = 10, 4, 0.05
@@ -85,7 +85,7 @@ def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
     files = ["--weights", str(artifact.weights), "--data", str(tmp_path / "data")]
     command = [str(artifact.executable), "train", *files, "--steps", "3", "--lr", "0.05"]
 
-    counted = count_twice([*command, "--threads", "1"], marks=3, processor=HEXAGON)
+    counted = count_twice([*command, "--threads", "1"], marks=3, arch="hexagon")
 
     assert all(10_000 < packets < counted.total for packets in counted.regions)
     assert max(counted.regions) < 1.2 * min(counted.regions)

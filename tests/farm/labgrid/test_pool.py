@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.board import Board, Remote
-from pockengine.farm.connect import connect
-from pockengine.farm.emulated import running, wait_for_ssh
-from pockengine.farm.image import ensure_image
-from pockengine.farm.job import Job
+from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.images.image import ensure_image
+from pockengine.farm.jobs.batch import Batch, Task
+from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.owner import Owner
+from pockengine.farm.jobs.quarantine import Quarantine
+from pockengine.farm.jobs.run import run_batch
+from pockengine.farm.jobs.store import Store
+from pockengine.farm.jobs.worker import Site
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.labgrid.session import coordinator_of
-from pockengine.farm.schedule.batch import Batch, Task
-from pockengine.farm.schedule.owner import Owner
-from pockengine.farm.schedule.quarantine import Quarantine
-from pockengine.farm.schedule.run import run_batch
-from pockengine.farm.schedule.store import Store
-from pockengine.farm.schedule.worker import Site
+from pockengine.farm.transports.emulated import running, wait_for_ssh
 from pockengine.tests.farm.helpers import needs_qemu, script
+from pockengine.tests.farm.jobs.site import NEEDS, expect_no_garbage
 from pockengine.tests.farm.labgrid.lab import lab
 from pockengine.tests.farm.rack import GUEST
-from pockengine.tests.farm.schedule.site import NEEDS, expect_no_garbage
 
 # Acquires a place, says so, and holds it until it is ended.
 HOLDER = """

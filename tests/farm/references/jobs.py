@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pockengine.farm.references.job import Job, JobData, Tensors
+from pockengine.farm.references.job import JobData, Tensors, TrainingJob
 
 
 def random_job(
@@ -13,7 +13,7 @@ def random_job(
 ) -> JobData:
     """Return a job on random images [steps, *shape] and labels below the job's classes."""
     random = np.random.default_rng(0)
-    job = Job(**{"model": "mobilenet_v2-0.35-32", "classes": 10, **settings})
+    job = TrainingJob(**{"model": "mobilenet_v2-0.35-32", "classes": 10, **settings})
     images: NDArray[np.float32] = random.normal(size=(steps, *shape)).astype(np.float32)
     return JobData(job, weights, images, random.integers(0, job.classes, (steps, shape[0])))
 

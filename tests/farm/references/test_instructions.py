@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pockengine.devices.isa import Counter
 from pockengine.errors import FarmError
 from pockengine.farm.references import instructions
 from pockengine.farm.references.instructions import count, count_twice, read_report
@@ -107,7 +108,7 @@ def test_missing_program_is_an_error(tmp_path: Path) -> None:
 
 
 def test_missing_emulator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instructions, "EMULATOR", "qemu-nothing")
+    monkeypatch.setattr(instructions, "COUNTERS", {"aarch64": Counter("qemu-nothing", "none")})
 
     with pytest.raises(FarmError, match=r"qemu-nothing is not installed.*apt-get install"):
         count(["/bin/true"])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import FarmError
-from pockengine.farm.references.job import Job, JobData, Tensors, write_job
+from pockengine.farm.references.job import JobData, Tensors, TrainingJob, write_job
 from pockengine.farm.references.layouts import from_channels_last, to_channels_last
 from pockengine.farm.references.torch_reference import train
 from pockengine.farm.references.worker import is_available, open_worker
@@ -30,7 +30,9 @@ def make_job(folder: Path, model: str) -> JobData:
     data = random_job(weights, (2, 3, 32, 32), model=model, learning_rate=0.01)
     if name.known.vocabulary:
         tokens = torch.randint(name.known.vocabulary, (3, 2, *name.input_shape)).numpy()
-        data = JobData(Job(model, classes=10, learning_rate=0.01), weights, tokens, data.labels)
+        data = JobData(
+            TrainingJob(model, classes=10, learning_rate=0.01), weights, tokens, data.labels
+        )
     write_job(folder, data)
     return data
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.artifact import Artifact, write_artifact
+from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Sgd

@@ -11,7 +11,7 @@ import pytest
 from pockengine.errors import FarmError
 from pockengine.farm.references import timing
 from pockengine.farm.references.engines import ENGINES, find_engine
-from pockengine.farm.references.job import Job, JobData, read_job, write_job
+from pockengine.farm.references.job import JobData, TrainingJob, read_job, write_job
 from pockengine.farm.references.timing import Timing, busy_note, interleave
 from pockengine.farm.references.worker import Worker, open_worker
 from pockengine.tests.farm.references.jobs import random_job
@@ -137,16 +137,16 @@ def test_program_that_is_no_worker_is_an_error() -> None:
 )
 def test_job_without_meaning_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(FarmError, match=message):
-        Job(**{"model": "cnn-8", **change})
+        TrainingJob(**{"model": "cnn-8", **change})
 
 
 def test_job_of_wrong_shapes_is_refused() -> None:
     images, labels = np.zeros((2, 4, 3, 8, 8), np.float32), np.zeros((2, 4), np.int64)
 
     with pytest.raises(FarmError, match=r"images must be f32 .* not float64"):
-        JobData(Job("cnn-8"), {}, images.astype(np.float64), labels)  # type: ignore[arg-type]
+        JobData(TrainingJob("cnn-8"), {}, images.astype(np.float64), labels)  # type: ignore[arg-type]
     with pytest.raises(FarmError, match=r"labels must be i64 \[2, 4\]"):
-        JobData(Job("cnn-8"), {}, images, labels[:, :3])
+        JobData(TrainingJob("cnn-8"), {}, images, labels[:, :3])
 
 
 def test_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Graph
 from pockengine.devices import load_device
@@ -20,6 +20,6 @@ def by_c(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     program = compile_entries("edges", {"run": graph}, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-edges-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
-        with Session(artifact, threads=2) as session:
+        with open_session(artifact, threads=2) as session:
             wanted = session.artifact.entries["run"].inputs
             return session.run("run", {name: x for name, x in inputs.items() if name in wanted})

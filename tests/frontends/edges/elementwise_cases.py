@@ -8,9 +8,8 @@ import torch
 from torch.nn import functional
 
 from pockengine.tests.frontends.edges.check import EdgeCase
+from pockengine.tests.frontends.edges.hard_numbers import INF, NAN
 from pockengine.tests.frontends.edges.values import (
-    INF,
-    NAN,
     edges,
     masks,
     pairs,

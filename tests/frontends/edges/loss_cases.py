@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional as f
 
 from pockengine.tests.frontends.edges.check import EdgeCase
-from pockengine.tests.frontends.edges.values import INF, NAN, lines
+from pockengine.tests.frontends.edges.hard_numbers import INF, NAN
+from pockengine.tests.frontends.edges.values import lines
 
 REDUCTIONS = ("none", "mean", "sum")
 

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from pockengine.tests.frontends.edges.check import EdgeCase
-from pockengine.tests.frontends.edges.values import INF, lines
+from pockengine.tests.frontends.edges.hard_numbers import INF
+from pockengine.tests.frontends.edges.values import lines
 
 ATEN = torch.ops.aten
 ORDERS = (0, 0.5, 1, 1.5, 2, 3, 4, 5, INF, -INF, -1, -2)

@@ -1,25 +1,10 @@
-"""Numbers at which operators are most likely to differ: zeros, ties, kinks, limits, NaN."""
+"""The numbers at which operators are most likely to differ, as tensors of PyTorch."""
 
 import itertools
 
 import torch
 
-INF, NAN = float("inf"), float("nan")
-DENORMAL, HUGE = 1e-40, 3e37
-
-EDGES = (
-    *(0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 6.0, -6.0),
-    *(0.1, -0.1, 9.0, -9.0, 19.9, 20.0, 20.5, -20.5, 40.0, -40.0, 88.5, -88.5, 104.0, -104.0),
-    *(DENORMAL, -DENORMAL, 1e-30, -1e-30, 1e-5, -1e-5, 1e10, -1e10, HUGE, -HUGE),
-    *(8388607.5, 16777217.0, -16777217.0, 3e9, -3e9, INF, -INF, NAN),
-)
-"""What an operator of one operand is applied to."""
-
-PAIRED = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 3.0, -3.5, DENORMAL, 1e30, INF, -INF, NAN)
-"""What each operand of two is, in every combination."""
-
-WHOLE = (0, 1, -1, 2, -2, 3, 7, -7, 1000, 2654435761, -(2**31), 2**31 - 1, 2**53 + 1, -(2**62))
-"""Integers; their products leave 64 bits."""
+from pockengine.tests.frontends.edges.hard_numbers import EDGES, LINES, PAIRED, WHOLE
 
 
 def edges() -> torch.Tensor:
@@ -46,22 +31,4 @@ def masks() -> tuple[torch.Tensor, torch.Tensor]:
 
 def lines() -> torch.Tensor:
     """Return rows that reductions and sorting find hard: ties, constants, zeros, limits."""
-    return torch.tensor(
-        [
-            [1.0, 2.0, 2.0, -1.0],
-            [3.0, 3.0, 3.0, 3.0],
-            [0.0, 0.0, 0.0, 0.0],
-            [-0.0, 0.0, 0.0, -0.0],
-            [0.0, 2.0, -3.0, 4.0],
-            [0.0, 0.0, 2.0, 5.0],
-            [-INF, -INF, -INF, -INF],
-            [INF, INF, 1.0, 0.0],
-            [INF, -INF, 1.0, 0.0],
-            [-INF, 1.0, 2.0, -2.0],
-            [NAN, 1.0, 2.0, 3.0],
-            [1.0, NAN, NAN, -INF],
-            [1e15, 1.0, 1e-15, 0.5],
-            [DENORMAL, 0.0, DENORMAL, 1.0],
-            [100.0, -100.0, 88.0, 0.0],
-        ]
-    )
+    return torch.tensor(LINES)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
-from pockengine.tests.frontends.jax.checks import random
+from pockengine.tests.frontends.jax.checks import check_function, random
 from pockengine.tests.frontends.jax.one_step import check_step
 
 PARAMS = {"w": random(4, 5), "v": random(3, 5, seed=1)}
@@ -145,17 +144,38 @@ def test_indices_that_repeat_though_they_are_said_to_differ_are_refused(name: st
     check_step(lambda p: UNIQUE[name](p, INDICES["outside"]), PARAMS)
 
 
-def test_extremes_at_indices_moved_inside() -> None:
-    """JAX itself divides their gradient by 0."""
+def test_extremes_at_indices_moved_inside_have_no_gradient() -> None:
+    """JAX itself divides it by 0."""
 
     def function(p: Any, i: Any) -> Any:
         return p["w"].at[i].max(p["v"], mode="clip"), p["w"].at[i].min(p["v"], mode="clip")
 
-    graph = from_jax(function, (PARAMS, INDICES["outside"]))
-    feed = dict(zip([v.name for v in graph.inputs], [INDICES["outside"]], strict=True))
-    expected = function(jax.tree.map(jnp.asarray, PARAMS), INDICES["outside"])
-    for found, array in zip(run(graph, feed).values(), expected, strict=True):
-        np.testing.assert_array_equal(found, array)
+    for index in (INDICES["outside"], INDICES["unique"]):
+        with pytest.raises(ImportModelError, match="gradient of scatter-max in mode 'clip'"):
+            from_jax(function, (PARAMS, index))
+    with pytest.raises(ImportModelError, match="gradient of scatter-min in mode 'clip'"):
+        from_jax(lambda p: function(p, INDICES["outside"]), (PARAMS,))
+    check_step(lambda p: function(p, INDICES["unique"]), PARAMS)
+    check_step(lambda p, i: p["w"].at[jnp.clip(i, 0, 3)].max(p["v"]), PARAMS, INDICES["outside"])
+
+    constants = jax.tree.map(jnp.asarray, PARAMS)
+    check_function(lambda i: function(constants, i), INDICES["outside"])
+
+
+def test_writes_that_break_their_promise_are_refused() -> None:
+    def function(p: Any) -> Any:
+        return p["w"].at[INDICES["outside"]].add(p["v"], mode="promise_in_bounds").sum()
+
+    with pytest.raises(ImportModelError, match=r"writes outside .*'promise_in_bounds'"):
+        from_jax(function, (PARAMS,))
+
+
+@pytest.mark.parametrize("mode", ["promise_in_bounds", "clip"])
+@pytest.mark.parametrize("name", ["add", "set", "get", "pairs", "columns"])
+def test_indices_that_keep_their_promise(name: str, mode: str) -> None:
+    index = np.array([2, 0, 1], np.int32)
+    check_step(lambda p, i: MODES[name](p, i, mode), PARAMS, index)
+    check_step(lambda p: MODES[name](p, index, mode), PARAMS)
 
 
 @pytest.mark.parametrize("name", OTHERS)

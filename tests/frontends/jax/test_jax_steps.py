@@ -9,9 +9,9 @@ import optax
 import pytest
 from flax.training.train_state import TrainState
 
-from pockengine.backends.c.artifact import write_artifact
+from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import Session
+from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
@@ -40,7 +40,8 @@ def test_step_with_adam_runs_in_generated_code_as_in_jax(tmp_path: Path) -> None
     backend = CBackend(load_device("host"))
     program = compile_entries(graph.name, {"train": graph}, target=backend.target(), check=True)
     losses, expected = [], []
-    with Session(write_artifact(program, backend, tmp_path / "artifact"), threads=2) as session:
+    artifact = write_artifact(program, backend, tmp_path / "artifact")
+    with open_session(artifact, threads=2) as session:
         for x, y in batches:
             feed = {"x": x, "y": y.astype(np.int32)}
             losses.append(float(session.run("train", feed)["loss"]))

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from pockengine.compiler.ir import Graph
-from pockengine.doors import DOORS, find_door
 from pockengine.errors import ImportModelError
+from pockengine.frontends.doors import DOORS, find_door
 from pockengine.frontends.jax import from_jax, is_jax, to_pytree
 
 

@@ -185,6 +185,14 @@ def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> N
 
     assert all(param.data.dtype == np.float32 for param in graph.params.values())
     np.testing.assert_allclose(first_output(graph, X), interpret(data, X), atol=0.02)
+    assert any(param.source.axis is not None for param in graph.params.values() if param.source)
+    for param in graph.params.values():
+        assert param.source is not None, param.name
+        shape = [1] * param.data.ndim
+        if param.source.axis is not None:
+            shape[param.source.axis] = -1
+        stored = param.data / np.reshape(param.source.scales, shape)
+        np.testing.assert_allclose(stored, np.rint(stored), rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("place", ["number", "operand", "options"])

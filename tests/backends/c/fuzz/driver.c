@@ -139,6 +139,10 @@ static void insert_token(size_t at) {
         "nan",
         "--first-step",
         "--total",
+        "--resume=",
+        "--save-every=1",
+        "--keep",
+        "--on-nan=rollback",
         "",
     };
     const char *token = tokens[draw(sizeof tokens / sizeof *tokens)];

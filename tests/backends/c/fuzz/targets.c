@@ -16,6 +16,7 @@
 
 #include "pe_data.h"
 #include "pe_options.h"
+#include "pe_worker.h"
 
 #define CHECK(fact)                                                                                \
     do {                                                                                           \
@@ -30,21 +31,22 @@ static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *aren
 }
 
 static const pe_tensor params[] = {
-    {"a.weight", PE_F32, 2, {2, 3}, 0, true},
-    {"count", PE_I64, 0, {0}, 64, false},
-    {"mask", PE_BOOL, 1, {4}, 128, false},
-    {"names \"quoted\"\n", PE_I32, 1, {1}, 192, false},
+    {"a.weight", PE_F32, 2, {2, 3}, 0, PE_WRITTEN | PE_FINITE, {0}},
+    {"count", PE_I64, 0, {0}, 64, 0, {0}},
+    {"mask", PE_BOOL, 1, {4}, 128, 0, {0}},
+    {"names \"quoted\"\n", PE_I32, 1, {1}, 192, 0, {0}},
 };
 static const pe_tensor inputs[] = {
-    {"x", PE_F32, 1, {2}, 0, false},
-    {"labels", PE_I64, 2, {2, 2}, 64, false},
-    {"lr", PE_F32, 0, {0}, 128, false},
+    {"x", PE_F32, 1, {2}, 0, 0, {0}},
+    {"labels", PE_I64, 2, {2, 2}, 64, 0, {0}},
+    {"lr", PE_F32, 0, {0}, 128, 0, {0}},
 };
-static const pe_tensor outputs[] = {{"loss", PE_F32, 0, {0}, 192, false}};
+static const pe_tensor outputs[] = {{"loss", PE_F32, 0, {0}, 192, 0, {0}}};
 static const pe_index_range ranges[] = {{1, 0, 4, -100, 1, 2, 2, 1, 1}};
 static const pe_entry entries[] = {{"train", inputs, outputs, ranges, 3, 1, 1, run_nothing}};
 
-const pe_program pe_model = {
+const pe_program program = {
+    .abi = PE_ABI,
     .name = "fuzzed",
     .specification = "",
     .params = params,
@@ -77,7 +79,7 @@ static const char *file_of(const uint8_t *data, size_t size) {
     if (file < 0) {
         file = memfd_create("fuzzed", 0);
         snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-        CHECK(pe_init(&session, &pe_model, params_memory, arena_memory, 1) == PE_OK);
+        CHECK(pe_init(&session, &program, params_memory, arena_memory, 1) == PE_OK);
     }
     CHECK(ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == (ssize_t)size);
     return path;
@@ -141,9 +143,13 @@ static void fuzz(const uint8_t *data, size_t size) {
         check_message(session.message);
         return;
     }
-    CHECK(o.weights && o.data && o.threads >= 1 && o.warmup >= 0);
-    CHECK(o.first_step != 0 && o.total != 0 && o.seed <= UINT32_MAX && o.repeat >= 0);
-    CHECK(!o.train || (o.steps >= 0 && o.rate >= 0 && isfinite((float)o.rate)));
+    if (o.help || o.command == PE_COMMAND_INFO) {
+        return;
+    }
+    CHECK(o.weights && o.threads >= 1);
+    CHECK(o.first_step != 0 && o.total != 0 && o.seed <= UINT32_MAX && o.keep != 0);
+    CHECK(o.command != PE_COMMAND_TRAIN || (o.steps >= 0 && o.data));
+    CHECK(o.command != PE_COMMAND_TRAIN || o.resume || (o.rate >= 0 && isfinite((float)o.rate)));
 }
 
 #endif

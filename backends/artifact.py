@@ -1,0 +1,163 @@
+"""Artifacts: a compiled program as a folder that can be kept, sent to a board, and loaded again.
+
+    manifest.json          versions, entries, params, scheme, planned memory, a hash of every file
+    weights.safetensors    params, states and constants as they were compiled in
+    code/                  what the backend writes: for C all that a C compiler needs
+    bin/                   what it builds: for C the runner, and for the host a library
+    include/, lib/         the program as a library for C and C++
+
+It is written beside its place and put there at once, so that a folder of this name is always whole.
+Loading checks everything that the manifest says. There is no pickle and no code in data.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.backends import replace
+from pockengine.backends.capacity import check_capacity
+from pockengine.backends.manifest import (
+    EntrySpec,
+    Manifest,
+    ParamSpec,
+    SizesSpec,
+    manifest_of,
+    read_manifest,
+)
+from pockengine.backends.placement import param_slots
+from pockengine.backends.protocol import Backend, Progress
+from pockengine.backends.replace import MANIFEST, check_replaceable, hash_file, steady
+from pockengine.backends.weights import write_weights
+from pockengine.compiler.program import Program
+from pockengine.errors import ArtifactError
+from pockengine.files import private_folder, sync, write_text_whole
+
+__all__ = ["Artifact", "EntrySpec", "ParamSpec", "SizesSpec", "load_artifact", "write_artifact"]
+
+WEIGHTS = "weights.safetensors"
+
+_AGAIN = "delete it, and compile the model again"
+
+
+@dataclass(frozen=True)
+class Artifact(Manifest):
+    """A folder whose manifest has been checked."""
+
+    folder: Path
+
+    def __repr__(self) -> str:
+        weights = [spec for spec in self.params.values() if spec.kind == "param"]
+        trained = sum(spec.trained for spec in weights)
+        return (
+            f"{self.name} for {self.device}, {self.threads} threads at most\n"
+            f"  entries: {', '.join(self.entries)}\n"
+            f"  {len(weights)} params, {trained} of them trained; {self.params_bytes} bytes, "
+            f"arena {self.arena_bytes} bytes\n"
+            f"  {self.folder}"
+        )
+
+    @property
+    def weights(self) -> Path:
+        """The safetensors file of params, states and constants."""
+        return self.folder / WEIGHTS
+
+    @property
+    def executable(self) -> Path:
+        """The runner; ArtifactError when the artifact was not built."""
+        return self._built("runner", self.runner_file)
+
+    @property
+    def library(self) -> Path:
+        """The library for sessions; ArtifactError when there is none for this device."""
+        return self._built("library", self.library_file)
+
+    def _built(self, kind: str, name: str | None) -> Path:
+        if name is None:
+            raise ArtifactError(f"artifact {self.folder} for {self.device} has no {kind}; build it")
+        return self.folder / name
+
+
+def check_place(folder: Path) -> None:
+    """Raise ArtifactError unless an artifact can be written here; to be asked before long work."""
+    folder = Path(os.path.abspath(folder))
+    try:
+        check_replaceable(folder)
+        parent = next(parent for parent in folder.parents if parent.exists())
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            raise ArtifactError(f"{folder} cannot be written: {parent} is no folder of yours")
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error}") from error
+
+
+def write_artifact(
+    program: Program,
+    backend: Backend,
+    folder: Path,
+    *,
+    build_code: bool = True,
+    progress: Progress | None = None,
+) -> Artifact:
+    """Generate, build and store a program; an artifact that is already there is replaced.
+
+    ArtifactError where something else is there, or where nothing can be written; CompileError
+    where the program does not fit the target's memory.
+    """
+    folder = Path(os.path.abspath(folder))
+    check_place(folder)
+    check_capacity(program, backend.target())
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with private_folder(folder, lambda place: replace.clean(place, folder)) as place:
+            made = place / replace.MAKING
+            _make(program, backend, made, progress, build_code)
+            replace.put(folder, place)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error}") from error
+    return load_artifact(folder)
+
+
+def _make(
+    program: Program, backend: Backend, made: Path, progress: Progress | None, build_code: bool
+) -> None:
+    code = made / "code"
+    code.mkdir(parents=True)
+    backend.write(program, code)
+    slots, _ = param_slots(program)
+    write_weights({slot.name: slot.contents for slot in slots}, made / WEIGHTS)
+    built = backend.build(code, made / "bin", progress) if build_code else None
+    if build_code:
+        backend.package(program, code, made)
+    manifest = manifest_of(program, backend)
+    manifest["executable"] = built and built.executable and _name(built.executable, made)
+    manifest["library"] = built and built.library and _name(built.library, made)
+    files = sorted(path for path in made.rglob("*") if path.is_file())
+    manifest["files"] = {_name(path, made): hash_file(path) for path in files}
+    write_text_whole(made / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False) + "\n")
+    for path in (*files, made / MANIFEST, *(Path(parent) for parent, _, _ in os.walk(made))):
+        sync(path)
+
+
+def _name(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """Read an artifact; ArtifactError names what is missing, damaged or of another schema."""
+    return steady(folder, lambda: _load(folder))
+
+
+def _load(folder: Path) -> Artifact:
+    manifest = read_manifest(folder)
+    if WEIGHTS not in manifest.files:
+        raise ArtifactError(f"artifact {folder}: {MANIFEST} lists no {WEIGHTS}")
+    for name, expected in manifest.files.items():
+        path = folder / name
+        try:
+            if not path.is_file():
+                raise ArtifactError(f"artifact {folder} lacks {name}; {_AGAIN}")
+            if hash_file(path) != expected:
+                raise ArtifactError(f"artifact {folder}: {name} is damaged; {_AGAIN}")
+        except OSError as error:
+            raise ArtifactError(f"artifact {folder}: {name} cannot be read: {error}") from error
+    return Artifact(**vars(manifest), folder=folder)

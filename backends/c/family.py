@@ -1,0 +1,34 @@
+"""A family of kernels: first how a node is computed, in numbers, then the C that does so."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.modelled import plain_cycles
+from pockengine.backends.c.options import KernelOptions
+from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
+from pockengine.devices.schema import Device
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """Two functions: `choose` gives the numbers, `emit` the kernel that they mean."""
+
+    choose: Callable[[Node, Device, KernelOptions], Choice]
+    emit: Callable[[Node, Choice, Device], Kernel]
+
+
+def plain_choice(
+    node: Node, device: Device, label: str = "", *, scratch_bytes: int = 0, spec: object = None
+) -> Choice:
+    """Choose a kernel that no plan estimates: its cycles are of its work and its traffic."""
+    return Choice(label or node.op, plain_cycles(node, device), scratch_bytes, spec)
+
+
+def one_way(kernel: Callable[[Node, Device], Kernel]) -> KernelFamily:
+    """A family whose kernels are written in one way, and need no scratch."""
+    return KernelFamily(
+        lambda node, device, options: plain_choice(node, device),
+        lambda node, choice, device: kernel(node, device),
+    )

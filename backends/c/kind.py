@@ -1,0 +1,15 @@
+"""The C backend as the registry offers it."""
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.session import LibrarySession
+from pockengine.backends.protocol import BackendKind, BackendOptions
+from pockengine.backends.tuned import picker_of
+from pockengine.devices.schema import Device
+
+
+def make(device: Device, options: BackendOptions) -> CBackend:
+    """Set the C backend to a device."""
+    return CBackend(device, bf16=options.bf16, pick=picker_of(options.tuned, device))
+
+
+KIND = BackendKind(make, LibrarySession)

@@ -1,0 +1,116 @@
+"""An artifact as a C library: headers, archives, and how CMake and pkg-config find them.
+
+include/                       pe.h, pe_host.h, pe_train.h, and the program's own header
+lib/libpockengine-NAME.a       all but the runner; .so beside it where the target has such
+lib/cmake/pockengine-NAME/     find_package(pockengine-NAME): pockengine::NAME
+lib/pkgconfig/                 pockengine-NAME.pc
+code/CMakeLists.txt            the same target from its sources, by any toolchain (the NDK's)
+"""
+
+import shutil
+from pathlib import Path
+
+from pockengine.backends.c.build import (
+    FLAGS,
+    RUNNER,
+    RUNTIME,
+    archive,
+    compile_all,
+    is_runner,
+    link_library,
+)
+from pockengine.backends.c.interface import header_name, header_text, identifier
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device
+
+HEADERS = ("pe.h", "pe_limits.h", "pe_host.h", "pe_train.h")
+SHARED_OBJECTS = ("linux", "native")
+"""Parts of targets whose libraries may be shared ones of the name .so."""
+
+
+def package(program: Program, device: Device, code: Path, place: Path) -> None:
+    """Write include/ and lib/ of an artifact into its folder; `code` holds its sources."""
+    name = f"pockengine-{identifier(program.name)}"
+    include, lib = place / "include", place / "lib"
+    include.mkdir()
+    for header in HEADERS:
+        shutil.copyfile(RUNTIME / header, include / header)
+    (include / header_name(program.name)).write_text(header_text(program), encoding="utf-8")
+    lib.mkdir()
+    objects = [obj for source, obj in compile_all(code, device) if not is_runner(source)]
+    archive(device, objects, lib / f"lib{name}.a")
+    shared = device.cpu.arch != "hexagon" and any(
+        part in device.toolchain.target for part in SHARED_OBJECTS
+    )
+    if shared:
+        link_library(device, objects, lib / f"lib{name}.so")
+    cmake = lib / "cmake" / name
+    cmake.mkdir(parents=True)
+    (cmake / f"{name}-config.cmake").write_text(_cmake_config(name, shared), encoding="utf-8")
+    pkgconfig = lib / "pkgconfig"
+    pkgconfig.mkdir()
+    (pkgconfig / f"{name}.pc").write_text(_pkg_config(name), encoding="utf-8")
+
+
+def _cmake_config(name: str, shared: bool) -> str:
+    """Return a CMake package: a target of the archive, and one of the shared library."""
+    target = f"pockengine::{name.removeprefix('pockengine-')}"
+    lines = [
+        "# find_package(Threads) is the caller's where CMake knows its compiler for C alone.",
+        "include(CMakeFindDependencyMacro)",
+        "find_dependency(Threads)",
+        'get_filename_component(_pockengine "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)',
+        *_imported(target, "STATIC", f"lib{name}.a", "Threads::Threads;m"),
+    ]
+    if shared:
+        lines += _imported(f"{target}-shared", "SHARED", f"lib{name}.so", "")
+    return "\n".join([*lines, "unset(_pockengine)"]) + "\n"
+
+
+def _imported(target: str, kind: str, file: str, links: str) -> list[str]:
+    return [
+        f"if(NOT TARGET {target})",
+        f"  add_library({target} {kind} IMPORTED)",
+        f"  set_target_properties({target} PROPERTIES",
+        f'    IMPORTED_LOCATION "${{_pockengine}}/lib/{file}"',
+        '    INTERFACE_INCLUDE_DIRECTORIES "${_pockengine}/include"',
+        f'    INTERFACE_LINK_LIBRARIES "{links}")',
+        "endif()",
+    ]
+
+
+def _pkg_config(name: str) -> str:
+    return (
+        "prefix=${pcfiledir}/../..\n\n"
+        f"Name: {name}\n"
+        "Description: A program that PockEngine compiled\n"
+        "Version: 1\n"
+        "Cflags: -I${prefix}/include\n"
+        f"Libs: -L${{prefix}}/lib -l{name} -lm -lpthread\n"
+    )
+
+
+def cmake_lists(program: Program, device: Device) -> str:
+    """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
+    name = f"pockengine-{identifier(program.name)}"
+    flags = [flag for flag in FLAGS if not flag.startswith(("-std", "-g", "-fPIC", "-O"))]
+    return "\n".join(
+        [
+            "# add_subdirectory(code) gives the target below; the caller's CMAKE_C_FLAGS name the",
+            f"# CPU ({device.cpu.model}), for example -march=armv8-a.",
+            "cmake_minimum_required(VERSION 3.13)",
+            f"project({name} C)",
+            "find_package(Threads REQUIRED)",
+            'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" "runtime/*.c")',
+            f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
+            f"add_library({name} STATIC ${{SOURCES}})",
+            f"add_library(pockengine::{identifier(program.name)} ALIAS {name})",
+            f"set_target_properties({name} PROPERTIES C_STANDARD 11 C_EXTENSIONS ON",
+            "  POSITION_INDEPENDENT_CODE ON)",
+            f"target_compile_options({name} PRIVATE -O3 {' '.join(flags)})",
+            f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
+            '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
+            f"target_link_libraries({name} PUBLIC Threads::Threads m)",
+            "",
+        ]
+    )

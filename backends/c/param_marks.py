@@ -1,0 +1,40 @@
+"""What the runtime is told of each param: marks for checkpoints, and its order in the model.
+
+See pe_tensor in runtime/pe.h.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Param, ParamKind, Space
+from pockengine.compiler.program import Program
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Names of pe.h's flags, and the order of a param's dimensions in the model, unless as here."""
+
+    flags: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{' | '.join(self.flags) or '0'}, {{{', '.join(map(str, self.order)) or '0'}}}"
+
+
+def param_marks(program: Program) -> dict[str, Marks]:
+    """Return the marks of all params and constants by name."""
+    marks = {name: _marks(param) for name, param in program.params.items()}
+    return marks | {name: Marks(("PE_CONSTANT",)) for name in program.constants}
+
+
+def _marks(param: Param) -> Marks:
+    flags = []
+    if param.space is Space.MUTABLE:
+        flags.append("PE_WRITTEN")
+        if param.value.dtype.is_float and param.contents.is_finite():
+            flags.append("PE_FINITE")
+    if param.kind is ParamKind.OPTIMIZER:
+        flags.append("PE_STATE")
+    order = () if param.permutation is None else np.argsort(param.permutation).tolist()
+    return Marks(tuple(flags), tuple(order))

@@ -1,0 +1,277 @@
+"""How a product of matrices is computed: its shape, its tile, its blocks, what threads share.
+
+Numbers only; gemm.py writes the C that they mean.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from pockengine.backends.c.kernel import align
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.tile import Machine, Tile, machine_of, multiply_cycles, tiles
+from pockengine.backends.picking import Candidate, Picker, cheapest, picked
+from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
+from pockengine.devices.schema import Device
+
+Split = Literal["ROWS", "COLUMNS", "INNER"]
+
+WHOLE_DEPTH, BLOCK_DEPTH = 480, 320
+"""An inner dimension up to the first is taken at once, a longer one in blocks of the second."""
+
+INNER_RESULTS, INNER_DEPTH = 40_000, 784
+"""Small results of a long sum split the sum: each thread reads the rows that it wrote itself."""
+
+FEW_ROWS = 8
+"""Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
+
+SMALLEST_PAIRED = 16
+"""Rows, columns and steps from which on rounding the operands to bf16 costs less than it saves."""
+
+LONG_BLOCK = 384
+"""Rows of a block that hide the transposition of a panel: 4 % of their products."""
+
+TRANSPOSE_CYCLES = 0.5
+"""Cycles to transpose one element into a panel."""
+
+
+@dataclass(frozen=True)
+class BatchStride:
+    """One dimension of a batch: matrix i is `i / inner % extent` steps of so many elements on."""
+
+    inner: int
+    extent: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
+
+    `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
+    start where the strides `a_batch` and `b_batch` lead; all at the same one where there are none.
+    """
+
+    m: int
+    n: int
+    k: int
+    a_row: int
+    a_step: int
+    b_pitch: int
+    b_transposed: bool = False
+    batch: int = 1
+    a_batch: tuple[BatchStride, ...] = ()
+    b_batch: tuple[BatchStride, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """How a product is computed; `depth` steps and `rows` rows of A make a block."""
+
+    tile: Tile
+    split: Split
+    depth: int
+    threads: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class DotSpec:
+    """A product as sums along the inner dimension."""
+
+    product: Product
+    tile: Tile
+
+    kind: ClassVar = "f32"
+    form: ClassVar = "dot"
+    scratch_bytes: ClassVar = 0
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and steps."""
+        return self.product.m, self.product.n, self.product.k
+
+
+@dataclass(frozen=True)
+class TiledSpec:
+    """A product by tiles; of a product of bf16 pairs `f32` is what it is of.
+
+    In floats: `partial` for unfinished sums (0 where the result itself holds them), and `panel` for
+    each thread's panel of a transposed B.
+    """
+
+    product: Product
+    plan: ProductPlan
+    partial: int
+    panel: int
+    f32: Product | None = None
+
+    @property
+    def kind(self) -> str:
+        """The element type that is multiplied."""
+        return "bf16" if self.f32 else "f32"
+
+    @property
+    def form(self) -> str:
+        """The tile in the kernel's name."""
+        return str(self.plan.tile)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and steps, of f32."""
+        product = self.f32 or self.product
+        return product.m, product.n, product.k
+
+    @property
+    def sums(self) -> int:
+        """Floats of all threads' unfinished sums."""
+        return self.partial * (self.plan.threads if self.plan.split == "INNER" else 1)
+
+    @property
+    def operands(self) -> tuple[int, int]:
+        """Floats of A and of B as pairs."""
+        if self.f32 is None:
+            return 0, 0
+        m, n, k = self.product.m, self.product.n, self.product.k
+        return align(m * k, 16), align(n * k, 16)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+        return 4 * (self.sums + self.panel * self.plan.threads + sum(self.operands))
+
+
+ProductSpec = DotSpec | TiledSpec
+
+
+def product_of(node: Node) -> Product:
+    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
+    a, b = (operand.shape for operand in node.operands)
+    transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
+    batches = node.result.shape[:-2]
+    m, n = node.result.shape[-2:]
+    k = a[-2] if transpose_a else a[-1]
+    a_row, a_step = (1, m) if transpose_a else (k, 1)
+    if math.prod(b[:-2]) == 1 and not transpose_a and math.prod(a[:-2]) == math.prod(batches):
+        m, batches = m * math.prod(batches), ()
+    return Product(
+        m=m,
+        n=n,
+        k=k,
+        a_row=a_row,
+        a_step=a_step,
+        b_pitch=k if transpose_b else n,
+        b_transposed=transpose_b,
+        batch=math.prod(batches),
+        a_batch=_batch_strides(a, batches),
+        b_batch=_batch_strides(b, batches),
+    )
+
+
+def _batch_strides(operand: Sequence[int], batches: Sequence[int]) -> tuple[BatchStride, ...]:
+    """Return where an operand's matrices lie, as the result's batch counts them."""
+    size = operand[-2] * operand[-1]
+    own = [1] * (len(batches) - len(operand[:-2])) + list(operand[:-2])
+    if math.prod(own) == 1:
+        return ()
+    if tuple(own) == tuple(batches):
+        return (BatchStride(1, math.prod(batches), size),)
+    return tuple(
+        BatchStride(math.prod(batches[index + 1 :]), extent, size * math.prod(own[index + 1 :]))
+        for index, extent in enumerate(own)
+        if extent > 1
+    )
+
+
+def choose_product(product: Product, plain: bool, device: Device, options: KernelOptions) -> Choice:
+    """Choose how to compute a product; `plain` says that its result is the node's only one.
+
+    With `bf16` the operands of products that are large enough are rounded to bf16; sums are f32.
+    The cycles are the plan's alone, 0 where there is none.
+    """
+    if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
+        return Choice("dot", spec=DotSpec(product, _dot_tile(product, machine_of(device))))
+    f32, kind = None, "f32"
+    smallest = min(product.m, product.n, product.k)
+    if options.bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:
+        f32, product, kind = product, _pairs_of(product), "pairs of bf16"
+    candidate = plan_product(product, device, options.pick, kind)
+    plan = candidate.plan
+    panel = align(plan.depth * plan.tile.columns, 16) if product.b_transposed else 0
+    spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, f32)
+    return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
+
+
+def _dot_tile(product: Product, machine: Machine) -> Tile:
+    rows = min(product.m, 4)
+    fitting = [n for n in (1, 2, 4, 8) if rows * n + n + 1 < machine.registers - 1]
+    return Tile(machine.lanes, rows, min(max(fitting), machine.lanes))
+
+
+def _pairs_of(product: Product) -> Product:
+    """The product of the operands' matrices of pairs: half the steps, dense rows."""
+    steps = -(-product.k // 2)
+    a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
+    pitch = steps if product.b_transposed else product.n
+    return replace(product, k=steps, a_row=a_row, a_step=a_step, b_pitch=pitch)
+
+
+def plan_product(
+    product: Product, device: Device, pick: Picker = cheapest, kind: str = "f32"
+) -> Candidate[ProductPlan]:
+    """Pick a tile and a split; the estimate is tile.py's. `kind` tells products of pairs apart."""
+    machine, threads = machine_of(device), device.cpu.cores
+    splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
+    if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
+        splits = ("INNER",)
+    depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
+    candidates = []
+    for tile in tiles(machine, product.m, product.n, product.a_row):
+        rows = _block_rows(product, tile, depth, device)
+        steps = -(-product.k // threads) if splits == ("INNER",) else product.k
+        whole = multiply_cycles(machine, tile, product.m, product.n, steps)
+        for split in splits:
+            cycles = _cycles(whole, product, tile, split, threads)
+            plan = ProductPlan(tile, split, depth, threads, rows)
+            candidates.append(Candidate(f"{split} {tile.label}", cycles, plan))
+    return picked(pick, f"{_key(product)} {kind}", candidates)
+
+
+def _key(p: Product) -> str:
+    """All that plans depend on."""
+    batch = f"{p.batch} of " if p.batch > 1 else ""
+    a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
+    return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
+
+
+def _block_rows(product: Product, tile: Tile, depth: int, device: Device) -> int:
+    """Rows of A that stay in the second-level cache while all panels of B meet them.
+
+    Each block transposes the panels of a transposed B anew, for which it must be long.
+    """
+    if product.n <= tile.columns or 4 * product.m * depth <= device.cpu.l2_bytes // 2:
+        return align(product.m, tile.rows)
+    fitting = device.cpu.l2_bytes // 4 // (4 * depth)
+    return align(max(fitting, LONG_BLOCK if product.b_transposed else 1), tile.rows)
+
+
+def _cycles(whole: float, p: Product, tile: Tile, split: Split, threads: int) -> float:
+    """Cycles of the busiest thread; `whole` are of all results, over a thread's steps if INNER."""
+    packed = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
+    if split == "INNER":
+        return whole + packed / threads
+    size, step = (p.m, tile.rows) if split == "ROWS" else (p.n, tile.columns)
+    units = -(-size // step)
+    share = min(p.batch * size, -(-p.batch * units // threads) * step) / size
+    again = 1.0 if split == "ROWS" and p.batch < threads else share
+    return whole * share + packed * max(again, share)
+
+
+def _partial_floats(plain: bool, product: Product, plan: ProductPlan) -> int:
+    """Scratch for unfinished sums; plain results wait in the result itself."""
+    if plan.split == "INNER":
+        return align(product.m * product.n, 16)
+    unfinished = product.k > plan.depth and not plain
+    return align(product.batch * product.m * product.n, 16) if unfinished else 0

@@ -1,0 +1,30 @@
+"""Kernels that walk whole rows, the last dimension being the columns: softmax, row norms."""
+
+import math
+from dataclasses import dataclass
+
+from pockengine.backends.c.tile import machine_of
+from pockengine.backends.space import lanes_for
+from pockengine.compiler.ir import Value
+from pockengine.devices.schema import Device
+
+
+@dataclass(frozen=True)
+class RowCut:
+    """Rows, the columns of each, and the lanes of a vector."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+    @property
+    def label(self) -> str:
+        """What threads share, and the lanes of a vector."""
+        return f"ROWS x{self.lanes}"
+
+
+def cut_rows(value: Value, device: Device) -> RowCut:
+    """Cut a value into rows for a device."""
+    columns = value.shape[-1]
+    lanes = lanes_for(columns, machine_of(device).lanes)
+    return RowCut(math.prod(value.shape[:-1]), columns, lanes)

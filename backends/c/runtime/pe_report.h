@@ -1,0 +1,19 @@
+/* What the runner prints: one JSON object a line, on standard output. */
+#ifndef PE_REPORT_H
+#define PE_REPORT_H
+
+#include "pe_train.h"
+
+/* A text with its quotes. */
+void pe_print_text(const char *text);
+
+/* Prints an event of a training. */
+void pe_print_event(const pe_event *event);
+
+/* The last line of a command: threads, memory, and how long it took to begin. */
+void pe_print_summary(const pe_session *session, int64_t init_ns);
+
+/* The program: sizes, entries with their inputs and outputs, and with `params` every param. */
+void pe_print_info(const pe_program *program, bool params);
+
+#endif

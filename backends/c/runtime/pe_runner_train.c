@@ -1,0 +1,169 @@
+/* The command "train". */
+#include <math.h>
+#include <signal.h>
+
+#include "pe_place.h"
+#include "pe_report.h"
+#include "pe_runner.h"
+
+static volatile sig_atomic_t signalled;
+
+static void on_signal(int number) { signalled = number; }
+
+/* The first signal ends the training after its step, the second one at once: nothing that is being
+ * written can be lost. */
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* What the training's callbacks need. */
+typedef struct context {
+    const pe_data *data;
+} context;
+
+static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
+    const context *c = argument;
+    return pe_data_read(c->data, session, step - 1, session->message);
+}
+
+static bool report(void *argument, const pe_event *event) {
+    (void)argument;
+    pe_print_event(event);
+    if (event->kind == PE_UNSOUND) {
+        fprintf(stderr, "warning: %s\n", event->message);
+    }
+    return !signalled;
+}
+
+static pe_training training_of(const pe_options *o, context *c) {
+    return (pe_training){
+        .read = read_batch,
+        .notify = report,
+        .context = c,
+        .place = {.path = o->save,
+                  .content = o->whole ? PE_WHOLE : PE_TRAINED,
+                  .keep = o->keep > 0 ? (int)o->keep : 2},
+        .save_every = o->save_every > 0 ? o->save_every : 0,
+        .roll_back = o->roll_back,
+    };
+}
+
+/* Goes on where a checkpoint stands, if the command asks for it. */
+static pe_status resume(pe_session *session, const pe_options *o, const pe_training *training,
+                        bool *found) {
+    pe_training from = *training;
+    *found = false;
+    if (!o->resume) {
+        return PE_OK;
+    }
+    from.place.path = o->resume_from ? o->resume_from : o->save;
+    const pe_status status = pe_resume(session, &from, found);
+    return status == PE_OK && o->resume_from && !*found
+               ? pe_fail(session->message, PE_ERROR_SYSTEM, "%s has no checkpoint", o->resume_from)
+               : status;
+}
+
+/* Where the training begins, as far as the command says otherwise than its weights. */
+static void place(pe_session *session, const pe_options *o) {
+    pe_progress *p = &session->progress;
+    const pe_program *program = session->program;
+    if (o->first_step > 0) {
+        const int64_t before = o->first_step - 1;
+        const int64_t group = pe_find_entry(program, "update") ? program->micro_batches : 1;
+        p->steps = before;
+        p->updates = before / group;
+        p->collected = before % group;
+    }
+    if (o->seed >= 0) {
+        p->seed = (uint32_t)o->seed;
+    }
+}
+
+/* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
+static pe_status settle_schedule(pe_session *session, const pe_data *data, const pe_options *o,
+                                 int64_t until, bool resumed) {
+    const pe_program *program = session->program;
+    const pe_progress *p = &session->progress;
+    const int64_t group = pe_find_entry(program, "update") ? program->micro_batches : 1;
+    const int64_t left = until > p->steps ? until - p->steps : 0;
+    const int64_t last = p->updates + (p->collected + left + group - 1) / group;
+    pe_schedule s = resumed ? session->schedule : (pe_schedule){.rate = NAN};
+    if (s.total > 0 && s.batches > 0 && s.batches != data->batches) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "the training to resume had %lld batches, %s has %lld; start from its "
+                       "checkpoint by --checkpoint to train on other data",
+                       (long long)s.batches, data->path, (long long)data->batches);
+    }
+    s.kind = o->schedule >= 0 ? (pe_schedule_kind)o->schedule : s.kind;
+    s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
+    s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
+    s.total = o->total > 0 ? o->total : s.total > 0 ? s.total : last > 0 ? last : 1;
+    s.batches = data->batches;
+    session->schedule = s;
+    if (!(s.rate >= 0) || !isfinite((float)s.rate)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "train needs --lr");
+    }
+    if (s.kind != PE_CONSTANT_RATE && left > 0 && s.warmup >= s.total) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "a warm-up of %lld leaves nothing of a schedule of %lld updates; say "
+                       "--total",
+                       (long long)s.warmup, (long long)s.total);
+    }
+    return PE_OK;
+}
+
+/* Steps that are only timed. */
+static pe_status repeat(pe_session *session, const pe_training *training, int64_t count) {
+    pe_status status = PE_OK;
+    for (int64_t i = 1; status == PE_OK && i <= count && !signalled; i++) {
+        pe_event event;
+        status = training->read(training->context, session, session->progress.steps + 1);
+        if (status == PE_OK) {
+            status = pe_train_next(session, &event);
+        }
+        if (status == PE_OK) {
+            printf("{\"repeat\": %lld, \"ns\": %lld}\n", (long long)i, (long long)event.ns);
+        }
+    }
+    return status;
+}
+
+/* Settles where the training begins and ends, and tries what would fail at its end. */
+static pe_status begin(pe_session *session, const pe_data *data, const pe_options *o,
+                       pe_training *training) {
+    bool found;
+    pe_status status = resume(session, o, training, &found);
+    if (status != PE_OK) {
+        return status;
+    }
+    place(session, o);
+    training->until = o->resume ? o->steps : session->progress.steps + o->steps;
+    status = settle_schedule(session, data, o, training->until, found);
+    if (status == PE_OK && training->until + o->repeat > INT32_MAX) {
+        status = pe_fail(session->message, PE_ERROR_ARGUMENT, "steps beyond number %d", INT32_MAX);
+    }
+    if (status == PE_OK && o->keep > 0 && !pe_place_is_folder(&training->place)) {
+        status = pe_fail(session->message, PE_ERROR_ARGUMENT,
+                         "--keep needs a folder: --save %s/ would be one", o->save);
+    }
+    return status == PE_OK && o->save ? pe_try_place(session, &training->place) : status;
+}
+
+pe_status pe_run_training(pe_session *session, const pe_data *data, const pe_options *o,
+                          bool *stopped) {
+    context c = {data};
+    pe_training training = training_of(o, &c);
+    pe_status status = begin(session, data, o, &training);
+    if (status == PE_OK) {
+        catch_signals();
+        status = pe_train(session, &training);
+    }
+    if (status == PE_OK && !signalled) {
+        status = repeat(session, &training, o->repeat > 0 ? o->repeat : 0);
+    }
+    *stopped = signalled != 0;
+    return status;
+}

@@ -1,0 +1,202 @@
+#include "pe_train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "pe_mark.h"
+#include "pe_place.h"
+#include "pe_schedule.h"
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* The rate of the update that comes. */
+static float next_rate(const pe_session *session) {
+    const pe_schedule *schedule = &session->schedule;
+    return (float)(schedule->rate * pe_schedule_factor(schedule, session->progress.updates + 1));
+}
+
+/* The controls of the step that comes, for the entry that updates weights or for one that only
+ * collects gradients. Random numbers depend on seed and step alone. */
+static pe_controls next_controls(const pe_session *session, bool updates) {
+    const pe_progress *p = &session->progress;
+    const uint32_t seed = p->seed * 0x9E3779B9U + (uint32_t)(p->steps + 1);
+    const int64_t number = (updates ? p->updates : p->steps) + 1;
+    return (pe_controls){.lr = next_rate(session), .step = (int32_t)number, .seed = (int32_t)seed};
+}
+
+/* The output "loss", or NULL. */
+static const pe_tensor *find_loss(const pe_program *program) {
+    const pe_entry *train = pe_find_entry(program, "train");
+    for (int i = 0; train && i < train->output_count; i++) {
+        const pe_tensor *output = &train->outputs[i];
+        if (strcmp(output->name, "loss") == 0 && output->dtype == PE_F32 && output->rank == 0) {
+            return output;
+        }
+    }
+    return NULL;
+}
+
+/* Counts a step that has been made. */
+static void count_step(pe_progress *p, bool collects, bool updated) {
+    p->steps++;
+    p->collected = collects && !updated ? p->collected + 1 : 0;
+    p->updates += updated || !collects;
+}
+
+pe_status pe_train_next(pe_session *session, pe_event *event) {
+    const pe_program *program = session->program;
+    const pe_tensor *loss = find_loss(program);
+    const pe_entry *update = pe_find_entry(program, "update");
+    pe_progress *p = &session->progress;
+    const bool apply = update && p->collected + 1 >= program->micro_batches;
+    const pe_controls controls = next_controls(session, !update);
+    const pe_controls of_update = next_controls(session, true);
+    *event = (pe_event){.kind = PE_STEPPED, .step = p->steps + 1, .rate = controls.lr, .loss = NAN};
+    const int64_t begin = now_ns();
+    PE_MARK_BEGIN();
+    pe_status status = pe_train_step(session, NULL, &controls, NULL);
+    if (loss) { /* before the update, which reuses its memory */
+        memcpy(&event->loss, pe_tensor_data(session, loss), sizeof event->loss);
+    }
+    if (apply && status == PE_OK) {
+        pe_set_controls(session, update, &of_update);
+        status = pe_run(session, update, NULL, NULL);
+    }
+    PE_MARK_END();
+    event->ns = now_ns() - begin;
+    if (status == PE_OK) {
+        count_step(p, update != NULL, apply);
+    }
+    return status;
+}
+
+static bool notify(const pe_training *training, const pe_event *event) {
+    return !training->notify || training->notify(training->context, event);
+}
+
+static pe_status save(pe_session *session, const pe_training *training) {
+    char path[PE_ST_PATH_BYTES];
+    const pe_place *place = &training->place;
+    const int64_t step = session->progress.steps;
+    pe_status status = pe_place_path(place, step, path, session->message);
+    if (status == PE_OK) {
+        status = pe_save_checkpoint(session, path, place->content);
+    }
+    if (status == PE_OK) {
+        pe_place_tidy(place);
+        notify(training, &(pe_event){.kind = PE_SAVED, .step = step, .path = path});
+    }
+    return status;
+}
+
+pe_status pe_try_place(pe_session *session, const pe_place *place) {
+    char path[PE_ST_PATH_BYTES];
+    pe_status status = pe_place_path(place, session->progress.steps, path, session->message);
+    if (status == PE_OK && pe_place_is_folder(place) && mkdir(place->path, 0777) != 0 &&
+        errno != EEXIST) {
+        return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot make the folder %s: %s",
+                       place->path, strerror(errno));
+    }
+    return status == PE_OK ? pe_try_checkpoint(session, path, place->content) : status;
+}
+
+pe_status pe_resume(pe_session *session, const pe_training *training, bool *found) {
+    char path[PE_ST_PATH_BYTES];
+    const pe_place *place = &training->place;
+    pe_status status = PE_OK;
+    int64_t step = pe_place_newest(place, INT64_MAX);
+    *found = false;
+    for (; step >= 0; step = pe_place_newest(place, step)) {
+        status = pe_place_path(place, step, path, session->message);
+        if (status == PE_OK) {
+            status = pe_load_weights(session, path);
+        }
+        if (status == PE_OK) {
+            *found = true;
+            notify(training,
+                   &(pe_event){.kind = PE_RESUMED, .step = session->progress.steps, .path = path});
+            return PE_OK;
+        }
+        notify(training,
+               &(pe_event){.kind = PE_UNSOUND, .path = path, .message = session->message});
+    }
+    return status;
+}
+
+/* One step with its batch; a loss that is not finite is an error. */
+static pe_status step_once(pe_session *session, const pe_training *training, bool *go_on) {
+    pe_event event;
+    pe_status status = training->read(training->context, session, session->progress.steps + 1);
+    if (status == PE_OK) {
+        status = pe_train_next(session, &event);
+    }
+    if (status != PE_OK) {
+        return status;
+    }
+    *go_on = notify(training, &event);
+    if (!isfinite(event.loss) && find_loss(session->program)) {
+        return pe_fail(session->message, PE_ERROR_DIVERGED,
+                       "the loss of step %lld is not finite (%g), and nothing is saved; take a "
+                       "lower rate, or look at this batch",
+                       (long long)event.step, (double)event.loss);
+    }
+    return PE_OK;
+}
+
+/* Goes back to the last checkpoint, but not in the data: the same batches would fail again. */
+static pe_status roll_back(pe_session *session, const pe_training *training) {
+    char why[PE_MESSAGE_BYTES];
+    bool found;
+    const int64_t steps = session->progress.steps;
+    const pe_schedule schedule = session->schedule;
+    memcpy(why, session->message, sizeof why);
+    const pe_status status = pe_resume(session, training, &found);
+    if (status != PE_OK) {
+        return status;
+    }
+    if (!found) {
+        return pe_fail(session->message, PE_ERROR_DIVERGED, "%s: its checkpoint is gone: %.200s",
+                       training->place.path, why);
+    }
+    session->progress.steps = steps;
+    session->schedule = schedule;
+    notify(training, &(pe_event){.kind = PE_ROLLED_BACK, .step = steps, .message = why});
+    return PE_OK;
+}
+
+/* Whether a checkpoint is due now. */
+static bool is_due(const pe_session *session, const pe_training *training, bool last) {
+    const int64_t every = training->save_every;
+    return training->place.path && (last || (every > 0 && session->progress.steps % every == 0));
+}
+
+pe_status pe_train(pe_session *session, const pe_training *training) {
+    int rollbacks = 0;
+    bool go_on = true;
+    pe_status status = PE_OK;
+    if (training->roll_back && pe_place_newest(&training->place, INT64_MAX) < 0) {
+        status = save(session, training); /* there must be something to go back to */
+    }
+    bool dirty = session->progress.steps >= training->until;
+    while (status == PE_OK && go_on && session->progress.steps < training->until) {
+        status = step_once(session, training, &go_on);
+        dirty = true;
+        const bool last = !go_on || session->progress.steps >= training->until;
+        if (status == PE_OK && is_due(session, training, last)) {
+            status = save(session, training);
+            rollbacks = status == PE_OK ? 0 : rollbacks;
+            dirty = status != PE_OK;
+        }
+        if (status == PE_ERROR_DIVERGED && training->roll_back && rollbacks++ < PE_ROLLBACKS) {
+            status = roll_back(session, training);
+        }
+    }
+    return status == PE_OK && dirty && training->place.path ? save(session, training) : status;
+}

@@ -1,0 +1,80 @@
+/* A training loop: steps, updates, the schedule of rates, checkpoints, and what is done about
+ * losses that are not finite.
+ *
+ * It begins at session->progress, which is a checkpoint's after pe_resume, and leaves out nothing
+ * that a training which never stopped would have done. Its caller brings the data, and is told
+ * what happens.
+ */
+#ifndef PE_TRAIN_H
+#define PE_TRAIN_H
+
+#include "pe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* Rollbacks without a checkpoint between them, after which a training has diverged. */
+#define PE_ROLLBACKS 3
+
+typedef enum pe_event_kind {
+    PE_STEPPED,     /* step, loss, rate, ns */
+    PE_SAVED,       /* step, path */
+    PE_RESUMED,     /* step: the last one made; path */
+    PE_ROLLED_BACK, /* step: the last one made; message: why */
+    PE_UNSOUND,     /* path: a checkpoint that was passed over; message: why */
+} pe_event_kind;
+
+typedef struct pe_event {
+    pe_event_kind kind;
+    int64_t step; /* the first is 1 */
+    float loss;   /* NAN where the entry "train" has no output "loss" */
+    float rate;
+    int64_t ns; /* of the step, without its data */
+    const char *path;
+    const char *message;
+} pe_event;
+
+/* Where checkpoints are kept. A `path` that ends in '/', or is a folder, gets a file for each, by
+ * the number of the step; else it is one file, which each checkpoint replaces. */
+typedef struct pe_place {
+    const char *path;
+    pe_content content;
+    int keep; /* newest files of a folder that are kept, at least 1 */
+} pe_place;
+
+typedef struct pe_training {
+    /* Puts the batch of a step (the first is 1) into the memory of the inputs of "train". */
+    pe_status (*read)(void *context, pe_session *session, int64_t step);
+    /* Is told of each event; NULL for nobody. When it returns false, the step is the last one. */
+    bool (*notify)(void *context, const pe_event *event);
+    void *context;
+    int64_t until;      /* number of the last step */
+    pe_place place;     /* path NULL: no checkpoints */
+    int64_t save_every; /* steps; 0: only at the end */
+    bool roll_back;     /* a loss that is not finite: go on from the last checkpoint */
+} pe_training;
+
+/* Trains until the step `until` by session->schedule. Checkpoints are saved every `save_every`
+ * steps, at the end, and when notify stops the training. A loss that is not finite, or a param, is
+ * PE_ERROR_DIVERGED and never saved. With `roll_back` params, states and updates become those of
+ * the last checkpoint again, and the training goes on with the batch after the one that failed. */
+pe_status pe_train(pe_session *session, const pe_training *training);
+
+/* Makes the next step, whose batch is in place, and counts it. */
+pe_status pe_train_next(pe_session *session, pe_event *event);
+
+/* Checks before a training that its checkpoints can be written, and makes their folder. */
+pe_status pe_try_place(pe_session *session, const pe_place *place);
+
+/* Loads the newest checkpoint of a place that is sound, on top of the weights in the session.
+ * *found is false where there is none. Where all are damaged that is an error. */
+pe_status pe_resume(pe_session *session, const pe_training *training, bool *found);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+
+#endif

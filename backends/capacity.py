@@ -1,0 +1,49 @@
+"""Whether a program fits into the memories of its target: params by their space, and the arena.
+
+A space that holds the mutable params holds the arena too. What a backend must check beside that, of
+its own addresses and counters, it checks where it writes code.
+"""
+
+from pockengine.backends.placement import param_slots
+from pockengine.compiler.ir.graph import Space
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import MemorySpace, Target
+from pockengine.errors import CompileError
+
+FIX = "use a smaller batch, train less, or give a memory_budget"
+FIX_CONSTANT = "use a smaller model"
+
+
+def check_capacity(program: Program, target: Target) -> None:
+    """Raise CompileError for a space of the target that is smaller than what lies in it."""
+    params = space_bytes(program)
+    for space in target.spaces:
+        if space.size is None:
+            continue
+        mutable = Space.MUTABLE in space.holds
+        kept = sum(params[held] for held in space.holds)
+        if kept + (program.arena_bytes if mutable else 0) > space.size:
+            raise CompileError(
+                f"{program.name} takes {_contents(program, space, kept)}; {target.name} has "
+                f"{space.size:,} bytes of {space.name}: {FIX if mutable else FIX_CONSTANT}"
+            )
+
+
+def _contents(program: Program, space: MemorySpace, kept: int) -> str:
+    """Return what lies in a space, in words; params of both kinds are just params."""
+    kind = "" if len(space.holds) > 1 else f"{next(iter(space.holds)).value} "
+    if Space.MUTABLE not in space.holds:
+        return f"{kept:,} bytes of {kind}params"
+    return f"{program.arena_bytes:,} bytes of arena and {kept:,} of {kind}params"
+
+
+def space_bytes(program: Program) -> dict[Space, int]:
+    """Return the bytes of the params that lie in each space; tensor constants are constant."""
+    sizes = dict.fromkeys(Space, 0)
+    slots, total = param_slots(program)
+    ends = [*(slot.offset for slot in slots[1:]), total]
+    for slot, end in zip(slots, ends[: len(slots)], strict=True):
+        param = program.params.get(slot.name)
+        space = Space.CONSTANT if param is None else param.space or Space.MUTABLE
+        sizes[space] += end - slot.offset
+    return sizes

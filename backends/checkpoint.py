@@ -1,0 +1,101 @@
+"""Checkpoints of the runtime, read and checked in Python without a session.
+
+Their texts and checksums are described in pe_checkpoint.h and pe_safetensors.h of the C runtime.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, load_file
+
+from pockengine.backends.artifact import Artifact
+from pockengine.errors import ArtifactError
+
+Arrays = dict[str, np.ndarray]
+
+SEAL = b'{"__metadata__":{"pockengine.header":"'
+_PREFIX, _DIGITS = 8, 8
+
+
+def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
+    """Read params and states that a run of the artifact saved, on whatever board.
+
+    What a checkpoint leaves out, because training does not write it, is the artifact's.
+    ArtifactError names what is damaged, missing or of another type.
+    """
+    try:
+        data = Path(path).read_bytes()
+        held, texts = load(data), check_seal(data)
+    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
+        raise ArtifactError(f"checkpoint {path} cannot be read: {error}") from error
+    known = [name for name, spec in artifact.params.items() if spec.kind != "constant"]
+    trained = texts.get("pockengine.content") == "trained"
+    missing = [] if trained else [name for name in known if name not in held]
+    if missing:
+        raise ArtifactError(
+            f"checkpoint {path} has nothing for {missing[0]}; it is of another program"
+        )
+    _check_types(artifact, held, path)
+    if trained:
+        held = _on_frozen(artifact, held, texts, path)
+    return {name: held[name] for name in known}
+
+
+def check_seal(data: bytes) -> Mapping[str, str]:
+    """Return a file's texts once its checksums were checked; ValueError names what differs."""
+    (length,) = struct.unpack_from("<Q", data)
+    header = data[_PREFIX : _PREFIX + length]
+    table: dict[str, Any] = json.loads(header)
+    texts: dict[str, str] = table.pop("__metadata__", {})
+    if not header.startswith(SEAL):
+        if int(texts.get("pockengine.checkpoint", "1")) > 1:
+            raise ValueError("it has lost its checksums: something else wrote it again")
+        return texts
+    place = _PREFIX + len(SEAL)
+    zeroed = data[:place] + b"0" * _DIGITS + data[place + _DIGITS : _PREFIX + length]
+    if _digits(zeroed) != texts["pockengine.header"]:
+        raise ValueError("it is damaged: the checksum of its header does not fit")
+    sums = texts["pockengine.tensors"]
+    for index, (name, row) in enumerate(table.items()):
+        begin, end = (_PREFIX + length + offset for offset in row["data_offsets"])
+        if _digits(data[begin:end]) != sums[_DIGITS * index : _DIGITS * (index + 1)]:
+            raise ValueError(f"it is damaged: the checksum of {name} does not fit")
+    return texts
+
+
+def _digits(data: bytes, before: int = 0) -> str:
+    return f"{zlib.crc32(data, before):08x}"
+
+
+def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
+    for name, array in held.items():
+        spec = artifact.params.get(name)
+        if spec is None:
+            raise ArtifactError(
+                f"checkpoint {path} holds {name}, which {artifact.name} does not have"
+            )
+        if (array.shape, array.dtype) != (spec.type.shape, spec.type.dtype.numpy):
+            raise ArtifactError(
+                f"checkpoint {path} has {array.dtype}{list(array.shape)} for {name} ({spec.type}); "
+                "it is of another program"
+            )
+
+
+def _on_frozen(artifact: Artifact, held: Arrays, texts: Mapping[str, str], path: Path) -> Arrays:
+    """Add the artifact's weights that training does not write; they must be the checkpoint's."""
+    weights = load_file(artifact.weights)
+    frozen = {name: weights[name] for name in artifact.params if name not in held}
+    crc = 0
+    for array in frozen.values():
+        crc = zlib.crc32(array.tobytes(), crc)
+    if f"{crc:08x}" != texts.get("pockengine.frozen"):
+        raise ArtifactError(
+            f"checkpoint {path} was trained on top of other frozen weights than the artifact's"
+        )
+    return {**frozen, **held}

@@ -1,0 +1,317 @@
+"""The manifest of an artifact: what is in it, read strictly and as data.
+
+Whatever the file holds, reading it gives a Manifest or an ArtifactError that names the fault.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn, TypeVar
+
+from pockengine import __version__
+from pockengine.backends.placement import (
+    MAX_RANK,
+    entry_inputs,
+    entry_outputs,
+    param_slots,
+)
+from pockengine.backends.protocol import Backend
+from pockengine.backends.replace import MANIFEST
+from pockengine.backends.specification import Specification
+from pockengine.compiler.ir import Value
+from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ir.types import DType, TensorType
+from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sizes import Range
+from pockengine.compiler.variants import output_axes
+from pockengine.devices.schema import DEFAULT_BACKEND
+from pockengine.errors import ArtifactError, CompileError
+
+SCHEMA = 2
+KINDS = ("param", "state", "constant")
+KIND_NAMES = {
+    ParamKind.WEIGHT: "param",
+    ParamKind.BUFFER: "param",
+    ParamKind.OPTIMIZER: "state",
+}
+"""The user's tensors are params, the optimiser's are states."""
+
+LARGEST = 1 << 62
+"""Sizes and counts stay below this, as they do in the runtime."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class EntrySpec:
+    """Inputs and outputs of an entry by name, in the order in which the runtime takes them."""
+
+    inputs: Mapping[str, TensorType]
+    outputs: Mapping[str, TensorType]
+    arena_bytes: int
+    lower_bound_bytes: int
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """A tensor of the weights file. `kind`: param, state or constant; see Param for the others."""
+
+    type: TensorType
+    kind: str
+    trained: bool
+    permutation: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class SizesSpec:
+    """A size that varies: its range, and the dimension of each entry's outputs that has it."""
+
+    range: Range
+    outputs: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the file says; `files` are digests by name, the runner and the library among them."""
+
+    name: str
+    device: str
+    backend: str
+    entries: Mapping[str, EntrySpec]
+    params: Mapping[str, ParamSpec]
+    scheme: Mapping[str, str]
+    arena_bytes: int
+    params_bytes: int
+    threads: int
+    micro_batches: int
+    kernels: int
+    sizes: SizesSpec | None
+    runner_file: str | None
+    library_file: str | None
+    files: Mapping[str, str]
+
+    def specification(self) -> Specification:
+        """Return what the library must agree on."""
+        entries = {name: (entry.inputs, entry.outputs) for name, entry in self.entries.items()}
+        params = {name: spec.type for name, spec in self.params.items()}
+        sizes = (self.params_bytes, self.arena_bytes, self.threads, self.micro_batches)
+        return Specification(entries, params, *sizes)
+
+
+def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
+    """Return the manifest's table, but for the files."""
+    slots, params_bytes = param_slots(program)
+    facts = backend.facts(program)
+    rows = []
+    for slot in slots:
+        param = program.params.get(slot.name)
+        kind = "constant" if param is None else KIND_NAMES[param.kind]
+        permutation = None if param is None else param.permutation
+        rows.append(
+            {
+                **_write_type(slot.name, slot.type),
+                "kind": kind,
+                "trained": slot.name in program.scheme,
+                "permutation": permutation,
+            }
+        )
+    return {
+        "schema": SCHEMA,
+        "pockengine": __version__,
+        "name": program.name,
+        "device": backend.device.name,
+        **_write_backend(backend.device.backend),
+        "isa": facts.isa,
+        "threads": facts.threads,
+        "micro_batches": program.micro_batches,
+        "kernels": facts.kernels,
+        "params_bytes": params_bytes,
+        "arena_bytes": program.arena_bytes,
+        "scheme": dict(program.scheme),
+        "entries": {name: _entry(entry) for name, entry in program.entries.items()},
+        "sizes": None if program.sizes is None else _write_sizes(program, program.sizes),
+        "params": rows,
+    }
+
+
+def _write_backend(name: str) -> dict[str, str]:
+    """Name the backend, unless it is the one that a manifest without a name means."""
+    return {} if name == DEFAULT_BACKEND else {"backend": name}
+
+
+def _write_sizes(program: Program, sizes: Range) -> dict[str, Any]:
+    bases = dict.fromkeys(name.rpartition("@")[0] for name in program.entries)
+    outputs = {name: output_axes(program, sizes, name) for name in bases}
+    return {**asdict(sizes), "outputs": outputs}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "inputs": _write_types(entry_inputs(entry)),
+        "outputs": _write_types(entry_outputs(entry)),
+        "arena_bytes": entry.plan.size,
+        "lower_bound_bytes": entry.plan.lower_bound,
+    }
+
+
+def _write_types(values: list[tuple[str, Value]]) -> list[dict[str, Any]]:
+    return [_write_type(name, value.type) for name, value in values]
+
+
+def _write_type(name: str, type_: TensorType) -> dict[str, Any]:
+    return {"name": name, "dtype": type_.dtype.value, "shape": list(type_.shape)}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read the manifest of an artifact; ArtifactError names what is wrong with it."""
+    path = folder / MANIFEST
+    try:
+        if not path.is_file():
+            raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}")
+        text = path.read_text(encoding="utf-8")
+        table = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"artifact {folder}: {MANIFEST} cannot be read: {error}") from error
+    if not isinstance(table, dict) or table.get("schema") != SCHEMA:
+        raise ArtifactError(f"artifact {folder} is not of schema {SCHEMA}; compile the model again")
+    try:
+        return _manifest(table)
+    except (ValueError, CompileError) as error:
+        raise ArtifactError(f"artifact {folder}: {MANIFEST} is malformed: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name stands twice in one table")
+    return table
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _manifest(table: Mapping[str, Any]) -> Manifest:
+    files = _get(table, "files", dict)
+    return Manifest(
+        name=_get(table, "name", str),
+        device=_get(table, "device", str),
+        backend=_text(table.get("backend", DEFAULT_BACKEND)),
+        entries=_each(_get(table, "entries", dict), _read_entry),
+        params=_read_rows(_get(table, "params", list), _read_param),
+        scheme=_each(_get(table, "scheme", dict), _text),
+        arena_bytes=_count(table, "arena_bytes"),
+        params_bytes=_count(table, "params_bytes"),
+        threads=_count(table, "threads", 1),
+        micro_batches=_count(table, "micro_batches", 1),
+        kernels=_count(table, "kernels"),
+        sizes=_read_sizes(table.get("sizes")),
+        runner_file=_built(table, "executable", files),
+        library_file=_built(table, "library", files),
+        files={_inside(name): _text(digest) for name, digest in files.items()},
+    )
+
+
+def _get(table: Mapping[str, Any], key: str, kind: type[T]) -> T:
+    """Return the value of a key; ValueError unless it is there and of exactly this type."""
+    value = table.get(key) if isinstance(table, dict) else None
+    if type(value) is not kind:
+        raise ValueError(f"{key} must be a {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _count(table: Mapping[str, Any], key: str, least: int = 0) -> int:
+    value = _get(table, key, int)
+    if not least <= value < LARGEST:
+        raise ValueError(f"{key} must be from {least} to 2^62")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, not {type(value).__name__}")
+    return value
+
+
+def _each(table: Mapping[str, Any], read: Callable[[Any], T]) -> dict[str, T]:
+    return {name: read(value) for name, value in table.items()}
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or str(path) != name:
+        raise ValueError(f"{name!r} is a file outside of the artifact")
+    return name
+
+
+def _built(table: Mapping[str, Any], key: str, files: Mapping[str, Any]) -> str | None:
+    name = table.get(key)
+    if name is not None and (not isinstance(name, str) or name not in files):
+        raise ValueError(f"{key} is none of the files")
+    return name
+
+
+def _read_rows(rows: list[Any], read: Callable[[Mapping[str, Any]], T]) -> dict[str, T]:
+    return _unique([(_get(row, "name", str), read(row)) for row in rows])
+
+
+def _read_entry(table: Any) -> EntrySpec:
+    return EntrySpec(
+        _read_rows(_get(table, "inputs", list), _read_type),
+        _read_rows(_get(table, "outputs", list), _read_type),
+        _count(table, "arena_bytes"),
+        _count(table, "lower_bound_bytes"),
+    )
+
+
+def _read_param(row: Mapping[str, Any]) -> ParamSpec:
+    type_, permutation = _read_type(row), row.get("permutation")
+    if permutation is not None and (
+        not isinstance(permutation, list)
+        or any(type(axis) is not int for axis in permutation)
+        or sorted(permutation) != list(range(type_.rank))
+    ):
+        raise ValueError(f"{row['name']}: its permutation is none")
+    kind = _get(row, "kind", str)
+    if kind not in KINDS:
+        raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
+    order = None if permutation is None else tuple(permutation)
+    return ParamSpec(type_, kind, _get(row, "trained", bool), order)
+
+
+def _read_type(row: Mapping[str, Any]) -> TensorType:
+    shape = _get(row, "shape", list)
+    sound = len(shape) <= MAX_RANK and all(type(size) is int and size > 0 for size in shape)
+    if not sound:
+        raise ValueError(f"{row['name']}: its shape is none")
+    type_ = TensorType(DType(_get(row, "dtype", str)), tuple(shape))
+    if type_.nbytes >= LARGEST:
+        raise ValueError(f"{row['name']}: its shape is too large")
+    return type_
+
+
+def _read_sizes(row: Any) -> SizesSpec | None:
+    if row is None:
+        return None
+    buckets = _get(row, "buckets", list)
+    pad = _get(row, "pad", dict)
+    if any(type(value) not in (int, float) for value in pad.values()):
+        raise ValueError("pad must hold numbers")
+    if any(type(bucket) is not int for bucket in buckets):
+        raise ValueError("buckets must be whole numbers")
+    known = Range(
+        _get(row, "name", str),
+        _count(row, "low", 1),
+        _count(row, "high", 1),
+        _axes(_get(row, "axes", dict)),
+        tuple(buckets),
+        pad,
+    )
+    return SizesSpec(known, _each(_get(row, "outputs", dict), _axes))
+
+
+def _axes(table: Any) -> dict[str, int]:
+    if not isinstance(table, dict):
+        raise ValueError("dimensions must be a table")
+    return {name: _count(table, name) for name in table}

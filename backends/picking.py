@@ -1,0 +1,69 @@
+"""How a plan is picked among those that a backend offers for a problem.
+
+A planner lists the plans of a problem with an estimate of each and hands them to a picker. The
+default takes the cheapest estimate; a table of measurements (tuned.py) takes what was fastest on
+the device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+P = TypeVar("P")
+P_co = TypeVar("P_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[P_co]):
+    """One plan of a problem, and the cycles that it is estimated to take.
+
+    The label is the plan's name in tables, unique within its problem; its first word is the method
+    ("ROWS 8x3x16", "winograd4 ROWS 14x2x16 in 49").
+    """
+
+    label: str
+    cycles: float
+    plan: P_co
+
+    @property
+    def method(self) -> str:
+        """What the plan does, without its sizes."""
+        return self.label.split(" ")[0]
+
+
+class RatedPlan(Protocol):
+    """A plan that knows its own name and estimate."""
+
+    @property
+    def label(self) -> str:
+        """As in `Candidate`."""
+
+    @property
+    def cycles(self) -> float:
+        """As in `Candidate`."""
+
+
+E = TypeVar("E", bound=RatedPlan)
+
+
+def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[Candidate[E]]:
+    """Offer plans; those of a method that must gain something count for more cycles."""
+    return [Candidate(plan.label, plan.cycles / gain, plan) for plan in plans]
+
+
+class Picker(Protocol):
+    """Chooses between the plans of a problem, whose key is its op and shape."""
+
+    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+        """Return the plan to use."""
+
+
+def cheapest(key: str, candidates: Sequence[Candidate[P]]) -> P:
+    """Pick the cheapest estimate, of equal ones the first."""
+    return min(candidates, key=lambda candidate: candidate.cycles).plan
+
+
+def picked(pick: Picker, key: str, candidates: Sequence[Candidate[P]]) -> Candidate[P]:
+    """Let a picker choose; return its plan as it was offered."""
+    plan = pick(key, candidates)
+    return next(candidate for candidate in candidates if candidate.plan is plan)

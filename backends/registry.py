@@ -1,0 +1,66 @@
+"""Which backend a device names: the built-in one, or one that was registered or installed.
+
+A device file is data, so it gives a name and never a module. Other packages offer a backend by an
+entry point of the group `pockengine.backends` whose value is a `BackendKind`; code that runs
+already may `register` one.
+"""
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
+from pockengine.backends.session import Session
+from pockengine.devices.schema import Device
+from pockengine.errors import DeviceError
+
+GROUP = "pockengine.backends"
+BUILT_IN = ("c",)
+
+_REGISTERED: dict[str, BackendKind] = {}
+
+
+def register(name: str, kind: BackendKind) -> None:
+    """Offer a backend by name; DeviceError where the name is another's."""
+    if name in BUILT_IN or _REGISTERED.get(name, kind) is not kind:
+        raise DeviceError(f"backend {name!r} is there already; register it by another name")
+    _REGISTERED[name] = kind
+
+
+def known_backends() -> tuple[str, ...]:
+    """Names of all backends, sorted."""
+    installed = (entry.name for entry in entry_points(group=GROUP))
+    return tuple(sorted({*BUILT_IN, *_REGISTERED, *installed}))
+
+
+def backend_for(device: Device, options: BackendOptions | None = None) -> Backend:
+    """Return the backend that a device names, set to it.
+
+    DeviceError where the name is unknown, CompileError for an option that the backend lacks.
+    """
+    kind = _kind(device.backend, f"device {device.name}")
+    return kind.make(device, options or BackendOptions())
+
+
+def open_session(artifact: Artifact | Path, threads: int = 1) -> Session:
+    """Open an artifact on this machine, by the backend that wrote it."""
+    known = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
+    return _kind(known.backend, f"artifact {known.folder}").open(known, threads)
+
+
+def _kind(name: str, user: str) -> BackendKind:
+    if name == "c":
+        from pockengine.backends.c.kind import KIND
+
+        return KIND
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    for entry in entry_points(group=GROUP, name=name):
+        kind = entry.load()
+        if not isinstance(kind, BackendKind):
+            raise DeviceError(f"entry point {name} of group {GROUP} is no BackendKind")
+        return kind
+    raise DeviceError(
+        f"{user} needs the backend {name!r}; known backends: {', '.join(known_backends())}; "
+        f"install one that offers it in the entry-point group {GROUP}, or register it"
+    )

@@ -1,0 +1,266 @@
+"""Sessions: run an artifact on this machine from Python.
+
+with open_session(artifact, threads=2) as session:
+    loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
+    logits = session.predict({"x": images})["logits"]
+
+What is the same for every backend stands here: checks of inputs, sizes that vary, the counts that a
+step depends on. A backend's own session runs entries and keeps params, in six methods.
+
+Threads of Python may share a session: its calls wait for each other. Processes may not.
+"""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from pockengine.backends.artifact import Artifact
+from pockengine.compiler.ir.types import TensorType
+from pockengine.compiler.sizes import cut
+from pockengine.errors import RuntimeFailure
+
+RATE, STEP, SEED = "lr", "step", "seed"
+"""Names of the inputs that control a step: learning rate, its number from 1, random seed."""
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the next step depends on beside params: counts of steps and updates, and the seed.
+
+    `collected` are the micro-batches since the last update.
+    """
+
+    steps: int = 0
+    updates: int = 0
+    collected: int = 0
+    seed: int = 0
+
+
+class Session(ABC):
+    """An artifact with its memory and threads. Close it, or use it in a `with` statement.
+
+    `steps` and `updates` count what was run, and `seed` is that of random numbers; checkpoints keep
+    all three. A call that fails counts nothing.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.steps, self.updates, self.seed = 0, 0, 0
+        self._collected = 0
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give memory and threads back; the session cannot be used afterwards."""
+
+    @abstractmethod
+    def _run_entry(
+        self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """Run an entry of the artifact on checked inputs, into outputs, in the manifest's order."""
+
+    @abstractmethod
+    def _read_param(self, name: str, data: np.ndarray) -> None:
+        """Copy a param of the artifact into an array of its type."""
+
+    @abstractmethod
+    def _write_param(self, name: str, data: np.ndarray) -> None:
+        """Copy an array of its type into a param."""
+
+    @abstractmethod
+    def _load_file(self, path: Path | str) -> Progress:
+        """Replace params by those of a file: all that it holds, or RuntimeFailure."""
+
+    @abstractmethod
+    def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
+        """Write what training writes, and progress, to a file: completely, or not at all.
+
+        A `whole` file holds all other params too.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def train_step(
+        self, inputs: Mapping[str, np.ndarray], lr: float, seed: int | None = None
+    ) -> Arrays:
+        """Run one training step and return the outputs, `loss` among them.
+
+        Random numbers depend on the seed and the step's number alone; without a seed it is that of
+        the step before, at first 0.
+        """
+        with self._locked():
+            seed = self.seed if seed is None else seed & 0xFFFFFFFF
+            step = self.steps + 1
+            number = step if self._has_update else self.updates + 1
+            outputs = self.run("train", {**inputs, **_controls(lr, number, seed, step)})
+            self.steps, self.seed = step, seed
+            self._collected += self._has_update
+            self.updates += not self._has_update
+            return outputs
+
+    def apply_updates(self, lr: float) -> None:
+        """Apply the gradients that micro-batches have collected: the entry `update`.
+
+        `updates` counts these, and is the step's number that optimisers see. RuntimeFailure when
+        not as many steps were made as the artifact was compiled for: their mean would be wrong.
+        """
+        with self._locked():
+            wanted = self.artifact.micro_batches
+            if self._has_update and self._collected != wanted:
+                raise RuntimeFailure(
+                    f"an update is the mean of {wanted} micro-batches, and {self._collected} were "
+                    f"collected; call train_step {wanted} times before each apply_updates"
+                )
+            self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
+            self.updates += 1
+            self._collected = 0
+
+    @property
+    def _has_update(self) -> bool:
+        return any(name.partition("@")[0] == "update" for name in self.artifact.entries)
+
+    def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run the forward pass alone."""
+        return self.run("predict", inputs)
+
+    def evaluate(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run the forward pass with its loss, and train nothing."""
+        return self.run("evaluate", inputs)
+
+    def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Run any entry; RuntimeFailure names an input that is missing or of the wrong type.
+
+        Where a size varies, inputs are padded to the next variant and outputs cut back.
+        """
+        sizes = self.artifact.sizes
+        if sizes is None:
+            return self._run(entry, inputs)
+        if entry == "update":  # reads no data: the variants are the same
+            return self._run(sizes.range.entry(entry, sizes.range.high), inputs)
+        size = sizes.range.size_of(inputs)
+        bucket = sizes.range.bucket(size)
+        padded = {name: sizes.range.padded(name, a, bucket) for name, a in inputs.items()}
+        outputs = self._run(sizes.range.entry(entry, bucket), padded)
+        axes = sizes.outputs.get(entry, {})
+        return {name: cut(array, axes.get(name), size) for name, array in outputs.items()}
+
+    def _run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        spec = self.artifact.entries.get(entry)
+        if spec is None:
+            known = ", ".join(self.artifact.entries)
+            raise RuntimeFailure(f"{self.artifact.name} has no entry {entry!r}; it has {known}")
+        given = dict(inputs)
+        for control in {RATE, STEP, SEED} - set(spec.inputs):
+            given.pop(control, None)
+        unknown = sorted(set(given) - set(spec.inputs))
+        if unknown:
+            known = ", ".join(spec.inputs)
+            raise RuntimeFailure(f"entry {entry} has no input {unknown}; it reads {known}")
+        arrays = [_checked(name, type_, given) for name, type_ in spec.inputs.items()]
+        results = {
+            name: np.empty(type_.shape, type_.dtype.numpy) for name, type_ in spec.outputs.items()
+        }
+        self._run_entry(entry, arrays, list(results.values()))
+        return results
+
+    def get_param(self, name: str) -> np.ndarray:
+        """Copy of one param or state, in the artifact's layout."""
+        type_ = self._param_type(name)
+        data = np.empty(type_.shape, type_.dtype.numpy)
+        self._read_param(name, data)
+        return data
+
+    def set_param(self, name: str, data: np.ndarray) -> None:
+        """Replace one param or state."""
+        array = _checked(name, self._param_type(name), {name: data})
+        self._write_param(name, array)
+
+    def params(self) -> Arrays:
+        """Copies of all params and states by name."""
+        kept = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
+        with self._locked():
+            return {name: self.get_param(name) for name in kept}
+
+    def load(self, path: Path | str) -> None:
+        """Replace params by those of a checkpoint, and go on where it was saved.
+
+        `steps`, `updates` and `seed` become the checkpoint's; a file of params sets them to 0.
+        RuntimeFailure names what is damaged or of another program, and nothing is changed.
+        """
+        with self._locked():
+            progress = self._load_file(path)
+            self.steps, self._collected = progress.steps, progress.collected
+            self.updates, self.seed = progress.updates, progress.seed
+
+    def save(self, path: Path | str, *, whole: bool = False) -> None:
+        """Write a checkpoint: what training writes, and what the next step depends on besides.
+
+        It resumes on top of the artifact's weights; a `whole` one holds frozen weights too. A kill
+        at any moment leaves the old file or the new one. RuntimeFailure when what was trained is no
+        longer finite: the old file stays.
+        """
+        with self._locked():
+            counts = (self.steps, self.updates, self._collected)
+            if not all(0 <= count < 2**31 for count in counts):
+                raise RuntimeFailure(f"steps and updates must be from 0 to 2^31 - 1, not {counts}")
+            self._save_file(path, Progress(*counts, self.seed & 0xFFFFFFFF), whole)
+
+    def _param_type(self, name: str) -> TensorType:
+        spec = self.artifact.params.get(name)
+        if spec is None:
+            raise RuntimeFailure(f"{self.artifact.name} has no param {name!r}")
+        return spec.type
+
+    def _locked(self) -> threading.RLock:
+        """Return the lock that every call holds; RuntimeFailure in a forked process."""
+        if self._process != os.getpid():
+            raise RuntimeFailure(
+                f"the session was opened in process {self._process}, whose threads a fork does not "
+                "copy; open a session in this process"
+            )
+        return self._lock
+
+
+def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
+    """Inputs of a step that are no data. `batch` is the number that random numbers depend on."""
+    limit = np.finfo(np.float32)
+    if not isinstance(lr, Real):
+        raise RuntimeFailure(f"lr must be a number, not {type(lr).__name__}")
+    if not 0 <= lr <= limit.max or 0 < lr < limit.smallest_subnormal:
+        raise RuntimeFailure(f"lr must be 0 or a positive number that f32 can hold, not {lr}")
+    mixed = (seed * 0x9E3779B9 + batch) & 0xFFFFFFFF
+    return {
+        RATE: np.asarray(lr, np.float32),
+        STEP: np.asarray(step, np.int32),
+        SEED: np.asarray(mixed, np.uint32).astype(np.int32),
+    }
+
+
+def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The array as the runtime reads it; nothing is cast or broadcast silently."""
+    if name not in given:
+        raise RuntimeFailure(f"input {name} ({type_}) is missing")
+    array = np.asarray(given[name])
+    if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
+        raise RuntimeFailure(f"{name} must be {type_}, not {array.dtype}{list(array.shape)}")
+    return np.ascontiguousarray(array).reshape(type_.shape)

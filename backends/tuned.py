@@ -1,0 +1,113 @@
+"""What a tuner has measured on a device: the plan to take for each problem, in a file for people.
+
+A table is JSON: the device, the unit, and a row for each op and shape with the plan that won, its
+figure, and the figure of the plan that would be taken without it. It holds names of plans and
+numbers only: a plan that no longer exists is passed over, and whatever a file says, the generated
+code is one of those that the planners offer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pockengine.backends.picking import Candidate, P, Picker, cheapest
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+from pockengine.files import write_text_whole
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class TunedPlan:
+    """What won, and the default: the plan of the cheapest estimate.
+
+    `kernels` is a digest of all that was measured; another one asks for a new measurement.
+    """
+
+    plan: str
+    value: int
+    default: str
+    default_value: int
+    kernels: str
+
+
+@dataclass(frozen=True)
+class TunedTable:
+    """Rows by problem, for one device. `unit` says of what the values are, and for what."""
+
+    device: str
+    cpu: str
+    unit: str
+    rows: Mapping[str, TunedPlan]
+
+    def pick(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+        """Pick the plan that won, or the cheapest estimate where there is none."""
+        row = self.rows.get(key)
+        for candidate in candidates:
+            if row is not None and candidate.label == row.plan:
+                return candidate.plan
+        return cheapest(key, candidates)
+
+    def with_rows(self, rows: Mapping[str, TunedPlan]) -> "TunedTable":
+        """Add rows, or put them in the place of older ones."""
+        return replace(self, rows={**self.rows, **rows})
+
+
+def new_table(device: Device, unit: str) -> TunedTable:
+    """Return a table without rows."""
+    return TunedTable(device.name, _cpu(device), unit, {})
+
+
+def _cpu(device: Device) -> str:
+    """What of a device decides its plans: `host` is another machine elsewhere."""
+    cpu = device.cpu
+    return f"{cpu.model}, {cpu.isa}, {cpu.cores} cores"
+
+
+def picker_of(path: Path | str | None, device: Device) -> Picker:
+    """Return what picks by the table in a file, or without one by the estimates."""
+    return cheapest if path is None else read_table(Path(path), device).pick
+
+
+def read_table(path: Path, device: Device) -> TunedTable:
+    """Read a table; CompileError names the file and what is wrong with it, or whose it is."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CompileError(f"tuned plans {path}: {error}; run pockengine tune again") from error
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        raise CompileError(f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune")
+    names, rows = ("device", "cpu", "unit"), told.get("rows")
+    texts = [text for name in names if isinstance(text := told.get(name), str)]
+    if len(texts) != len(names) or not isinstance(rows, dict):
+        raise CompileError(f"tuned plans {path}: needs {', '.join(names)} as texts, and rows")
+    named, cpu, unit = texts
+    table = TunedTable(named, cpu, unit, {key: _row(path, key, row) for key, row in rows.items()})
+    if (table.device, table.cpu) != (device.name, _cpu(device)):
+        raise CompileError(
+            f"tuned plans {path} are of {table.device} ({table.cpu}), not of {device.name} "
+            f"({_cpu(device)}); tune for that device into a file of its own"
+        )
+    return table
+
+
+def _row(path: Path, key: str, told: Any) -> TunedPlan:
+    wanted = {field.name: field.type for field in fields(TunedPlan)}
+    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != wanted:
+        raise CompileError(f"tuned plans {path}: the row {key!r} must have {', '.join(wanted)}")
+    return TunedPlan(**told)
+
+
+def write_table(table: TunedTable, path: Path) -> None:
+    """Write a table, rows sorted, whole or not at all; CompileError where that fails."""
+    rows = {key: asdict(table.rows[key]) for key in sorted(table.rows)}
+    told = {"schema": SCHEMA, "device": table.device, "cpu": table.cpu, "unit": table.unit}
+    text = json.dumps({**told, "rows": rows}, indent=1) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text_whole(path, text)
+    except OSError as error:
+        raise CompileError(f"tuned plans {path} cannot be written: {error}") from error

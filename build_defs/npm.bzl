@@ -1,0 +1,38 @@
+"""Repository rule for a program that an npm package brings for each kind of machine."""
+
+load(":python.bzl", "find_python")
+
+_BUILD = """\
+filegroup(
+    name = "program",
+    srcs = glob(["%s"]),
+    visibility = ["//visibility:public"],
+)
+"""
+
+def _npm_program_impl(rctx):
+    result = rctx.execute(
+        [
+            find_python(rctx),
+            "-I",
+            rctx.path(Label("//build_defs:npm_fetch.py")),
+            "--package=" + rctx.attr.package,
+            "--version=" + rctx.attr.version,
+            "--sha256=" + rctx.attr.sha256,
+            "--name=" + rctx.name,
+        ],
+        timeout = 600,
+    )
+    if result.return_code:
+        fail("%s of npm could not be installed:\n%s%s" % (rctx.attr.package, result.stdout, result.stderr))
+    rctx.file("BUILD", _BUILD % rctx.name)
+
+npm_program = repository_rule(
+    implementation = _npm_program_impl,
+    doc = "Defines @NAME//:program, the file NAME-SYSTEM_MACHINE of an npm package, or nothing without npm.",
+    attrs = {
+        "package": attr.string(mandatory = True),
+        "sha256": attr.string(doc = "Of the package's archive.", mandatory = True),
+        "version": attr.string(mandatory = True),
+    },
+)

@@ -1,0 +1,61 @@
+"""`pockengine passes --pass NAME{...} graph.ir`: run passes on a dumped graph, one after another.
+
+The graph is in the text form that `compile --dump-ir` writes; params hold zeros.
+"""
+
+import inspect
+from pathlib import Path
+
+import click
+
+from pockengine.backends.registry import backend_for
+from pockengine.compiler.compile import Training, passes_of
+from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.passes.catalogue import PASSES, parameters_of, run
+from pockengine.compiler.passes.pass_text import SHARED, parse_pass, print_passes
+from pockengine.compiler.target import Target
+from pockengine.devices import load_device
+from pockengine.errors import PockEngineError
+
+
+@click.command("passes")
+@click.argument("graph", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option("--pass", "texts", multiple=True, help="NAME or NAME{parameter=value, ...}.")
+@click.option("--list", "listed", is_flag=True, help="List the passes and their parameters.")
+@click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
+@click.option("--device", default="host", show_default=True, help="Whose pipeline to print.")
+@click.option("--scheme", default="full", show_default=True, help="What that trains.")
+def passes_command(
+    graph: str | None,
+    texts: tuple[str, ...],
+    listed: bool,
+    pipeline: str | None,
+    device: str,
+    scheme: str,
+) -> None:
+    """Run passes on GRAPH, a file in the text form, and print what they leave."""
+    if listed:
+        click.echo("".join(f"{_described(name)}\n" for name in sorted(PASSES)), nl=False)
+        return
+    if graph is None:
+        raise click.UsageError("name a file with a graph, or ask for --list")
+    parsed = parse_graph(Path(graph).read_text(encoding="utf-8"))
+    if pipeline is None:
+        run([parse_pass(text, _target) for text in texts], parsed, check=True)
+        click.echo(print_graph(parsed), nl=False)
+        return
+    entries = passes_of(parsed, Training(scheme), target=_target(device))
+    if pipeline not in entries:
+        raise PockEngineError(f"{graph} has no entry {pipeline!r}; it has {', '.join(entries)}")
+    click.echo(print_passes(entries[pipeline]), nl=False)
+
+
+def _target(device: str) -> Target:
+    return backend_for(load_device(device)).target()
+
+
+def _described(name: str) -> str:
+    """A pass with its parameters, and what it does."""
+    names = ", ".join(each for each in parameters_of(name) if each not in SHARED)
+    does = (inspect.getdoc(PASSES[name]) or "").partition("\n")[0]
+    return f"{name + (f'{{{names}}}' if names else ''):64} {does}".rstrip()

@@ -1,0 +1,233 @@
+"""`pockengine profile MODEL`: where a training step's time goes on this machine, kernel by kernel.
+
+The next slow kernel is the first line: kernels are sorted by the time of all their calls in a step,
+beside the least that the machine's measured peaks allow for their work.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.backends.c.alone import time_alone
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.peaks import measure_peaks
+from pockengine.backends.c.profile import KernelTime, profile_step
+from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.backends.tuned import picker_of
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.types import F32
+from pockengine.devices import load_device
+from pockengine.terminal import PlainConsole
+
+WIDTH = 170
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """All calls of one kernel in a step; times are of all of them, `alone_ns` of one (0: none)."""
+
+    calls: Sequence[KernelTime]
+    roof_ns: float
+    alone_ns: float
+
+    @property
+    def median_ns(self) -> int:
+        """Nanoseconds of the kernel's calls in a step: the sum of their medians."""
+        return sum(call.median_ns for call in self.calls)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of all calls."""
+        return sum(call.multiply_adds for call in self.calls)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all calls read and write."""
+        return sum(call.nbytes for call in self.calls)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
+@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
+@click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
+@click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
+@click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
+@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
+@click.option("--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`.")
+@click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def profile(
+    model: str,
+    batch: int,
+    threads: int | None,
+    scheme: str,
+    steps: int,
+    top: int,
+    only: str,
+    bf16: bool,
+    tuned: Path | None,
+    alone: bool,
+    json_file: Path | None,
+) -> None:
+    """Time every kernel of MODEL's training step on this machine against its measured peaks."""
+    console = PlainConsole(WIDTH)
+    device = load_device("host")
+    backend = CBackend(device, bf16=bf16, pick=picker_of(tuned, device))
+    threads = threads or device.cpu.cores
+    program = compile_program(_graph(model, batch), Training(scheme), target=backend.target())
+    inputs = {
+        value.name: _example(value.shape, value.dtype is F32)
+        for value in program.entries["train"].graph.inputs
+        if value.shape
+    }
+    peaks = measure_peaks(threads)
+    times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
+    chosen = [call for call in times if only in f"{call.symbol} {call.what}"]
+    lone = time_alone([call.node for call in chosen], backend, threads) if alone else {}
+    rows = _rows(chosen, peaks, {symbol: median for symbol, (median, _) in lone.items()})
+    title = f"{model}, batch {batch}, {scheme}, {threads} threads"
+    whole = sum(call.median_ns for call in times)
+    console.print(_table(title, rows[: top or None], whole, peaks, alone))
+    console.print(_operations(rows, whole))
+    console.print(_summary(rows, whole, peaks))
+    if json_file is not None:
+        _write(json_file, model, batch, scheme, times, peaks)
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _graph(model: str, batch: int) -> Graph:
+    """Import a benchmark model, with its loss."""
+    import torch
+
+    from pockengine.frontends import from_torch
+    from pockengine.models.registry import parse_model
+
+    name = parse_model(model)
+    torch.manual_seed(0)
+    return from_torch(name.build().train(), name.example_inputs(batch), loss=name.loss)
+
+
+def _example(shape: tuple[int, ...], floating: bool) -> np.ndarray:
+    """Return data of a shape: numbers round zero, or indices that every table has."""
+    rng = np.random.default_rng(0)
+    if floating:
+        return rng.standard_normal(shape).astype(np.float32)
+    return rng.integers(0, 2, shape)
+
+
+def _rows(times: Sequence[KernelTime], peaks: Peaks, alone: dict[str, float]) -> list[KernelRow]:
+    """Gather calls by kernel, the longest first."""
+    calls: dict[str, list[KernelTime]] = {}
+    for time in times:
+        calls.setdefault(time.symbol, []).append(time)
+    rows = [
+        KernelRow(
+            same,
+            sum(peaks.least_ns(call.multiply_adds, call.nbytes) for call in same),
+            alone.get(symbol, 0.0),
+        )
+        for symbol, same in calls.items()
+    ]
+    return sorted(rows, key=lambda row: -row.median_ns)
+
+
+def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alone: bool) -> Table:
+    table = Table(title=title, caption=describe_peaks(peaks), box=SIMPLE)
+    table.add_column("kernel", no_wrap=True)
+    heads = ("calls", "us", "share", "us each", *(("alone",) if alone else ()))
+    for heading in (*heads, "GFLOP/s", "GB/s", "roof %", "lost us"):
+        table.add_column(heading, justify="right")
+    table.add_column("first", no_wrap=True)
+    for row in rows:
+        first = row.calls[0]
+        table.add_row(_short(first.symbol), *_cells(row, whole, alone), first.node.scope or "")
+    return table
+
+
+def _short(symbol: str) -> str:
+    """Leave out what all symbols share, and the hash."""
+    return symbol.removeprefix("pe_").rpartition("__")[0]
+
+
+def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:
+    """Yield a kernel's figures; `lost` is the time beyond the roofline's."""
+    yield str(len(row.calls))
+    yield f"{row.median_ns / 1e3:,.0f}"
+    yield f"{100 * row.median_ns / whole:.1f} %"
+    yield f"{row.median_ns / len(row.calls) / 1e3:,.1f}"
+    if alone:
+        yield f"{row.alone_ns / 1e3:,.1f}" if row.alone_ns else "-"
+    yield f"{2 * row.multiply_adds / row.median_ns:.1f}"
+    yield f"{row.nbytes / row.median_ns:.1f}"
+    yield f"{100 * row.roof_ns / row.median_ns:.0f}"
+    yield f"{(row.median_ns - row.roof_ns) / 1e3:,.0f}"
+
+
+def _operations(rows: Sequence[KernelRow], whole: int) -> Table:
+    """Sum the kernels up by op."""
+    table = Table("op", box=SIMPLE)
+    for heading in ("calls", "us", "share", "GFLOP/s", "GB/s", "roof %", "lost us"):
+        table.add_column(heading, justify="right")
+    sums: dict[str, list[KernelRow]] = {}
+    for row in rows:
+        sums.setdefault(row.calls[0].op, []).append(row)
+    merged = [
+        (op, KernelRow([c for row in some for c in row.calls], sum(r.roof_ns for r in some), 0.0))
+        for op, some in sums.items()
+    ]
+    for op, row in sorted(merged, key=lambda pair: -pair[1].median_ns):
+        calls, total, share, _, *rest = _cells(row, whole, alone=False)
+        table.add_row(op, calls, total, share, *rest)
+    return table
+
+
+def _summary(rows: Sequence[KernelRow], whole: int, peaks: Peaks) -> str:
+    work = sum(row.multiply_adds for row in rows)
+    roof = sum(row.roof_ns for row in rows)
+    shown = sum(row.median_ns for row in rows)
+    return (
+        f"{shown / 1e6:.2f} ms in {sum(len(row.calls) for row in rows)} calls of {len(rows)} "
+        f"kernels ({100 * shown / whole:.0f} % of the step): {2 * work / shown:.1f} GFLOP/s, "
+        f"{200 * work / shown / peaks.gflops:.0f} % of the peak; the roofline allows "
+        f"{roof / 1e6:.2f} ms"
+    )
+
+
+def _write(
+    path: Path, model: str, batch: int, scheme: str, times: Sequence[KernelTime], peaks: Peaks
+) -> None:
+    """Append a record for each call and for each peak."""
+    from pockengine import __version__
+    from pockengine.farm.results.commits import current_commit
+    from pockengine.farm.results.results import write_lines
+    from pockengine.farm.results.setup import Setup
+
+    setup = Setup(current_commit(), "host", "host", False, model, "random", batch, peaks.threads)
+    records = [
+        setup.record("pockengine", __version__, scheme, metric, value)
+        for metric, value in (("peak_gflops", peaks.gflops), ("peak_gbytes", peaks.gbytes))
+    ]
+    for index, call in enumerate(times):
+        record = setup.record(
+            "pockengine",
+            __version__,
+            scheme,
+            "kernel_us",
+            call.median_ns / 1e3,
+            spread=(call.least_ns / 1e3, call.most_ns / 1e3, call.samples),
+            note=f"{index} {call.symbol}: {call.what}",
+        )
+        records.append(record)
+    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)

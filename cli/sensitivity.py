@@ -1,0 +1,105 @@
+"""`pockengine sensitivity MODEL --train DATA --out TABLE`: what is each tensor worth training?"""
+
+import math
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.cli.subject import open_subject
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse.channels import CRITERIA
+from pockengine.finetune.contributions import Contributions
+from pockengine.finetune.executor import PROCESSES, open_executor
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.selection import DATA_CRITERIA
+from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.space import SHARES, items_of
+from pockengine.finetune.task import load_tuning
+from pockengine.terminal import PlainConsole, printable
+
+WIDTH = 120
+ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
+"""By what channels may be chosen."""
+MOMENTUM = 0.9
+
+
+@click.command("sensitivity")
+@click.argument("model")
+@click.option("--train", required=True, type=click.Path(path_type=Path), help="Inputs and target.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Its JSON lines.")
+@click.option("--weights", type=click.Path(path_type=Path), help="Pretrained, as safetensors.")
+@click.option("--classes", type=click.IntRange(2), help="Of a new head.")
+@click.option("--validation", default=0.2, show_default=True, help="Share of the data that judges.")
+@click.option("--share", "shares", multiple=True, type=float, help="Of channels; may be repeated.")
+@click.option("--by", default="magnitude", show_default=True, type=click.Choice(ALL_CRITERIA))
+@click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--rate", default=0.05, show_default=True, help="Highest rate of SGD, momentum 0.9.")
+@click.option("--batch", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
+@click.option("--scheduler", default=PROCESSES, show_default=True, help="Or Dask's, tcp://...")
+def sensitivity_command(
+    model: str,
+    train: Path,
+    out: Path,
+    weights: Path | None,
+    classes: int | None,
+    validation: float,
+    shares: tuple[float, ...],
+    by: str,
+    upper: float,
+    seeds: int,
+    epochs: int,
+    rate: float,
+    batch: int,
+    workers: int | None,
+    scheduler: str,
+) -> None:
+    """Fine-tune one tensor of MODEL at a time beside its head, and measure what each gains.
+
+    DATA is .npz or .safetensors with the model's inputs and `target`, one row an example; a part of
+    it is set apart to judge. Killed, the same command goes on where it was.
+    """
+    subject = open_subject(model, batch, classes, weights)
+    tuning = load_tuning(train, validation, seed=0)
+    items = items_of(subject.graph, shares or SHARES, by=by, upper=upper)
+    recipe = Recipe(rate, epochs, optimizer=Sgd(momentum=MOMENTUM))
+    with open_executor(scheduler, workers) as executor:
+        contributions = measure(
+            subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
+        )
+    console = PlainConsole(WIDTH)
+    console.print(report(f"{model} on {train.name}", contributions))
+    console.print(f"{len(contributions.gains)} items in {out}")
+
+
+def tell_progress(progress: Progress) -> None:
+    """Print one line: what is done, what remains, and about how long it takes."""
+    left = "" if progress.seconds_left is None else f", about {_span(progress.seconds_left)} left"
+    remaining = progress.total - progress.done
+    text = f"{progress.done} of {progress.total} trials, {remaining} to go{left} ({progress.last})"
+    click.echo(printable(text), err=True)
+
+
+def report(title: str, contributions: Contributions) -> Table:
+    """Return the items as a table, the largest gain first."""
+    caption = f"over the head alone: {contributions.baseline:.1%} of the validation set"
+    table = Table(title=f"Gain in accuracy: {title}", caption=caption, box=SIMPLE)
+    for heading in ("trained beside the head", "share", "channels by"):
+        table.add_column(heading)
+    for heading in ("points gained", "spread", "seeds"):
+        table.add_column(heading, justify="right")
+    for item, gain in sorted(contributions.gains.items(), key=lambda pair: -pair[1].mean):
+        name = str(item) if item.kind == "biases" else item.name
+        numbers = (f"{100 * gain.mean:+.2f}", f"{100 * gain.spread:.2f}", str(gain.n))
+        table.add_row(name, f"{item.share:g}", item.by, *numbers)
+    return table
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -1,0 +1,186 @@
+"""`pockengine tune MODEL --device D`: try kernel plans on the device itself, keep what wins.
+
+A physical board of the inventory, or this machine, is measured by time; an emulated one by guest
+instructions of one thread, because an emulator's time says nothing of the hardware.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.backends.c.tune import (
+    PLANS,
+    TIME_NOISE,
+    Figure,
+    Meter,
+    Problem,
+    as_figures,
+    bench_meter,
+    find_problems,
+    host_meter,
+    time_unit,
+    tune,
+)
+from pockengine.backends.placement import kernel_nodes
+from pockengine.backends.protocol import Backend, BackendOptions
+from pockengine.backends.registry import backend_for
+from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, read_table, write_table
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Node
+from pockengine.devices import Device, load_device
+from pockengine.devices.isa import COUNTERS
+from pockengine.errors import CompileError, FarmError
+from pockengine.farm.boards.board import Board, Local, board_for, load_boards
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.references.instructions import count
+from pockengine.farm.transports.transport import Transport
+from pockengine.frontends.doors import find_door
+from pockengine.models.find import find_model
+from pockengine.terminal import PlainConsole
+
+WIDTH = 150
+INSTRUCTIONS_MARGIN = 0.01
+"""A smaller gain in a count that knows neither caches nor threads is no reason to leave the plan
+that is estimated to be best for both."""
+
+
+@click.command("tune")
+@click.argument("model")
+@click.option("--device", "wanted", default="host", show_default=True, help="Or a board's name.")
+@click.option("--batch", show_default="1", type=click.IntRange(1), help="Rows of the examples.")
+@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
+@click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
+@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
+@click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
+@click.option("--out", type=click.Path(path_type=Path), help="By default tuned-DEVICE.json.")
+def tune_command(
+    model: str,
+    wanted: str,
+    batch: int | None,
+    scheme: str,
+    loss: str | None,
+    bf16: bool,
+    plans: int,
+    out: Path | None,
+) -> None:
+    """Measure the likeliest plans of MODEL's products and convolutions on a device.
+
+    The table in the file --out is added to; `pockengine compile --tuned FILE` uses it. What it
+    holds already is not measured again.
+    """
+    board = board_for(wanted, load_boards())
+    device = load_device(board.device)
+    out = out or Path(f"tuned-{device.name}.json")
+    nodes = step_nodes(model, batch, loss, scheme, backend_for(device, BackendOptions(bf16)))
+    _tell(f"listing plans for {device.name}")
+    problems = find_problems(nodes, device, bf16=bf16, plans=plans)
+    with open_meter(board, device) as meter:
+        table = read_table(out, device) if out.exists() else new_table(device, meter.unit)
+        if table.unit != meter.unit:
+            raise CompileError(
+                f"tuned plans {out} are in {table.unit}, {board.name} is measured in "
+                f"{meter.unit}; give another --out"
+            )
+        table = tune(problems, meter, table, lambda partial: write_table(partial, out), _tell)
+    console = PlainConsole(WIDTH)
+    size = "" if batch is None else f", batch {batch}"
+    console.print(report(f"{model}{size}, {scheme}, {board.name}", problems, table))
+    console.print(summary(problems, table))
+    console.print(f"{len(table.rows)} rows in {out}")
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def step_nodes(
+    model: str, batch: int | None, loss: str | None, scheme: str, backend: Backend
+) -> list[Node]:
+    """Return the kernels' nodes of a model's training step."""
+    module, example_inputs, own_loss = find_model(model, batch)
+    graph = find_door(module, example_inputs).graph(loss or own_loss)
+    program = compile_program(graph, Training(scheme), target=backend.target())
+    return list(kernel_nodes(program.entries["train"]))
+
+
+@contextmanager
+def open_meter(board: Board, device: Device) -> Iterator[Meter]:
+    """Yield what measures on a board; FarmError where nothing can."""
+    if isinstance(board.place, Local):
+        yield host_meter(device)
+    elif not board.emulated:
+        from pockengine.farm.boards.connect import connect  # wants the farm's packages
+
+        with connect(board) as transport:
+            yield board_meter(transport, device)
+    elif device.cpu.arch in COUNTERS:
+        yield instruction_meter(device)
+    else:
+        raise FarmError(
+            f"{board.name} is emulated, and instructions are counted on {', '.join(COUNTERS)} "
+            f"only; name a physical {device.name} of the inventory"
+        )
+
+
+def instruction_meter(device: Device) -> Meter:
+    """Return a meter by guest instructions of one thread: the same on every run."""
+    arch = device.cpu.arch
+    unit = f"guest {COUNTERS[arch].unit} of 1 thread"
+
+    def run(program: Path, kernels: int) -> list[Figure]:
+        counted = count([str(program), "1", "count"], marks=kernels, arch=arch)
+        return [Figure(region, region) for region in counted.regions]
+
+    return bench_meter(device, run, unit, INSTRUCTIONS_MARGIN)
+
+
+def board_meter(transport: Transport, device: Device) -> Meter:
+    """Return a meter by time on a board, with as many threads as it has cores."""
+
+    def run(program: Path, kernels: int) -> list[Figure]:
+        job = Job(program, args=(str(device.cpu.cores),))
+        printed = run_job(transport, job, program.parent / "results").run.stdout
+        return as_figures(printed.decode(errors="replace"), kernels)
+
+    return bench_meter(device, run, time_unit(device), TIME_NOISE)
+
+
+def report(title: str, problems: Sequence[Problem], table: TunedTable) -> Table:
+    """Return a table of the problems that gain, the largest gain in a step first."""
+    printed = Table(title=title, caption=f"in {table.unit}, of one call", box=SIMPLE)
+    for heading in ("problem", "calls", "default", "", "best", "", "gain"):
+        printed.add_column(heading, justify="right" if heading in ("", "calls", "gain") else "left")
+    rows = [(problem, table.rows[problem.key]) for problem in problems]
+    for problem, row in sorted(rows, key=lambda pair: -_gain(*pair)):
+        if row.plan != row.default:
+            printed.add_row(
+                problem.key,
+                str(problem.calls),
+                row.default,
+                f"{row.default_value:,}",
+                row.plan,
+                f"{row.value:,}",
+                f"{100 * (1 - row.value / row.default_value):.1f} %",
+            )
+    return printed
+
+
+def _gain(problem: Problem, row: TunedPlan) -> int:
+    """Return what a step gains by a problem's plan."""
+    return problem.calls * (row.default_value - row.value)
+
+
+def summary(problems: Sequence[Problem], table: TunedTable) -> str:
+    """Say what a whole step is predicted to gain."""
+    rows = [(problem, table.rows[problem.key]) for problem in problems]
+    gain = sum(_gain(problem, row) for problem, row in rows)
+    whole = sum(problem.calls * row.default_value for problem, row in rows)
+    won = sum(row.plan != row.default for _, row in rows)
+    return (
+        f"{won} of {len(rows)} problems gain; predicted for a step: {gain:,} of the {whole:,} "
+        f"{table.unit} in these kernels ({100 * gain / max(whole, 1):.1f} %)"
+    )

@@ -1,0 +1,41 @@
+"""Give a graph's params the tensors of a file, without reading them."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.graph import Graph, Param
+from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.errors import GraphError
+
+
+def attach(graph: Graph, tensors: Mapping[str, Contents]) -> None:
+    """Let params start with these tensors, which have the framework's names and layouts.
+
+    A file may hold a part of the params (a model's files are several). Floats are widened as they
+    are read (bf16 to f32). GraphError names a tensor that no param takes.
+    """
+    for name, contents in tensors.items():
+        param = graph.params.get(name)
+        if param is None:
+            raise GraphError(f"graph {graph.name} has no param {name!r}, which the file holds")
+        param.contents = _in_our_layout(param, contents)
+
+
+def _in_our_layout(param: Param, contents: Contents) -> Contents:
+    wanted, order = param.value.type, param.permutation
+    held = contents.type if order is None else contents.type.transposed(order)
+    widens = held.dtype.is_float and wanted.dtype is DType.F32
+    if held.shape != wanted.shape or not (held.dtype is wanted.dtype or widens):
+        raise GraphError(
+            f"{param.name}: the file holds {contents.type}, which is not {wanted}"
+            + ("" if order is None else f" in the order {order}")
+        )
+
+    def load() -> np.ndarray:
+        array = contents.read()
+        array = array if order is None else array.transpose(order)
+        return np.ascontiguousarray(converted(array, wanted.dtype)).reshape(wanted.shape)
+
+    return Lazy(wanted, load, param.name)

@@ -1,0 +1,158 @@
+"""What a param starts as: an array, one number everywhere, a file's tensor, or a shape alone.
+
+Passes that need types never read; what reads holds one tensor at a time. So a model that does not
+fit into memory compiles, and its weights are read when the artifact is written.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.compiler.ir.scalars import DType, numbers_of, of_numbers
+from pockengine.compiler.ir.types import Shape, TensorType
+from pockengine.errors import GraphError
+
+LONGEST_HEADER = 100_000_000
+"""Bytes, as the safetensors library has it."""
+
+
+class Contents(ABC):
+    """Numbers of a known type, which may not be in memory."""
+
+    type: TensorType
+
+    @abstractmethod
+    def read(self) -> np.ndarray:
+        """Return the numbers; GraphError where there are none."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is something to read."""
+        return True
+
+    def is_finite(self) -> bool:
+        """Whether all numbers are finite; what is not known yet is taken to be."""
+        return bool(np.isfinite(numbers_of(self.read())).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Contents):
+    """An array in memory."""
+
+    array: np.ndarray
+    quantization: Quantization | None = None
+    type: TensorType = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.array.shape)
+        type_ = TensorType(DType.of(self.array), shape, self.quantization)
+        object.__setattr__(self, "type", type_)
+
+    def read(self) -> np.ndarray:
+        """Return the array itself."""
+        return self.array
+
+
+@dataclass(frozen=True)
+class Filled(Contents):
+    """The same number everywhere; an array is made anew by each reading."""
+
+    type: TensorType
+    number: float = 0.0
+
+    def read(self) -> np.ndarray:
+        """Return a new array."""
+        return np.full(self.type.shape, of_numbers(self.number, self.type.dtype))
+
+    def is_finite(self) -> bool:
+        """Judge the number alone."""
+        return bool(np.isfinite(self.number))
+
+
+@dataclass(frozen=True, eq=False)
+class Lazy(Contents):
+    """Numbers that a function reads, anew each time: `source` says in messages whose they are."""
+
+    type: TensorType
+    load: Callable[[], np.ndarray]
+    source: str
+
+    def read(self) -> np.ndarray:
+        """Load them; GraphError where they are of another type than was said."""
+        array = self.load()
+        found = TensorType(DType.of(array), tuple(array.shape), self.type.quantization)
+        if found != self.type:
+            raise GraphError(f"{self.source} holds {found}, not {self.type}; import it again")
+        return array
+
+
+@dataclass(frozen=True)
+class ShapeOnly(Contents):
+    """No numbers yet: enough to compile, plan and generate code."""
+
+    type: TensorType
+
+    @property
+    def known(self) -> bool:
+        """There is nothing to read."""
+        return False
+
+    def read(self) -> np.ndarray:
+        """Raise GraphError: there are none."""
+        raise GraphError(
+            f"a param {self.type} has a shape and no numbers; give the graph its weights first"
+        )
+
+    def is_finite(self) -> bool:
+        """Weights are taken to be finite until they are given."""
+        return True
+
+
+def same_contents(first: Contents, second: Contents) -> bool:
+    """Whether two hold equal numbers; what is the same object, or equal data, is not read."""
+    if first is second or first == second:
+        return True
+    if first.type != second.type or not (first.known and second.known):
+        return False
+    one, two = (numbers_of(contents.read()) for contents in (first, second))
+    return one is two or np.array_equal(one, two, equal_nan=first.type.dtype.is_float)
+
+
+def mapped(path: Path) -> dict[str, Contents]:
+    """The tensors of a safetensors file by name, none of them read; GraphError for another file.
+
+    The file must stay as it is while they are used.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > LONGEST_HEADER:
+                raise ValueError("its header is too long")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        end = path.stat().st_size
+        return {name: _mapped(path, name, row, 8 + length, end) for name, row in header.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise GraphError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: int) -> Contents:
+    dtype = next((dtype for dtype in DType if dtype.stored_name == row["dtype"]), None)
+    if dtype is None:
+        raise ValueError(f"{name} is of type {row['dtype']}, which is not supported")
+    shape: Shape = tuple(int(size) for size in row["shape"])  # type: ignore[attr-defined]
+    first, last = (start + int(place) for place in row["data_offsets"])  # type: ignore[attr-defined]
+    type_ = TensorType(dtype, shape)
+    if not start <= first <= last <= end or last - first != type_.nbytes:
+        raise ValueError(f"{name} does not lie inside of the file")
+
+    def load() -> np.ndarray:
+        view = np.memmap(path, np.uint8, "r", first, (type_.nbytes,))
+        return np.asarray(view).view(dtype.numpy).reshape(shape)
+
+    return Lazy(type_, load, f"{name} of {path}")

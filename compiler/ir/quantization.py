@@ -1,0 +1,75 @@
+"""Integers that stand for real numbers: scale (q - zero), one pair for all or one a channel."""
+
+import ast
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.scalars import DType
+from pockengine.errors import GraphError
+
+PATTERN = r"<scale=\([^>]*\), zero=\([^>]*\)(?:, axis=\d+)?>"
+"""The text form."""
+
+_PARTS = re.compile(r"<scale=(\(.*?\)), zero=(\(.*?\))(?:, axis=(\d+))?>")
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """Scales and zero points: one of each, or one for each place along `axis`."""
+
+    scales: tuple[float, ...]
+    zeros: tuple[int, ...]
+    axis: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.scales) != len(self.zeros) or (self.axis is None and len(self.scales) != 1):
+            raise GraphError(
+                f"{len(self.scales)} scales and {len(self.zeros)} zero points, axis {self.axis}: "
+                "give one of each, or as many of each as the axis has places"
+            )
+        if not all(math.isfinite(scale) and scale > 0 for scale in self.scales):
+            raise GraphError(f"scales {self.scales} must be positive and finite")
+
+    def __str__(self) -> str:
+        place = "" if self.axis is None else f", axis={self.axis}"
+        return f"<scale={self.scales}, zero={self.zeros}{place}>"
+
+    def check(self, dtype: DType, shape: tuple[int, ...]) -> None:
+        """Raise GraphError unless values of this type can be quantised so."""
+        if not dtype.is_integer:
+            raise GraphError(f"{dtype.value} cannot be quantised; integers stand for real numbers")
+        limits = np.iinfo(str(dtype.numpy))
+        if not all(limits.min <= zero <= limits.max for zero in self.zeros):
+            raise GraphError(f"zero points {self.zeros} are outside of {dtype.value}")
+        if self.axis is not None and shape[self.axis : self.axis + 1] != (len(self.scales),):
+            raise GraphError(
+                f"{len(self.scales)} scales along axis {self.axis} do not fit shape {shape}"
+            )
+
+    def transposed(self, perm: Sequence[int]) -> "Quantization":
+        """The same of a tensor whose dimensions are put into this order."""
+        if self.axis is None:
+            return self
+        return Quantization(self.scales, self.zeros, list(perm).index(self.axis))
+
+    def real(self, integers: np.ndarray) -> np.ndarray:
+        """What integers stand for, as f32; computed in double precision."""
+        shape = [1] * integers.ndim
+        if self.axis is not None:
+            shape[self.axis] = len(self.scales)
+        scale, zero = (np.asarray(part).reshape(shape) for part in (self.scales, self.zeros))
+        return np.asarray((integers.astype(np.float64) - zero) * scale, np.float32)
+
+
+def parse_quantization(text: str) -> Quantization:
+    """Read the text form back; GraphError where it is another."""
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        raise GraphError(f"{text} is no quantisation")
+    scales, zeros = (ast.literal_eval(match[part]) for part in (1, 2))
+    axis = None if match[3] is None else int(match[3])
+    return Quantization(tuple(map(float, scales)), tuple(map(int, zeros)), axis)

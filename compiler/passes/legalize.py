@@ -1,0 +1,40 @@
+"""Ops that a target lacks, rewritten into ops that it has.
+
+A table gives for each op a rule that builds the same of simpler ops; rules apply until nothing is
+left that has one. What is left then must be the target's.
+"""
+
+from collections.abc import Mapping
+
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.rewrite import Rule, lower
+from pockengine.compiler.ir.writes import delay_writes
+from pockengine.compiler.passes import legal_arithmetic, legal_rows, legal_updates, legal_windows
+from pockengine.compiler.passes.common_subexpressions import common_subexpressions
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.target import Target
+
+RULES: Mapping[str, Rule] = {
+    **legal_arithmetic.RULES,
+    **legal_rows.RULES,
+    **legal_updates.RULES,
+    **legal_windows.RULES,
+}
+
+
+def legalize(graph: Graph, target: Target) -> None:
+    """Rewrite the ops that the target lacks; CompileError names what stays that it lacks.
+
+    Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and dtype is the
+    target's.
+    """
+    rules = {op: rule for op, rule in RULES.items() if not target.takes(op)}
+    lowered = False
+    while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
+        lower(graph, rules)
+        lowered = True
+    if lowered:
+        common_subexpressions(graph)
+        dead_code(graph)
+        delay_writes(graph)
+    target.check(graph)

@@ -1,0 +1,1 @@
+"""What is measured on boards and beside other frameworks: models trained, checked and timed."""

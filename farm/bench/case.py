@@ -1,0 +1,156 @@
+"""What the bench trains: a model on real photographs, from weights where comparing means something.
+
+A net as it is initialised, with batch norms that normalise by four pictures, is chaotic: PyTorch
+differs from itself in another memory format by 7 % in the tenth loss. Here every batch norm starts
+with a bias of 2, the middle of ReLU6: the gates are open, rounding is not amplified, and PyTorch
+agrees with itself within 1e-6. It is a start like any other, given to every engine alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pockengine.api import Compiled
+from pockengine.api import compile as compile_model
+from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.compile import find_scheme
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.errors import FarmError
+from pockengine.farm.bench.photos import CLASSES, photo_batches
+from pockengine.farm.references.job import JobData, TrainingJob
+from pockengine.models.registry import ModelName, parse_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+RATE, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 1e-4
+# A ResNet starts with losses that explode at the common rate, in every engine alike.
+PLAIN_RATES = {"resnet50": 1e-4}
+OPEN_BIAS = 2.0
+SEED = 0
+SPARSE_SCHEME = Path(__file__).parent / "sparse.toml"
+DATASET, TOKENS = "scikit-learn sample photographs", "drawn tokens"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with its data: `data.job` trains everything; `for_scheme` gives one that does not."""
+
+    model: str
+    graph: Graph
+    data: JobData
+
+    @property
+    def batch(self) -> int:
+        """Pictures of a step."""
+        return int(self.data.images.shape[1])
+
+    def for_scheme(self, scheme: str) -> JobData:
+        """Return the same job, training only what a scheme names (a preset or a TOML file).
+
+        FarmError for a set of channels with gaps, as the references train ranges, and for adapters.
+        """
+        _, resolved, adapters = with_adapters(self.graph, find_scheme(scheme, self.graph))
+        if adapters:
+            raise FarmError(
+                f"scheme {scheme} trains {len(adapters)} adapters, which the bench's references do "
+                "not have; `pockengine profile` times such a step"
+            )
+        trainable = {name: _range_of(name, channels) for name, channels in resolved.items()}
+        return replace(self.data, job=replace(self.data.job, trainable=trainable))
+
+    def compile(
+        self,
+        scheme: str,
+        device: str,
+        folder: Path,
+        *,
+        bf16: bool = False,
+        tuned: Path | None = None,
+    ) -> Compiled:
+        """Compile and build for a device; the artifact goes to `folder`."""
+        job = self.data.job
+        optimizer = Sgd(momentum=job.momentum, weight_decay=job.weight_decay)
+        return compile_model(
+            self.graph,
+            (),
+            optimizer=optimizer,
+            scheme=scheme,
+            device=device,
+            bf16=bf16,
+            tuned=tuned,
+            folder=folder,
+        )
+
+
+def _range_of(name: str, channels: Channels) -> tuple[int, int] | None:
+    """Return the first and last + 1 of some channels; None for all."""
+    if channels is None or isinstance(channels, range):
+        return None if channels is None else (channels.start, channels.stop)
+    raise FarmError(
+        f"{name} trains {len(channels)} channels with gaps between; the bench's references train "
+        "ranges of channels only: name a share or [start, stop] without `by` or `channels`"
+    )
+
+
+def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:
+    """Build a benchmark model, its starting weights and its data; all by a fixed seed.
+
+    Pictures are photographs, tokens are drawn. `plain` takes the model's own number of classes and
+    an SGD without momentum or decay, which every engine has.
+    """
+    import torch
+
+    from pockengine.frontends import from_torch
+
+    name = parse_model(model)
+    classes = name.classes if plain else CLASSES
+    torch.manual_seed(SEED)
+    module = name.build(classes).train()
+    _open_gates(module)
+    images, labels = _batches(name, batch, steps)
+    # Exporting runs the model once, which must not move the running statistics it starts from.
+    weights = {key: x.numpy().copy() for key, x in module.state_dict().items()}
+    graph = from_torch(module, (torch.from_numpy(images[0]),), loss=name.loss)
+    job = TrainingJob(
+        str(name),
+        classes=classes,
+        learning_rate=PLAIN_RATES.get(name.family, RATE) if plain else RATE,
+        momentum=0.0 if plain else MOMENTUM,
+        weight_decay=0.0 if plain else WEIGHT_DECAY,
+    )
+    return Case(str(name), graph, JobData(job, weights, images, labels))
+
+
+def _batches(name: ModelName, batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return photographs and their labels, or drawn tokens with labels of two classes."""
+    if not name.known.vocabulary:
+        photos = photo_batches(steps, batch, name.resolution)
+        return photos.images, photos.labels
+    random = np.random.default_rng(SEED)
+    tokens = random.integers(0, name.known.vocabulary, (steps, batch, *name.input_shape))
+    return tokens, random.integers(0, CLASSES, (steps, batch))
+
+
+def to_torch_layout(graph: Graph, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the model's own tensors of a checkpoint in PyTorch's order of dimensions."""
+    statistics = {}
+    for name, param in graph.params.items():
+        if name in tensors:
+            order = param.permutation
+            array = tensors[name]
+            statistics[name] = array if order is None else array.transpose(np.argsort(order))
+    return statistics
+
+
+def _open_gates(module: "nn.Module") -> None:
+    from torch import nn
+
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.constant_(layer.bias, OPEN_BIAS)

@@ -1,0 +1,287 @@
+"""The bench, scheme by scheme: compile, train on the board, compare with PyTorch, measure.
+
+An error in one scheme is kept as its failure and the others go on. What computed wrong numbers is
+not timed: a wrong engine has no speed.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pockengine import __version__
+from pockengine.backends.artifact import Artifact
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.case import DATASET, Case, make_case, to_torch_layout
+from pockengine.farm.bench.check import Check, compare
+from pockengine.farm.bench.peers import (
+    OURS,
+    HostPeers,
+    Measured,
+    count_ours,
+    count_peers,
+    what_is_missing,
+)
+from pockengine.farm.bench.run import BoardRun, train_on_board
+from pockengine.farm.bench.table import TENSORFLOW
+from pockengine.farm.boards.board import Board, Local, Remote, UserEmulated
+from pockengine.farm.boards.conditions import Conditions, steady_from, watched
+from pockengine.farm.jobs.checkout import checkout
+from pockengine.farm.progress import step
+from pockengine.farm.references.job import JobData
+from pockengine.farm.references.timing import Timing
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record
+from pockengine.farm.results.setup import Setup, finite_or_large
+from pockengine.farm.transports.transport import Transport
+
+BUSY = 1.0  # processes a core over the last quarter of an hour, longer than a bench takes
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What the user asked for; `references` are measured on `reference_schemes` (None: on all)."""
+
+    board: Board
+    model: str
+    schemes: tuple[str, ...]
+    steps: int
+    batch: int
+    threads: int
+    references: tuple[str, ...] = ()
+    reference_schemes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A scheme that ran on the board and was checked."""
+
+    name: str
+    artifact: Artifact
+    data: JobData
+    losses: list[float]  # PyTorch's
+    run: BoardRun
+    check: Check
+    conditions: Conditions
+
+
+@dataclass
+class BenchResult:
+    """What a bench found so far: records, and what went wrong by scheme."""
+
+    setup: Setup
+    records: list[Record] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str | None) -> None:
+        """Keep a line to print below the table."""
+        if text:
+            self.notes.append(text)
+
+    @contextlib.contextmanager
+    def failing(self, scheme: str) -> Iterator[None]:
+        """Keep an error as this scheme's failure, so that the others still run."""
+        try:
+            yield
+        except PockEngineError as error:
+            self.failures[scheme] = str(error)
+
+
+def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
+    """Run every scheme on the board, then measure those that computed the right numbers."""
+    names = [Path(scheme).stem for scheme in options.schemes]
+    if len(set(names)) < len(names):
+        raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
+    with step(f"{options.model}: photographs, starting weights, graph"):
+        case = make_case(options.model, options.batch, options.steps)
+    result = BenchResult(_setup(options, case))
+    trained = []
+    with contextlib.ExitStack() as stack:
+        with step(f"connect to {options.board.name}"):
+            transport = stack.enter_context(checkout(options.board))
+        for scheme in options.schemes:
+            name = Path(scheme).stem
+            with result.failing(name):
+                place = folder / name
+                place.mkdir()
+                trained.append(_train(options, case, scheme, transport, place))
+    for one in trained:
+        _add_run(result, one)
+    right = [one for one in trained if not one.check.problems]
+    if options.board.emulated:
+        _count(options, result, right, folder)
+    elif isinstance(options.board.place, Local):
+        _time(options, result, right, folder)
+    else:
+        for one in right:
+            _add_remote(result, one)
+    return result
+
+
+def _setup(options: BenchOptions, case: Case) -> Setup:
+    board = options.board
+    return Setup(
+        commit=current_commit(),
+        device=board.device,
+        board=board.name,
+        emulated=board.emulated,
+        model=case.model,
+        dataset=DATASET,
+        batch=case.batch,
+        threads=options.threads,
+    )
+
+
+def _train(
+    options: BenchOptions, case: Case, scheme: str, transport: Transport, folder: Path
+) -> Trained:
+    """Compile a scheme, train it on the board and in PyTorch, and compare."""
+    name = Path(scheme).stem
+    data = case.for_scheme(scheme)
+    with step(f"{name}: compile and build for {options.board.device}"):
+        compiled = case.compile(scheme, options.board.device, folder / "artifact")
+    with (
+        step(f"{name}: send to {transport.board} and train {data.steps} steps") as running,
+        _watching(options.board, transport) as conditions,
+    ):
+        run = train_on_board(
+            transport, compiled.artifact, data, options.threads, folder, running.moved
+        )
+        running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
+    with step(f"{name}: the same in PyTorch, and compare") as running:
+        losses, expected = _reference(data)
+        check = compare(
+            run.losses,
+            to_torch_layout(compiled.graph, run.tensors),
+            losses,
+            expected,
+            data.weights,
+            list(data.job.trainable or expected),
+        )
+        running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
+    return Trained(name, compiled.artifact, data, losses, run, check, conditions)
+
+
+def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Train the job in PyTorch, in this process; a busy machine makes its threads very slow."""
+    import torch
+
+    from pockengine.farm.references.torch_reference import train
+    from pockengine.models.registry import parse_model
+
+    torch.set_num_threads(1)
+    return train(parse_model(data.job.model).build(data.job.classes), data)
+
+
+def _add_run(result: BenchResult, one: Trained) -> None:
+    """Record what the board's run took and how exact it was."""
+    right = not one.check.problems
+    if not right:
+        result.failures[one.name] = "; ".join(one.check.problems)
+    errors = f"losses {one.check.loss_error:.1e}, weights {one.check.weight_error:.1e}"
+    figures = {
+        "max_rel_error": (finite_or_large(one.check.largest), errors),
+        "arena_bytes": (one.artifact.arena_bytes, None),
+        "binary_bytes": (one.artifact.executable.stat().st_size, None),
+        "peak_rss_bytes": (one.run.peak_rss_bytes, None),
+    }
+    for metric, (value, note) in figures.items():
+        result.records.append(
+            result.setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
+        )
+
+
+def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
+    """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
+    for one in right:
+        with result.failing(one.name):
+            with step(f"{one.name}: count instructions of a step, twice"):
+                ours = count_ours(one.artifact, one.data, folder / one.name)
+            _add_measured(result, one.name, ours)
+            if ours.metric != "guest_instructions":
+                continue
+            schemes = options.reference_schemes
+            measured = options.references if schemes is None or one.name in schemes else ()
+            peers, missing = count_peers(one.data, one.losses, measured)
+            for peer in peers:
+                _add_measured(result, one.name, peer)
+            for framework, reason in missing.items():
+                result.note(f"No {framework} beside {one.name}: {reason}")
+    if isinstance(options.board.place, UserEmulated):
+        return
+    beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
+    result.note(what_is_missing([one.name for one in right if one.name not in beside], []))
+
+
+def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
+    """Time ours beside PyTorch and TensorFlow on this machine."""
+    load, cores = os.getloadavg()[2], os.cpu_count() or 1
+    if load > BUSY * cores:
+        result.note(f"This machine is busy (load {load:.1f}, {cores} cores): do not trust times.")
+    with contextlib.closing(HostPeers(options.threads)) as peers:
+        for one in right:
+            with (
+                result.failing(one.name),
+                step(f"{one.name}: time ours beside PyTorch and TensorFlow"),
+            ):
+                job = folder / one.name / "job"
+                for measured in peers.measure(one.artifact, one.data, one.losses, job):
+                    _add_measured(result, one.name, measured)
+        result.note(what_is_missing([], peers.missing))
+
+
+def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextManager[Conditions]:
+    """Watch governor, frequency and temperature where they are the board's own."""
+    remote = isinstance(board.place, Remote)
+    return watched(transport) if remote else contextlib.nullcontext(Conditions())
+
+
+def _add_remote(result: BenchResult, one: Trained) -> None:
+    """Record a board's own steps from where they are steady; what it says may make them invalid."""
+    times = one.run.step_ms
+    start = steady_from(times)
+    problems = one.conditions.problems()
+    if start is None:
+        problems.append("its steps never became steady; do more: --steps")
+    timing = Timing.of(times[start if start is not None else 1 :] or times)
+    text = "; ".join([one.conditions.describe(), *problems])
+    result.records.append(
+        result.setup.record(
+            OURS,
+            __version__,
+            one.name,
+            "step_ms",
+            timing.median,
+            spread=(timing.min, timing.max, timing.n),
+            samples=timing.values,
+            ok=not problems,
+            note=text,
+        )
+    )
+    result.note(f"{one.name}: {text}")
+
+
+def _add_measured(result: BenchResult, scheme: str, measured: Measured) -> None:
+    engine, version, timing = measured.engine, measured.version, measured.timing
+    record = result.setup.record
+    result.records.append(
+        record(
+            engine,
+            version,
+            scheme,
+            measured.metric,
+            timing.median,
+            spread=(timing.min, timing.max, timing.n),
+            samples=timing.values,
+        )
+    )
+    if measured.max_rel_error is not None:
+        error = measured.max_rel_error
+        result.records.append(record(engine, version, scheme, "max_rel_error", error))
+    if measured.peak_rss_bytes:
+        size = measured.peak_rss_bytes
+        result.records.append(record(engine, version, scheme, "peak_rss_bytes", size))

@@ -1,0 +1,172 @@
+"""How fast: ours beside PyTorch and TensorFlow on this machine, or in instructions on another.
+
+On this machine every engine runs in a process of its own, in turn, with the same job and threads.
+For an emulated board time means nothing; instructions of one thread between two marks do compare.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pockengine import __version__
+from pockengine.backends.artifact import Artifact
+from pockengine.devices import load_device
+from pockengine.devices.isa import COUNTERS
+from pockengine.errors import FarmError
+from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
+from pockengine.farm.bench.run import train_arguments, write_batches
+from pockengine.farm.references.guest import (
+    FRAMEWORKS,
+    HOW_TO_GET,
+    GuestFigure,
+    cached_guest,
+    measure_guest,
+)
+from pockengine.farm.references.instructions import count_twice
+from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.timing import Timing, interleave
+from pockengine.farm.references.worker import (
+    Worker,
+    is_available,
+    open_own_worker,
+    open_worker,
+)
+
+OURS = "pockengine"
+# PyTorch as it comes, at its best here, and TensorFlow; op-by-op TensorFlow takes 8 times as long.
+HOST_ENGINES = ("torch-eager", "torch-eager-cl-malloc", "tf-graph")
+ROUNDS, STEPS_A_TURN = 5, 5
+COUNTED_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An engine's step on one job; `metric` says of what `timing` is. Zero bytes: not measured."""
+
+    engine: str
+    version: str
+    metric: str
+    timing: Timing
+    max_rel_error: float | None = None
+    peak_rss_bytes: int = 0
+
+
+class HostPeers:
+    """Worker processes of this machine's engines, started once and used for every scheme."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.missing = [engine for engine in HOST_ENGINES if not is_available(engine)]
+        self._workers: dict[str, Worker] = {}
+        self._stack = ExitStack()
+
+    def measure(
+        self, artifact: Artifact, data: JobData, losses: Sequence[float], folder: Path
+    ) -> list[Measured]:
+        """Time ours and every engine that is here, in turn; `losses` are the right ones.
+
+        FarmError when an engine trains something else.
+        """
+        write_job(folder, data)
+        with open_own_worker(artifact.folder, folder, self.threads) as own:
+            workers = {OURS: own}
+            errors: dict[str, float | None] = {OURS: None}
+            for engine in HOST_ENGINES:
+                if engine not in self.missing:
+                    workers[engine] = self._prepared(engine, folder)
+                    errors[engine] = _checked(engine, workers[engine], losses)
+            timings = interleave(workers, ROUNDS, STEPS_A_TURN)
+            return [
+                Measured(
+                    name,
+                    worker.version,
+                    "step_ms",
+                    timings[name],
+                    errors[name],
+                    0 if name == OURS else worker.peak_rss(),
+                )
+                for name, worker in workers.items()
+            ]
+
+    def close(self) -> None:
+        """End the workers."""
+        self._stack.close()
+
+    def _prepared(self, engine: str, folder: Path) -> Worker:
+        if engine in self._workers:
+            self._workers[engine].prepare(folder, engine, self.threads)
+        else:
+            worker = self._stack.enter_context(open_worker(engine, folder, self.threads))
+            self._workers[engine] = worker
+        return self._workers[engine]
+
+
+def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
+    """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
+    short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])
+    batches = folder / "counted.safetensors"
+    write_batches(artifact, short, batches)
+    arguments = train_arguments(short, str(artifact.weights), str(batches), threads=1)
+    arch = load_device(artifact.device).cpu.arch
+    counted = count_twice(
+        [str(artifact.executable), *arguments],
+        marks=short.steps,
+        arch=arch,
+    )
+    timing = Timing.of([float(count) for count in counted.regions])
+    return Measured(OURS, __version__, f"guest_{COUNTERS[arch].unit}", timing)
+
+
+def count_peers(
+    data: JobData, losses: Sequence[float], measured: Sequence[str]
+) -> tuple[list[Measured], dict[str, str]]:
+    """Return the instructions of aarch64 frameworks, and why one of them has none.
+
+    Those that are `measured` are so now, in minutes; of the others what is cached is found.
+    """
+    figures_by_engine: dict[str, GuestFigure] = {}
+    missing = {}
+    for framework in FRAMEWORKS:
+        try:
+            wanted = framework in measured
+            figures = measure_guest(data, losses, framework) if wanted else None
+            figures_by_engine |= figures or cached_guest(data, framework) or {}
+        except FarmError as error:
+            missing[framework] = str(error)
+    peers = [
+        Measured(
+            figure.engine,
+            figure.version,
+            "guest_instructions",
+            Timing.of([float(count) for count in figure.counts]),
+            figure.max_rel_error,
+        )
+        for figure in figures_by_engine.values()
+    ]
+    return peers, missing
+
+
+def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:
+    """Say what the table lacks and how to get it; None when it lacks nothing.
+
+    `without` are the schemes that have no aarch64 TensorFlow beside them, `missing` the engines
+    that are not installed on this machine.
+    """
+    if without:
+        schemes = ", ".join(without)
+        return f"No aarch64 TensorFlow beside {schemes}: {HOW_TO_GET} (minutes, once)."
+    if missing:
+        return f"Not installed, so not compared: {', '.join(missing)}; pip install their packages."
+    return None
+
+
+def _checked(engine: str, worker: Worker, losses: Sequence[float]) -> float:
+    """Train the job once in a reference; FarmError unless its losses are PyTorch's."""
+    error = loss_error(worker.train().losses, losses)
+    if not error <= LOSS_TOLERANCE:
+        raise FarmError(
+            f"{engine} computes other losses than PyTorch, off by {error:.1e}; "
+            "its speed would mean nothing"
+        )
+    return error

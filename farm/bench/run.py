@@ -1,0 +1,104 @@
+"""Train an artifact on a board: send it, run it, bring losses, checkpoint and figures back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.session import RATE
+from pockengine.errors import JobFailed
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.references.job import JobData
+from pockengine.farm.transports.transport import Progress, Transport
+
+TIME_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True)
+class BoardRun:
+    """What a run printed and left: loss and time of each step, the checkpoint, the memory."""
+
+    losses: list[float]
+    step_ms: list[float]
+    tensors: Mapping[str, np.ndarray]
+    peak_rss_bytes: int
+
+
+def write_batches(artifact: Artifact, data: JobData, path: Path) -> None:
+    """Write a job's batches as the runner reads them, by the names of the artifact's inputs."""
+    names = [name for name in artifact.entries["train"].inputs if name != RATE]
+    arrays = (np.ascontiguousarray(data.images), np.ascontiguousarray(data.labels))
+    # It ignores strides; a model with a loss of its own reads no labels.
+    save_file(dict(zip(names, arrays, strict=False)), path)
+
+
+def train_arguments(data: JobData, weights: str, batches: str, threads: int) -> list[str]:
+    """Return the runner's command for all steps of a job."""
+    return [
+        *["train", "--weights", weights, "--data", batches, "--steps", str(data.steps)],
+        *["--lr", repr(data.job.learning_rate), "--threads", str(threads)],
+    ]
+
+
+def train_on_board(
+    transport: Transport,
+    artifact: Artifact,
+    data: JobData,
+    threads: int,
+    folder: Path,
+    progress: Progress | None = None,
+) -> BoardRun:
+    """Run all steps of a job on a board; `folder` takes the files of both directions.
+
+    JobFailed when the program fails or prints something else than its report.
+    """
+    batches = folder / "batches.safetensors"
+    write_batches(artifact, data, batches)
+    job = Job(
+        artifact.executable,
+        args=(
+            *train_arguments(data, "weights", "batches", threads),
+            "--save",
+            "tuned",
+            "--save-whole",
+        ),
+        inputs={"weights": artifact.weights, "batches": batches},
+        outputs=("tuned",),
+        time_limit_s=TIME_LIMIT_S,
+    )
+    result = run_job(transport, job, folder, progress)
+    lines = _report(transport.board, result.run.stdout)
+    steps = [line for line in lines if "step" in line]
+    memory = [int(line["peak_rss_bytes"]) for line in lines if "peak_rss_bytes" in line]
+    if not memory:
+        raise JobFailed(f"{transport.board}: the program ended without its last line")
+    return BoardRun(
+        [_loss(line) for line in steps],
+        [int(line["ns"]) / 1e6 for line in steps],
+        load_file(result.outputs["tuned"]),
+        memory[0],
+    )
+
+
+def _report(board: str, stdout: bytes) -> list[dict[str, Any]]:
+    """Read the JSON lines that the runner prints."""
+    lines = []
+    for line in stdout.splitlines():
+        try:
+            values = json.loads(line)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict):
+            raise JobFailed(f"{board}: the program printed {line[:80]!r} instead of its report")
+        lines.append(values)
+    return lines
+
+
+def _loss(line: Mapping[str, Any]) -> float:
+    """Return a step's loss; the runner prints null for what is not a number."""
+    return float("nan") if line["loss"] is None else float(line["loss"])

@@ -1,0 +1,110 @@
+"""The table of a bench, from its records."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from pockengine.farm.results.results import Record
+
+SPEED = ("step_ms", "guest_instructions", "guest_packets")
+TENSORFLOW = ("tf-graph", "tf-eager")
+NOTHING = "-"
+
+
+def bench_table(records: Sequence[Record]) -> Table:
+    """Lay records of one bench out: a row for each engine and scheme, ours above its peers."""
+    first = records[0]
+    kind = "emulated" if first.emulated else "real"
+    table = Table(
+        title=f"{first.model}, batch {first.batch}, on {first.board} ({kind}), {first.commit}",
+        caption=_caption(first),
+    )
+    packets = any(record.metric == "guest_packets" for record in records)
+    speed = "packets/step" if packets else "instructions/step" if first.emulated else "step"
+    table.add_column("scheme")
+    table.add_column("engine", no_wrap=True)
+    for heading in (
+        speed,
+        "min to max",
+        "x TensorFlow",
+        "arena",
+        "peak memory",
+        "binary",
+        "max rel. error",
+    ):
+        table.add_column(heading, justify="right")
+    last = ""
+    for (scheme, engine), figures in _rows(records).items():
+        if last and scheme != last:
+            table.add_section()
+        last = scheme
+        table.add_row(
+            scheme,
+            engine,
+            *_speed(figures),
+            _ratio(records, scheme, figures),
+            *(_size(figures, f"{name}_bytes") for name in ("arena", "peak_rss", "binary")),
+            _error(figures),
+        )
+    return table
+
+
+def _caption(first: Record) -> str:
+    lines = ["x TensorFlow: TensorFlow's figure over this one; above 1 is less than TensorFlow."]
+    if first.emulated:
+        lines.append("Instructions or packets of one thread under emulation; they are not cycles.")
+    else:
+        lines.append(f"Medians of interleaved steps, {first.threads} threads.")
+    return "\n".join(lines)
+
+
+def _rows(records: Sequence[Record]) -> dict[tuple[str, str], dict[str, Record]]:
+    """Return records by metric, by scheme and engine, in the order in which they come."""
+    rows: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in records:
+        rows.setdefault((record.scheme, record.engine), {})[record.metric] = record
+    by_scheme = list(dict.fromkeys(scheme for scheme, _ in rows))
+    return {key: rows[key] for key in sorted(rows, key=lambda key: by_scheme.index(key[0]))}
+
+
+def _find_speed(figures: dict[str, Record]) -> Record | None:
+    return next((figures[name] for name in SPEED if name in figures), None)
+
+
+def _speed(figures: dict[str, Record]) -> tuple[str, str]:
+    """Return the median and the spread of a step."""
+    record = _find_speed(figures)
+    if record is None:
+        return NOTHING, NOTHING
+    if record.metric.startswith("guest_"):
+        million = 1e6
+        spread = f"{record.min / million:,.1f} to {record.max / million:,.1f}"
+        return f"{record.value / million:,.1f} M", spread
+    return f"{record.value:.2f} ms", f"{record.min:.2f} to {record.max:.2f}"
+
+
+def _ratio(records: Sequence[Record], scheme: str, figures: dict[str, Record]) -> str:
+    """Return TensorFlow's figure for the scheme over this row's; its faster mode counts."""
+    own = _find_speed(figures)
+    if own is None:
+        return NOTHING
+    theirs = [
+        record.value
+        for record in records
+        if (record.scheme, record.metric) == (scheme, own.metric) and record.engine in TENSORFLOW
+    ]
+    return f"{min(theirs) / own.value:.2f}" if theirs else NOTHING
+
+
+def _size(figures: dict[str, Record], metric: str) -> str:
+    if metric not in figures:
+        return NOTHING
+    size = figures[metric].value
+    return f"{size / 2**20:.2f} MiB" if size >= 2**20 else f"{size / 2**10:.1f} KiB"
+
+
+def _error(figures: dict[str, Record]) -> str:
+    record = figures.get("max_rel_error")
+    if record is None:
+        return NOTHING
+    return f"{record.value:.1e}" if record.ok else f"{record.value:.1e} FAILED"

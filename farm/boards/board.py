@@ -1,0 +1,178 @@
+"""What a board is: a name, the device it is one of, the place where it is, and tags. Data only.
+
+Boards are read from TOML, the inventory: `boards.toml` beside this file, and the user's own before
+it. Opening a board is `connect.py`'s matter, writing an entry `inventory.py`'s.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.folders import config_folder
+from pockengine.farm.names import check_name
+
+BUILT_IN = Path(__file__).parent / "boards.toml"
+
+
+@dataclass(frozen=True)
+class Local:
+    """This machine."""
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A QEMU machine, as the device's file describes it, that is booted for the job.
+
+    It has no disk: files live in at most `disk_mb` of its memory.
+    """
+
+    disk_mb: int
+
+
+@dataclass(frozen=True)
+class UserEmulated:
+    """A processor without a system of its own, played by QEMU's user mode.
+
+    As a DSP is reached through its host, so is this one: by a host that answers SSH on loopback and
+    starts the programs on it.
+    """
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A machine that answers SSH; `host_key` is the only key that is accepted from it.
+
+    `power` is a command of this machine, which gets "on", "off" or "cycle" as its last argument.
+    `console` is a serial device ("/dev/ttyUSB0", 115200 baud) or a server of one ("tcp://host:port").
+    `launcher` starts a program there that is not the machine's own, such as a DSP's.
+    """
+
+    host: str
+    user: str
+    key_file: str
+    host_key: str
+    port: int = 22
+    workdir: str = "/tmp/pockengine"
+    power: tuple[str, ...] = ()
+    console: str = ""
+    launcher: tuple[str, ...] = ()
+
+
+Place = Local | Emulated | UserEmulated | Remote
+Kind = type[Local] | type[Emulated] | type[UserEmulated] | type[Remote]
+KINDS: dict[str, Kind] = {
+    "local": Local,
+    "emulated": Emulated,
+    "user-emulated": UserEmulated,
+    "ssh": Remote,
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """One machine of the farm."""
+
+    name: str
+    device: str
+    place: Place
+    tags: tuple[str, ...] = ()
+
+    @property
+    def emulated(self) -> bool:
+        """Whether times on it are an emulator's and say nothing of the hardware."""
+        return isinstance(self.place, Emulated | UserEmulated)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its place, as the inventory names it."""
+        return next(name for name, kind in KINDS.items() if isinstance(self.place, kind))
+
+
+def load_boards(files: Sequence[Path] | None = None) -> list[Board]:
+    """Read boards, the user's first; of two with one name the first counts."""
+    if files is None:
+        files = [own_file(), BUILT_IN] if own_file().is_file() else [BUILT_IN]
+    boards: dict[str, Board] = {}
+    for file in files:
+        for name, entry in _read(file).items():
+            boards.setdefault(name, _board(name, entry, file))
+    return list(boards.values())
+
+
+def board_for(device: str, boards: Sequence[Board]) -> Board:
+    """Return the default board of a device, or the board of that name."""
+    for board in boards:
+        if device in (board.device, board.name):
+            return board
+    known = ", ".join(sorted({board.device for board in boards} | {b.name for b in boards}))
+    raise FarmError(f"no board for device {device!r}; known devices and boards: {known}")
+
+
+def boards_for(wanted: str, boards: Sequence[Board], tags: Sequence[str] = ()) -> list[Board]:
+    """Return all boards of a device or of that name, that have all the tags; FarmError for none."""
+    boards_of_device = [
+        board
+        for board in boards
+        if wanted in (board.device, board.name) and set(tags) <= set(board.tags)
+    ]
+    if not boards_of_device and tags:
+        raise FarmError(f"no board for {wanted!r} has the tags {', '.join(tags)}")
+    return boards_of_device or [board_for(wanted, boards)]
+
+
+def own_file() -> Path:
+    """Return where the user's own boards stand."""
+    return config_folder() / "boards.toml"
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
+        raise FarmError(f"{file}: cannot read the boards: {error}") from None
+
+
+def _board(name: str, entry: object, file: Path) -> Board:
+    """Build one board from its TOML table; the error names file, board and key."""
+    where = f"{file}: board {name!r}"
+    try:
+        check_name(name, "board")
+    except FarmError as error:
+        raise FarmError(f"{file}: {error}") from None
+    if not isinstance(entry, dict):
+        raise FarmError(f"{where} must be a table, not {entry!r}")
+    rest = dict(entry)
+    device, kind, tags = rest.pop("device", None), rest.pop("kind", None), rest.pop("tags", [])
+    if not isinstance(device, str):
+        raise FarmError(f'{where} needs device = "...", the name of a file of devices/')
+    if kind not in KINDS:
+        raise FarmError(f"{where} has kind {kind!r}; known kinds: {', '.join(KINDS)}")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise FarmError(f"{where} needs a list of strings as tags, not {tags!r}")
+    return Board(name, device, _place(KINDS[kind], rest, f"{where} (kind {kind})"), tuple(tags))
+
+
+def _place(kind: Kind, values: dict[str, object], where: str) -> Place:
+    known = {field.name: field for field in fields(kind)}
+    settings: dict[str, object] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise FarmError(f"{where} has an unknown key {key!r}; known: {', '.join(known)}")
+        settings[key] = _value(value, known[key].type, f"{where}: {key}")
+    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in values]
+    if missing:
+        raise FarmError(f"{where} lacks {', '.join(missing)}")
+    return kind(**settings)  # type: ignore[arg-type]
+
+
+def _value(value: object, kind: object, where: str) -> object:
+    """Return a value of the type that the field has; a list of strings is kept as a tuple."""
+    if kind == tuple[str, ...]:
+        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+            return tuple(value)
+        raise FarmError(f"{where} must be a list of strings, not {value!r}")
+    if type(value) is not kind:
+        raise FarmError(f"{where} must be {kind}, not {value!r}")
+    return value

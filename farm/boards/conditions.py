@@ -1,0 +1,117 @@
+"""Under what conditions a measurement was made: governor, frequency, temperature, throttling.
+
+Asked before, every few seconds meanwhile, and after. What a board does not say (an emulated one
+says nothing) is not held against it; what it says can make the run invalid.
+"""
+
+import statistics
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from pockengine.errors import FarmError
+from pockengine.farm.boards.facts import Facts, ask
+from pockengine.farm.transports.transport import Transport
+
+PERIOD_S = 5.0
+HOT_C = 80.0  # where a Raspberry Pi begins to slow down
+DROP = 0.9  # of the most: a frequency below is not the one that is measured
+THROTTLED_NOW = 0xF  # a Pi's bits of what is so at this moment; the upper ones stay until it boots
+WINDOW, TOLERANCE = 3, 0.03
+
+
+@dataclass
+class Conditions:
+    """What the board said, in order."""
+
+    facts: list[Facts] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        """Return why the run does not count; nothing when it does."""
+        if not self.facts:
+            return ["the board did not say under what conditions it ran"]
+        return [*self._throttling(), *self._changes()]
+
+    def describe(self) -> str:
+        """Return a line for a record's note."""
+        parts = []
+        governors = sorted({one.governor for one in self.facts if one.governor})
+        if governors:
+            parts.append(f"governor {' and '.join(governors)}")
+        parts += _range("MHz", [one.frequency_mhz for one in self.facts])
+        parts += _range("°C", [one.temperature_c for one in self.facts])
+        return ", ".join(parts) or "the board tells no conditions"
+
+    def _throttling(self) -> Iterator[str]:
+        first, last = self.facts[0], self.facts[-1]
+        if first.throttled is not None and last.throttled is not None:
+            times = last.throttled - first.throttled
+            if times > 0:
+                yield f"it throttled {times} times"
+        flags = [one.flags for one in self.facts if one.flags is not None]
+        if flags and (any(bits & THROTTLED_NOW for bits in flags) or flags[-1] & ~flags[0]):
+            yield f"it throttled (flags {flags[0]:#x} to {flags[-1]:#x})"
+
+    def _changes(self) -> Iterator[str]:
+        if len({one.boot for one in self.facts if one.boot}) > 1:
+            yield "it rebooted"
+        if len({one.governor for one in self.facts if one.governor}) > 1:
+            yield "its governor changed"
+        for one in self.facts[1:-1]:  # before and after it may rest
+            now, most = one.frequency_mhz, one.max_frequency_mhz
+            if now and most and now < DROP * most:
+                yield f"it ran at {now:.0f} of {most:.0f} MHz"
+                break
+        heat = max((one.temperature_c or 0.0 for one in self.facts), default=0.0)
+        if heat > HOT_C:
+            yield f"it was {heat:.0f} °C hot"
+
+
+@contextmanager
+def watched(
+    transport: Transport, root: str = "", period_s: float = PERIOD_S
+) -> Iterator[Conditions]:
+    """Ask the board before, during and after the block; `root` stands before /proc and /sys."""
+    conditions = Conditions()
+    over = threading.Event()
+
+    def look() -> None:
+        with suppress(FarmError):  # a board that is busy or gone: the run itself will tell
+            conditions.facts.append(ask(transport, root))
+
+    def keep_looking() -> None:
+        while not over.wait(period_s):
+            look()
+
+    look()
+    watcher = threading.Thread(target=keep_looking, daemon=True)
+    watcher.start()
+    try:
+        yield conditions
+    finally:
+        over.set()
+        watcher.join()
+        look()
+
+
+def steady_from(times: Sequence[float]) -> int | None:
+    """Return from which step on times are steady; None when they never are, half-way through.
+
+    Steady is where a window of three steps takes what all after it take, within 3 %.
+    """
+    for start in range(len(times) // 2 + 1):
+        window, rest = times[start : start + WINDOW], times[start + WINDOW :]
+        if len(window) == WINDOW and rest:
+            now, later = statistics.median(window), statistics.median(rest)
+            if abs(now - later) <= TOLERANCE * later:
+                return start
+    return None
+
+
+def _range(unit: str, values: Sequence[float | None]) -> list[str]:
+    known = [value for value in values if value is not None]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    return [f"{low:.0f} {unit}" if round(low) == round(high) else f"{low:.0f} to {high:.0f} {unit}"]

@@ -1,0 +1,106 @@
+"""Open a board, whatever its kind: the one place that knows which transport serves which place."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pockengine.devices import Device, load_device
+from pockengine.errors import FarmError
+from pockengine.farm.boards.board import Board, Emulated, Local, Remote, UserEmulated
+from pockengine.farm.transports.emulated import Guest, boot
+from pockengine.farm.transports.local import LocalTransport
+from pockengine.farm.transports.loopback import Loopback
+from pockengine.farm.transports.powered import BOOT_TIMEOUT_S, PoweredTransport, wait_to_connect
+from pockengine.farm.transports.ssh import SshAddress
+from pockengine.farm.transports.supply import Shelf
+from pockengine.farm.transports.transport import PowerAction, Transport
+
+
+@contextmanager
+def connect(board: Board) -> Iterator[Transport]:
+    """Yield an open transport to the board and close it (an emulated one: power it off) after."""
+    place = board.place
+    if isinstance(place, Emulated):
+        with boot(board.name, guest_of(board, place)) as emulated:
+            yield emulated
+    elif isinstance(place, UserEmulated):
+        with closing(Loopback(board.name)) as host:
+            host.power("on")
+            with closing(PoweredTransport(host, launcher_of(board))) as processor:
+                yield processor
+    elif isinstance(place, Local):
+        with closing(LocalTransport(board.name)) as local:
+            yield local
+    else:
+        with (
+            closing(shelf_of(board.name, place)) as shelf,
+            closing(PoweredTransport(shelf, place.launcher)) as remote,
+        ):
+            yield remote
+
+
+def switch(board: Board, action: PowerAction) -> None:
+    """Switch a board that no connection is open to; do nothing where no command does that.
+
+    An emulated board is switched on by every connection.
+    """
+    if isinstance(board.place, Remote) and board.place.power:
+        with closing(shelf_of(board.name, board.place)) as shelf:
+            shelf.power(action)
+            if action != "off":
+                wait_to_connect(shelf.address, BOOT_TIMEOUT_S).close()
+
+
+def shelf_of(name: str, place: Remote) -> Shelf:
+    """Return power, console and address of a machine on a shelf."""
+    address = SshAddress(
+        board=name,
+        host=place.host,
+        port=place.port,
+        user=place.user,
+        key_file=Path(place.key_file).expanduser(),
+        host_key=place.host_key,
+        workdir=place.workdir,
+    )
+    return Shelf(address, place.power, place.console)
+
+
+def launcher_of(board: Board) -> tuple[str, ...]:
+    """Return the command that plays a processor of the device; FarmError when it is missing."""
+    device = _emulated_device(board)
+    emulator = device.emulator
+    assert emulator is not None
+    if shutil.which(emulator.program) is None:
+        raise FarmError(
+            f"{emulator.program} is missing; install it with: apt-get install qemu-user"
+        )
+    return (emulator.program, "-cpu", emulator.cpu)
+
+
+def guest_of(board: Board, place: Emulated) -> Guest:
+    """Return the machine that QEMU is to play, from the device's file."""
+    device = _emulated_device(board)
+    emulator = device.emulator
+    assert emulator is not None
+    return Guest(
+        machine=emulator.machine,
+        cpu=emulator.cpu,
+        cores=min(device.cpu.cores, MOST_CORES),
+        memory_mb=emulator.memory_bytes >> 20,
+        disk_mb=place.disk_mb,
+    )
+
+
+# More emulated cores than this only wait for each other on the machines that emulate them.
+MOST_CORES = 4
+
+
+def _emulated_device(board: Board) -> Device:
+    device = load_device(board.device)
+    if device.emulator is None:
+        raise FarmError(
+            f"board {board.name}: device {device.name} has no [emulator]; "
+            f"add one to devices/{device.name}.toml or use another kind of board"
+        )
+    return device

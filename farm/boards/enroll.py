@@ -1,0 +1,127 @@
+"""Take a board into the inventory: look at its host key, log in with it pinned, ask what it is.
+
+The key is shown to the user before anything is trusted; a board is never accepted on first use
+without that.
+"""
+
+import base64
+import hashlib
+import re
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+
+from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.boards.facts import Facts, ask, recognise
+from pockengine.farm.transports.ssh import LOG
+
+TIMEOUT_S = 10.0
+ADDRESS = re.compile(r"ssh://(?:([^@/:\s]+)@)?(\[[0-9a-fA-F:.]+\]|[^@/:\[\]\s]+)(?::(\d{1,5}))?/?")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Where a board is to be found."""
+
+    user: str
+    host: str
+    port: int
+
+    @staticmethod
+    def parse(text: str) -> "Login":
+        """Read ssh://user@host:port; FarmError for anything else, a password in it too."""
+        match = ADDRESS.fullmatch(text)
+        if not match or (match[3] and not 0 < int(match[3]) < 1 << 16):
+            raise FarmError("not an address: give ssh://user@host or ssh://user@host:port")
+        host = match[2].strip("[]")
+        if host.startswith("-") or (match[1] or "").startswith("-"):
+            raise FarmError("not an address: neither user nor host begins with a dash")
+        return Login(match[1] or "root", host, int(match[3] or 22))
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user says about a board; the device may be left to the board itself."""
+
+    key_file: str
+    name: str | None = None
+    device: str | None = None
+    tags: tuple[str, ...] = ()
+    power: tuple[str, ...] = ()
+    console: str = ""
+    launcher: tuple[str, ...] = ()
+    workdir: str = "/tmp/pockengine"
+
+
+def enroll(
+    login: Login, wishes: Wishes, confirm: Callable[[str, str], bool]
+) -> tuple[Board, Facts]:
+    """Return the board's entry and what it said of itself.
+
+    `confirm` is given the host key's line and its fingerprint; FarmError when it says no, or when
+    the board does not say which device it is and the user did not either.
+    """
+    line = fetch_host_key(login)
+    if not confirm(line, fingerprint(line)):
+        raise FarmError(f"{login.host}: its host key was not accepted; nothing was written")
+    name = wishes.name or re.sub(r"[^A-Za-z0-9_.-]", "-", login.host).strip("-.") or "board"
+    place = Remote(
+        host=login.host,
+        user=login.user,
+        key_file=wishes.key_file,
+        host_key=line,
+        port=login.port,
+        workdir=wishes.workdir,
+        power=wishes.power,
+        console=wishes.console,
+        launcher=wishes.launcher,
+    )
+    with connect(Board(name, "unknown", place)) as transport:
+        facts = ask(transport)
+    device = wishes.device or recognise(facts)
+    if device is None:
+        known = "; ".join(facts.describe())
+        raise FarmError(f"{name} is no device that we know ({known}); say which: --device NAME")
+    return Board(name, device, place, wishes.tags), facts
+
+
+def fetch_host_key(login: Login) -> str:
+    """Return the host key that answers there, as known_hosts has it, without logging in."""
+    try:
+        connection = socket.create_connection((login.host, login.port), TIMEOUT_S)
+        with closing(connection), closing(paramiko.Transport(connection)) as transport:
+            transport.set_log_channel(LOG)
+            transport.banner_timeout = TIMEOUT_S
+            _prefer_ed25519(transport)
+            transport.start_client(timeout=TIMEOUT_S)
+            key = transport.get_remote_server_key()
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise BoardUnreachable(
+            f"{login.host}:{login.port} shows no host key: {error or 'it hung up'}"
+        ) from None
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def fingerprint(line: str) -> str:
+    """Return a key's fingerprint as ssh-keygen -l prints it."""
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def _prefer_ed25519(transport: paramiko.Transport) -> None:
+    """Ask for the host's ed25519 key first: it is the one that the farm's own files hold."""
+    options = transport.get_security_options()
+    kinds: Sequence[str] = options.key_types
+    options.key_types = sorted(kinds, key=lambda kind: kind != "ssh-ed25519")
+
+
+def default_key() -> Path | None:
+    """Return the user's own ed25519 key where there is one."""
+    path = Path("~/.ssh/id_ed25519").expanduser()
+    return path if path.is_file() else None

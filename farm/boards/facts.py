@@ -1,0 +1,177 @@
+"""What a board says of itself: one script, sent once, that any POSIX system can answer.
+
+Used when a board is added, before it is trusted with a job, and around a measurement. What a
+system does not say is left out: an emulated board has no governor, a Mac no /proc.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pockengine.devices import known_devices, load_device
+from pockengine.errors import FarmError
+from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.transport import Transport
+
+# "$1" is where /sys, /proc are (nothing, or a test's folder), "$2" the folder that jobs write to.
+# It reads by the shell alone where it can: an emulated board takes long to start a program.
+SCRIPT = r"""
+say() { [ -n "$2" ] && printf '%s %s\n' "$1" "$2"; }
+file() { [ -r "$2" ] && read -r value < "$2" && say "$1" "$value"; }
+root=$1 work=$2
+set -- $(uname -s -r -m)
+say system "$1"; say kernel "$2"; say machine "$3"
+say clock "$(date +%s)"
+say cores "$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null)"
+df -P -k "$work" 2>/dev/null | { read -r _; read -r _ _ _ free _; say disk_kb "$free"; }
+[ -r "$root/proc/device-tree/model" ] &&
+  say model "$(tr -d '\000' < "$root/proc/device-tree/model")"
+[ -r "$root/proc/cpuinfo" ] && while IFS=: read -r key value; do
+  case $key in 'model name'*|'CPU part'*) say cpu "${key%%	*}$value"; break;; esac
+done < "$root/proc/cpuinfo"
+[ -r "$root/proc/meminfo" ] && while read -r key value _; do
+  case $key in MemTotal:) say memory_kb "$value";; MemAvailable:) say free_kb "$value";; esac
+done < "$root/proc/meminfo"
+file boot "$root/proc/sys/kernel/random/boot_id"
+[ -r "$root/proc/loadavg" ] && read -r load _ < "$root/proc/loadavg" && say load "$load"
+if [ "$1" = Darwin ]; then
+  say cpu "$(sysctl -n machdep.cpu.brand_string)"
+  say memory_kb "$(($(sysctl -n hw.memsize) / 1024))"
+fi
+frequency=$root/sys/devices/system/cpu/cpu0/cpufreq
+file governor "$frequency/scaling_governor"
+file khz "$frequency/scaling_cur_freq"
+file max_khz "$frequency/scaling_max_freq"
+for zone in "$root"/sys/class/thermal/thermal_zone*/temp; do file millidegrees "$zone"; done
+for count in "$root"/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count; do
+  file throttled "$count"
+done
+command -v vcgencmd > /dev/null && flags=$(vcgencmd get_throttled) && say pi_throttled "${flags#*=}"
+exit 0
+"""
+
+FLAGS = re.compile(r"(0x)?[0-9a-fA-F]{1,16}")
+GREATEST = {"millidegrees"}  # of several answers; others are added up
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A board's answers; None or empty is "it does not say". Times are seconds since 1970."""
+
+    system: str
+    machine: str
+    kernel: str
+    model: str
+    cpu: str
+    boot: str
+    governor: str
+    cores: int | None
+    memory_bytes: int | None
+    free_bytes: int | None
+    disk_bytes: int | None
+    clock_s: int | None
+    load: float | None
+    frequency_mhz: float | None
+    max_frequency_mhz: float | None
+    temperature_c: float | None
+    throttled: int | None  # how often, since it booted
+    flags: int | None  # a Raspberry Pi's bits of what limits it, and has limited it
+
+    def describe(self) -> list[str]:
+        """Return a line for each thing that is known, for a person to read."""
+        mb = 1 << 20
+        known = {
+            "model": self.model or None,
+            "CPU": self.cpu or self.machine,
+            "cores": self.cores,
+            "memory": self.memory_bytes and f"{self.memory_bytes / mb:,.0f} MB",
+            "free disk": self.disk_bytes and f"{self.disk_bytes / mb:,.0f} MB",
+            "kernel": f"{self.system} {self.kernel}",
+            "governor": self.governor or None,
+            "frequency": self.frequency_mhz and f"{self.frequency_mhz:,.0f} MHz",
+            "temperature": None if self.temperature_c is None else f"{self.temperature_c:.1f} °C",
+        }
+        return [f"{name}: {value}" for name, value in known.items() if value is not None]
+
+
+def ask(transport: Transport, root: str = "") -> Facts:
+    """Ask a board; FarmError when its answer makes no sense. `root` stands before /proc, /sys."""
+    argv = ["sh", "-c", SCRIPT, "facts", root, transport.workdir]
+    result = transport.run(argv, timeout_s=30, limits=Limits(1 << 20))
+    if not result.ok:
+        raise FarmError(f"{transport.board}: cannot say what it is: {result.describe()}")
+    return parse(result.stdout.decode(errors="replace"), transport.board)
+
+
+def parse(text: str, board: str) -> Facts:
+    """Read the script's lines; FarmError names a number that is none."""
+    values = _collect(text.splitlines(), board)
+
+    def number(name: str, scale: float = 1.0) -> float | None:
+        return values[name] * scale if name in values else None  # type: ignore[operator]
+
+    def whole(name: str, scale: int = 1) -> int | None:
+        return int(values[name]) * scale if name in values else None
+
+    texts = {name: str(values.get(name, "")) for name in TEXTS}
+    flags = texts.pop("pi_throttled")
+    return Facts(
+        **texts,
+        cores=whole("cores"),
+        memory_bytes=whole("memory_kb", 1024),
+        free_bytes=whole("free_kb", 1024),
+        disk_bytes=whole("disk_kb", 1024),
+        clock_s=whole("clock"),
+        load=number("load"),
+        frequency_mhz=number("khz", 1e-3),
+        max_frequency_mhz=number("max_khz", 1e-3),
+        temperature_c=number("millidegrees", 1e-3),
+        throttled=whole("throttled"),
+        flags=_flags(flags, board) if flags else None,
+    )
+
+
+TEXTS = ("system", "machine", "kernel", "model", "cpu", "boot", "governor", "pi_throttled")
+
+
+def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
+    """Return each name's value; of several temperatures the greatest, of several counts the sum."""
+    values: dict[str, str | float] = {}
+    for line in lines:
+        name, _, text = line.partition(" ")
+        if name in TEXTS:
+            values.setdefault(name, text.strip())
+            continue
+        number = _number(text)
+        if number is None:
+            raise FarmError(f"{board}: says {line[:80]!r}, which is no number")
+        before = values.get(name)
+        if isinstance(before, float):
+            number = max(before, number) if name in GREATEST else before + number
+        values[name] = number
+    return values
+
+
+def _number(text: str) -> float | None:
+    """Return a number that a board can mean: finite, and within 64 bits."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and abs(number) < 1 << 63 else None
+
+
+def _flags(text: str, board: str) -> int:
+    if not FLAGS.fullmatch(text):
+        raise FarmError(f"{board}: says it throttles {text[:40]!r}, not a number")
+    return int(text, 16)
+
+
+def recognise(facts: Facts) -> str | None:
+    """Return the device that a board says it is; None when no device's file knows it."""
+    description = f"{facts.model}\n{facts.cpu}"
+    for name in known_devices():
+        if any(word in description for word in load_device(name).recognise):
+            return name
+    return None

@@ -1,0 +1,60 @@
+"""Write boards into the user's inventory: entries are added, never rewritten.
+
+The file stays the user's: comments and order are kept, and what was added reads back as exactly the
+board that was meant, or the file is left as it was.
+"""
+
+import fcntl
+import json
+import os
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.boards.board import Board, load_boards
+from pockengine.farm.names import check_name
+
+
+def add_board(board: Board, file: Path) -> None:
+    """Append an entry; FarmError when the name is taken, cannot be one, or the file is broken."""
+    check_name(board.name, "board")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old = file.read_text()
+        if any(other.name == board.name for other in load_boards([file])):
+            raise FarmError(f"{file} has a board {board.name!r} already; give another --name")
+        gap = "\n" if old.strip() else ""
+        part = file.with_suffix(".part")
+        part.write_text(f"{old}{gap}{entry_text(board)}")
+        written = load_boards([part])
+        if board not in written:
+            part.unlink()
+            raise FarmError(f"{board.name!r} cannot be written to {file} without a change")
+        with part.open() as stream:
+            os.fsync(stream.fileno())
+        part.replace(file)
+
+
+def entry_text(board: Board) -> str:
+    """Return a board as a TOML table; what has its default is left out."""
+    lines = [f"[{_string(board.name)}]", f"device = {_string(board.device)}"]
+    lines.append(f"kind = {_string(board.kind)}")
+    if board.tags:
+        lines.append(f"tags = {_value(board.tags)}")
+    for field in fields(board.place):
+        value = getattr(board.place, field.name)
+        if field.default is MISSING or value != field.default:
+            lines.append(f"{field.name} = {_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_string(word) for word in value)}]"
+    return str(value) if isinstance(value, int) else _string(str(value))
+
+
+def _string(text: str) -> str:
+    """Return a basic string of TOML: JSON's, but DEL must be written as an escape."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,159 @@
+"""Commands of the farm about jobs and who has which board: run, leases, quarantine, log."""
+
+import time
+import tomllib
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from pockengine.errors import FarmError
+from pockengine.farm.boards.board import Board, boards_for, load_boards
+from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
+from pockengine.farm.folders import data_folder
+from pockengine.farm.jobs.batch import Batch, Task, Verdict
+from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.leases import Leases
+from pockengine.farm.jobs.owner import Owner
+from pockengine.farm.jobs.quarantine import Quarantine
+from pockengine.farm.jobs.run import run_batch
+from pockengine.farm.jobs.store import Store
+from pockengine.farm.jobs.worker import Site
+from pockengine.farm.labgrid.pool import LabgridPool
+from pockengine.farm.names import check_name
+
+FILES = {"program", "inputs", "outputs"}
+KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
+DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--batch", help="A name; a batch of that name is resumed. Default: a new one.")
+@click.option("--priority", default=0, show_default=True, help="In the queue for boards.")
+@click.option("--pool", help="Take boards from a coordinator: labgrid://host:port.")
+@DATABASE
+@plain_errors
+def run(
+    file: Path, batch: str | None, priority: int, pool: str | None, database: str | None
+) -> None:
+    """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device."""
+    name = check_name(batch or time.strftime("%Y%m%d-%H%M%S"), "batch")
+    logs = data_folder() / "runs" / name
+    owner = Owner.here()
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(Store(database)))
+        inventory = load_boards()
+        leases: Leases | LabgridPool
+        if pool is None:
+            leases = stack.enter_context(closing(Leases(store, owner)))
+        else:
+            leases = stack.enter_context(closing(LabgridPool(pool, owner)))
+            inventory = leases.boards(inventory)
+        tasks, boards = read_jobs(from_user(str(file)), inventory)
+        CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, logs in {logs}")
+        site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
+        site.batch.add(tasks)
+        verdicts = run_batch(site, boards)
+    CONSOLE.print(verdict_table(verdicts))
+    raise SystemExit(0 if all(one.verdict == "passed" for one in verdicts) else 1)
+
+
+@click.command()
+@DATABASE
+@plain_errors
+def leases(database: str | None) -> None:
+    """List who has which board."""
+    with closing(Store(database)) as store, closing(Leases(store)) as client:
+        for row in client.held():
+            CONSOLE.print(f"{row['board']} {row['label']} since {row['since']}")
+
+
+@click.command()
+@click.argument("board", required=False)
+@click.option("--reason", help="Shut BOARD out.")
+@click.option("--release", is_flag=True, help="Let BOARD back in.")
+@DATABASE
+@plain_errors
+def quarantine(board: str | None, reason: str | None, release: bool, database: str | None) -> None:
+    """List the boards that are shut out and why; shut one out, or let it back in."""
+    with closing(Store(database)) as store:
+        ward = Quarantine(store)
+        if board and reason:
+            ward.shut_out(board, reason)
+        elif board and release:
+            ward.let_in(board)
+        elif reason or release:
+            raise FarmError("say which BOARD")
+        for name, (why, since) in ward.reasons().items():
+            CONSOLE.print(f"{name} since {since}: {why}")
+
+
+@click.command()
+@click.argument("board", required=False)
+@DATABASE
+@plain_errors
+def log(board: str | None, database: str | None) -> None:
+    """Print what happened to the boards, oldest first."""
+    with closing(Store(database)) as store:
+        for row in Quarantine(store).diary(board):
+            CONSOLE.print(f"{row['time']} {row['board']}: {row['text']}")
+
+
+def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:
+    """Read jobs and find their boards; FarmError names file, job and what is wrong with it."""
+    try:
+        table = tomllib.loads(file.read_text())
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
+        raise FarmError(f"{file}: cannot read the jobs: {error}") from None
+    entries = table.get("job")
+    if not isinstance(entries, list) or not entries:
+        raise FarmError(f"{file}: no [[job]]")
+    tasks: list[Task] = []
+    used: dict[str, Board] = {}
+    for i, entry in enumerate(entries, 1):
+        try:
+            task, able = _task(entry, file.parent, boards)
+        except (AttributeError, TypeError, ValueError, KeyError, FarmError) as error:
+            raise FarmError(f"{file}: job {i}: {error}") from None
+        tasks.append(task)
+        used |= {board.name: board for board in able}
+    if len({task.name for task in tasks}) < len(tasks):
+        raise FarmError(f"{file}: two jobs have one name")
+    return tasks, list(used.values())
+
+
+def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Task, list[Board]]:
+    unknown = sorted(set(entry) - KNOWN)
+    if unknown:
+        raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(KNOWN))}")
+    if "program" not in entry or "name" not in entry:
+        raise ValueError("name and program are needed")
+    inputs = {str(name): folder / path for name, path in entry.get("inputs", {}).items()}
+    job = Job(
+        folder / entry["program"],
+        args=tuple(map(str, entry.get("args", []))),
+        inputs=inputs,
+        outputs=tuple(map(str, entry.get("outputs", []))),
+        time_limit_s=float(entry.get("time_limit_s", 600.0)),
+    )
+    for path in (job.program, *inputs.values()):
+        if not path.is_file():
+            raise ValueError(f"there is no file {path}")
+    able = boards_for(entry.get("device", "host"), boards, entry.get("tags", []))
+    names = tuple(board.name for board in able)
+    return Task(str(entry["name"]), job, names, int(entry.get("priority", 0))), able
+
+
+def verdict_table(verdicts: list[Verdict]) -> Table:
+    """Lay out what became of each job."""
+    table = Table()
+    for heading in ("job", "verdict", "attempts", "message"):
+        table.add_column(heading)
+    for one in verdicts:
+        tries = ", ".join(f"{board} {outcome}" for board, outcome in one.attempts)
+        style = "" if one.verdict == "passed" else "red"
+        table.add_row(one.name, one.verdict or "open", tries, one.message, style=style)
+    return table

@@ -1,0 +1,1 @@
+"""What an emulated board boots, made from Debian's packages."""

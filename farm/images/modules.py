@@ -1,0 +1,36 @@
+"""Which kernel modules the wanted ones need, and in what order they must be loaded.
+
+Each module names those it depends on in its `.modinfo` section (`depends=a,b`), so no list of ours
+has to follow the kernel's versions. A wanted one that has no file is built into the kernel.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
+
+
+def load_order(modules: Mapping[str, bytes], wanted: Iterable[str]) -> list[str]:
+    """Return names of modules, each after those it depends on; names are as `plain_name` gives."""
+    order: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in modules and name not in order:
+            for other in depends(modules[name]):
+                visit(other)
+            order.append(name)
+
+    for name in wanted:
+        visit(name)
+    return order
+
+
+def depends(module: bytes) -> list[str]:
+    """Return the names that a module's file says it depends on."""
+    match = DEPENDS.search(module)
+    return [plain_name(name) for name in match[1].decode().split(",") if name] if match else []
+
+
+def plain_name(name: str) -> str:
+    """Return a module's name as the kernel compares them: "-" and "_" are the same."""
+    return name.replace("-", "_")

@@ -1,0 +1,95 @@
+"""Debian's arm64 packages, fetched with an apt configuration of our own.
+
+The machine's package state is neither read nor written and no foreign architecture is added. On
+Debian the machine's own sources are used, so that a local mirror counts; elsewhere deb.debian.org
+with Debian's archive key. apt checks the signature of the index and the hash of each package.
+"""
+
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pockengine.errors import FarmError
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\n"
+
+
+def download(folder: Path, names: list[str], metapackage: str) -> list[Path]:
+    """Fetch packages, and the one that a metapackage stands for, into `folder`/debs.
+
+    Raise FarmError with apt's last words when apt is missing, offline, or finds a bad signature.
+    """
+    for tool in ("apt-get", "apt-cache", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise FarmError(f"{tool} is missing: an emulated board's image needs Debian or Ubuntu")
+    options = _private_apt(folder)
+    # A source that fails here (another vendor's, without arm64) does not matter by itself: what
+    # counts is whether the packages can then be fetched and verified.
+    update = subprocess.run(["apt-get", "-q", *options, "update"], capture_output=True, text=True)
+    real = _behind(metapackage, options)
+    debs = folder / "debs"
+    shutil.rmtree(debs, ignore_errors=True)
+    debs.mkdir(parents=True)
+    argv = ["apt-get", "-q", *options, "download", *names, *real]
+    result = subprocess.run(argv, cwd=debs, capture_output=True, text=True)
+    archives = sorted(debs.glob("*.deb"))
+    if result.returncode != 0 or len(archives) != len(names) + 1:
+        words = (update.stderr + result.stderr).strip()[-800:]
+        raise FarmError(
+            f"apt cannot fetch the packages of the emulated board ({', '.join(names)}, "
+            f"{metapackage}); check the network and apt's sources. apt said:\n{words}"
+        )
+    return archives
+
+
+def members(deb: Path) -> Iterator[tuple[str, tarfile.TarInfo, bytes]]:
+    """Yield each file of a package: its path without "./", its tar entry, its bytes."""
+    command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None  # asked for above
+        with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+            for entry in archive:
+                stream = archive.extractfile(entry) if entry.isreg() else None
+                yield entry.name.removeprefix("./"), entry, stream.read() if stream else b""
+
+
+def _private_apt(folder: Path) -> list[str]:
+    """Return apt options under which all state lies in `folder`."""
+    for part in ("lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
+    settings = {
+        "APT::Architecture": "arm64",
+        "APT::Architectures": "arm64",
+        "APT::Sandbox::User": "root",  # the folders are ours; nobody to drop to
+        "APT::Get::AllowUnauthenticated": "false",
+        "Acquire::Languages": "none",
+        "Dir::State": str(folder),
+        "Dir::State::Lists": str(folder / "lists"),
+        "Dir::State::status": str(folder / "status"),
+        "Dir::Cache": str(folder / "cache"),
+    }
+    if not _is_debian():
+        if not KEYRING.is_file():
+            raise FarmError(f"{KEYRING} is missing; apt-get install debian-archive-keyring")
+        sources = folder / "sources.list"
+        sources.write_text(SOURCE)
+        settings |= {"Dir::Etc::sourcelist": str(sources), "Dir::Etc::sourceparts": "-"}
+    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+
+
+def _is_debian() -> bool:
+    release = Path("/etc/os-release")
+    return release.is_file() and "ID=debian" in release.read_text().splitlines()
+
+
+def _behind(metapackage: str, options: list[str]) -> list[str]:
+    """Return the package that a metapackage depends on (the kernel of today's name)."""
+    argv = ["apt-cache", *options, "depends", metapackage]
+    listing = subprocess.run(argv, capture_output=True, text=True).stdout
+    prefix = metapackage.partition("-")[0]
+    names = [line.split()[-1] for line in listing.splitlines() if "Depends:" in line]
+    return [name for name in names if name.startswith(prefix)][:1]

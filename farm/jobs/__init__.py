@@ -1,0 +1,1 @@
+"""Which jobs run on which board: leases, health, batches, and what became of each job."""

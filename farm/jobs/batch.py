@@ -1,0 +1,251 @@
+"""A batch of jobs in the database: who runs which, what became of each attempt, one verdict a job.
+
+A job whose program failed has failed: it is not tried again. A job whose board failed is queued
+again, for another board where there is one. A client that ends takes nothing with it: its attempts
+are found and queued again by the next client that looks.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Literal
+
+import sqlalchemy as sql
+
+from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.owner import Owner, Watch
+from pockengine.farm.jobs.store import ATTEMPTS, JOBS, Store
+from pockengine.farm.names import check_name
+from pockengine.farm.results.results import now
+from pockengine.farm.transports.limits import Limits
+
+Outcome = Literal["passed", "failed", "infrastructure"]
+MOST_ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job with the boards that may run it, by name."""
+
+    name: str
+    job: Job
+    boards: tuple[str, ...]
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a name that cannot be a folder's: the logs of each attempt have one."""
+        check_name(self.name, "job")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A job that this client runs now on one board."""
+
+    id: int
+    name: str
+    job: Job
+    board: str
+    attempt: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a job: passed, failed, or unrunnable; None while it is not over."""
+
+    name: str
+    verdict: str | None
+    message: str
+    attempts: tuple[tuple[str, str], ...]  # board and outcome of each
+
+
+class Batch:
+    """The jobs of one name in a store, as one client sees them."""
+
+    def __init__(self, store: Store, name: str, owner: Owner) -> None:
+        self.name = check_name(name, "batch")
+        self._store = store
+        self._owner = owner
+        self._watch = Watch()
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add jobs; those that the batch has already stay as they are: it can be resumed."""
+
+        def task(connection: sql.Connection) -> None:
+            known = sql.select(JOBS.c.name).where(JOBS.c.batch == self.name)
+            there = set(connection.execute(known).scalars())
+            rows = [self._row(one) for one in tasks if one.name not in there]
+            if rows:
+                connection.execute(sql.insert(JOBS), rows)
+
+        self._store.work(task)
+
+    def claim(self, board: str, active: Collection[str]) -> Claim | None:
+        """Take the next job for a board; None when none is for it now.
+
+        `active` are the boards that take jobs at present: one that failed a job's attempt gets the
+        job again only when all others that could run it have failed it too.
+        """
+        token = token_hex(8)
+        return self._store.work(lambda c: self._claim(c, board, set(active), token))
+
+    def finish(self, claim: Claim, outcome: Outcome, message: str, log: Path) -> bool:
+        """Store what became of an attempt; False when it had been taken from us meanwhile."""
+        return self._store.work(lambda c: self._finish(c, claim, outcome, message, str(log)))
+
+    def give_up(self, boards: Collection[str], reason: str) -> None:
+        """Call queued jobs unrunnable for which no board of these is left."""
+
+        def task(connection: sql.Connection) -> None:
+            for row in self._queued(connection):
+                if not set(row["boards"]) & set(boards):
+                    _close_job(connection, row["id"], "unrunnable", reason)
+
+        self._store.work(task)
+
+    def open_jobs(self) -> int:
+        """Return how many jobs have no verdict yet."""
+        query = sql.select(sql.func.count()).where(
+            JOBS.c.batch == self.name, JOBS.c.state != "done"
+        )
+        return self._store.work(lambda c: int(c.execute(query).scalar_one()))
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what is known of every job, in the order in which they were added."""
+        return self._store.work(self._verdicts)
+
+    def _row(self, task: Task) -> dict[str, object]:
+        return {
+            "batch": self.name,
+            "name": task.name,
+            "spec": job_to_json(task.job),
+            "boards": list(task.boards),
+            "priority": task.priority,
+            "state": "queued",
+            "attempt": 0,
+        }
+
+    def _queued(self, connection: sql.Connection) -> list[Mapping[str, Any]]:
+        query = sql.select(JOBS).where(JOBS.c.batch == self.name, JOBS.c.state == "queued")
+        ordered = query.order_by(JOBS.c.priority.desc(), JOBS.c.id)
+        return [dict(row) for row in connection.execute(ordered).mappings()]
+
+    def _claim(
+        self, connection: sql.Connection, board: str, active: set[str], token: str
+    ) -> Claim | None:
+        mine = sql.select(ATTEMPTS.c.job).where(ATTEMPTS.c.claim == token)
+        already = connection.execute(mine).scalar()
+        if already is not None:  # the commit that we thought lost had arrived
+            job = connection.execute(sql.select(JOBS).where(JOBS.c.id == already))
+            return _claim_of(dict(job.mappings().one()), board, token)
+        self._sweep(connection)
+        for row in self._queued(connection):
+            if board not in row["boards"]:
+                continue
+            tried = _tried(connection, row["id"])
+            if board in tried and not active & set(row["boards"]) <= tried:
+                continue
+            return self._start(connection, row, board, token)
+        return None
+
+    def _start(
+        self, connection: sql.Connection, row: Mapping[str, Any], board: str, token: str
+    ) -> Claim:
+        attempt = row["attempt"] + 1
+        values = {"state": "running", "attempt": attempt}
+        connection.execute(sql.update(JOBS).where(JOBS.c.id == row["id"]).values(values))
+        owner = {**self._owner.columns(), "beat": 0, "since": now()}
+        columns = {"job": row["id"], "attempt": attempt, "board": board, "claim": token}
+        connection.execute(sql.insert(ATTEMPTS), {**owner, **columns})
+        return _claim_of({**row, "attempt": attempt}, board, token)
+
+    def _finish(
+        self, connection: sql.Connection, claim: Claim, outcome: Outcome, message: str, log: str
+    ) -> bool:
+        this = sql.and_(ATTEMPTS.c.job == claim.id, ATTEMPTS.c.attempt == claim.attempt)
+        row = connection.execute(sql.select(ATTEMPTS).where(this)).mappings().one()
+        if row["outcome"] is not None:  # stored already: by us before a lost commit, or swept away
+            return bool(row["outcome"] == outcome and row["log"] == log)
+        values = {"outcome": outcome, "message": message, "log": log}
+        connection.execute(sql.update(ATTEMPTS).where(this).values(values))
+        _settle(connection, claim.id, claim.attempt, outcome, message)
+        return True
+
+    def _sweep(self, connection: sql.Connection) -> None:
+        """Queue again what belonged to clients that have ended."""
+        running = sql.select(ATTEMPTS).join(JOBS, JOBS.c.id == ATTEMPTS.c.job)
+        running = running.where(JOBS.c.batch == self.name, ATTEMPTS.c.outcome.is_(None))
+        for row in [dict(row) for row in connection.execute(running).mappings()]:
+            if self._watch.is_gone(row):
+                this = sql.and_(ATTEMPTS.c.job == row["job"], ATTEMPTS.c.attempt == row["attempt"])
+                message = f"the client {row['label']} ended"
+                values = {"outcome": "infrastructure", "message": message}
+                connection.execute(sql.update(ATTEMPTS).where(this).values(values))
+                _settle(connection, row["job"], row["attempt"], "infrastructure", message)
+
+    def _verdicts(self, connection: sql.Connection) -> list[Verdict]:
+        jobs = connection.execute(
+            sql.select(JOBS).where(JOBS.c.batch == self.name).order_by(JOBS.c.id)
+        ).mappings().all()  # fmt: skip
+        attempts: dict[int, list[tuple[str, str]]] = {row["id"]: [] for row in jobs}
+        query = sql.select(ATTEMPTS).order_by(ATTEMPTS.c.job, ATTEMPTS.c.attempt)
+        for row in connection.execute(query).mappings():
+            if row["job"] in attempts:
+                attempts[row["job"]].append((row["board"], row["outcome"] or "running"))
+        return [
+            Verdict(row["name"], row["verdict"], row["message"] or "", tuple(attempts[row["id"]]))
+            for row in jobs
+        ]
+
+
+def job_to_json(job: Job) -> dict[str, object]:
+    """Return a job as JSON holds it; files by their absolute paths."""
+    return {
+        "program": str(job.program.absolute()),
+        "args": list(job.args),
+        "inputs": {name: str(path.absolute()) for name, path in job.inputs.items()},
+        "outputs": list(job.outputs),
+        "time_limit_s": job.time_limit_s,
+        "limits": asdict(job.limits),
+    }
+
+
+def job_from_json(values: Mapping[str, Any]) -> Job:
+    """Read what `job_to_json` wrote."""
+    return Job(
+        program=Path(values["program"]),
+        args=tuple(values["args"]),
+        inputs={name: Path(path) for name, path in values["inputs"].items()},
+        outputs=tuple(values["outputs"]),
+        time_limit_s=values["time_limit_s"],
+        limits=Limits(**values["limits"]),
+    )
+
+
+def _claim_of(row: Mapping[str, Any], board: str, token: str) -> Claim:
+    return Claim(row["id"], row["name"], job_from_json(row["spec"]), board, row["attempt"], token)
+
+
+def _tried(connection: sql.Connection, job: int) -> set[str]:
+    query = sql.select(ATTEMPTS.c.board).where(ATTEMPTS.c.job == job)
+    return set(connection.execute(query).scalars())
+
+
+def _settle(
+    connection: sql.Connection, job: int, attempt: int, outcome: Outcome, message: str
+) -> None:
+    """Give a job its verdict, or queue it again when the board was at fault."""
+    if outcome != "infrastructure":
+        _close_job(connection, job, outcome, message)
+    elif attempt >= MOST_ATTEMPTS:
+        reason = f"{attempt} attempts failed without its fault; the last: {message}"
+        _close_job(connection, job, "unrunnable", reason)
+    else:
+        values = {"state": "queued", "message": message}
+        connection.execute(sql.update(JOBS).where(JOBS.c.id == job).values(values))
+
+
+def _close_job(connection: sql.Connection, job: int, verdict: str, message: str) -> None:
+    values = {"state": "done", "verdict": verdict, "message": message}
+    connection.execute(sql.update(JOBS).where(JOBS.c.id == job).values(values))

@@ -1,0 +1,147 @@
+"""One program run on one board: files in, files out, nothing left behind.
+
+A job has a folder of its own on the board. Its files are compared with the local ones by hash after
+they have arrived and before anything runs.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+
+from pockengine.errors import BoardUnreachable, FarmError, JobFailed
+from pockengine.farm.transports.digest import printed_sha256, sha256_of
+from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.transport import Progress, RunResult, Transport
+
+PROGRAM = "program"
+JOB_LIMITS = Limits(output_bytes=16 << 20, within_free=True)
+
+# Whatever still runs in the job's folder is killed, also what left its process group, then the
+# folder goes. A system without /proc shows no folders of processes; the time limit ends those.
+CLEAN = r"""
+ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
+  case $line in
+    *"-> $1" | *"-> $1/"* | *"-> $1 (deleted)") pid=${line#*/proc/}; kill -9 "${pid%%/*}" ;;
+  esac
+done
+rm -rf -- "$1"
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run: `inputs` and `outputs` are by their names in the job's folder."""
+
+    program: Path
+    args: tuple[str, ...] = ()
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    time_limit_s: float = 600.0
+    limits: Limits = JOB_LIMITS
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What came back: how the program ended and where its output files are now."""
+
+    run: RunResult
+    outputs: Mapping[str, Path]
+
+
+def run_job(
+    transport: Transport, job: Job, into: Path, progress: Progress | None = None
+) -> JobResult:
+    """Run a job and fetch its outputs to the folder `into`.
+
+    Raise JobFailed when the program fails, is killed, takes too long or leaves an output out;
+    BoardUnreachable and FarmError when the board is at fault.
+    """
+    files = {PROGRAM: job.program, **job.inputs}
+    for name in (*files, *job.outputs):
+        _check_name(name)
+    with _folder(transport) as folder:
+        with _boards_fault():
+            for name, source in files.items():
+                transport.put(source, f"{folder}/{name}", progress)
+            _verify(transport, folder, files)
+        run = transport.run(
+            [*transport.launcher, f"{folder}/{PROGRAM}", *job.args],
+            cwd=folder,
+            timeout_s=job.time_limit_s,
+            limits=_limits(transport, job),
+        )
+        if not run.ok:
+            raise JobFailed(f"{transport.board}: {job.program.name} failed: {run.describe()}")
+        return JobResult(run, _fetch(transport, job, folder, into))
+
+
+def clean_board(transport: Transport) -> None:
+    """Kill and remove what jobs have left whose connection was lost; the board must be ours alone.
+
+    FarmError when that cannot be done.
+    """
+    with _boards_fault():
+        done = transport.run(["sh", "-c", CLEAN, "clean", f"{transport.workdir}/jobs"])
+    if not done.ok:
+        raise FarmError(f"{transport.board}: cannot remove old jobs: {done.describe()}")
+
+
+def _limits(transport: Transport, job: Job) -> Limits:
+    """Return the job's limits; an emulator in between takes address space of its own, gigabytes."""
+    return replace(job.limits, memory_bytes=1 << 40) if transport.launcher else job.limits
+
+
+def _check_name(name: str) -> None:
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise FarmError(f"{name!r} cannot be a file of a job; give a plain name without a folder")
+
+
+@contextlib.contextmanager
+def _boards_fault() -> Iterator[None]:
+    """Blame the board, not the job, when one of our own commands does not end."""
+    try:
+        yield
+    except JobFailed as error:
+        raise FarmError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _folder(transport: Transport) -> Iterator[str]:
+    """Make the job's folder on the board and remove it after."""
+    folder = f"{transport.workdir}/jobs/{token_hex(8)}"
+    with _boards_fault():
+        result = transport.run(["mkdir", "-p", folder])
+    if not result.ok:
+        raise FarmError(f"{transport.board}: cannot make {folder}: {result.describe()}")
+    try:
+        yield folder
+    finally:
+        # A board that is gone has no folder to remove, and the first error is the one to tell.
+        with contextlib.suppress(BoardUnreachable, JobFailed):
+            transport.run(["sh", "-c", CLEAN, "clean", folder])
+
+
+def _verify(transport: Transport, folder: str, files: Mapping[str, Path]) -> None:
+    """Raise FarmError when a file in the job's folder is not the local one."""
+    for name, source in files.items():
+        result = transport.run(["sha256sum", f"{folder}/{name}"], timeout_s=300)
+        if printed_sha256(result.stdout) != sha256_of(source):
+            raise FarmError(
+                f"{transport.board}: {name} in {folder} is not {source}; the board's storage or "
+                f"its store of files is damaged: remove {transport.workdir} there"
+            )
+
+
+def _fetch(transport: Transport, job: Job, folder: str, into: Path) -> dict[str, Path]:
+    into.mkdir(parents=True, exist_ok=True)
+    fetched = {}
+    for name in job.outputs:
+        with _boards_fault():
+            there = transport.run(["test", "-f", f"{folder}/{name}"]).ok
+        if not there:
+            raise JobFailed(f"{transport.board}: {job.program.name} did not write {name!r}")
+        transport.get(f"{folder}/{name}", into / name)
+        fetched[name] = into / name
+    return fetched

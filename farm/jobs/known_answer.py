@@ -1,0 +1,49 @@
+"""The program whose answer is known, built for a device by zig and kept in the cache."""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from pockengine.devices import Device
+from pockengine.errors import BuildError
+from pockengine.farm.folders import cache_folder
+
+SOURCE = Path(__file__).parent / "known_answer.c"
+ANSWER = b"known answer d131c89c -1.375\n"
+FLAGS = ("-std=gnu11", "-O2", "-fno-sanitize=undefined", "-s")
+BUILD_LIMIT_S = 600.0  # zig compiles a target's libc at its first use
+
+
+def known_answer_program(device: Device) -> Path | None:
+    """Return the program for a device; None when the package ziglang is not installed."""
+    from pockengine.backends.c.build import find_toolchain
+
+    try:
+        toolchain = find_toolchain(device)
+    except BuildError:
+        return None
+    static = ("-static",) if "musl" in device.toolchain.target else ()
+    flags = [*FLAGS, *static]
+    recipe = [*toolchain.command[1:], *flags, toolchain.version, SOURCE.read_text()]
+    key = hashlib.sha256("\0".join(recipe).encode()).hexdigest()[:16]
+    program = cache_folder() / "farm" / "known-answer" / f"{device.name}-{key}"
+    if program.exists():
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        binary = Path(folder) / "made"
+        command = [*toolchain.command, *flags, str(SOURCE), "-o", str(binary)]
+        done = subprocess.run(
+            command,
+            env={**os.environ, **toolchain.environment},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT_S,
+            check=False,
+        )
+        if done.returncode:
+            raise BuildError(f"{SOURCE.name} does not build for {device.name}:\n{done.stderr}")
+        binary.replace(program)
+    return program

@@ -1,0 +1,53 @@
+"""Run a batch on several boards at once, one thread a board, until every job has its verdict."""
+
+import threading
+from collections.abc import Sequence
+
+from pockengine.farm.boards.board import Board
+from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.worker import Site, work
+
+
+def run_batch(site: Site, boards: Sequence[Board]) -> list[Verdict]:
+    """Run all open jobs of the site's batch; return what became of each.
+
+    Jobs for which no board is left are unrunnable, with the boards' reasons. An error that is no
+    board's (a database that is gone for good) ends the other workers after their present job and
+    is raised; what is stored stays, and the batch can be resumed.
+    """
+    site.active = {board.name for board in boards}
+    reasons: dict[str, str] = {}
+    errors: list[BaseException] = []
+
+    def worker(board: Board) -> None:
+        try:
+            reasons[board.name] = work(site, board)
+        except BaseException as error:
+            errors.append(error)
+            site.stop.set()
+        finally:
+            site.active.discard(board.name)
+
+    # QEMU ends with the thread that started it: each board has one for as long as it works.
+    threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)
+                _give_up(site, reasons)
+    finally:
+        site.stop.set()
+    if errors:
+        raise errors[0]
+    _give_up(site, reasons)
+    return site.batch.verdicts()
+
+
+def _give_up(site: Site, reasons: dict[str, str]) -> None:
+    """Call jobs unrunnable whose boards have all been given up, so that nobody waits for them."""
+    lost = {board: reason for board, reason in dict(reasons).items() if reason}
+    if lost:
+        text = "; ".join(f"{board} is in quarantine: {reason}" for board, reason in lost.items())
+        site.batch.give_up(set(site.active), f"no board is left: {text}")

@@ -1,0 +1,154 @@
+"""One board at work: lease it, connect, see that it is healthy, run jobs, recover, or give it up.
+
+What the program did wrong is the job's verdict. What the board did wrong is held against the board:
+it is switched off and on, examined again, and shut out with the reasons when that does not help.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pockengine.devices import load_device
+from pockengine.errors import BoardRefused, DatabaseDown, FarmError, JobFailed
+from pockengine.farm.boards.board import Board
+from pockengine.farm.boards.connect import connect, switch
+from pockengine.farm.jobs.batch import Batch, Claim, Outcome
+from pockengine.farm.jobs.health import Needs, require_health
+from pockengine.farm.jobs.job import JobResult, clean_board, run_job
+from pockengine.farm.jobs.leases import Held, Leasing
+from pockengine.farm.jobs.quarantine import Quarantine
+from pockengine.farm.jobs.run_log import logged
+from pockengine.farm.transports.transport import Transport
+
+POLL_S = 0.1
+MOST_FAILURES = 3  # in a row, without a job that ended by itself in between
+
+# Looks at what a program printed and left; JobFailed when that is not what it should be.
+Examine = Callable[[Claim, JobResult], None]
+
+
+@dataclass
+class Site:
+    """What the workers of one client share."""
+
+    batch: Batch
+    leases: Leasing[Any]
+    quarantine: Quarantine
+    logs: Path
+    examine: Examine | None = None
+    priority: int = 0
+    needs: Needs = field(default_factory=Needs)
+    open: Callable[[Board], AbstractContextManager[Transport]] = connect
+    active: set[str] = field(default_factory=set)  # boards that take jobs
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def wanted(self) -> bool:
+        """Whether there is anything left to do."""
+        return not self.stop.is_set() and self.batch.open_jobs() > 0
+
+    def shut_out(self, board: Board) -> bool:
+        """Whether the board is in quarantine."""
+        return board.name in self.quarantine.reasons()
+
+
+class BoardTrouble(FarmError):
+    """A job's attempt that the board spoilt."""
+
+
+def work(site: Site, board: Board) -> str:
+    """Run the batch's jobs on a board until none is open; return why the board gave up, or ""."""
+    failures: list[str] = []
+    while site.wanted():
+        lease = site.leases.acquire(
+            [board.name], site.priority, stop=lambda: not site.wanted() or site.shut_out(board)
+        )
+        if lease is None:
+            break
+        try:
+            while site.wanted() and not lease.lost and not site.shut_out(board):
+                _try_to_serve(site, board, lease, failures)
+        finally:
+            site.leases.release(lease)
+    reason, _ = site.quarantine.reasons().get(board.name, ("", ""))
+    return reason
+
+
+def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
+    """Serve until jobs or lease end; hold against the board what goes wrong with it."""
+    try:
+        if failures:
+            _recover(site, board)
+        _serve(site, board, lease, failures)
+    except DatabaseDown:
+        raise
+    except FarmError as error:
+        failures.append(str(error).splitlines()[0])
+        site.quarantine.note(board.name, failures[-1])
+        if isinstance(error, BoardRefused) or len(failures) >= MOST_FAILURES:
+            site.quarantine.shut_out(board.name, "; then ".join(failures))
+
+
+def _recover(site: Site, board: Board) -> None:
+    """Switch the board off and on, where it can be; an emulated one boots anew by itself."""
+    site.quarantine.note(board.name, "power cycle")
+    switch(board, "cycle")
+
+
+def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
+    """Run jobs over one connection; FarmError when the board is in the way."""
+    device = load_device(board.device)
+    with site.open(board) as transport:
+        with (
+            _readable(board.name),
+            logged(transport, site.logs / "health" / board.name) as examined,
+        ):
+            clean_board(examined)
+            require_health(examined, device, site.needs)
+        while site.wanted() and not lease.lost:
+            claim = site.batch.claim(board.name, site.active)
+            if claim is None:  # what is left runs elsewhere, and may come back
+                time.sleep(POLL_S)
+                continue
+            _attempt(site, transport, claim)
+            failures.clear()
+
+
+def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
+    """Run one job and store what became of it; BoardTrouble when the board spoilt it."""
+    folder = site.logs / f"{claim.name}.{claim.attempt}"
+    outcome: Outcome = "passed"
+    message = ""
+    try:
+        with logged(transport, folder) as board:
+            with _readable(claim.board):
+                result = run_job(board, claim.job, folder)
+            _keep_output(folder, result)
+            if site.examine is not None:
+                site.examine(claim, result)
+    except DatabaseDown:
+        raise
+    except JobFailed as error:
+        outcome, message = "failed", str(error)
+    except FarmError as error:
+        outcome, message = "infrastructure", str(error)
+    site.batch.finish(claim, outcome, message, folder)
+    if outcome == "infrastructure":
+        raise BoardTrouble(message)
+
+
+@contextmanager
+def _readable(board: str) -> Iterator[None]:
+    """Hold an answer that nothing could read against the board: it must not end the batch."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, LookupError, EOFError) as error:
+        raise FarmError(f"{board}: gave an answer that cannot be read: {error!r}") from error
+
+
+def _keep_output(folder: Path, result: JobResult) -> None:
+    (folder / "stdout").write_bytes(result.run.stdout)
+    (folder / "stderr").write_bytes(result.run.stderr)

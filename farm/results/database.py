@@ -1,0 +1,106 @@
+"""Open a database by URL: SQLite files of this user, or a server such as PostgreSQL.
+
+A database that is locked or away is waited for. What is done in it must therefore be such that
+doing it again changes nothing: a lost connection does not say whether its commit arrived.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sql
+
+from pockengine.errors import DatabaseDown, FarmError
+from pockengine.farm.folders import data_folder
+
+T = TypeVar("T")
+
+PATIENCE_S = 180.0  # a database server restarts in less
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+LOCK_TIMEOUT_S = 30  # how long SQLite waits for another writer of the same file
+CONNECT_TIMEOUT_S = 5
+ADVISORY_LOCK = 0x706F636B  # any number, the same for all clients of a farm
+
+
+def parse_url(url: str) -> sql.URL:
+    """Read a SQLAlchemy URL; the error does not repeat it, since it may hold a password."""
+    try:
+        return sql.make_url(url)
+    except sql.exc.ArgumentError:
+        raise FarmError(
+            "cannot open the database: not a SQLAlchemy URL; one is sqlite:////tmp/results.sqlite"
+        ) from None
+
+
+def default_url(file: str) -> sql.URL:
+    """Return the URL of an SQLite file in the user's data folder."""
+    folder = data_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    return sql.URL.create("sqlite", database=str(folder / file))
+
+
+def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
+    """Return an engine; nothing is connected yet. FarmError when the URL's driver is missing.
+
+    With `exclusive` a transaction of SQLite takes the write lock at its start, so that what it
+    reads is still so when it writes.
+    """
+    name = url.get_backend_name()
+    options: dict[str, Any] = {}
+    if name == "sqlite":
+        options = {"timeout": LOCK_TIMEOUT_S}
+        folder = Path(url.database or ".").absolute().parent
+        if not folder.is_dir():
+            raise FarmError(f"{url!r}: cannot open the database: there is no folder {folder}")
+    elif name == "postgresql":
+        options = {"connect_timeout": CONNECT_TIMEOUT_S}
+    try:
+        engine = sql.create_engine(url, connect_args=options, pool_pre_ping=name != "sqlite")
+    except (sql.exc.SQLAlchemyError, ImportError) as error:
+        raise FarmError(f"{url!r}: cannot open the database: {error}") from None
+    if name == "sqlite" and exclusive:
+        sql.event.listen(engine, "connect", _no_implicit_begin)
+        sql.event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def transaction(
+    engine: sql.Engine, task: Callable[[sql.Connection], T], metadata: sql.MetaData | None
+) -> T:
+    """Do a task in one transaction that sees no other, of an engine that is `exclusive`.
+
+    The tables `made` are there before it.
+    """
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+        if metadata is not None:
+            metadata.create_all(connection)
+        return task(connection)
+
+
+def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
+    """Do a task, again and again while the database is away; DatabaseDown when it stays away."""
+    deadline = time.monotonic() + patience_s
+    pause = FIRST_PAUSE_S
+    while True:
+        try:
+            return task()
+        except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
+            if time.monotonic() + pause > deadline:
+                message = str(error.orig).strip().splitlines()[0]
+                raise DatabaseDown(f"{url!r}: the database does not answer: {message}") from None
+        except sql.exc.SQLAlchemyError as error:
+            raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
+        time.sleep(pause * random.uniform(0.5, 1.0))  # clients must not come back in step
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _no_implicit_begin(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # sqlite3 would begin late, and only with a read lock
+
+
+def _begin_immediate(connection: sql.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,205 @@
+"""Whether what was measured now is worse than what was measured before.
+
+Records compare when all that a figure depends on is the same. Counts and sizes are exact: one more
+is more. Times are noisy: what is compared is ours over the reference that took turns with us, pair
+by pair, and only a change is one that the noise of both runs leaves outside of its interval.
+"""
+
+import enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pockengine.farm.results.noise import Interval, ratio_interval
+from pockengine.farm.results.results import Record
+
+OURS = "pockengine"
+EXACT = {
+    "arena_bytes",
+    "arena_bound_bytes",
+    "binary_bytes",
+    "flops",
+    "guest_instructions",
+    "guest_packets",
+    "traffic_bytes",
+}
+NOISY = {"step_ms", "first_step_ms", "compile_s", "peak_rss_bytes"}
+MORE_IS_BETTER = {"tokens_per_s"}
+SMALLEST_CHANGE = 0.02  # of a paired ratio: what shows less is not worth a person's time
+SMALLEST_UNPAIRED = 0.10  # the machine itself differs by that from day to day
+
+Key = tuple[object, ...]
+
+
+class Change(enum.Enum):
+    """How a figure compares with its baseline."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    SAME = "same"
+    NEW = "new"
+    MISSING = "missing"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure now and before; `interval` is that of now over before, where there is noise."""
+
+    record: Record
+    baseline: Record | None
+    change: Change
+    why: str
+    interval: Interval | None = None
+
+    @property
+    def name(self) -> str:
+        """The figure in words."""
+        one = self.record
+        return f"{one.device} {one.model} batch {one.batch} {one.scheme} {one.metric}"
+
+    @property
+    def before(self) -> str:
+        """The baseline's figure as text."""
+        return "-" if self.baseline is None else figure(self.baseline)
+
+    @property
+    def now(self) -> str:
+        """This run's figure as text."""
+        return "-" if self.change is Change.MISSING else figure(self.record)
+
+
+def compare_records(current: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
+    """Compare our figures of one run with those of a baseline, in the order of the run.
+
+    Of several baseline records of one figure the last counts, and all its samples. A figure that
+    the baseline has of something that this run measured at all, and the run has not, is missing.
+    """
+    before = _by_key(baseline)
+    now = _by_key(current)
+    comparisons = [
+        _compare(records[-1], before.get(key, []), _peers(current), _peers(baseline))
+        for key, records in now.items()
+    ]
+    places = {_place(record) for record in current}
+    for key, records in before.items():
+        if key not in now and _place(records[-1]) in places:
+            last = records[-1]
+            comparisons.append(Comparison(last, last, Change.MISSING, "it was not measured now"))
+    return comparisons
+
+
+def worse(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """Return those that must stop a change: what got worse, what went missing, what is invalid."""
+    bad = (Change.WORSE, Change.MISSING, Change.INVALID)
+    return [one for one in comparisons if one.change in bad]
+
+
+def key_of(record: Record) -> Key:
+    """Return all that a figure depends on but the code; times depend on the very board."""
+    board = record.board if record.metric in NOISY else ""
+    place = (record.device, board, record.emulated, record.model, record.dataset)
+    what = (record.batch, record.seq_len, record.dtype, record.scheme, record.threads)
+    return (*place, *what, record.engine, record.metric)
+
+
+def figure(record: Record) -> str:
+    """Return a record's value with its unit."""
+    whole = record.value == int(record.value)
+    return f"{record.value:,.0f} {record.unit}" if whole else f"{record.value:,.3f} {record.unit}"
+
+
+def _place(record: Record) -> Key:
+    return (record.device, record.emulated, record.model, record.batch, record.scheme)
+
+
+def _by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
+    """Return our comparable records by what they depend on."""
+    groups: dict[Key, list[Record]] = {}
+    for record in records:
+        if record.engine == OURS and record.metric in EXACT | NOISY | MORE_IS_BETTER:
+            groups.setdefault(key_of(record), []).append(record)
+    return groups
+
+
+def _peers(records: Iterable[Record]) -> dict[Key, dict[str, Record]]:
+    """Return the references' records by the key that ours has, then by engine."""
+    latest: dict[Key, dict[str, Record]] = {}
+    for record in records:
+        if record.engine != OURS:
+            key = (*key_of(record)[:-2], OURS, record.metric)
+            latest.setdefault(key, {})[record.engine] = record
+    return latest
+
+
+def _compare(
+    record: Record,
+    baselines: Sequence[Record],
+    peers: Mapping[Key, Mapping[str, Record]],
+    old_peers: Mapping[Key, Mapping[str, Record]],
+) -> Comparison:
+    sound = [one for one in baselines if one.ok]
+    last = sound[-1] if sound else None
+    if not record.ok:
+        return Comparison(record, last, Change.INVALID, record.note or "its check failed")
+    if last is None:
+        return Comparison(record, None, Change.NEW, "the baseline has no such figure")
+    if record.metric in EXACT:
+        return _compare_exact(record, last)
+    key = key_of(record)
+    ours, theirs = peers.get(key, {}), old_peers.get(key, {})
+    for engine in ours:
+        pairs = _ratios(record, ours[engine]), _ratios(last, theirs.get(engine))
+        if all(pairs):
+            return _compare_noisy(record, last, *pairs, SMALLEST_CHANGE, f"beside {engine}")
+    samples = record.samples or (), last.samples or ()
+    if all(samples):
+        return _compare_noisy(record, last, *samples, SMALLEST_UNPAIRED, "unpaired")
+    return _compare_ranges(record, last)
+
+
+def _compare_exact(record: Record, last: Record) -> Comparison:
+    difference = record.value - last.value
+    if not difference:
+        return Comparison(record, last, Change.SAME, "equal")
+    change = Change.WORSE if difference > 0 else Change.BETTER
+    return Comparison(record, last, change, f"{difference:+,.0f} {record.unit}")
+
+
+def _ratios(record: Record, peer: Record | None) -> tuple[float, ...]:
+    """Return ours over the peer's, turn by turn; nothing where they did not take turns."""
+    if peer is None or not record.samples or not peer.samples or not peer.ok:
+        return ()
+    if len(record.samples) != len(peer.samples) or min(peer.samples) <= 0:
+        return ()
+    return tuple(a / b for a, b in zip(record.samples, peer.samples, strict=True))
+
+
+def _compare_noisy(
+    record: Record,
+    last: Record,
+    now: Sequence[float],
+    before: Sequence[float],
+    smallest: float,
+    how: str,
+) -> Comparison:
+    """Compare two samples by the interval of the ratio of their medians."""
+    interval = ratio_interval(now, before)
+    up, down = interval.low > 1 + smallest, interval.high < 1 / (1 + smallest)
+    if record.metric in MORE_IS_BETTER:
+        up, down = down, up
+    change = Change.WORSE if up else Change.BETTER if down else Change.SAME
+    return Comparison(record, last, change, f"{how}: {interval}", interval)
+
+
+def _compare_ranges(record: Record, last: Record) -> Comparison:
+    """Compare what has no samples: ranges that are apart, medians that differ by enough."""
+    ratio = record.value / last.value if last.value else math.inf
+    if record.metric in MORE_IS_BETTER:
+        ratio = 1 / ratio if ratio else math.inf
+    apart = record.min > last.max or record.max < last.min
+    if apart and ratio > 1 + SMALLEST_UNPAIRED:
+        return Comparison(record, last, Change.WORSE, f"x {ratio:.3f}, ranges apart")
+    if apart and ratio < 1 / (1 + SMALLEST_UNPAIRED):
+        return Comparison(record, last, Change.BETTER, f"x {ratio:.3f}, ranges apart")
+    return Comparison(record, last, Change.SAME, f"x {ratio:.3f}, without samples")

@@ -1,0 +1,90 @@
+"""Figures become records: what is the same for a whole bench, and one record a figure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.farm.results.results import Record, now
+
+UNITS = {
+    "step_ms": "ms",
+    "guest_instructions": "instructions",
+    "guest_packets": "packets",
+    "arena_bytes": "bytes",
+    "arena_bound_bytes": "bytes",
+    "first_step_ms": "ms",
+    "flops": "1",
+    "roofline_ms": "ms",
+    "traffic_bytes": "bytes",
+    "peak_rss_bytes": "bytes",
+    "binary_bytes": "bytes",
+    "max_rel_error": "1",
+    "kernel_us": "us",
+    "compile_s": "s",
+    "peak_gflops": "GFLOP/s",
+    "peak_gbytes": "GB/s",
+    "ops_passed": "ops",
+    "ops_failed": "ops",
+    "ops_unsupported": "ops",
+    "samples_passed": "samples",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all records of one bench share."""
+
+    commit: str
+    device: str
+    board: str
+    emulated: bool
+    model: str
+    dataset: str
+    batch: int
+    threads: int
+
+    def record(
+        self,
+        engine: str,
+        version: str,
+        scheme: str,
+        metric: str,
+        value: float,
+        *,
+        spread: tuple[float, float, int] | None = None,
+        ok: bool = True,
+        note: str | None = None,
+        samples: Sequence[float] = (),
+    ) -> Record:
+        """Make a record; `spread` is min, max and n where the value is a median of `samples`."""
+        low, high, count = spread or (value, value, 1)
+        return Record(
+            time=now(),
+            commit=self.commit,
+            device=self.device,
+            board=self.board,
+            emulated=self.emulated,
+            model=self.model,
+            dataset=self.dataset,
+            batch=self.batch,
+            dtype="f32",
+            scheme=scheme,
+            # Instructions are counted on one thread, whatever the board trained with.
+            threads=1 if metric.startswith("guest_") else self.threads,
+            engine=engine,
+            engine_version=version,
+            metric=metric,
+            unit=UNITS[metric],
+            value=float(value),
+            min=float(low),
+            max=float(high),
+            n=count,
+            ok=ok,
+            note=note,
+            samples=tuple(samples) or None,
+        )
+
+
+def finite_or_large(error: float) -> float:
+    """Return an error as a record can hold it: what is not a number is as wrong as can be."""
+    return error if math.isfinite(error) else 1e30

@@ -1,0 +1,200 @@
+"""An emulated board: QEMU boots it in seconds, SSH reaches it, nothing of it is left behind.
+
+The guest sees no network but the port through which we reach it, on loopback. QEMU ends with this
+process however that ends: `setpriv --pdeathsig` has the kernel kill it with the thread that
+started it, so start boards from a thread that lives as long as they do.
+"""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.farm.folders import cache_folder
+from pockengine.farm.images.image import Image, ensure_image
+from pockengine.farm.transports.powered import PoweredTransport
+from pockengine.farm.transports.ssh import SshAddress
+from pockengine.farm.transports.transport import PowerAction
+
+QEMU = "qemu-system-aarch64"
+BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine
+FIRST_PROBE_S, LONGEST_PROBE_S = 0.4, 10.0
+CONSOLES_KEPT = 20
+TAIL_LINES = 30  # a kernel's panic takes about 20
+KERNEL_ARGUMENTS = "console=ttyAMA0 quiet loglevel=3 panic=-1 random.trust_cpu=on"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """The machine that QEMU plays, by QEMU's names; files live in `disk_mb` of its memory."""
+
+    machine: str
+    cpu: str
+    cores: int
+    memory_mb: int
+    disk_mb: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A running emulator: its process, the loopback port of its SSH server, its console's log."""
+
+    board: str
+    process: "subprocess.Popen[bytes]"
+    port: int
+    console: Path
+
+    def failure(self, fact: str) -> BoardUnreachable:
+        """Return an error with the last that the console and the emulator said."""
+        lines = self.console.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        output = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
+        return BoardUnreachable(
+            f"{self.board} {fact}; its console, {self.console}, ends with:\n{output}"
+        )
+
+
+class Emulation:
+    """The supply of an emulated board: switching it on starts QEMU, switching it off ends it."""
+
+    def __init__(self, board: str, guest: Guest, image: Image, boot_timeout_s: float) -> None:
+        self._board = board
+        self._guest = guest
+        self._image = image
+        self._boot_timeout_s = boot_timeout_s
+        self._running = ExitStack()
+        self._consoles: list[Path] = []
+        self.machine: Machine | None = None
+
+    @property
+    def address(self) -> SshAddress:
+        """Where this boot's SSH server is: every boot has a port of its own."""
+        if self.machine is None:
+            raise BoardUnreachable(f"{self._board} is switched off; switch it on first")
+        return SshAddress(
+            board=self._board,
+            host="127.0.0.1",
+            port=self.machine.port,
+            user="root",
+            key_file=self._image.keys.client,
+            host_key=self._image.keys.host_public,
+            workdir="/jobs",
+        )
+
+    def power(self, action: PowerAction) -> None:
+        """Start or end QEMU; wait for the guest's SSH server."""
+        if action in ("off", "cycle"):
+            self.close()
+        if action in ("on", "cycle") and self.machine is None:
+            started = running(self._board, self._guest, self._image)
+            self.machine = self._running.enter_context(started)
+            self._consoles.append(self.machine.console)
+            wait_for_ssh(self.machine, self._boot_timeout_s)
+
+    def console(self) -> str:
+        """Return what all boots so far have said."""
+        texts = (path.read_text(errors="replace") for path in self._consoles if path.exists())
+        return "".join(texts)
+
+    def close(self) -> None:
+        """End QEMU."""
+        self.machine = None
+        self._running.close()
+
+
+@contextmanager
+def boot(
+    board: str,
+    guest: Guest,
+    boot_timeout_s: float = BOOT_TIMEOUT_S,
+    image: Image | None = None,
+) -> Iterator[PoweredTransport]:
+    """Boot a board and log in; power it off at the end, whatever happened.
+
+    Raise BoardUnreachable with the end of the console when it does not answer in time.
+    """
+    with closing(Emulation(board, guest, image or ensure_image(), boot_timeout_s)) as supply:
+        supply.power("on")
+        with closing(PoweredTransport(supply)) as transport:
+            yield transport
+
+
+@contextmanager
+def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
+    """Start QEMU; end it when the block ends. A board keeps nothing, so there is no shutdown."""
+    command = _command(guest, image)
+    console = _new_console(board)
+    port = _free_port()
+    network = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22"
+    with console.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "-netdev", network, "-serial", "stdio"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is ours to handle
+        )
+    try:
+        yield Machine(board, process, port, console)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for_ssh(machine: Machine, timeout_s: float) -> None:
+    """Wait for the SSH banner: the emulator accepts connections long before the guest listens.
+
+    Each try waits longer than the one before: a guest that is slow, on a busy machine, starts a
+    process for each connection, and would never answer any if they only came faster.
+    """
+    deadline = time.monotonic() + timeout_s
+    patience = FIRST_PROBE_S
+    while time.monotonic() < deadline:
+        if machine.process.poll() is not None:
+            raise machine.failure("stopped while it booted")
+        try:
+            with socket.create_connection(("127.0.0.1", machine.port), patience) as probe:
+                probe.settimeout(min(patience, max(0.1, deadline - time.monotonic())))
+                if probe.recv(4) == b"SSH-":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.05)
+        patience = min(1.5 * patience, LONGEST_PROBE_S)
+    raise machine.failure(f"did not answer within {timeout_s:g} s")
+
+
+def _command(guest: Guest, image: Image) -> list[str]:
+    """Return QEMU's command line without network and console."""
+    for tool, package in ((QEMU, "qemu-system-arm"), ("setpriv", "util-linux")):
+        if shutil.which(tool) is None:
+            raise FarmError(f"{tool} is missing; install it with: apt-get install {package}")
+    return [
+        *["setpriv", "--pdeathsig", "KILL", QEMU, "-nodefaults", "-no-user-config", "-no-reboot"],
+        *["-display", "none", "-M", guest.machine, "-cpu", guest.cpu, "-smp", str(guest.cores)],
+        *["-m", str(guest.memory_mb), "-accel", "tcg,thread=multi"],
+        *["-kernel", str(image.kernel), "-initrd", str(image.initrd)],
+        *["-append", f"{KERNEL_ARGUMENTS} disk_mb={guest.disk_mb}"],
+        *["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"],
+    ]
+
+
+def _new_console(board: str) -> Path:
+    """Return a new log file and forget the oldest ones."""
+    folder = cache_folder() / "farm" / "consoles"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in sorted(folder.glob("*.log"))[:-CONSOLES_KEPT]:
+        old.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{board}-{token_hex(3)}.log"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,87 @@
+"""How the farm speaks to a board: run, put, get, console, power, close.
+
+Every kind of board answers the same protocol, so that a job does not know where it runs. Commands
+are argument lists, never shell text: what a name contains cannot change what is run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pockengine.farm.transports.limits import NO_LIMITS, Limits
+
+# Called during a transfer with the bytes moved so far and the bytes in all.
+Progress = Callable[[int, int], None]
+PowerAction = Literal["on", "off", "cycle"]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How one command ended: `status` is None when a signal (say "SIGSEGV") ended it."""
+
+    argv: tuple[str, ...]
+    status: int | None
+    signal: str | None
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended by itself with status 0."""
+        return self.status == 0
+
+    def describe(self) -> str:
+        """Say in one line how it ended, with the last line it printed to stderr."""
+        lines = self.stderr.decode(errors="replace").strip().splitlines()
+        tail = f": {printable(lines[-1][:200])}" if lines else ""
+        if self.signal:
+            return f"killed by signal {self.signal}{tail}"
+        return f"exit status {self.status}{tail}"
+
+
+def printable(text: str) -> str:
+    """Return what a board said without characters that would steer a terminal."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+class Transport(Protocol):
+    """An open connection to one board. Errors are FarmError and below, naming the board."""
+
+    board: str
+    workdir: str  # absolute path of the folder on the board in which jobs may write
+    launcher: tuple[str, ...]  # what a program of the device is started by; mostly nothing
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout_s: float = 60.0,
+        limits: Limits = NO_LIMITS,
+    ) -> RunResult:
+        """Run a command; JobFailed when it takes longer or prints more (it is killed)."""
+
+    def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
+        """Make `target` (absolute, executable) the same bytes as `source`.
+
+        Return False when nothing had to be sent. The file is there whole or not at all.
+        """
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file of the board to this machine, whole or not at all."""
+
+    def console(self) -> str:
+        """Return what the board's serial console has said so far; nothing where it has none."""
+
+    def power(self, action: PowerAction) -> None:
+        """Switch the board; after "on" and "cycle" it has booted and the connection is new.
+
+        FarmError where nothing can switch it, BoardUnreachable when it does not come back.
+        """
+
+    def close(self) -> None:
+        """End the connection; a second call does nothing."""

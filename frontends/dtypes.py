@@ -1,0 +1,31 @@
+"""Which element types a model may have: those that ops calculate with, by NumPy's names."""
+
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.scalars import COMPUTED, DType, numpy_names
+from pockengine.frontends.emit.nn import Unsupported
+
+_FIRST, _LAST = numpy_names(COMPUTED[:-1]), numpy_names(COMPUTED[-1:])
+USE = f"use {_FIRST} or {_LAST}"
+"""How a message ends that refuses another type."""
+
+ELSE = f"a type other than {_FIRST} and {_LAST}"
+
+
+def find_dtype(numpy: Any) -> DType | None:
+    """Our type for NumPy's; None where ops do not calculate with it."""
+    try:
+        form = np.dtype(numpy)
+    except TypeError:
+        return None
+    return next((dtype for dtype in COMPUTED if dtype.numpy == form), None)
+
+
+def known_dtype(numpy: Any, what: str) -> DType:
+    """Our type for NumPy's; Unsupported says that there is none for `what`."""
+    dtype = find_dtype(numpy)
+    if dtype is None:
+        raise Unsupported(f"{what}; {USE}")
+    return dtype

@@ -1,0 +1,136 @@
+"""ONNX models: the public face of the ONNX frontend.
+
+`from_onnx` takes a file or a model in memory, opsets 11 and newer, and gives a forward `Graph`;
+`to_initializers` takes tuned weights back. onnx is imported when they are called.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+from pockengine.frontends.idioms import recognise
+from pockengine.frontends.losses import LOSSES, add_loss
+
+if TYPE_CHECKING:
+    import onnx
+
+OLDEST_OPSET = 7
+"""The first with today's broadcasting. What changed since is told by attributes and inputs."""
+
+
+def from_onnx(
+    model: "str | Path | onnx.ModelProto",
+    *,
+    training: bool = False,
+    loss: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """Import an ONNX model as a forward graph with the model's names of inputs and outputs.
+
+    Float initializers of one dimension or more become params under their names; they are trainable,
+    but for the running statistics of batch norms. Other initializers are constants.
+
+    `training` imports a model that was exported for inference in training mode: batch norm
+    normalises by the batch and updates its running statistics, dropout drops.
+
+    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the first output and
+    an output `loss`. `shapes` gives the shapes of inputs that the file leaves open; `constants` the
+    values of inputs that must be known at compile time because shapes depend on them.
+
+    Warns of weights that an exporter merged or folded, which train unlike the model's own.
+    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    """
+    _check_loss(loss)
+    _need_onnx("from_onnx")
+    from pockengine.frontends.onnx.file import read_model
+    from pockengine.frontends.onnx.graph import Choices, import_graph
+    from pockengine.frontends.onnx.rewrites import warn_of_rewrites
+
+    proto, folder = read_model(model)
+    _check_opset(proto)
+    g, outputs = import_graph(proto, folder, Choices(training, shapes or {}, constants or {}))
+    if loss is not None:
+        add_loss(g, next(iter(outputs.values())), loss)
+    for name, tensor in outputs.items():
+        g.output(name, tensor.value)
+    recognise(g.graph)
+    warn_of_rewrites(g.graph, proto)
+    return g.graph
+
+
+def input_names(model: "str | Path | onnx.ModelProto") -> list[str]:
+    """Return the names of a model's inputs in order, without those that have initial values."""
+    _need_onnx("input_names")
+    from pockengine.frontends.onnx.file import read_model
+
+    graph = read_model(model)[0].graph
+    initialized = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in initialized]
+
+
+def to_initializers(
+    model: "str | Path | onnx.ModelProto", graph: Graph, values: Mapping[str, np.ndarray]
+) -> "onnx.ModelProto":
+    """Return a copy of the model with tuned weights in place of the initializers of their names.
+
+    Data beside the model's file come into the copy: save one of more than 2 GB by
+    `onnx.save(..., save_as_external_data=True)`.
+
+    `values` holds arrays by name as the compiled program has them, and may name a part only. Those
+    that the model has no initializer for (states of optimisers) are left out. Raises
+    ImportModelError for a shape that is not the graph's.
+    """
+    _need_onnx("to_initializers")
+    from onnx import ModelProto, TensorProto, numpy_helper
+
+    from pockengine.frontends.onnx.file import array_of, read_model
+
+    given, folder = read_model(model)
+    tuned = ModelProto()
+    tuned.CopyFrom(given)
+    for tensor in tuned.graph.initializer:
+        param = graph.params.get(tensor.name)
+        if param is None or tensor.name not in values:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                held = array_of(tensor, folder)
+                tensor.CopyFrom(numpy_helper.from_array(held, tensor.name))
+            continue
+        array = np.asarray(values[tensor.name])
+        if array.shape != param.value.shape:
+            raise ImportModelError(
+                f"{tensor.name}: shape {array.shape} is not the graph's {param.value.shape}"
+            )
+        if param.permutation is not None:
+            array = array.transpose(np.argsort(param.permutation))
+        tensor.CopyFrom(numpy_helper.from_array(np.array(array, order="C"), tensor.name))
+    return tuned
+
+
+def _check_loss(loss: str | None) -> None:
+    if loss is not None and loss not in LOSSES:
+        raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
+
+
+def _need_onnx(caller: str) -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportModelError(
+            f"{caller} needs the package onnx, which is not installed; install it with "
+            "`pip install onnx` (1.16 or newer)"
+        ) from error
+
+
+def _check_opset(proto: "onnx.ModelProto") -> None:
+    for entry in proto.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version < OLDEST_OPSET:
+            raise ImportModelError(
+                f"the ONNX model {proto.graph.name!r} is of opset {entry.version}; "
+                f"{OLDEST_OPSET} is the oldest that is read: convert it with "
+                "onnx.version_converter, or export it again"
+            )

@@ -1,0 +1,152 @@
+"""ONNX operators that reduce or scan along dimensions, and softmax."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pockengine.compiler.ir import F32, Builder
+from pockengine.frontends import emit
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+from pockengine.frontends.onnx.ops.registry import Context, dims_of, onnx_op
+
+Step = Callable[[Builder, Tensor], Tensor]
+
+
+def _same(g: Builder, x: Tensor) -> Tensor:
+    return x
+
+
+# ONNX operator -> what happens before, our reduction, what happens after
+REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
+    "ReduceL1": (emit.unary("abs"), "reduce_sum", _same),
+    "ReduceL2": (emit.unary("square"), "reduce_sum", emit.unary("sqrt")),
+    "ReduceLogSum": (_same, "reduce_sum", emit.unary("log")),
+    "ReduceMax": (_same, "reduce_max", _same),
+    "ReduceMean": (_same, "reduce_mean", _same),
+    "ReduceMin": (_same, "reduce_min", _same),
+    "ReduceProd": (_same, "reduce_prod", _same),
+    "ReduceSum": (_same, "reduce_sum", _same),
+    "ReduceSumSquare": (emit.unary("square"), "reduce_sum", _same),
+}
+
+
+def _define(name: str, before: Step, op: str, after: Step) -> None:
+    @onnx_op(name, static=(1,))
+    def rule(
+        ctx: Context,
+        x: Tensor,
+        given: np.ndarray | None = None,
+        *,
+        axes: list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Tensor:
+        dims = dims_of(x.rank, given, axes) or []
+        x = before(ctx.g, x)
+        if dims or not noop_with_empty_axes:
+            x = emit.reduce(ctx.g, op, x, dims, bool(keepdims))
+        return after(ctx.g, x)
+
+
+for _name, _steps in REDUCTIONS.items():
+    _define(_name, *_steps)
+
+
+@onnx_op("ReduceLogSumExp", static=(1,))
+def reduce_log_sum_exp(
+    ctx: Context,
+    x: Tensor,
+    given: np.ndarray | None = None,
+    *,
+    axes: list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Tensor:
+    """log(sum(exp(x))), computed from the maximum on."""
+    g, dims = ctx.g, dims_of(x.rank, given, axes) or []
+    if noop_with_empty_axes and not dims:
+        return x
+    top = emit.reduce(g, "reduce_max", x, dims, keepdims=True)
+    powers = emit.unary("exp")(g, emit.arithmetic(g, "sub", x, top))
+    total = emit.reduce(g, "reduce_sum", powers, dims, keepdims=True)
+    y = emit.arithmetic(g, "add", emit.unary("log")(g, total), top)
+    return y if keepdims else emit.squeeze(g, y, dims or list(range(x.rank)))
+
+
+def _define_place(name: str, before: Step) -> None:
+    @onnx_op(name)
+    def rule(
+        ctx: Context, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Tensor:
+        dim = axis % x.rank
+        values = framework_order(ctx.g, before(ctx.g, x))
+        if select_last_index:  # the first one from behind
+            values = ctx.g.reverse(values, axes=(dim,))
+        places = plain(ctx.g.argmax(values, axis=dim))
+        if select_last_index:
+            places = emit.arithmetic(ctx.g, "sub", x.shape[axis] - 1, places)
+        kept = list(x.shape)
+        kept[axis] = 1
+        return reshape(ctx.g, places, tuple(kept)) if keepdims else places
+
+
+_define_place("ArgMax", _same)
+_define_place("ArgMin", emit.unary("neg"))
+
+
+@onnx_op("CumSum", static=(1,))
+def cumsum(
+    ctx: Context, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
+) -> Tensor:
+    """Sum up to each element along a dimension."""
+    if exclusive or reverse:
+        raise Unsupported("a cumulative sum that is exclusive or from the end")
+    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(int(np.ravel(axis)[0]))), x.layout)
+
+
+def _define_softmax(name: str, op: str) -> None:
+    @onnx_op(name)
+    def rule(ctx: Context, x: Tensor, *, axis: int | None = None) -> Tensor:
+        if ctx.opset >= 13:
+            return emit.along_last(ctx.g, op, x, -1 if axis is None else axis)
+        # Before opset 13 the dimensions from `axis` on count as one.
+        first = (1 if axis is None else axis) % x.rank
+        matrix = (math.prod(x.shape[:first]), math.prod(x.shape[first:]))
+        y = emit.along_last(ctx.g, op, reshape(ctx.g, x, matrix), -1)
+        return reshape(ctx.g, y, x.shape)
+
+
+_define_softmax("Softmax", "softmax")
+_define_softmax("LogSoftmax", "log_softmax")
+
+
+@onnx_op("GlobalAveragePool")
+def global_average_pool(ctx: Context, x: Tensor) -> Tensor:
+    """Average each channel of (N, C, ...)."""
+    return emit.reduce(ctx.g, "reduce_mean", x, range(2, x.rank), keepdims=True)
+
+
+@onnx_op("GlobalMaxPool")
+def global_max_pool(ctx: Context, x: Tensor) -> Tensor:
+    """Take the maximum of each channel of (N, C, ...)."""
+    return emit.reduce(ctx.g, "reduce_max", x, range(2, x.rank), keepdims=True)
+
+
+@onnx_op("Hardmax")
+def hardmax(ctx: Context, x: Tensor, *, axis: int = -1) -> Tensor:
+    """1 at the first maximum along a dimension, else 0."""
+    if ctx.opset < 13:
+        raise Unsupported("Hardmax before opset 13; convert the model to a newer opset")
+    values = framework_order(ctx.g, x)
+    places = plain(ctx.g.argmax(values, axis=axis % x.rank))
+    kept = list(x.shape)
+    kept[axis] = 1
+    line = [1] * x.rank
+    line[axis] = x.shape[axis]
+    count = np.arange(x.shape[axis]).reshape(line).astype(places.dtype.numpy)
+    at = emit.elementwise(
+        ctx.g, "eq", reshape(ctx.g, places, tuple(kept)), plain(ctx.g.constant(count))
+    )
+    return emit.cast(ctx.g, at, F32)

@@ -1,0 +1,120 @@
+"""Rules of the ONNX frontend: one small function for each operator.
+
+A rule is called with a context, the operator's inputs in order (None where one is left out) and its
+attributes by name; keyword-only parameters say which attributes it knows. Inputs are `Tensor`s, but
+for the positions in `static`, which arrive as NumPy arrays because shapes depend on them. A
+rule returns one result or a sequence of them; a NumPy array is a result known at compile time.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Builder
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Layout, Tensor
+
+TRAINING_DOMAIN = "ai.onnx.preview.training"
+
+Result = Tensor | np.ndarray | None
+Rule = Callable[..., Result | Sequence[Result]]
+Wish = Callable[[int, Mapping[str, Any]], Layout | None]
+"""From a weight's rank and the operator's attributes to the layout that it is best stored in."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule gets besides its inputs and attributes.
+
+    `wanted` says of each of the operator's outputs whether it has a name; `training` whether the
+    model is imported in training mode; `find` returns any tensor that the graph has by now.
+    """
+
+    g: Builder
+    opset: int
+    wanted: tuple[bool, ...]
+    training: bool
+    find: Callable[[str], Tensor]
+
+    def wants(self, output: int) -> bool:
+        """Return whether somebody may read this output."""
+        return output < len(self.wanted) and self.wanted[output]
+
+
+@dataclass(frozen=True)
+class OnnxRule:
+    """A rule with what the importer must know before it calls it.
+
+    `static` are the inputs needed at compile time; `states` those that training does not touch
+    (running statistics); `wish` is the favourite layout of input 1.
+    """
+
+    apply: Rule
+    static: frozenset[int]
+    states: frozenset[int]
+    wish: Wish
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Names of the attributes that the rule knows."""
+        parameters = inspect.signature(self.apply).parameters.values()
+        return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    @cached_property
+    def most_inputs(self) -> float:
+        """How many inputs the rule takes."""
+        kinds = [p.kind for p in inspect.signature(self.apply).parameters.values()]
+        if inspect.Parameter.VAR_POSITIONAL in kinds:
+            return float("inf")
+        return kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
+
+
+RULES: dict[tuple[str, str], OnnxRule] = {}
+"""By domain and operator; the standard's own domain is empty."""
+
+
+def _no_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
+    return None
+
+
+def onnx_op(
+    *names: str,
+    domain: str = "",
+    static: Sequence[int] = (),
+    states: Sequence[int] = (),
+    wish: Wish = _no_wish,
+) -> Callable[[Rule], Rule]:
+    """Register a rule for these operators."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            if (domain, name) in RULES:
+                raise ValueError(f"{domain}.{name} has two rules")
+            RULES[domain, name] = OnnxRule(rule, frozenset(static), frozenset(states), wish)
+        return rule
+
+    return register
+
+
+def find_rule(domain: str, name: str) -> OnnxRule | None:
+    """Find the rule of an operator."""
+    return RULES.get(("" if domain == "ai.onnx" else domain, name))
+
+
+def integers(array: np.ndarray | None) -> list[int] | None:
+    """Read a static input, such as a shape or axes, as plain integers."""
+    return None if array is None else [int(number) for number in np.ravel(array)]
+
+
+def dims_of(rank: int, given: np.ndarray | None, axes: Sequence[int] | None) -> list[int] | None:
+    """Read axes, which newer opsets have as an input and older ones as an attribute."""
+    dims = integers(given) if given is not None else axes
+    if dims is None:
+        return None
+    if any(not -rank <= dim < rank for dim in dims):
+        raise Unsupported(f"axes {list(dims)} of a tensor of {rank} dimensions")
+    return [dim % rank for dim in dims]

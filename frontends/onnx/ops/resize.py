@@ -1,0 +1,212 @@
+"""ONNX operators that enlarge or shrink: Resize, Upsample, and transposed convolution.
+
+Interpolation is linear in the pixels, so each dimension is multiplied by a constant matrix.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import HWIO, NHWC, Layout, Tensor, framework_order, stored
+from pockengine.frontends.onnx.ops.registry import Context, dims_of, onnx_op
+
+Place = Callable[[np.ndarray, int, int, float], np.ndarray]
+"""From places in the result, old size, new size and scale to places in the input."""
+
+PLACES: dict[str, Place] = {
+    "align_corners": lambda i, old, new, scale: (
+        i * ((old - 1) / (old * scale - 1)) if new > 1 else np.zeros_like(i)
+    ),
+    "asymmetric": lambda i, old, new, scale: i / scale,
+    "half_pixel": lambda i, old, new, scale: (i + 0.5) / scale - 0.5,
+    "half_pixel_symmetric": lambda i, old, new, scale: (
+        old / 2 * (1 - new / (scale * old)) + (i + 0.5) / scale - 0.5
+    ),
+    "pytorch_half_pixel": lambda i, old, new, scale: (
+        (i + 0.5) / scale - 0.5 if new > 1 else np.zeros_like(i)
+    ),
+}
+
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+}
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """How a new element comes from old ones."""
+
+    mode: str
+    places: str
+    rounding: str
+    cubic: float
+    exclude_outside: bool
+
+    def __post_init__(self) -> None:
+        known = (self.places in PLACES, self.rounding in ROUNDINGS, self.mode in _TAPS)
+        if not all(known):
+            names = (self.places, self.rounding, self.mode)
+            wrong = next(name for name, is_known in zip(names, known, strict=True) if not is_known)
+            raise Unsupported(f"resizing by {wrong!r}")
+
+    def matrix(self, old: int, new: int, scale: float) -> np.ndarray:
+        """Return the weights (old, new) of every old element in every new one."""
+        places = PLACES[self.places](np.arange(new, dtype=np.float64), old, new, scale)
+        weights = np.zeros((old, new))
+        total = np.zeros(new)
+        for index, share in _TAPS[self.mode](self, places):
+            inside = (index >= 0) & (index < old)
+            share = np.where(inside, share, 0) if self.exclude_outside else share
+            total += share
+            np.add.at(weights, (np.clip(index, 0, old - 1).astype(int), np.arange(new)), share)
+        return (weights / total).astype(np.float32)
+
+
+Taps = list[tuple[np.ndarray, np.ndarray]]
+"""Indices and shares of the elements that each place is interpolated from."""
+
+
+def _nearest(how: _Sampling, places: np.ndarray) -> Taps:
+    return [(ROUNDINGS[how.rounding](places), np.ones_like(places))]
+
+
+def _linear(how: _Sampling, places: np.ndarray) -> Taps:
+    first = np.floor(places)
+    return [(first, 1 - (places - first)), (first + 1, places - first)]
+
+
+def _cubic(how: _Sampling, places: np.ndarray) -> Taps:
+    """Keys' kernel: near is the piece for distances below 1, far that up to 2."""
+    a, first = how.cubic, np.floor(places)
+    taps = []
+    for step in (-1, 0, 1, 2):
+        d = np.abs(places - (first + step))
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        taps.append((first + step, np.where(d <= 1, near, far)))
+    return taps
+
+
+_TAPS: Mapping[str, Callable[[_Sampling, np.ndarray], Taps]] = {
+    "cubic": _cubic,
+    "linear": _linear,
+    "nearest": _nearest,
+}
+
+
+@onnx_op("Resize", static=(1, 2, 3))
+def resize(
+    ctx: Context,
+    x: Tensor,
+    region: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
+    *,
+    antialias: int = 0,
+    axes: list[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Tensor:
+    """Resize by scales or to sizes, by the nearest element, linear or cubic interpolation."""
+    if antialias or keep_aspect_ratio_policy != "stretch" or ctx.opset < 11:
+        raise Unsupported("resizing with antialias, a kept aspect ratio, or before opset 11")
+    cubic = bool(exclude_outside) and mode == "cubic"
+    how = _Sampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, cubic)
+    dims = dims_of(x.rank, None, axes) or list(range(x.rank))
+    return _resized(ctx, x, dims, scales, sizes, how)
+
+
+@onnx_op("Upsample", static=(1,))
+def upsample(ctx: Context, x: Tensor, scales: np.ndarray, *, mode: str = "nearest") -> Tensor:
+    """Resize by scales, as before opset 10."""
+    how = _Sampling(mode, "asymmetric", "floor", 0.0, False)
+    return _resized(ctx, x, list(range(x.rank)), scales, None, how)
+
+
+def _resized(
+    ctx: Context,
+    x: Tensor,
+    dims: Sequence[int],
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+    how: _Sampling,
+) -> Tensor:
+    given = sizes if sizes is not None and sizes.size else scales
+    if given is None or given.size != len(dims):
+        raise Unsupported("resizing without a scale or size for each dimension")
+    for dim, number in zip(dims, np.ravel(given).tolist(), strict=True):
+        old = x.shape[dim]
+        new = int(number) if given is sizes else math.floor(old * number)
+        if not 1 <= new <= 2**16 or old * new > 2**24:
+            raise Unsupported(f"resizing {old} to {new}")
+        scale = new / old if given is sizes else float(number)
+        if (old, scale) != (new, 1):
+            x = emit_nn.along_dim(ctx.g, x, dim, how.matrix(old, new, scale))
+    return x
+
+
+def _wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
+    return HWIO if rank == 4 else None
+
+
+@onnx_op("ConvTranspose", wish=_wish)
+def conv_transpose(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    output_padding: list[int] | None = None,
+    output_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Tensor:
+    """Undo the shape of a convolution: the input gradient of the one with this weight."""
+    if x.rank != 4:
+        raise Unsupported(f"transposed convolution of {list(x.shape)}; use (N, C, H, W)")
+    steps, gaps, more = strides or [1, 1], dilations or [1, 1], output_padding or [0, 0]
+    if any(extra >= step for extra, step in zip(more, steps, strict=True)):
+        raise Unsupported(f"output_padding {more} of strides {steps} or more")
+    reach = [gap * (length - 1) + 1 for gap, length in zip(gaps, weight.shape[2:], strict=True)]
+    full = [steps[i] * (x.shape[2 + i] - 1) + more[i] + reach[i] for i in range(2)]
+    same = [x.shape[2 + i] * steps[i] for i in range(2)] if "SAME" in auto_pad else None
+    size, sides = (output_shape or same or [])[-2:], pads or [0] * 4
+    if size:
+        sides = _cut(full, size, auto_pad)
+    else:
+        size = [full[i] - sides[i] - sides[2 + i] for i in range(2)]
+    y = ctx.g.conv2d_dx(
+        stored(ctx.g, x, NHWC),
+        stored(ctx.g, weight, HWIO),
+        input_shape=(x.shape[0], *size, weight.shape[1] * group),
+        stride=tuple(steps),
+        # What output_padding adds lies below and right, where fewer pixels are cut off.
+        padding=(sides[0], sides[2], sides[1], sides[3]),
+        dilation=tuple(gaps),
+        groups=group,
+    )
+    return Tensor(y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias)), NHWC)
+
+
+def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
+    """Share what a picture is too large by between its two sides; return pads as ONNX has them."""
+    whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
+    less, rest = [n // 2 for n in whole], [n - n // 2 for n in whole]
+    return [*less, *rest] if auto_pad == "SAME_UPPER" else [*rest, *less]

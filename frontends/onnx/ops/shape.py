@@ -1,0 +1,239 @@
+"""ONNX operators that only move elements, and those that tell shapes."""
+
+import math
+
+import numpy as np
+
+from pockengine.compiler.ir import DType, Shape
+from pockengine.frontends import emit
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.onnx.ops.registry import Context, dims_of, integers, onnx_op
+
+
+@onnx_op("Shape")
+def shape(ctx: Context, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
+    """Tell the shape, which is known now."""
+    return np.asarray(x.shape[start:end], np.int64)
+
+
+@onnx_op("Size")
+def size(ctx: Context, x: Tensor) -> np.ndarray:
+    """Tell the number of elements, which is known now."""
+    return np.asarray(x.size, np.int64)
+
+
+@onnx_op("Reshape", static=(1,))
+def reshape_(ctx: Context, x: Tensor, target: np.ndarray, *, allowzero: int = 0) -> Tensor:
+    """Reshape; -1 stands for what is left, and 0 for the size that was there."""
+    sizes = integers(target) or []
+    if not allowzero:
+        sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    if sizes.count(-1) == 1:
+        rest = math.prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = x.size // max(rest, 1)
+    if math.prod(sizes) != x.size or min(sizes, default=1) < 1:
+        raise Unsupported(f"{list(x.shape)} cannot be reshaped to {integers(target)}")
+    return reshape(ctx.g, x, tuple(sizes))
+
+
+@onnx_op("Flatten")
+def flatten(ctx: Context, x: Tensor, *, axis: int = 1) -> Tensor:
+    """Make a matrix of the dimensions before and from `axis` on."""
+    axis = axis % x.rank if axis != x.rank else axis
+    return reshape(ctx.g, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
+
+
+@onnx_op("Transpose")
+def transpose(ctx: Context, x: Tensor, *, perm: list[int] | None = None) -> Tensor:
+    """Permute the dimensions; reverse them unless told otherwise."""
+    dims = list(range(x.rank))
+    if perm is not None and sorted(perm) != dims:
+        raise Unsupported(f"{perm} is no order of the dimensions of {list(x.shape)}")
+    return permute(x, dims[::-1] if perm is None else perm)
+
+
+@onnx_op("Squeeze", static=(1,))
+def squeeze(
+    ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+) -> Tensor:
+    """Drop dimensions of size 1; all of them unless told which."""
+    dims = dims_of(x.rank, given, axes)
+    if dims is None:
+        dims = [dim for dim, size in enumerate(x.shape) if size == 1]
+    if any(x.shape[dim] != 1 for dim in dims):
+        raise Unsupported(f"dimensions {dims} of {list(x.shape)} are not all of size 1")
+    return emit.squeeze(ctx.g, x, dims)
+
+
+@onnx_op("Unsqueeze", static=(1,))
+def unsqueeze(
+    ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+) -> Tensor:
+    """Add dimensions of size 1."""
+    count = len(axes or []) if given is None else given.size
+    rank = x.rank + count
+    added = set(dims_of(rank, given, axes) or [])
+    rest = iter(x.shape)
+    return reshape(ctx.g, x, tuple(1 if dim in added else next(rest) for dim in range(rank)))
+
+
+@onnx_op("Concat")
+def concat(ctx: Context, *parts: Tensor, axis: int) -> Tensor:
+    """Concatenate along a dimension."""
+    return emit.concat(ctx.g, parts, axis)
+
+
+@onnx_op("Split", static=(1,))
+def split(
+    ctx: Context,
+    x: Tensor,
+    sizes: np.ndarray | None = None,
+    *,
+    axis: int = 0,
+    split: list[int] | None = None,
+    num_outputs: int | None = None,
+) -> list[Tensor]:
+    """Cut along a dimension, into equal parts (the last may be smaller) unless told the sizes."""
+    length = x.shape[axis]
+    parts = integers(sizes) if sizes is not None else split
+    if parts is None:
+        count = len(ctx.wanted)
+        if num_outputs not in (None, count):
+            raise Unsupported(f"{num_outputs} parts for {count} outputs")
+        chunk = -(-length // count)
+        parts = [min(chunk, length - index * chunk) for index in range(count)]
+    stops = np.cumsum(parts).tolist()
+    if stops[-1] != length or min(parts) < 1:
+        raise Unsupported(f"dimension {axis} of {list(x.shape)} cannot be split into {parts}")
+    pieces = zip([0, *stops], stops, strict=False)
+    return [emit.slice_dim(ctx.g, x, axis, start, stop) for start, stop in pieces]
+
+
+@onnx_op("Slice", static=(1, 2, 3, 4))
+def slice_(
+    ctx: Context,
+    x: Tensor,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    axes: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
+) -> Tensor:
+    """Take start:end:step of some dimensions, as Python means it."""
+    first, last = integers(starts) or [], integers(ends) or []
+    dims = dims_of(x.rank, axes, None) or list(range(len(first)))
+    strides = integers(steps) or [1] * len(first)
+    for dim, start, end, step in zip(dims, first, last, strides, strict=True):
+        places = range(x.shape[dim])[start:end:step]
+        if not places:
+            raise Unsupported(f"{start}:{end}:{step} of dimension {dim} of {list(x.shape)}: empty")
+        low, high = sorted((places[0], places[-1]))
+        x = emit.slice_dim(ctx.g, x, dim, low, high + 1, abs(step))
+        if step < 0:
+            x = Tensor(ctx.g.reverse(x.value, axes=(x.axis(dim),)), x.layout)
+    return x
+
+
+@onnx_op("Expand", static=(1,))
+def expand(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+    """Broadcast to a shape, which may itself be broadcast."""
+    return emit.broadcast(ctx.g, x, _broadcast(x.shape, tuple(integers(target) or ())))
+
+
+def _broadcast(a: Shape, b: Shape) -> Shape:
+    try:
+        return np.broadcast_shapes(a, b)
+    except ValueError:
+        raise Unsupported(f"{list(a)} cannot be broadcast to {list(b)}") from None
+
+
+@onnx_op("Tile", static=(1,))
+def tile(ctx: Context, x: Tensor, repeats: np.ndarray) -> Tensor:
+    """Repeat the whole tensor a number of times along each dimension."""
+    counts = integers(repeats) or []
+    wide = tuple(part for size in x.shape for part in (1, size))
+    pairs = zip(counts, x.shape, strict=True)
+    full = tuple(part for count, size in pairs for part in (count, size))
+    target = tuple(count * size for count, size in zip(counts, x.shape, strict=True))
+    if min(target, default=1) < 1:
+        raise Unsupported(f"repeating {list(x.shape)} {counts} times leaves nothing")
+    return reshape(ctx.g, emit.broadcast(ctx.g, reshape(ctx.g, x, wide), full), target)
+
+
+@onnx_op("Pad", static=(1, 2, 3))
+def pad(
+    ctx: Context,
+    x: Tensor,
+    pads: np.ndarray,
+    value: np.ndarray | None = None,
+    axes: np.ndarray | None = None,
+    *,
+    mode: str = "constant",
+) -> Tensor:
+    """Pad by a constant; negative sizes cut."""
+    if mode != "constant":
+        raise Unsupported(f"padding in mode {mode!r}; use a constant")
+    sizes = integers(pads) or []
+    dims = dims_of(x.rank, axes, None) or list(range(x.rank))
+    low, high = [0] * x.rank, [0] * x.rank
+    half = len(sizes) // 2
+    for dim, before, after in zip(dims, sizes[:half], sizes[half:], strict=True):
+        low[dim], high[dim] = before, after
+    filling = 0.0 if value is None else float(value)
+    return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
+
+
+def _wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
+    """Count negative indices from the end."""
+    data = ctx.g.graph.constants.get(index.value)
+    if data is not None:
+        whole = np.where(data < 0, data + size, data)
+        return Tensor(ctx.g.constant(whole.astype(data.dtype)), index.layout)
+    behind = emit.arithmetic(ctx.g, "add", index, size)
+    return emit.elementwise(ctx.g, "where", emit.arithmetic(ctx.g, "lt", index, 0), behind, index)
+
+
+@onnx_op("Gather")
+def gather(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+    """Read x at these places of a dimension."""
+    places = _wrapped(ctx, index, x.shape[axis])
+    values = framework_order(ctx.g, x), framework_order(ctx.g, places)
+    return plain(ctx.g.take(*values, axis=axis % x.rank))
+
+
+@onnx_op("GatherElements")
+def gather_elements(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+    """Read x at places of a dimension that each element of index gives for itself."""
+    stop = list(index.shape)
+    stop[axis] = x.shape[axis]
+    cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
+    places = _wrapped(ctx, index, x.shape[axis])
+    values = framework_order(ctx.g, cut), framework_order(ctx.g, places)
+    return plain(ctx.g.take_along(*values, axis=axis % x.rank))
+
+
+@onnx_op("Trilu", static=(1,))
+def trilu(ctx: Context, x: Tensor, k: np.ndarray | None = None, *, upper: int = 1) -> Tensor:
+    """Keep the upper or lower triangle of each matrix, from its k-th diagonal on."""
+    offset = 0 if k is None else int(k)
+    rows, columns = x.shape[-2:]
+    lower = np.tri(rows, columns, offset - 1 if upper else offset, dtype=np.bool_)
+    kept = plain(ctx.g.constant(~lower if upper else lower))
+    return emit.elementwise(ctx.g, "where", kept, x, emit.scalar(ctx.g, 0, x.dtype))
+
+
+@onnx_op("OneHot", static=(1, 2))
+def one_hot(
+    ctx: Context, index: Tensor, depth: np.ndarray, values: np.ndarray, *, axis: int = -1
+) -> Tensor:
+    """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
+    count = int(np.ravel(depth)[0])
+    dim = axis % (index.rank + 1)
+    if not 1 <= count <= 2**20:
+        raise Unsupported(f"{count} classes")
+    line = np.arange(count, dtype=index.dtype.numpy)
+    line = line.reshape([count if other == dim else 1 for other in range(index.rank + 1)])
+    wide = reshape(ctx.g, _wrapped(ctx, index, count), (*index.shape[:dim], 1, *index.shape[dim:]))
+    here = emit.elementwise(ctx.g, "eq", wide, plain(ctx.g.constant(line)))
+    off, on = (plain(ctx.g.scalar(value.item(), DType.of(values))) for value in values)
+    return emit.elementwise(ctx.g, "where", here, on, off)

@@ -1,0 +1,159 @@
+"""Operators of the domain ai.onnx.preview.training: optimisers as plain functions, and gradients.
+
+An optimiser takes the rate R, the count T of updates before, then for n tensors all their values,
+all their gradients and all their states, and gives all new values and all new states.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit
+from pockengine.frontends.emit import Operand
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+from pockengine.frontends.onnx.ops.registry import TRAINING_DOMAIN, Context, onnx_op
+
+Step = Callable[..., tuple[Tensor, ...]]
+"""From (value, gradient, *states) to (new value, *new states)."""
+
+
+def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
+    return emit.arithmetic(ctx.g, op, *operands)
+
+
+def _sum(ctx: Context, a: Tensor, factor: float, b: Tensor, weight: float) -> Tensor:
+    """Factor a + weight b."""
+    return _apply(ctx, "add", emit.weighted(ctx.g, a, factor), emit.weighted(ctx.g, b, weight))
+
+
+def _regularised(ctx: Context, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
+    """Gradient + coefficient x."""
+    return _sum(ctx, x, coefficient, gradient, 1.0) if coefficient else gradient
+
+
+def _for_each(tensors: Sequence[Tensor], states: int, step: Step) -> list[Tensor]:
+    """Apply an optimiser to each of its tensors, which come grouped by kind."""
+    kinds = 2 + states
+    count = len(tensors) // kinds
+    if not count or len(tensors) != count * kinds:
+        raise Unsupported(f"{len(tensors)} tensors, which are not {kinds} for each value")
+    groups = [tensors[index * count : (index + 1) * count] for index in range(kinds)]
+    results = [step(*row) for row in zip(*groups, strict=True)]
+    return [tensor for kind in zip(*results, strict=True) for tensor in kind]
+
+
+@onnx_op("Adagrad", domain=TRAINING_DOMAIN)
+def adagrad(
+    ctx: Context,
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    decay_factor: float = 0.0,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+) -> list[Tensor]:
+    """H += G²;  X -= R / (1 + T decay_factor) G / (sqrt(H) + epsilon)."""
+    steps = emit.weighted(ctx.g, emit.cast(ctx.g, count, F32), decay_factor)
+    slowed = _apply(ctx, "div", rate, _apply(ctx, "add", steps, 1.0)) if decay_factor else rate
+
+    def step(x: Tensor, gradient: Tensor, squares: Tensor) -> tuple[Tensor, ...]:
+        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        squares = _apply(ctx, "add", squares, emit.unary("square")(ctx.g, gradient))
+        below = _apply(ctx, "add", emit.unary("sqrt")(ctx.g, squares), epsilon)
+        move = _apply(ctx, "mul", slowed, _apply(ctx, "div", gradient, below))
+        return _apply(ctx, "sub", x, move), squares
+
+    return _for_each(tensors, 1, step)
+
+
+@onnx_op("Adam", domain=TRAINING_DOMAIN)
+def adam(
+    ctx: Context,
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    epsilon: float = 1e-6,
+    norm_coefficient: float = 0.0,
+    norm_coefficient_post: float = 0.0,
+) -> list[Tensor]:
+    """V = alpha V + (1 - alpha) G;  H = beta H + (1 - beta) G²;  X -= R' V / (sqrt(H) + epsilon).
+
+    R' is R sqrt(1 - beta^T) / (1 - alpha^T), and R itself where T is 0.
+    """
+    adjusted = _adam_rate(ctx, rate, emit.cast(ctx.g, count, F32), alpha, beta)
+
+    def step(x: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        square = emit.unary("square")(ctx.g, gradient)
+        first = _sum(ctx, first, alpha, gradient, 1 - alpha)
+        second = _sum(ctx, second, beta, square, 1 - beta)
+        below = _apply(ctx, "add", emit.unary("sqrt")(ctx.g, second), epsilon)
+        move = _apply(ctx, "mul", adjusted, _apply(ctx, "div", first, below))
+        moved = _apply(ctx, "sub", x, move)
+        return emit.weighted(ctx.g, moved, 1 - norm_coefficient_post), first, second
+
+    return _for_each(tensors, 2, step)
+
+
+def _adam_rate(ctx: Context, rate: Tensor, count: Tensor, alpha: float, beta: float) -> Tensor:
+    """Correct the rate for moments that began at zero."""
+    left = [
+        _apply(ctx, "sub", 1.0, emit.unary("exp")(ctx.g, emit.weighted(ctx.g, count, logarithm)))
+        for logarithm in (math.log(alpha), math.log(beta))
+    ]
+    corrected = _apply(
+        ctx, "div", _apply(ctx, "mul", rate, emit.unary("sqrt")(ctx.g, left[1])), left[0]
+    )
+    begun = _apply(ctx, "gt", count, 0.0)
+    return emit.elementwise(ctx.g, "where", begun, corrected, rate)
+
+
+@onnx_op("Momentum", domain=TRAINING_DOMAIN)
+def momentum(
+    ctx: Context,
+    rate: Tensor,
+    count: Tensor,
+    *tensors: Tensor,
+    alpha: float,
+    beta: float,
+    mode: str,
+    norm_coefficient: float,
+) -> list[Tensor]:
+    """V = alpha V + beta G (G where T is 0);  X -= R V, or R (G + alpha V) in mode nesterov."""
+    if mode not in ("standard", "nesterov"):
+        raise Unsupported(f"momentum in mode {mode!r}")
+    begun = _apply(ctx, "gt", count, 0)
+    share = emit.elementwise(
+        ctx.g, "where", begun, *(emit.scalar(ctx.g, part, F32) for part in (beta, 1.0))
+    )
+
+    def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
+        gradient = _regularised(ctx, x, gradient, norm_coefficient)
+        new = _apply(ctx, "mul", gradient, share)
+        velocity = _sum(ctx, velocity, alpha, new, 1.0)
+        ahead = velocity if mode == "standard" else _sum(ctx, gradient, 1.0, velocity, alpha)
+        return _apply(ctx, "sub", x, _apply(ctx, "mul", rate, ahead)), velocity
+
+    return _for_each(tensors, 1, step)
+
+
+@onnx_op("Gradient", domain=TRAINING_DOMAIN)
+def gradient(
+    ctx: Context, *inputs: Tensor, xs: list[str], y: str, zs: list[str] | None = None
+) -> list[Tensor]:
+    """Differentiate the scalar `y` with respect to the tensors `xs`; `zs` stay as they are.
+
+    The inputs are the values of xs and zs; only those that `y` was computed from can be meant.
+    """
+    wrt = [ctx.find(name) for name in xs]
+    if any(given.value is not own.value for given, own in zip(inputs, wrt, strict=False)):
+        raise Unsupported("the gradient at other values than those that the graph has computed")
+    top = ctx.find(y)
+    found = backward(ctx.g, top.value, {x.value: None for x in wrt})
+    zeros = partial(emit.weighted, ctx.g, factor=0.0)
+    return [Tensor(found[x.value], x.layout) if x.value in found else zeros(x) for x in wrt]

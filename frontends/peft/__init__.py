@@ -1,0 +1,1 @@
+"""LoRA adapters in the files of Hugging Face's PEFT."""

@@ -1,0 +1,221 @@
+"""Write adapters as Hugging Face's PEFT does: adapter_config.json, adapter_model.safetensors.
+
+`base_model.model.<module>.lora_A.weight` is [rank, in] and `lora_B.weight` [out, rank]; a
+convolution's have its window and 1x1. Params that train as they are stand beside them under their
+own names: the whole module is one of `modules_to_save`, or, where only biases train, all biases
+are saved. Neither torch nor peft is needed.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
+from pockengine.errors import AdapterError
+from pockengine.files import private_folder, write_text_whole, write_whole
+from pockengine.frontends.peft.places import PREFIX, Place, place_of
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+Arrays = Mapping[str, np.ndarray]
+
+TASKS = {
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForQuestionAnswering": "QUESTION_ANS",
+    "ForConditionalGeneration": "SEQ_2_SEQ_LM",
+    "ForCausalLM": "CAUSAL_LM",
+    "LMHeadModel": "CAUSAL_LM",
+}
+"""Endings of the class names of transformers' models."""
+
+HEADS: Mapping[str | None, tuple[str, ...]] = {
+    "SEQ_CLS": ("classifier", "score"),
+    "TOKEN_CLS": ("classifier", "score"),
+    "QUESTION_ANS": ("qa_outputs",),
+}
+"""Modules that PEFT trains and saves whole for a task, whatever else is asked for."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What was trained of a graph: its adapters, and the params that train as they are."""
+
+    graph: Graph
+    adapters: tuple[Adapter, ...]
+    trained: tuple[str, ...]
+
+
+def save_adapters(tuning: Tuning, values: Arrays, folder: Path, model: Any = None) -> None:
+    """Write the adapters, and what else trained, from `values` (all params, as they lie with us).
+
+    A new folder appears whole; in one that is there each file is replaced at once, the weights
+    first. `model` only says the task and where its base came from. AdapterError names what the
+    format cannot hold.
+    """
+    if not tuning.adapters:
+        raise AdapterError("the scheme has no LoRA adapters; save the weights by save_weights")
+    places = {adapter: place_of(tuning.graph.params, adapter.weight) for adapter in tuning.adapters}
+    for adapter in places:
+        _check_unshared(tuning.graph, adapter.weight)
+    modules = {adapter: place.module for adapter, place in places.items()}
+    about = _about(model)
+    tensors, saved, biases = _plain_tensors(
+        tuning, values, list(places.values()), about["task_type"]
+    )
+    for adapter, place in places.items():
+        for key, name in zip(place.keys(), (adapter.a, adapter.b), strict=True):
+            array = values[name]
+            order = np.argsort(CONV if array.ndim == 4 else LINEAR)
+            tensors[key] = array.transpose(order)
+        tensors.update(place.zeros(adapter, tuning.graph))
+    config = {
+        **about,
+        "bias": "all" if biases else "none",
+        "fan_in_fan_out": all(_fan_in_first(tuning.graph, adapter) for adapter in modules),
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_dropout": 0.0,
+        "modules_to_save": saved or None,
+        "peft_type": "LORA",
+        **_ranks(modules),
+        "target_modules": _targets(tuning.graph, sorted(modules.values())),
+        "use_dora": False,
+        "use_rslora": False,
+    }
+    _write(folder, config, {name: np.array(a, order="C") for name, a in sorted(tensors.items())})
+
+
+def _check_unshared(graph: Graph, weight: str) -> None:
+    """Raise AdapterError for a weight of several modules, of which PEFT would adapt only one."""
+    value = graph.params[weight].value
+    places = {node.scope for node in graph.nodes if value in node.operands}
+    if len(places) > 1:
+        raise AdapterError(
+            f"{weight} is shared by {', '.join(sorted(places))}, and PEFT's files name one module; "
+            "save the merged weights by save_weights"
+        )
+
+
+def _plain_tensors(
+    tuning: Tuning, values: Arrays, places: Sequence[Place], task: str | None
+) -> tuple[dict[str, np.ndarray], list[str], bool]:
+    """Return what is saved beside the adapters, modules_to_save, and whether all biases are."""
+    adapted = {place.module for place in places}
+    layers = dict(place.layer() for place in places)
+    factors = {name for adapter in tuning.adapters for name in (adapter.a, adapter.b)}
+    trained = [name for name in tuning.trained if name not in factors]
+    whole = _whole_modules(tuning.graph, trained, task)
+    loose = [name for name in trained if "." not in name]
+    odd = loose or [module for module in sorted(adapted) if _held(module, whole)]
+    if odd:
+        fact = "in no module" if loose else f"adapted, and of {' or '.join(whole)} that train whole"
+        raise AdapterError(
+            f"{', '.join(odd)}: {fact}, which PEFT's files cannot say; save the merged weights by "
+            "save_weights"
+        )
+    biases = any(not _held(name.rpartition(".")[0], whole) for name in trained)
+    tensors = {}
+    for name, param in tuning.graph.params.items():
+        module, _, leaf = name.rpartition(".")
+        if _held(module, whole):
+            key = f"{PREFIX}{name}"
+        elif biases and leaf == "bias":
+            key = f"{PREFIX}{layers.get(module, module)}.bias"
+        else:
+            continue
+        array = values.get(name, param.data)
+        tensors[key] = array.transpose(np.argsort(param.permutation or range(array.ndim)))
+        if leaf == "running_mean":
+            tensors[f"{PREFIX}{module}.num_batches_tracked"] = np.zeros((), np.int64)
+    return tensors, whole, biases
+
+
+def _whole_modules(graph: Graph, trained: Sequence[str], task: str | None) -> list[str]:
+    """Return modules_to_save: what trains more than a bias, and what PEFT saves for the task."""
+    modules = {name.rpartition(".")[0] for name in trained if not name.endswith(".bias")}
+    known = {name.rpartition(".")[0] for name in graph.params}
+    heads = {head for head in HEADS.get(task, ()) if any(_held(m, [head]) for m in known)}
+    return sorted({module for module in modules if not _held(module, heads)} | heads)
+
+
+def _held(module: str, whole: Collection[str]) -> bool:
+    """Whether PEFT saves this module with one of `whole`.
+
+    It takes every module whose path *ends* so, `pre_classifier` by `classifier`, with all inside.
+    """
+    parts = module.split(".")
+    paths = [".".join(parts[: count + 1]) for count in range(len(parts))]
+    return any(path.endswith(saved) for path in paths for saved in whole)
+
+
+def _about(model: Any) -> dict[str, str | None]:
+    """What a model says of itself: its task by its class's name, and where its base came from."""
+    kind = type(model)
+    # A task makes PEFT call forward as transformers' own classes have it.
+    name = kind.__name__ if kind.__module__.startswith("transformers.") else ""
+    task = next((task for ending, task in TASKS.items() if name.endswith(ending)), None)
+    base = getattr(model, "name_or_path", None)
+    return {"base_model_name_or_path": base or None, "task_type": task}
+
+
+def _fan_in_first(graph: Graph, adapter: Adapter) -> bool:
+    """Whether the framework holds this linear weight as [in, out], as transformers' Conv1D does."""
+    param = graph.params[adapter.weight]
+    return len(param.value.shape) == 2 and adapter.transposed == (param.permutation == (1, 0))
+
+
+def _ranks(modules: Mapping[Adapter, str]) -> dict[str, Any]:
+    """Return the most common rank and alpha, and the modules that have others."""
+    rank = Counter(adapter.rank for adapter in modules).most_common(1)[0][0]
+    alpha = Counter(adapter.alpha for adapter in modules).most_common(1)[0][0]
+    return {
+        "r": rank,
+        "lora_alpha": _number(alpha),
+        "rank_pattern": {m: a.rank for a, m in modules.items() if a.rank != rank},
+        "alpha_pattern": {m: _number(a.alpha) for a, m in modules.items() if a.alpha != alpha},
+    }
+
+
+def _number(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+def _targets(graph: Graph, modules: Sequence[str]) -> list[str] | str:
+    """Return the modules' names; as one pattern where PEFT would take another's ending for one."""
+    known = {name.rpartition(".")[0] for name in graph.params} - set(modules)
+    if any(other.endswith(f".{module}") for other in known for module in modules):
+        return "|".join(re.escape(module) for module in modules)
+    return list(modules)
+
+
+def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        with private_folder(folder) as place:
+            made = place / "adapter"
+            made.mkdir()
+            _write_files(made, text, tensors)
+            if not folder.exists():
+                os.rename(made, folder)
+                return
+        _write_files(folder, text, tensors)
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"adapters {folder} cannot be written: {error}") from error
+
+
+def _write_files(folder: Path, config: str, tensors: dict[str, np.ndarray]) -> None:
+    """Replace each file at once, the weights first."""
+    write_whole(folder / WEIGHTS, lambda part: save_file(tensors, part, metadata={"format": "pt"}))
+    write_text_whole(folder / CONFIG, config)

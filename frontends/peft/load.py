@@ -1,0 +1,224 @@
+"""Read adapters from the files of Hugging Face's PEFT, whose format files.py has.
+
+Nothing that a file says is run, not even a pattern, and all of it is checked before anything is
+used: a pickle, an expression, a setting that is not known or a tensor that nothing is for is an
+AdapterError.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from pockengine.compiler.ir.graph import Graph, Param
+from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
+from pockengine.errors import AdapterError
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, Tuning
+from pockengine.frontends.peft.places import PREFIX, place_of
+
+LARGEST_CONFIG = 1 << 20
+REPEATED = (".num_batches_tracked.", ".original_module.", ".modules_to_save.")
+"""Parts of keys that add nothing: saving all biases, PEFT has a whole module's three times."""
+
+HANDLED = (
+    "alpha_pattern",
+    "bias",
+    "fan_in_fan_out",
+    "init_lora_weights",
+    "lora_alpha",
+    "modules_to_save",
+    "peft_type",
+    "r",
+    "rank_pattern",
+    "target_modules",
+    "use_rslora",
+)
+SILENT = (
+    "auto_mapping",
+    "base_model_name_or_path",
+    "ensure_weight_tying",
+    "exclude_modules",
+    "inference_mode",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "task_type",
+)
+"""Settings that say nothing about what trained factors mean, or say again what the tensors do."""
+
+STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
+"""Values of init_lora_weights that leave the base weights as they were."""
+
+
+def load_adapters(tuning: Tuning, folder: Path) -> dict[str, np.ndarray]:
+    """Read a folder of PEFT's: new values of the factors and trained params, as they lie with us.
+
+    AdapterError names a fault of the files, an adapter that the graph lacks or has of another rank
+    or scale, or a param that differs from the graph's although it is frozen there.
+    """
+    config = _read_config(folder)
+    tensors = _read_tensors(folder)
+    found = {}
+    for adapter in tuning.adapters:
+        found.update(_factors(adapter, tuning.graph, config, tensors))
+    for key in sorted(tensors):
+        name, array = _plain_name(key), tensors[key]
+        param = tuning.graph.params.get(name)
+        if param is None:
+            raise AdapterError(_stranger(folder, key, tensors, config, tuning.graph))
+        ours = _as_ours(array, param.permutation, key, param.value.shape)
+        if name in tuning.trained:
+            found[name] = ours
+        elif not np.array_equal(ours, param.data):
+            raise AdapterError(
+                f'{folder}: {name} was trained, but is frozen here; add "{name}" = "full" to the '
+                "scheme, or import the model with this weight"
+            )
+    return found
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    try:
+        if path.stat().st_size > LARGEST_CONFIG:
+            raise AdapterError(f"{path} is above {LARGEST_CONFIG} bytes; it is no adapter's")
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise AdapterError(f"{path}: {error}; PEFT's save_pretrained writes it") from error
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        kind = config.get("peft_type") if isinstance(config, dict) else None
+        raise AdapterError(f"{path}: peft_type is {kind!r}; only LORA can be loaded")
+    unknown = sorted(key for key, value in config.items() if value and key not in HANDLED + SILENT)
+    if unknown or config.get("init_lora_weights") not in STARTS:
+        setting = unknown[0] if unknown else "init_lora_weights"
+        raise AdapterError(f"{path}: {setting} = {config[setting]!r} is not supported")
+    for key in ("rank_pattern", "alpha_pattern"):
+        if not isinstance(config.get(key) or {}, dict):
+            raise AdapterError(f"{path}: {key} must map modules to numbers")
+    return config
+
+
+def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    path = folder / WEIGHTS
+    if not path.exists() and (folder / "adapter_model.bin").exists():
+        raise AdapterError(
+            f"{folder} has a pickle, which can run code and is not read; save the adapter with "
+            "safe_serialization=True"
+        )
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
+        raise AdapterError(f"{path}: {error}") from error
+    kept = {}
+    for key, array in tensors.items():
+        if any(part in f"{key}." for part in REPEATED):
+            continue
+        if array.dtype not in (np.float32, np.float16) or not np.isfinite(array).all():
+            raise AdapterError(f"{path}: {key} ({array.dtype}) must be finite f32 or f16 numbers")
+        kept[key] = array.astype(np.float32)
+    return kept
+
+
+def _factors(
+    adapter: Adapter, graph: Graph, config: Mapping[str, Any], tensors: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Take one adapter's factors out of `tensors`."""
+    place, param = place_of(graph.params, adapter.weight), graph.params[adapter.weight]
+    module, keys = place.module, place.keys()
+    missing = [key for key in keys if key not in tensors]
+    if missing:
+        raise AdapterError(
+            f"the adapter lacks {missing[0]}; leave {adapter.weight} out of the scheme"
+        )
+    a, b = (tensors.pop(key) for key in keys)
+    place.drop_zeros(adapter, graph, tensors)
+    line = _scheme_line(adapter.weight, module, config, a)
+    rank, scale = (a.shape[0] if a.ndim else 0), line.alpha / max(1, line.rank)
+    if rank != adapter.rank or not np.isclose(scale, adapter.scale, rtol=1e-6):
+        raise AdapterError(
+            f"{adapter.weight} was compiled with rank {adapter.rank} and alpha {adapter.alpha:g}; "
+            f'for this adapter the scheme must have "{adapter.weight}" = '
+            f"{{ lora = {line.rank}, alpha = {line.alpha:g} }}"
+        )
+    shapes = _factor_shapes(adapter, param)
+    order = CONV if len(shapes[0]) == 4 else LINEAR
+    arrays = (_as_ours(x, order, k, s) for x, k, s in zip((a, b), keys, shapes, strict=True))
+    return dict(zip((adapter.a, adapter.b), arrays, strict=True))
+
+
+def _factor_shapes(adapter: Adapter, param: Param) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape = param.value.shape[::-1] if adapter.transposed else param.value.shape
+    window = (1, 1) if len(shape) == 4 else ()
+    return (*shape[:-1], adapter.rank), (*window, adapter.rank, shape[-1])
+
+
+def _scheme_line(weight: str, module: str, config: Mapping[str, Any], a: np.ndarray) -> Adapter:
+    """Return rank and alpha of a module's adapter; rsLoRA's scale is told as an alpha."""
+    rank = _setting(module, config, "r", "rank_pattern")
+    alpha = _setting(module, config, "lora_alpha", "alpha_pattern")
+    if not a.ndim or rank != a.shape[0]:
+        raise AdapterError(f"{module}: {CONFIG} says rank {rank:g}, lora_A is {list(a.shape)}")
+    if config.get("use_rslora"):
+        alpha *= rank**0.5
+    return Adapter(weight, int(rank), alpha)
+
+
+def _setting(module: str, config: Mapping[str, Any], name: str, patterns: str) -> float:
+    """Return a number of the config for this module: a pattern's, where one names it."""
+    value: Any = config.get(name)
+    for pattern, special in reversed((config.get(patterns) or {}).items()):
+        literal = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
+        if re.fullmatch(r"[\w.\-]+", literal) is None:
+            raise AdapterError(
+                f"{CONFIG}: {patterns} has the expression {pattern!r}, and those of a file are not "
+                "run; write the modules' names"
+            )
+        if f".{module}".endswith(f".{literal}"):
+            value = special
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+        raise AdapterError(f"{CONFIG}: {name} of {module} is {value!r}; it must be above 0")
+    return float(value)
+
+
+def _plain_name(key: str) -> str:
+    return key.removeprefix(PREFIX).replace(".base_layer.", ".")
+
+
+def _as_ours(
+    array: np.ndarray, permutation: tuple[int, ...] | None, key: str, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Bring PEFT's tensor into our order of dimensions."""
+    order = permutation or tuple(range(len(shape)))
+    wanted = [shape[index] for index in np.argsort(order)]
+    if list(array.shape) != wanted:
+        raise AdapterError(f"{key} is {list(array.shape)}; the model needs {wanted}")
+    return np.array(array.transpose(order), order="C")
+
+
+def _stranger(
+    folder: Path, key: str, tensors: Arrays, config: Mapping[str, Any], graph: Graph
+) -> str:
+    """Say what to do about a tensor that nothing in the graph is for."""
+    match = re.fullmatch(re.escape(PREFIX) + r"(.+)\.lora_[AB]\.weight", key)
+    if match is None:
+        return f"{folder}: the model has no parameter {_plain_name(key)}; was it another model's?"
+    module, a = match[1], tensors.get(f"{PREFIX}{match[1]}.lora_A.weight")
+    if a is None:
+        return f"{folder}: {key} stands there without its lora_A"
+    attention = module.removesuffix(".base_layer.out_proj")
+    packed = f"{attention}.{PACKED}"
+    weight = packed if packed in graph.params else f"{module}.weight"
+    line = _scheme_line(weight, attention, config, a)
+    return (
+        f"{folder}: {attention} has an adapter, but none here; the scheme must have "
+        f'"{line.weight}" = {{ lora = {line.rank}, alpha = {line.alpha:g} }}'
+    )

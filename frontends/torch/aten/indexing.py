@@ -1,0 +1,258 @@
+"""ATen operators that read and write at tensors of indices in several dimensions.
+
+Indices are merged into one along one dimension. Where a place is written twice, the last one wins,
+as eager PyTorch has it on a CPU.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from pockengine.compiler.ir import BOOL, F32, I32, I64
+from pockengine.frontends import emit
+from pockengine.frontends.emit import Number
+from pockengine.frontends.emit.index import last_writers
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.torch.aten.registry import Context, aten
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where `index` points in `x`: along dimension `dim`, into which the indexed ones are merged.
+
+    `order` is the permutation that brought these together, `shape` what x had then.
+    """
+
+    x: Tensor
+    index: Tensor
+    dim: int
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def restored(self, ctx: Context, x: Tensor) -> Tensor:
+        """Give a tensor of x's shape the dimensions back that x had at first."""
+        back = tuple(int(dim) for dim in np.argsort(self.order))
+        return permute(reshape(ctx.g, x, self.shape), back)
+
+
+def _places(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Places:
+    given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if any(index.dtype not in (I32, I64) for index in given.values()):
+        raise Unsupported("indexing by a mask, whose result has no fixed size; use where")
+    dims = sorted(given)
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    at = dims[0] if together else 0
+    rest = [dim for dim in range(x.rank) if dim not in given]
+    order = (*rest[:at], *dims, *rest[at:])
+    moved = permute(x, order)
+    merged = math.prod(x.shape[dim] for dim in dims)
+    index = None
+    for dim in dims:
+        part = wrapped(ctx, given[dim], x.shape[dim])
+        if index is not None:
+            part = emit.arithmetic(
+                ctx.g, "add", emit.arithmetic(ctx.g, "mul", index, x.shape[dim]), part
+            )
+        index = part
+    assert index is not None  # ATen gives one at least
+    shape = moved.shape
+    lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
+    return Places(lines, index, at, order, shape)
+
+
+def wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
+    """Let negative indices count from the end."""
+    from_end = emit.arithmetic(ctx.g, "add", index, size)
+    negative = emit.arithmetic(ctx.g, "lt", index, 0)
+    return emit.elementwise(ctx.g, "where", negative, from_end, index)
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index_tensor(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[..., index, ...] with tensors of indices; negative ones count from the end."""
+    places = _places(ctx, x, indices)
+    values = framework_order(ctx.g, places.x), framework_order(ctx.g, places.index)
+    return plain(ctx.g.take(*values, axis=places.dim))
+
+
+@aten("take.default")
+def take(ctx: Context, x: Tensor, index: Tensor) -> Tensor:
+    """Read the flattened tensor."""
+    return index_tensor(ctx, reshape(ctx.g, x, (x.size,)), [index])
+
+
+@aten("index_put.default", "_unsafe_index_put.default", "_index_put_impl.default")
+def index_put(
+    ctx: Context,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool,
+    unsafe: bool = False,
+) -> Tensor:
+    """x[..., index, ...] = values, or += values."""
+    indices = [part for index in indices for part in _known_places(ctx, index)]
+    masks = [dim for dim, index in enumerate(indices) if index is not None and index.dtype is BOOL]
+    if masks and len(masks) == sum(index is not None for index in indices) == 1:
+        return _put_where(ctx, x, masks[0], indices[masks[0]], values, accumulate=accumulate)
+    places = _places(ctx, x, indices)
+    lead, tail = places.x.shape[: places.dim], places.x.shape[places.dim + 1 :]
+    whole = emit.broadcast(ctx.g, values, (*lead, *places.index.shape, *tail))
+    lines = reshape(ctx.g, whole, (*lead, places.index.size, *tail))
+    index = reshape(ctx.g, places.index, (places.index.size,))
+    written = write_lines(ctx, places.x, places.dim, index, lines, accumulate=accumulate)
+    return places.restored(ctx, written)
+
+
+def _known_places(ctx: Context, index: Tensor | None) -> list[Tensor | None]:
+    """Return an index as it is; of a mask that is known now, the places where it holds."""
+    if index is None or index.dtype is not BOOL:
+        return [index]
+    mask = ctx.g.graph.constants.get(index.value)
+    if mask is None:
+        return [index]
+    places = np.nonzero(mask.transpose(np.argsort(index.layout)))
+    return [plain(ctx.g.constant(part.astype(np.int64))) for part in places]
+
+
+def _put_where(
+    ctx: Context, x: Tensor, dim: int, mask: Tensor | None, values: Tensor, *, accumulate: bool
+) -> Tensor:
+    """Put or add values that are the same for all places where a mask from `dim` on holds."""
+    assert mask is not None
+    g, after = ctx.g, x.rank - dim - mask.rank
+    if values.rank > after:
+        shape, at = values.shape, values.rank - after - 1
+        if shape[at] != 1:
+            raise Unsupported("writing a value for each place of a mask; use where, or one value")
+        values = reshape(g, values, (*shape[:at], *(1,) * mask.rank, *shape[at + 1 :]))
+    here = reshape(g, mask, (*mask.shape, *(1,) * after))
+    values = emit.cast(g, values, x.dtype)
+    if accumulate:
+        values = emit.arithmetic(g, "add", x, values)
+    return emit.elementwise(g, "where", here, emit.broadcast(g, values, x.shape), x)
+
+
+@aten("fill_diagonal.default")
+def fill_diagonal(ctx: Context, x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+    """Put one number on the diagonal of a matrix, or of a cube of any rank."""
+    marked = torch.zeros(x.shape, dtype=torch.bool).fill_diagonal_(True, wrap=wrap)
+    here = plain(ctx.g.constant(marked.numpy()))
+    number = emit.scalar(ctx.g, np.asarray(fill_value, x.dtype.numpy).item(), x.dtype)
+    return emit.elementwise(ctx.g, "where", here, number, x)
+
+
+def write_lines(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
+) -> Tensor:
+    """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
+    if x.dtype is not F32:
+        if accumulate:
+            raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
+        return _picked_lines(ctx, x, dim, index, lines)
+    g, size = ctx.g, x.shape[dim]
+    places = framework_order(g, index)
+
+    def added(values: Tensor) -> Tensor:
+        shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
+        source = framework_order(g, values)
+        return plain(g.take_dx(source, places, axis=dim, input_shape=shape))
+
+    if accumulate:
+        return emit.arithmetic(g, "add", x, added(lines))
+    lines = _where_last(ctx, index, lines, dim)
+    ones = np.ones([index.size if each == dim else 1 for each in range(x.rank)], np.float32)
+    hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
+    return emit.elementwise(g, "where", hit, added(lines), x)
+
+
+def _picked_lines(ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
+    """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
+    g = ctx.g
+    numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
+    last = framework_order(g, _where_last(ctx, index, numbers, 0))
+    places, shape = framework_order(g, index), (x.shape[dim],)
+    writer = plain(g.take_dx(last, places, axis=0, input_shape=shape))
+    hit = emit.arithmetic(g, "gt", writer, 0.0)
+    kept = emit.arithmetic(g, "maximum", emit.arithmetic(g, "sub", writer, 1.0), 0.0)
+    row = framework_order(g, emit.cast(g, kept, I64))
+    picked = plain(g.take(framework_order(g, lines), row, axis=dim))
+    wide = reshape(g, hit, tuple(shape[0] if d == dim else 1 for d in range(x.rank)))
+    return emit.elementwise(g, "where", wide, picked, x)
+
+
+def _where_last(ctx: Context, index: Tensor, lines: Tensor, dim: int) -> Tensor:
+    """Put zero into slices whose place a later one overwrites."""
+    last = last_writers(ctx.g, index)
+    if last is None:
+        return lines
+    shape = [index.size if each == dim else 1 for each in range(lines.rank)]
+    return only_last(ctx, reshape(ctx.g, last, tuple(shape)), lines)
+
+
+def only_last(ctx: Context, last: Tensor, values: Tensor) -> Tensor:
+    """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
+    nothing = emit.arithmetic(ctx.g, "sub", values, emit.unary("stop_gradient")(ctx.g, values))
+    return emit.elementwise(ctx.g, "where", last, values, nothing)
+
+
+@aten("index_copy.default")
+def index_copy(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Put slices at places of a dimension."""
+    return _along(ctx, x, dim, index, source, accumulate=False)
+
+
+@aten("index_add.default")
+def index_add(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number
+) -> Tensor:
+    """Add alpha times slices at places of a dimension."""
+    return _along(ctx, x, dim, index, emit.weighted(ctx.g, source, alpha), accumulate=True)
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(ctx: Context, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+    """Put one number at places of a dimension, however often each is named."""
+    if not isinstance(value, Tensor):
+        value = emit.scalar(ctx.g, float(value), F32)
+    size = x.shape[dim] if x.rank else 1
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size, 1)), size)
+    numbers = plain(ctx.g.constant(np.arange(size, dtype=places.dtype.numpy)[None]))
+    named = emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", places, numbers), F32)
+    hit = emit.arithmetic(ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, [0], False), 0.0)
+    shape = [size if each == dim % x.rank else 1 for each in range(x.rank)]
+    hit = reshape(ctx.g, hit, tuple(shape))
+    return emit.elementwise(ctx.g, "where", hit, emit.cast(ctx.g, value, x.dtype), x)
+
+
+def _along(
+    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, accumulate: bool
+) -> Tensor:
+    shape = x.shape
+    if not x.rank:
+        x, source = reshape(ctx.g, x, (1,)), reshape(ctx.g, source, (1,))
+    dim %= x.rank
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.shape[dim])
+    written = write_lines(ctx, x, dim, places, source, accumulate=accumulate)
+    return reshape(ctx.g, written, shape)
+
+
+@aten("put.default")
+def put(ctx: Context, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+    """Put or add numbers at places of the flattened tensor."""
+    flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
+    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.size)
+    written = write_lines(ctx, flat, 0, places, lines, accumulate=accumulate)
+    return reshape(ctx.g, written, x.shape)
+
+
+@aten("bitwise_not.default")
+def bitwise_not(ctx: Context, x: Tensor) -> Tensor:
+    """Turn a mask around."""
+    if x.dtype is not BOOL:
+        raise Unsupported("operations on the bits of integers; use booleans")
+    return emit.unary("logical_not")(ctx.g, x)

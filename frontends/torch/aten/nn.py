@@ -1,0 +1,242 @@
+"""ATen operators of neural nets: convolution, linear, normalisation, pooling, softmax."""
+
+from collections.abc import Sequence
+
+from pockengine.frontends import emit
+from pockengine.frontends.emit import Number
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
+from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, reshape
+from pockengine.frontends.torch.aten.registry import Context, Missing, aten
+
+
+def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
+    """Read a size for both directions, or one each."""
+    if isinstance(sizes, int):
+        return (sizes, sizes)
+    first, *rest = sizes
+    return (first, rest[0] if rest else first)
+
+
+def _symmetric(padding: Sequence[int]) -> tuple[int, int, int, int]:
+    """Read a padding of (height, width) that is the same on both sides."""
+    height, width = _pair(padding)
+    return (height, height, width, width)
+
+
+def _batched(ctx: Context, x: Tensor) -> Tensor:
+    """Give a single picture (C, H, W) a batch of one."""
+    return x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
+
+
+def _as_given(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+    """Take the batch of one away again if `x` had none."""
+    return y if x.rank == 4 else emit.squeeze(ctx.g, y, [0])
+
+
+@aten("conv2d.default", "conv2d.padding", weight=HWIO)
+def conv2d(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve in two dimensions; padding is sizes, "same" or "valid"."""
+    kernel = (weight.shape[2], weight.shape[3])
+    if padding == "same":
+        sides = emit_nn.same_padding(kernel, _pair(dilation))
+    else:
+        sides = (0, 0, 0, 0) if isinstance(padding, str) else _symmetric(padding)
+    window = Window(kernel, _pair(stride), sides, _pair(dilation))
+    y = emit_nn.conv2d(ctx.g, _batched(ctx, x), weight, bias, window, groups)
+    return _as_given(ctx, x, y)
+
+
+@aten("linear.default", weight=IN_OUT)
+def linear(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weightᵀ + bias over the last dimension."""
+    return emit_nn.linear(ctx.g, x, weight, bias)
+
+
+@aten("matmul.default")
+def matmul(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+    """Multiply matrices, vectors or batches of matrices."""
+    return emit.matmul(ctx.g, x, other)
+
+
+@aten("mm.default", "bmm.default")
+def mm(ctx: Context, x: Tensor, mat2: Tensor) -> Tensor:
+    """Multiply matrices or batches of matrices."""
+    return emit.matmul(ctx.g, x, mat2)
+
+
+@aten("addmm.default")
+def addmm(
+    ctx: Context, x: Tensor, mat1: Tensor, mat2: Tensor, beta: Number, alpha: Number
+) -> Tensor:
+    """beta x + alpha mat1 mat2."""
+    product = emit.weighted(ctx.g, emit.matmul(ctx.g, mat1, mat2), alpha)
+    return emit.arithmetic(ctx.g, "add", product, emit.weighted(ctx.g, x, beta))
+
+
+@aten("addbmm.default")
+def addbmm(
+    ctx: Context, x: Tensor, batch1: Tensor, batch2: Tensor, beta: Number, alpha: Number
+) -> Tensor:
+    """beta x + alpha times the sum of all products of a batch."""
+    product = emit.reduce(
+        ctx.g, "reduce_sum", emit.matmul(ctx.g, batch1, batch2), [0], keepdims=False
+    )
+    weighted = emit.weighted(ctx.g, product, alpha)
+    return emit.arithmetic(ctx.g, "add", weighted, emit.weighted(ctx.g, x, beta))
+
+
+@aten("batch_norm.default")
+def batch_norm(
+    ctx: Context,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalise by the batch's statistics, or in evaluation mode by the running ones."""
+    norm = NormParams(weight, bias, running_mean, running_var, eps)
+    if training:
+        return emit_nn.batch_norm_training(ctx.g, x, norm, momentum)
+    return emit_nn.batch_norm_frozen(ctx.g, x, norm)
+
+
+@aten("max_pool2d.default")
+def max_pool2d(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """Take each window's maximum."""
+    picture = _batched(ctx, x)
+    kernel = _pair(kernel_size)
+    window = Window(
+        kernel, _pair(stride) if stride else kernel, _symmetric(padding), _pair(dilation)
+    )
+    if ceil_mode:
+        window = window.ceiled((picture.shape[2], picture.shape[3]))
+    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, window))
+
+
+@aten("max_pool2d_with_indices.default")
+def max_pool2d_with_indices(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> list[Tensor | Missing]:
+    """Take each window's maximum; where it was may not be read."""
+    y = max_pool2d(ctx, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return [y, Missing("the indices of max pooling; use the maxima alone")]
+
+
+@aten("avg_pool2d.default")
+def avg_pool2d(
+    ctx: Context,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Average each window.
+
+    In ceil_mode PyTorch counts the padding that was asked for but not what the last, incomplete
+    window adds; the two together have no equivalent in our op.
+    """
+    picture = _batched(ctx, x)
+    kernel = _pair(kernel_size)
+    window = Window(kernel, _pair(stride) if stride else kernel, _symmetric(padding))
+    ceiled = window.ceiled((picture.shape[2], picture.shape[3])) if ceil_mode else window
+    factor = 1.0
+    if divisor_override is not None:
+        count_include_pad, factor = True, kernel[0] * kernel[1] / divisor_override
+    elif ceiled != window and count_include_pad:
+        if any(window.padding):
+            raise Unsupported("average pooling with ceil_mode and counted padding; drop one")
+        count_include_pad = False
+    y = emit_nn.avg_pool2d(ctx.g, picture, ceiled, count_include_pad)
+    return _as_given(ctx, x, emit.weighted(ctx.g, y, factor))
+
+
+@aten("adaptive_avg_pool2d.default")
+def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average down to a given height and width."""
+    picture = _batched(ctx, x)
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
+    return _as_given(ctx, x, y)
+
+
+@aten("adaptive_avg_pool1d.default")
+def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average (N, C, L) down to a given length."""
+    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, (1, ctx.shape[-1]))
+    return reshape(ctx.g, y, ctx.shape)
+
+
+def _define_adaptive(rank: int) -> None:
+    @aten(f"adaptive_max_pool{rank}d.default")
+    def largest(ctx: Context, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
+        for dim in reversed(range(x.rank - rank, x.rank)):  # so the first in row-major order wins
+            x = emit_nn.max_bins(ctx.g, x, dim, ctx.shape[dim])
+        return [x, Missing("the indices of max pooling; use the maxima alone")]
+
+
+for _rank in (1, 2, 3):
+    _define_adaptive(_rank)
+
+
+@aten("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
+def adaptive_avg_pool3d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Average down to a given depth, height and width."""
+    for dim in range(x.rank - 3, x.rank):
+        x = emit_nn.average_bins(ctx.g, x, dim, ctx.shape[dim])
+    return x
+
+
+@aten("_trilinear.default")
+def trilinear(
+    ctx: Context,
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int,
+) -> Tensor:
+    """Sum products of three tensors, each widened by dimensions of size 1."""
+    product: Tensor | None = None
+    for tensor, expand in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        shape = list(tensor.shape)
+        for dim in expand:
+            shape.insert(dim, 1)
+        wide = reshape(ctx.g, tensor, tuple(shape))
+        product = wide if product is None else emit.arithmetic(ctx.g, "mul", product, wide)
+    assert product is not None
+    return emit.reduce(ctx.g, "reduce_sum", product, sumdim, keepdims=False)

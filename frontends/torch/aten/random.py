@@ -1,0 +1,153 @@
+"""ATen operators that draw random numbers, by our own counter and the step's seed.
+
+Each draws from a stream of its own. A module's own noise stays when predicting, as its code has
+it; what only spells dropout (`drop_path.py`) goes.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pockengine.compiler.ir import F32, I32, I64
+from pockengine.frontends import emit
+from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit import random as emit_random
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+from pockengine.frontends.torch.aten.registry import Context, aten
+
+MOST_DRAWN = 1 << 24
+"""A uniform number has 24 random bits."""
+
+UNORDERED = ("randperm.default", "multinomial.default", "poisson.default", "binomial.default")
+
+
+def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
+    return emit.arithmetic(ctx.g, op, *operands)
+
+
+def _checked(ctx: Context) -> None:
+    if ctx.dtype is not F32:
+        raise Unsupported("random numbers of a type other than float32; draw floats and convert")
+
+
+@aten("rand.default", "rand_like.default")
+def rand(ctx: Context, **_: Any) -> Tensor:
+    """Draw numbers in [0, 1)."""
+    _checked(ctx)
+    return emit_random.uniform(ctx.g, ctx.shape)
+
+
+@aten("uniform.default")
+def uniform(ctx: Context, **bounds: Any) -> Tensor:
+    """Draw numbers between two bounds."""
+    low, high = bounds["from"], bounds["to"]
+    unit = emit.weighted(ctx.g, rand(ctx), high - low)
+    return unit if low == 0 else _apply(ctx, "add", unit, float(low))
+
+
+@aten("randn.default", "randn_like.default")
+def randn(ctx: Context, **_: Any) -> Tensor:
+    """Draw normal numbers of mean 0 and variance 1."""
+    _checked(ctx)
+    return emit_random.normal(ctx.g, ctx.shape)
+
+
+@aten(
+    "normal_.default",
+    "normal_functional.default",
+    "normal.Tensor_Tensor",
+    "normal.Tensor_float",
+    "normal.float_Tensor",
+    "normal.float_float",
+)
+def normal(ctx: Context, mean: Operand, std: Operand, **_: Any) -> Tensor:
+    """Draw normal numbers; mean and deviation may differ by element."""
+    scaled = _apply(ctx, "mul", randn(ctx), std)
+    return scaled if mean == 0 else _apply(ctx, "add", scaled, mean)
+
+
+@aten("log_normal.default")
+def log_normal(ctx: Context, mean: float, std: float, **_: Any) -> Tensor:
+    """Draw numbers whose logarithm is normal."""
+    return emit.unary("exp")(ctx.g, normal(ctx, mean, std))
+
+
+@aten("exponential.default")
+def exponential(ctx: Context, lambd: float, **_: Any) -> Tensor:
+    """Draw numbers above zero of mean 1 / lambd."""
+    _checked(ctx)
+    return emit.weighted(ctx.g, emit_random.exponential(ctx.g, ctx.shape), 1 / lambd)
+
+
+@aten("geometric.default")
+def geometric(ctx: Context, p: float, **_: Any) -> Tensor:
+    """Draw how many tries of chance p it takes."""
+    _checked(ctx)
+    tries = emit.weighted(
+        ctx.g, emit_random.exponential(ctx.g, ctx.shape), -1 / math.log1p(-p) if p < 1 else 0.0
+    )
+    return _apply(ctx, "maximum", emit.unary("ceil")(ctx.g, tries), 1.0)
+
+
+@aten("bernoulli.default")
+def bernoulli(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+    """Draw 1 with the chance that each element says, else 0."""
+    _checked(ctx)
+    return emit_random.bernoulli(ctx.g, ctx.shape, x)
+
+
+@aten("bernoulli.p", "bernoulli_.float", "bernoulli_.Tensor", "bernoulli.Tensor")
+def bernoulli_of(ctx: Context, x: Tensor, p: Operand, **_: Any) -> Tensor:
+    """Draw 1 with chance p, else 0, as many as x has elements."""
+    drawn = emit_random.bernoulli(ctx.g, ctx.shape, p)
+    return drawn if ctx.dtype is None else emit.cast(ctx.g, drawn, ctx.dtype)
+
+
+@aten(
+    "randint.default",
+    "randint.low",
+    "randint_like.default",
+    "randint_like.low_dtype",
+    "random.from",
+    "random.to",
+)
+def randint(ctx: Context, **bounds: Any) -> Tensor:
+    """Draw integers from `low` up to but without `high`."""
+    low = bounds.get("low", bounds.get("from", 0)) or 0
+    high = bounds.get("high", bounds.get("to"))
+    if ctx.dtype not in (F32, I32, I64) or high is None or high - low > MOST_DRAWN:
+        raise Unsupported(f"random integers of so wide a range; {MOST_DRAWN} values are the most")
+    unit = emit.weighted(ctx.g, emit_random.uniform(ctx.g, ctx.shape), high - low)
+    whole = emit.cast(ctx.g, emit.unary("floor")(ctx.g, unit), ctx.dtype)
+    return whole if low == 0 else _apply(ctx, "add", whole, low)
+
+
+@aten("rrelu.default")
+def rrelu(
+    ctx: Context, x: Tensor, lower: Number, upper: Number, training: bool, **_: Any
+) -> Tensor:
+    """Scale negative elements by a random slope, the mean one in evaluation mode."""
+    slope: Operand = (lower + upper) / 2
+    if training:
+        slope = _apply(
+            ctx,
+            "add",
+            emit.weighted(ctx.g, emit_random.uniform(ctx.g, x.shape), upper - lower),
+            float(lower),
+        )
+    positive = _apply(ctx, "gt", x, 0.0)
+    return emit_activation.choose(ctx.g, positive, x, _apply(ctx, "mul", x, slope))
+
+
+def _define_refusal(overload: str) -> Callable[..., Tensor]:
+    @aten(overload)
+    def rule(ctx: Context, **_: Any) -> Tensor:
+        raise Unsupported("a random order or choice inside of the model; pass it as an input")
+
+    return rule
+
+
+for _overload in UNORDERED:
+    _define_refusal(_overload)

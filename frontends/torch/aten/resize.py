@@ -1,0 +1,106 @@
+"""ATen operators that resize pictures."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from pockengine.frontends import emit
+from pockengine.frontends.layout import Tensor, plain, reshape
+from pockengine.frontends.torch.aten.places import take
+from pockengine.frontends.torch.aten.registry import Context, aten
+
+
+def _define_nearest(kind: str, rank: int) -> None:
+    line = getattr(torch.ops.aten, f"{kind}1d").vec
+
+    @aten(f"{kind}{rank}d.vec", f"{kind}{rank}d.default")
+    def rule(
+        ctx: Context,
+        x: Tensor,
+        output_size: Sequence[int] | None,
+        scale_factors: Sequence[float] | None = None,
+        **scales: float | None,
+    ) -> Tensor:
+        given: list[float | None] = [*(scale_factors or scales.values())] or [None] * rank
+        for dim, scale in enumerate(given, start=2):
+            numbers = torch.arange(x.shape[dim], dtype=torch.float32).reshape(1, 1, -1)
+            # PyTorch takes either the size or the scale; the scale, where given, decides places.
+            size = None if scale else [ctx.shape[dim]]
+            places = line(numbers, size, [scale] if scale else None).flatten().numpy()
+            x = _nearest(ctx, x, dim, places[: ctx.shape[dim]].astype(np.int64))
+        return x
+
+
+def _nearest(ctx: Context, x: Tensor, dim: int, places: np.ndarray) -> Tensor:
+    """Pick elements of one dimension; where each is repeated alike, no index is read."""
+    old, times = x.shape[dim], len(places) // x.shape[dim]
+    if len(places) != old * times or (places != np.arange(old).repeat(times)).any():
+        return take(ctx, x, dim, places)
+    wide = reshape(ctx.g, x, (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :]))
+    repeated = (*x.shape[: dim + 1], times, *x.shape[dim + 1 :])
+    wide = emit.broadcast(ctx.g, wide, repeated)
+    return reshape(ctx.g, wide, (*x.shape[:dim], old * times, *x.shape[dim + 1 :]))
+
+
+for _kind in ("upsample_nearest", "_upsample_nearest_exact"):
+    for _rank in (1, 2, 3):
+        _define_nearest(_kind, _rank)
+
+
+@aten("upsample_bilinear2d.vec", "upsample_bilinear2d.default")
+def upsample_bilinear2d(
+    ctx: Context,
+    x: Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Tensor:
+    """Interpolate (N, C, H, W) between the four nearest pixels."""
+    given = scale_factors or (scales_h, scales_w)
+    for dim, scale in zip((2, 3), given, strict=True):
+        x = _linear(ctx, x, dim, ctx.shape[dim], align_corners, scale)
+    return x
+
+
+@aten("upsample_linear1d.vec", "upsample_linear1d.default")
+def upsample_linear1d(
+    ctx: Context,
+    x: Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scale_factors: Sequence[float] | None = None,
+    scales: float | None = None,
+) -> Tensor:
+    """Interpolate (N, C, L) between the two nearest elements."""
+    scale = scale_factors[0] if scale_factors else scales
+    return _linear(ctx, x, 2, ctx.shape[2], align_corners, scale)
+
+
+def _linear(
+    ctx: Context, x: Tensor, dim: int, size: int, align_corners: bool, scale: float | None
+) -> Tensor:
+    """Interpolate along one dimension: y = low + (high - low) share, both taken from x."""
+    old = x.shape[dim]
+    if old == size and scale in (None, 1):
+        return x
+    places = source_places(old, size, align_corners, scale)
+    low = np.minimum(places.astype(np.int64), old - 1)
+    high = np.minimum(low + 1, old - 1)
+    shape = [1] * x.rank
+    shape[dim] = size
+    share = ctx.g.constant((places - low).astype(np.float32).reshape(shape))
+    first, second = (take(ctx, x, dim, index) for index in (low, high))
+    change = emit.arithmetic(ctx.g, "sub", second, first)
+    return emit.arithmetic(ctx.g, "add", first, emit.arithmetic(ctx.g, "mul", change, plain(share)))
+
+
+def source_places(old: int, new: int, align_corners: bool, scale: float | None) -> np.ndarray:
+    """Return where each new element lies among the old ones, as PyTorch counts; shape (new,)."""
+    index = np.arange(new, dtype=np.float64)
+    if align_corners:
+        return index * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    step = 1 / scale if scale else old / new
+    return np.maximum((index + 0.5) * step - 0.5, 0.0)

@@ -1,0 +1,243 @@
+"""Branches by the values in tensors that a module takes while it is traced.
+
+A compiled model does the same steps for any data, so a branch must be the same for all of them. It
+is where the decision reads constants alone (a mask that forward builds), and where the other branch
+only raises an error (a check of the inputs): the examples pass it, and so must the data. Checks for
+numbers that are not finite are taken to find none.
+"""
+
+import copy
+import dis
+import operator
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+from torch.overrides import TorchFunctionMode
+
+T = TypeVar("T")
+Site = tuple[str, int, int]
+"""File, line, and how often this line had decided before."""
+
+DECISIONS = {torch.Tensor.__bool__, torch.equal, torch.allclose, torch.Tensor.equal}
+DECISIONS |= {torch.Tensor.allclose}
+NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
+NUMBERS |= {torch.Tensor.tolist}
+FINITE = {"isfinite", "isnan", "isinf"}
+OF_FINITE = {
+    "all",
+    "any",
+    "logical_not",
+    "bitwise_not",
+    "logical_or",
+    "logical_and",
+    "_is_all_true",
+}
+OURS = str(Path(__file__).parent)
+"""Where no code of a module's is."""
+TORCH = f"{Path(torch.__file__).parent}/"
+INTERNALS = tuple(f"{TORCH}{part}" for part in ("_", "fx/", "export/", "overrides"))
+
+
+class Unanswered(Exception):
+    """The trace needs to know how the module decides on its examples."""
+
+
+class Undecided(Exception):
+    """Data may take another branch at this place."""
+
+
+class Decisions(TorchFunctionMode):
+    """Answers what a module asks of traced tensors, where every data gives the same answer."""
+
+    def __init__(self, answers: "Answers | None") -> None:
+        """Without `answers` a decision by data raises Unanswered."""
+        super().__init__()
+        self._answers = answers
+        self._seen: Counter[tuple[str, int]] = Counter()
+        self._constants = Constants()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Answer a decision, or call the function as it is."""
+        kwargs = kwargs or {}
+        if func in DECISIONS or func in NUMBERS:
+            nodes = [
+                traced_node(argument) for argument in args if isinstance(argument, torch.Tensor)
+            ]
+            known = [node for node in nodes if node is not None]
+            if known and len(known) == len(nodes):
+                real = [self._constants.value(node) for node in known]
+                if all(value is not None for value in real):
+                    return _untraced(lambda: func(*real, *args[len(real) :], **kwargs))
+                if func in DECISIONS:
+                    return self._answer(known[0], _site(self._seen, sys._getframe(1)))
+        return func(*args, **kwargs)
+
+    def _answer(self, node: Node, site: Site) -> bool:
+        if self._answers is None:
+            raise Unanswered
+        answer = self._answers.taken.get(site)
+        if answer is None or not (_asks_finite(node) or site in self._answers.checks):
+            raise Undecided(f"{site[0]}:{site[1]}")
+        return answer
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a module decides on its examples, and where the other answer is an error."""
+
+    taken: Mapping[Site, bool]
+    checks: frozenset[Site]
+
+
+def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
+    """Run a copy of the module on its examples, and again with each decision turned round."""
+    copied = copy.deepcopy(module)
+
+    def run(flipped: Site | None) -> Mapping[Site, bool]:
+        inputs = copy.deepcopy((args, kwargs))
+        with torch.no_grad(), torch.random.fork_rng(), Watch(flipped) as watch:
+            copied(*inputs[0], **inputs[1])
+        return watch.answers
+
+    taken = run(None)
+    checks = set()
+    for site in taken:
+        try:
+            run(site)
+        except Exception as error:  # whatever the module raises
+            if _own_error(error):
+                checks.add(site)
+    return Answers(taken, frozenset(checks))
+
+
+class Watch(TorchFunctionMode):
+    """Notes each decision of a module that runs on real tensors; turns one of them round."""
+
+    def __init__(self, flipped: Site | None) -> None:
+        super().__init__()
+        self.answers: dict[Site, bool] = {}
+        self._flipped = flipped
+        self._seen: Counter[tuple[str, int]] = Counter()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function, and note what it decides."""
+        result = func(*args, **(kwargs or {}))
+        if func in DECISIONS:
+            site = _site(self._seen, sys._getframe(1))
+            self.answers[site] = bool(result)
+            return bool(result) != (site == self._flipped)
+        return result
+
+
+class Constants:
+    """Values of the traced names that depend on no parameter, buffer or input."""
+
+    def __init__(self) -> None:
+        self._values: dict[Node, Any] = {}
+        self._known: set[Node] = set()
+
+    def value(self, node: Node) -> torch.Tensor | None:
+        """Run what has been traced since the last question, as far as it reads constants only."""
+        mode = get_proxy_mode()
+        assert mode is not None
+        later = [earlier for earlier in node.graph.nodes if earlier not in self._known]
+        self._known.update(later)
+        _untraced(lambda: self._take_all(mode.tracer.root, later))
+        return self._values.get(node)
+
+    def _take_all(self, root: Any, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self._take(root, node)
+
+    def _take(self, root: Any, node: Node) -> None:
+        if node.op == "get_attr":
+            held: Any = getattr(root, str(node.target), None)
+            if type(held) is torch.Tensor:
+                self._values[node] = held.clone()
+        if node.target is operator.getitem:
+            sequence, index = node.args
+            if sequence in self._values:
+                self._values[node] = self._values[sequence][index]
+            return
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return
+        constant = all(source in self._values for source in node.all_input_nodes)
+        if constant and torch.Tag.nondeterministic_seeded not in node.target.tags:
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+            self._values[node] = node.target(*args, **kwargs)
+        elif node.target._schema.is_mutable:
+            self._forget(node)
+
+    def _forget(self, node: Node) -> None:
+        """Give up the constants that this operator writes something else to."""
+        written = [self._values[x] for x in node.all_input_nodes if x in self._values]
+        storages = set().union(*map(_storages, written))
+        for name in [x for x, value in self._values.items() if _storages(value) & storages]:
+            del self._values[name]
+
+
+def _untraced(work: Callable[[], T]) -> T:
+    """Run this in a thread of its own, where no trace is under way."""
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(work).result()
+
+
+def _storages(value: Any) -> set[int]:
+    """Return what memory a value, or a list of some, lies in."""
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return {part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor)}
+
+
+def traced_node(tensor: torch.Tensor) -> Node | None:
+    """Return the name of a traced tensor; None outside of a trace."""
+    mode = get_proxy_mode()
+    slot = None if mode is None else get_proxy_slot(tensor, mode.tracer, None)
+    return None if slot is None else slot.proxy.node
+
+
+def _site(seen: Counter[tuple[str, int]], frame: FrameType | None) -> Site:
+    """Return the line of the module's own code that asks."""
+    while frame is not None and _internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    assert frame is not None
+    place = (frame.f_code.co_filename, frame.f_lineno)
+    seen[place] += 1
+    return (*place, seen[place])
+
+
+def _internal(filename: str) -> bool:
+    return filename.startswith((OURS, *INTERNALS))
+
+
+def _asks_finite(node: Node) -> bool:
+    """Whether a decision only asks if numbers are finite."""
+    if node.op != "call_function":
+        return False
+    name = str(node.target).removeprefix("aten.").partition(".")[0]
+    if name in FINITE:
+        return True
+    return name in OF_FINITE and all(_asks_finite(source) for source in node.all_input_nodes)
+
+
+def _own_error(error: BaseException) -> bool:
+    """Whether a `raise` or `assert` of the module's code raised, rather than PyTorch itself."""
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or _internal(traceback.tb_frame.f_code.co_filename):
+        return False
+    code = traceback.tb_frame.f_code.co_code
+    return dis.opname[code[traceback.tb_lasti]] == "RAISE_VARARGS"

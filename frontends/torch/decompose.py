@@ -1,0 +1,106 @@
+"""PyTorch's own definitions of operators by simpler ones, for operators without a rule here."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch._guards import detect_fake_mode
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pockengine.frontends.torch.aten import rule_for
+
+
+def decompose(node: Node) -> GraphModule | None:
+    """Trace the definition of one operator; None where PyTorch has none.
+
+    The graph's placeholders stand for `node.all_input_nodes`, in order. Only operators that write
+    to nothing are looked up.
+    """
+    sources = node.all_input_nodes
+    if not all(_is_tensor(source) for source in sources):
+        return None
+    examples = [source.meta["val"] for source in sources]
+    mode = detect_fake_mode(examples)
+    if mode is None:
+        return None
+    with _without_onednn():
+        return _traced(node, mode, examples)
+
+
+def _traced(node: Node, mode: Any, examples: list[Any]) -> GraphModule | None:
+    for definition in _definitions(node.target):
+        try:
+            with mode, torch.no_grad():
+                traced: GraphModule = make_fx(_call(node, definition))(*examples)
+            return traced
+        except Exception:  # a definition that cannot take these arguments is none for them
+            continue
+    return None
+
+
+@contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Keep definitions from ending in oneDNN's operators, whose LSTM nothing defines."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def _call(node: Node, definition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the node's tensors alone that applies a definition."""
+
+    def call(*values: torch.Tensor) -> Any:
+        known = dict(zip(node.all_input_nodes, values, strict=True))
+
+        def plain(argument: Any) -> Any:
+            if isinstance(argument, (list, tuple)):
+                return [plain(item) for item in argument]
+            return known[argument] if isinstance(argument, Node) else argument
+
+        kwargs = {name: plain(argument) for name, argument in node.kwargs.items()}
+        return definition(*(plain(argument) for argument in node.args), **kwargs)
+
+    return call
+
+
+def missing_rule(graph: GraphModule) -> str | None:
+    """Name the first operator of a definition that has neither a rule nor a definition."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            name = str(node.target).removeprefix("aten.")
+            known = rule_for(name) is not None or _definitions(node.target)
+            if not known and node.all_input_nodes:
+                return str(node.target)
+    return None
+
+
+def _definitions(target: Any) -> list[Callable[..., Any]]:
+    """Return what PyTorch has for an operator: its kernel made of others, then a formula."""
+    if target._schema.is_mutable:
+        plain = _functional(target)
+        return [] if plain is None else [plain, *_definitions(plain)]
+    key = "CompositeImplicitAutograd"
+    found = []
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key):
+        found.append(target.decompose)
+    if target in decomposition_table:
+        found.append(decomposition_table[target])
+    return found
+
+
+def _functional(target: Any) -> Any:
+    """Return relu of relu_: the operator that computes what an in-place one writes."""
+    namespace, _, name = target._schema.name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
+    found = getattr(packet, target._overloadname, None) if name.endswith("_") else None
+    return None if found is None or found._schema.is_mutable else found
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)

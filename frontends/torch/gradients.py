@@ -1,0 +1,195 @@
+"""Gradients that a PyTorch model defines itself, traced with the model.
+
+`torch.autograd.Function` and `Tensor.register_hook` work behind the operators that a trace sees.
+While tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and operators
+of ours say which gradient belongs to which tensor (`compiler/ops/custom.py`). What cannot be
+traced so is refused by name.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.hooks import RemovableHandle
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.torch.decisions import traced_node
+
+LIBRARY = torch.library.Library("pockengine", "DEF")
+LIBRARY.define("cotangent(Tensor y) -> Tensor")
+LIBRARY.define("custom_gradient(Tensor y, Tensor cotangent, Tensor[] x, Tensor[] dx) -> Tensor")
+LIBRARY.define("hooked_(Tensor(a!) x, Tensor cotangent, Tensor dx) -> Tensor(a!)")
+KEY = "CompositeExplicitAutograd"
+LIBRARY.impl("cotangent", torch.empty_like, KEY)
+LIBRARY.impl("custom_gradient", lambda y, cotangent, x, dx: y.clone(), KEY)
+LIBRARY.impl("hooked_", lambda x, cotangent, dx: x, KEY)
+OPS = torch.ops.pockengine
+
+
+class _Saved:
+    """What a Function's forward and backward know of each other."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.needs_input_grad = tuple(_is_float(x) for x in args)
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.constant_outputs: tuple[Any, ...] = ()
+        self.written: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Only forward-mode differentiation reads these."""
+
+    def mark_non_differentiable(self, *outputs: Any) -> None:
+        self.constant_outputs = outputs
+
+    def mark_dirty(self, *inputs: Any) -> None:
+        self.written = inputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Outputs without a gradient are refused, so nothing is to be filled in."""
+
+
+class _Swapped:
+    """Holds the code that stands in for `torch.autograd.Function.apply`."""
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Trace the function; naming `super` gives the code the free variable of PyTorch's."""
+        super  # noqa: B018
+        from pockengine.frontends.torch.gradients import traced_function
+
+        return traced_function(cls, args, kwargs)
+
+
+@contextmanager
+def own_gradients(module: nn.Module) -> Iterator[None]:
+    """Honour the module's own gradients while it is traced."""
+    _check_hooks(module)
+    function = torch.autograd.Function.apply.__func__
+    inference = torch.autograd.grad_mode.inference_mode
+    kept = function.__code__, torch.Tensor.register_hook, inference.__enter__, inference.__exit__
+    function.__code__ = vars(_Swapped)["apply"].__func__.__code__
+    torch.Tensor.register_hook = _traced_hook
+    inference.__enter__ = _enter_inference
+    inference.__exit__ = _leave_inference
+    try:
+        yield
+    finally:
+        function.__code__, torch.Tensor.register_hook = kept[:2]
+        inference.__enter__, inference.__exit__ = kept[2:]
+
+
+def traced_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Trace a Function's forward, and its backward as the gradient of the result."""
+    if function is CheckpointFunction:  # it computes again, which is our compiler's own decision
+        return args[0](*args[2:])
+    if kwargs:
+        raise _refusal(function, "is applied to named arguments; give them by their places")
+    saved = _Saved(args)
+    with torch.no_grad():
+        outputs = _forward(function, saved, args)
+    if saved.written:
+        raise _refusal(function, "writes to its input (mark_dirty); let forward return a new one")
+    flat = outputs if isinstance(outputs, tuple) else (outputs,)
+    trained = [y for y in flat if _is_float(y) and not _among(y, saved.constant_outputs)]
+    if not trained or not any(saved.needs_input_grad):
+        return outputs
+    if len(trained) > 1:
+        raise _refusal(function, "returns several tensors with gradients; write one for each")
+    result = _with_gradient(function, saved, args, trained[0], flat)
+    replaced = tuple(result if y is trained[0] else y for y in flat)
+    return replaced if isinstance(outputs, tuple) else replaced[0]
+
+
+def _forward(function: Any, saved: _Saved, args: tuple[Any, ...]) -> Any:
+    if function.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+        return function.forward(saved, *args)
+    outputs = function.forward(*args)
+    function.setup_context(saved, args, outputs)
+    return outputs
+
+
+def _with_gradient(
+    function: Any, saved: _Saved, args: tuple[Any, ...], y: Any, outputs: tuple[Any, ...]
+) -> Any:
+    """Return an output whose gradient is what backward says."""
+    with torch.no_grad():
+        cotangent = OPS.cotangent(y)
+        given = [cotangent if out is y else None for out in outputs]
+        gradients = function.backward(saved, *given)
+        gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+        pairs = [
+            (x, dx.sum_to_size(x.shape))
+            for x, dx in zip(args, gradients, strict=False)
+            if _is_float(x) and dx is not None
+        ]
+    return OPS.custom_gradient(y, cotangent, [x for x, _ in pairs], [dx for _, dx in pairs])
+
+
+def _traced_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
+    """Let the gradient of a traced tensor be what a hook makes of it."""
+    node = traced_node(tensor)
+    if node is None or not tensor.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    name = getattr(hook, "__qualname__", type(hook).__name__)
+    if node.op != "call_function" or node.users:
+        raise ImportModelError(
+            f"the hook {name} is registered on a parameter, an input, or a tensor that was read "
+            "before; register it right after the tensor is computed"
+        )
+    with torch.no_grad():
+        cotangent = OPS.cotangent(tensor)
+        gradient = hook(cotangent)
+    if gradient is None:
+        raise ImportModelError(
+            f"the hook {name} returns no gradient: it only looks, and no Python runs in a compiled "
+            "step; remove it while compiling"
+        )
+    OPS.hooked_(tensor, cotangent, gradient)
+    return RemovableHandle(OrderedDict())
+
+
+def _enter_inference(mode: Any) -> None:
+    """Record no gradients, as inference mode does; the trace knows only `no_grad`."""
+    mode._recorded = torch.is_grad_enabled()
+    if mode.mode:
+        torch.set_grad_enabled(False)
+
+
+def _leave_inference(mode: Any, *error: Any) -> None:
+    torch.set_grad_enabled(mode._recorded)
+
+
+def _check_hooks(module: nn.Module) -> None:
+    """Refuse hooks on gradients that are registered outside of forward."""
+    for path, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            raise ImportModelError(
+                f"module {path or type(module).__name__} has a backward hook, which a compiled "
+                "step does not run; remove it, or change the gradient by a torch.autograd.Function"
+            )
+    for path, parameter in module.named_parameters():
+        hooks = parameter._backward_hooks, parameter._post_accumulate_grad_hooks
+        if any(hooks):
+            raise ImportModelError(
+                f"parameter {path} has a hook on its gradient, which a compiled step does not run; "
+                "remove it (`clip` limits gradients)"
+            )
+
+
+def _refusal(function: Any, fact: str) -> ImportModelError:
+    return ImportModelError(f"the torch.autograd.Function {function.__name__} {fact}")
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _among(tensor: Any, others: tuple[Any, ...]) -> bool:
+    return any(tensor is other for other in others)

@@ -1,0 +1,368 @@
+"""Walk an exported PyTorch program and build our graph from it, operator by operator.
+
+What cannot be imported is collected while walking, so that one error names all of it: an operator
+that reads the result of a failed one is checked for a rule and otherwise passed over.
+"""
+
+import operator
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+from torch.utils import _pytree as pytree
+
+from pockengine.compiler.ir import F32, Builder, Graph
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends import emit
+from pockengine.frontends.drop_path import DROPPED_PATHS
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.idioms import recognise
+from pockengine.frontends.layout import Tensor, framework_order
+from pockengine.frontends.losses import add_loss
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.torch.aten import Context, rule_for
+from pockengine.frontends.torch.aten.registry import Missing
+from pockengine.frontends.torch.decompose import decompose, missing_rule
+from pockengine.frontends.torch.loss import Loss
+from pockengine.frontends.torch.memory import Known, Memory
+from pockengine.frontends.torch.nodes import (
+    BLOCKS,
+    arguments_of,
+    module_path,
+    placeholders,
+    result_type,
+    results_of,
+    written_by,
+)
+from pockengine.frontends.torch.params import DTYPES, declare
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+LOSS = "loss"
+
+UNFILLED = ("aten.empty", "aten.new_empty")
+"""How operators are called that give memory as it is."""
+
+WRITES = ("index_", "put", "scatter")
+"""How operators are called that write at indices; without any they change nothing."""
+
+UNSEEN = "aten.logical_"
+"""How writes are called that autograd does not see: gradients flow as if they were not."""
+
+STATE_WRITE = (
+    "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
+)
+
+AUTOCAST = (
+    "autocast is enabled, which rounds what no other setting tells of; leave it out, and pass "
+    "bf16=True to pockengine.compile to round the operands of large products"
+)
+
+
+def import_program(
+    program: "ExportedProgram", module: "nn.Module", loss: "str | Loss | None"
+) -> Graph:
+    """Build the graph; ImportModelError lists whatever has no equivalent.
+
+    With a loss that is a function, the program is that of `with_loss`.
+    """
+    name = type(module).__name__
+    importer = _Importer(Graph(name))
+    importer.declare(program, module)
+    importer.walk(program.graph_module, program.graph.nodes)
+    outputs = importer.outputs(program, own_loss=callable(loss))
+    importer.problems.check(name)
+    if not outputs:
+        raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
+    if callable(loss) and not _is_loss(outputs[LOSS]):
+        raise ImportModelError(
+            f"the loss must be one float32 number, not {outputs[LOSS].dtype.value}"
+            f"{list(outputs[LOSS].shape)}; reduce it, for instance by its mean"
+        )
+    if isinstance(loss, str):
+        add_loss(importer.g, next(iter(outputs.values())), loss)
+    for key, tensor in outputs.items():
+        importer.g.output(key, framework_order(importer.g, tensor))
+    recognise(importer.g.graph, DROPPED_PATHS)
+    return importer.g.graph
+
+
+class _Importer:
+    """One import: walks the program's operators in order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.g = Builder(graph)
+        self.problems = Problems()
+        self.memory = Memory(self.g, self._derive)
+        self.known = self.memory.known
+        self.state: set[Node] = set()
+        """Placeholders of parameters, buffers and tensors that the module holds."""
+        self.unrecorded: set[Node] = set()
+        """Operators under `torch.no_grad()`."""
+
+    def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
+        """Take in the placeholders."""
+        declared = declare(self.g, program, module, self.problems)
+        inputs = program.graph_signature.user_inputs
+        for node in placeholders(program.graph.nodes):
+            self.memory.storages.add(node)
+            if node.name not in inputs:
+                self.state.add(node)
+        self.known.update(declared)
+
+    def walk(self, owner: torch.nn.Module, nodes: Iterable[Node]) -> None:
+        """Build every operator in order; `owner` holds the subgraphs that they refer to."""
+        for node in nodes:
+            if node.op == "get_attr":
+                self.known[node] = operator.attrgetter(str(node.target))(owner)
+            elif node.op == "call_function":
+                self._call(node)
+
+    def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:
+        """Name what the module returns: "output", "output.0", or by the keys of a mapping.
+
+        With `own_loss` it returns (outputs, loss).
+        """
+        flat = list(results_of(program.graph_module))
+        names = output_names(program.call_spec.out_spec, len(flat), own_loss)
+        found: dict[str, Tensor] = {}
+        for name, result in zip(names, flat, strict=True):
+            tensor = self._output(name, result) if isinstance(result, Node) else None
+            if tensor is not None:
+                found[name] = tensor
+        if list(found) == ["output"] and _is_loss(found["output"]):
+            return {"loss": found["output"]}
+        return found
+
+    def _output(self, name: str, node: Node) -> Tensor | None:
+        try:
+            return self._value(node)
+        except Unsupported as error:
+            self.problems.add(f"output {name}", str(error), "")
+            return None
+
+    def _call(self, node: Node) -> None:
+        """Build one operator, or note why not."""
+        place = module_path(node)
+        written = written_by(node)
+        recorded = not (node in self.unrecorded or str(node.target).startswith(UNSEEN))
+        result: Known = None
+        try:
+            with self.g.scope(place):
+                result = self._derive(node)
+                for name in written:
+                    self.memory.write(name, result, recorded=recorded)
+        except (Unsupported, GraphError) as error:
+            self.problems.add(str(node.target), str(error), place)
+            for name in written:
+                self.known.update(dict.fromkeys(self.memory.storages.path(name)))
+        if written:
+            self.memory.add(node, self.known[written[0]], origin=written[0])
+        else:
+            self.memory.add(node, result)
+
+    def _derive(self, node: Node) -> Known:
+        """Compute what an operator gives, by what its arguments stand for now."""
+        result = self._evaluate(node)
+        return self.memory.detached(result) if node in self.unrecorded else result
+
+    def _evaluate(self, node: Node) -> Known:
+        if node.target is operator.getitem:
+            return self._part(node)
+        if str(node.target) in BLOCKS:
+            return self._inline(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self._tuple(node)
+        overload = str(node.target).removeprefix("aten.")
+        if overload.startswith("_assert"):
+            return None
+        if any(self._shares_state(written) for written in written_by(node)):
+            raise Unsupported(STATE_WRITE)
+        sources = [self.memory.current(source) for source in node.all_input_nodes]
+        drawn = torch.Tag.nondeterministic_seeded in node.target.tags
+        own = node.target.namespace == "pockengine"
+        if not (drawn or own) and all(isinstance(source, torch.Tensor) for source in sources):
+            return self._constant(node)
+        return self._apply(node, overload)
+
+    def _part(self, node: Node) -> Known:
+        """Return one of an operator's results; when asked again, after a write, compute them."""
+        sequence, index = node.args
+        parts = self._derive(sequence) if node in self.known else self.known[sequence]
+        return parts if parts is None or isinstance(parts, Missing) else parts[index]
+
+    def _apply(self, node: Node, overload: str) -> Known:
+        """Build one operator by its rule, or else by PyTorch's definition of it."""
+        shape, dtype = result_type(node)
+        if dtype is not None and 0 in shape:
+            return _empty(node)
+        rule = rule_for(overload)
+        nothing = self._reads_nothing(node) and not overload.startswith("cat.")
+        if nothing and overload.startswith(WRITES):
+            return self.memory.current(node.args[0])
+        if rule is None or nothing:
+            return self._expand(node)
+        missing = next((self.known[x] for x in node.all_input_nodes if self._is_missing(x)), None)
+        if missing is not None:
+            return missing
+        arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
+        if any(self.known[source] is None for source in node.all_input_nodes):
+            return None
+        result = rule(Context(self.g, shape, dtype), **arguments)
+        if written_by(node) and isinstance(result, Tensor) and dtype is not None:
+            result = emit.cast(self.g, result, dtype)  # what is written keeps its type
+        return _checked(node, result)
+
+    def _bound(self, node: Node) -> dict[str, Any]:
+        """Return the arguments by name, without the parts of lists that have no elements."""
+        bound = arguments_of(node)
+        for name, value in bound.items():
+            if isinstance(value, (list, tuple)):
+                bound[name] = [part for part in value if not self._is_empty(part)]
+        return bound
+
+    def _reads_nothing(self, node: Node) -> bool:
+        return any(self._is_empty(source) for source in node.all_input_nodes)
+
+    def _is_empty(self, argument: Any) -> bool:
+        known = self.known.get(argument) if isinstance(argument, Node) else None
+        return isinstance(known, torch.Tensor) and known.numel() == 0
+
+    def _is_missing(self, name: Node) -> bool:
+        return isinstance(self.known[name], Missing)
+
+    def _tuple(self, node: Node) -> Known:
+        """Gather results in a named tuple, of which only definitions of operators make use."""
+        if not (isinstance(node.target, type) and issubclass(node.target, tuple)):
+            raise Unsupported(NO_RULE)
+        parts = node.args if isinstance(node.args[0], Node) else node.args[0]
+        return [self._result(part) for part in parts]
+
+    def _expand(self, node: Node) -> Known:
+        """Build an operator without a rule by PyTorch's definition of it."""
+        body = decompose(node)
+        if body is None:
+            raise Unsupported(NO_RULE)
+        missing = missing_rule(body)
+        if missing is not None:
+            raise Unsupported(f"{NO_RULE} (PyTorch defines it by {missing}, which has none either)")
+        inside = placeholders(body.graph.nodes)
+        for inner, source in zip(inside, node.all_input_nodes, strict=True):
+            if self.memory.current(source) is None:
+                return None
+            self.memory.add(inner, self.known[source], origin=source)
+        self.walk(body, body.graph.nodes)
+        results = results_of(body)
+        if isinstance(results, (list, tuple)):
+            return [self._result(result) for result in results]
+        return self._result(results)
+
+    def _result(self, argument: Any) -> Known:
+        """Return what a result stands for; unread, it may be missing or have no elements."""
+        if isinstance(argument, Node) and (self._is_missing(argument) or self._is_empty(argument)):
+            return self.known[argument]
+        return self._value(argument)
+
+    def _value(self, argument: Any) -> Known:
+        """Replace traced names by what they stand for, inside of lists too."""
+        if isinstance(argument, Node):
+            return self.memory.tensor(argument)
+        if isinstance(argument, (list, tuple)):
+            return [self._value(item) for item in argument]
+        return argument
+
+    def _shares_state(self, name: Node) -> bool:
+        storages = self.memory.storages
+        shared = {*storages.path(name), *storages.sharers(name)}
+        return not shared.isdisjoint(self.state)
+
+    def _constant(self, node: Node) -> Known:
+        """Run an operator that reads constants only (arange, zeros, ...) now."""
+        args, kwargs = torch.fx.map_arg(
+            (node.args, node.kwargs), lambda source: self.memory.current(source).clone()
+        )
+        with torch.no_grad():
+            result = node.target(*args, **kwargs)
+        if str(node.target).startswith(UNFILLED):
+            result.zero_()  # whatever the memory held would be in the generated code
+        return result
+
+    def _inline(self, node: Node) -> Known:
+        """Build the body of a `with torch.no_grad():` block, or another, where it stands."""
+        place = BLOCKS[str(node.target)]
+        body, *arguments = node.args[place:]
+        graph = self.known[body].graph
+        if place > 1 and node.args[2]:
+            raise Unsupported(AUTOCAST)
+        if place == 1 and not node.args[0]:
+            self.unrecorded.update(graph.nodes)
+        for inner, argument in zip(placeholders(graph.nodes), arguments, strict=True):
+            if isinstance(argument, Node):
+                self.memory.add(inner, self.memory.current(argument), origin=argument)
+            else:
+                self.known[inner] = argument
+        self.walk(self.known[body], graph.nodes)
+        results = results_of(self.known[body])
+        for user in node.users:  # what it gives back may be a view of what it was given
+            if user.target is operator.getitem and isinstance(results[user.args[1]], Node):
+                self.memory.storages.add(user, origin=results[user.args[1]])
+        return [self.memory.current(x) if isinstance(x, Node) else x for x in results]
+
+
+def _empty(node: Node) -> Known:
+    """Return constants for results without elements, which hold no number to compute."""
+    values = node.meta["val"]
+    if isinstance(values, torch.Tensor):
+        return torch.empty(values.shape, dtype=values.dtype)
+    if any(value.numel() for value in values):
+        raise Unsupported(EMPTY)
+    return [torch.empty(value.shape, dtype=value.dtype) for value in values]
+
+
+def _checked(node: Node, result: Known) -> Known:
+    """Compare what a rule built with PyTorch's own shapes and types."""
+    values = node.meta.get("val")
+    pairs = [(result, values)] if isinstance(result, Tensor) else zip(result, values, strict=False)
+    for built, value in pairs:
+        if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
+            dtype = DTYPES.get(value.dtype)
+            if built.shape != tuple(value.shape) or built.dtype is not dtype:
+                raise Unsupported(
+                    f"its result is {value.dtype}{list(value.shape)} in PyTorch, "
+                    f"{built.dtype.value}{list(built.shape)} here"
+                )
+    return result
+
+
+def _is_loss(tensor: Tensor) -> bool:
+    return tensor.rank == 0 and tensor.dtype is F32
+
+
+def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
+    """Name the flat results by their places in what forward returns."""
+    structure = pytree.tree_unflatten(list(range(count)), spec)
+    if own_loss:
+        outputs, number = structure
+        names = _names(outputs)
+        if LOSS in names or not isinstance(number, int):
+            raise ImportModelError(
+                "with a loss of your own the model must return no output named 'loss', and the "
+                "loss one scalar"
+            )
+        return [*names, LOSS]
+    return _names(structure)
+
+
+def _names(structure: Any) -> list[str]:
+    names = []
+    for path, _ in pytree.tree_flatten_with_path(structure)[0]:
+        parts = [
+            str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path
+        ]
+        if not parts or parts[0].isdigit():
+            parts.insert(0, "output")
+        names.append(".".join(parts))
+    return names

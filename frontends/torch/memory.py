@@ -1,0 +1,161 @@
+"""What each name of an exported program stands for by now: values, kept right under writes.
+
+Values of our IR never change. A write gives the written name a new value, and so what it is a view
+of, up to the name that made the memory; other names of that memory are derived again when read.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from pockengine.compiler.ir import Builder
+from pockengine.frontends.dtypes import USE
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.problems import EMPTY
+from pockengine.frontends.torch.aten import Context, elementwise
+from pockengine.frontends.torch.aten.registry import Missing
+from pockengine.frontends.torch.nodes import DETACH
+from pockengine.frontends.torch.params import DTYPES
+from pockengine.frontends.torch.storage import Storages
+from pockengine.frontends.torch.views import put_back, put_back_constant
+
+Known = Any
+"""What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
+with a subgraph, or None for what could not be imported."""
+
+STALE = (
+    "it reads a tensor whose memory another input or result shares, after a write; use the "
+    "operator's out-of-place form"
+)
+
+
+class Memory:
+    """The names of one import and their values."""
+
+    def __init__(self, g: Builder, derive: Callable[[Node], Known]) -> None:
+        """Start empty; `derive` computes a view from what it is a view of."""
+        self.g = g
+        self.known: dict[Node, Known] = {}
+        self.storages = Storages()
+        self._derive = derive
+        self._constants: dict[Node, Tensor] = {}
+        """Constants that something in the graph reads."""
+
+    def add(self, name: Node, value: Known, origin: Node | None = None) -> None:
+        """Take in a name; `origin` is the name that it is another one of."""
+        self.known[name] = value
+        self.storages.add(name, origin)
+
+    def current(self, name: Node) -> Known:
+        """Return what a name stands for after all writes so far."""
+        if self.storages.is_outdated(name):
+            origin = self.storages.origin(name)
+            if origin is None:
+                raise Unsupported(STALE)
+            self._set(name, self.current(origin.name) if origin.same else self._derive(name))
+        return self.known[name]
+
+    def write(self, name: Node, value: Known, *, recorded: bool = True) -> None:
+        """Let a name and all that shares its memory show a new value.
+
+        Where autograd does not record the write, gradients flow as they did before.
+        """
+        if not name.meta["val"].numel():
+            return
+        if isinstance(value, Missing):
+            value = None
+        self._put(name, value, recorded=recorded)
+        self.storages.write(name)
+
+    def _put(self, name: Node, value: Known, *, recorded: bool) -> None:
+        origin = self.storages.origin(name)
+        if origin is not None:
+            whole = self._whole(name, origin.name, value, same=origin.same)
+            self._put(origin.name, whole, recorded=recorded and not _stops(name))
+        self._set(name, value if recorded else self._unrecorded(name, value))
+
+    def _set(self, name: Node, value: Known) -> None:
+        self.known[name] = value
+        self._constants.pop(name, None)
+        self.storages.update(name)
+
+    def _whole(self, name: Node, origin: Node, value: Known, *, same: bool) -> Known:
+        """Return the new value of a view's origin."""
+        whole = self.current(origin)
+        if value is None or whole is None or same or _stops(name):
+            return value
+        if isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor):
+            return put_back_constant(whole, value, name, origin)
+        return put_back(self.g, self._in_graph(whole), self._in_graph(value), name, origin)
+
+    def _unrecorded(self, name: Node, value: Known) -> Known:
+        """Return a value that a write left without autograd's knowledge."""
+        before = self.current(name)
+        if value is None or not _is_float(value):
+            return value
+        if not (isinstance(before, Tensor) and _is_float(before) and _has_params(self.g, before)):
+            return self.detached(value)
+        values = [framework_order(self.g, self._in_graph(x)) for x in (value, before)]
+        cotangent = self.g.emit("cotangent", shape=values[0].shape).result
+        kept = self.g.emit("custom_gradient", values[0], cotangent, values[1], cotangent)
+        return plain(kept.result)
+
+    def detached(self, value: Known) -> Known:
+        """Return a value, or a list of some, that no gradient flows through."""
+        if isinstance(value, (list, tuple)):
+            return [self.detached(part) for part in value]
+        if isinstance(value, Tensor) and _is_float(value):
+            return elementwise.detach(Context(self.g, (), None), value)
+        return value
+
+    def tensor(self, name: Node) -> Known:
+        """Return what a name stands for, a constant put into the graph, once."""
+        known = self.current(name)
+        if isinstance(known, Missing):
+            raise Unsupported(known.reason)
+        if not isinstance(known, torch.Tensor):
+            return known
+        if name not in self._constants:
+            self._constants[name] = self._constant(known)
+        return self._constants[name]
+
+    def _in_graph(self, known: Tensor | torch.Tensor) -> Tensor:
+        return self._constant(known) if isinstance(known, torch.Tensor) else known
+
+    def _constant(self, data: torch.Tensor) -> Tensor:
+        if data.numel() == 0:
+            raise Unsupported(EMPTY)
+        if data.dtype not in DTYPES:
+            raise Unsupported(f"a constant of {data.dtype}; {USE}")
+        if data.dim() == 0:
+            return plain(self.g.scalar(data.item(), DTYPES[data.dtype]))
+        return plain(self.g.constant(data.cpu().numpy()))
+
+
+def _stops(name: Node) -> bool:
+    """Return whether a view is one that no gradient flows through."""
+    return str(name.target) in ("aten.detach.default", DETACH)
+
+
+def _is_float(value: Known) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_floating_point()
+    return isinstance(value, Tensor) and value.dtype.is_float
+
+
+def _has_params(g: Builder, tensor: Tensor) -> bool:
+    """Return whether a gradient may flow through this tensor to a parameter."""
+    seen, waiting = set(), [tensor.value]
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.dtype.is_float and g.graph.param_of(value) is not None:
+            return True
+        if value.node is not None and value.node.op != "stop_gradient":
+            waiting.extend(value.node.operands)
+    return False

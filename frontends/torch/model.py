@@ -1,0 +1,163 @@
+"""PyTorch modules through `torch.export`: the public face of the PyTorch frontend.
+
+`from_torch` takes a module as the user has it (train or eval mode, any parameter names) and gives a
+forward `Graph`; `to_state_dict` takes tuned weights back. torch is imported when they are called.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import ImportModelError
+from pockengine.frontends.dtypes import USE
+from pockengine.frontends.losses import LOSSES
+from pockengine.frontends.source_arrays import source_arrays
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+Loss = str | Callable[..., Any] | None
+
+
+def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None) -> Graph:
+    """Import a module as a forward graph.
+
+    `example_inputs` are the positional (sequence) or named (mapping) arguments of `forward`; their
+    shapes and types become the graph's. The graph's inputs carry the names of forward's parameters,
+    and its params the module's own names; a frozen parameter (requires_grad False) stays frozen.
+    Parameters that forward does not use are left out.
+
+    Batch norm is imported as the module has it: in train() mode it normalises by the batch and
+    updates its running statistics, in eval() mode they are frozen.
+
+    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
+    output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
+    the model: examples of what it takes after the outputs (parameters without default) follow the
+    model's own in `example_inputs`, and become inputs by their names. A module that returns one
+    scalar is taken to return its loss.
+
+    A loss's own parameters train too, as `loss.` and their names. Random numbers are ours: dropout
+    and stochastic depth are none when predicting, noise that forward draws itself stays.
+
+    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    """
+    torch = _torch("from_torch")
+    if not isinstance(module, torch.nn.Module):
+        raise ImportModelError(
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in "
+            "a module whose forward calls it"
+        )
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise ImportModelError(
+            f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
+        )
+    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
+    from pockengine.frontends.torch.graph import import_program
+    from pockengine.frontends.torch.loss import with_loss
+    from pockengine.frontends.torch.trace import trace
+
+    if callable(loss):
+        module = with_loss(module, loss)
+    return import_program(trace(module, args, kwargs), module, loss)
+
+
+def to_state_dict(
+    graph: Graph,
+    values: Mapping[str, np.ndarray] | None = None,
+    module: "nn.Module | None" = None,
+    steps: int = 0,
+) -> "dict[str, torch.Tensor]":
+    """Give parameters and states back as PyTorch tensors, in PyTorch's own order of dimensions.
+
+    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    without it the graph's initial data are given. With `module`, the one that was imported, the
+    result is its whole state_dict, which loads strictly: what the program does not hold (frozen,
+    unused) is the module's own, and batch norms have counted `steps` more steps.
+
+    Raises ImportModelError for a name or shape that the graph does not have.
+    """
+    torch = _torch("to_state_dict")
+    arrays = source_arrays(graph, values)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if module is None:
+        return tensors
+    from pockengine.frontends.torch.params import whole_state
+
+    return whole_state(module, graph, tensors, steps)
+
+
+def _torch(caller: str) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportModelError(
+            f"{caller} needs PyTorch, which is not installed; install it with "
+            "`pip install torch` (2.6 or newer)"
+        ) from error
+    return torch
+
+
+def resize_examples(
+    module: "nn.Module", example_inputs: Inputs, axes: Mapping[str, int], size: int
+) -> "dict[str, torch.Tensor]":
+    """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
+
+    What is there is repeated or dropped. A loss's own examples must be given by name. Raises
+    ImportModelError as `from_torch` does.
+    """
+    torch = _torch("resize_examples")
+    args, kwargs = checked_inputs(torch, module, example_inputs, None)
+    names = list(inspect.signature(module.forward).parameters)
+    resized = {**dict(zip(names, args, strict=False)), **kwargs}
+    for name, axis in axes.items():
+        if name in resized:
+            index = torch.arange(size) % resized[name].shape[axis]
+            resized[name] = resized[name].index_select(axis, index)
+    return resized
+
+
+def checked_inputs(
+    torch: Any, module: "nn.Module", given: Inputs, loss: Loss
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Split the example inputs into positional and named ones, all tensors of a known type.
+
+    A loss's own are named ones.
+    """
+    name = type(module).__name__
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    named = isinstance(given, Mapping)
+    if not named and not isinstance(given, (tuple, list)):
+        raise ImportModelError(
+            f"the example inputs of {name} must be a tuple of tensors or a dict of named ones, not "
+            f"{type(given).__name__}"
+        )
+    _check_types(torch, name, given)
+    own: dict[str, Any] = {}
+    if callable(loss):
+        from pockengine.frontends.torch.loss import loss_inputs, split_examples
+
+        given, own = split_examples(given, loss_inputs(module, loss))
+    return ((), {**given, **own}) if isinstance(given, Mapping) else (tuple(given), own)
+
+
+def _check_types(torch: Any, name: str, given: Inputs) -> None:
+    from pockengine.frontends.torch.params import DTYPES
+
+    items = given.items() if isinstance(given, Mapping) else enumerate(given)
+    for key, value in items:
+        if not isinstance(value, torch.Tensor):
+            raise ImportModelError(
+                f"example input {key!r} of {name} is a {type(value).__name__}, not a torch.Tensor"
+            )
+        if value.dtype not in DTYPES:
+            raise ImportModelError(f"example input {key!r} of {name} is {value.dtype}; {USE}")
+        if value.numel() == 0:
+            raise ImportModelError(
+                f"example input {key!r} of {name} has the empty shape {tuple(value.shape)}"
+            )

@@ -1,0 +1,96 @@
+"""What a node of an exported PyTorch program says of itself: arguments, writes, shapes, place."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from pockengine.compiler.ir import Shape
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.torch.params import DTYPES
+
+PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
+"""Arguments of prims whose names differ from ATen's for the same thing."""
+
+DETACH = "aten.detach_.default"
+"""It cuts a tensor off from what made it, in place, and leaves the elements as they are."""
+
+BLOCKS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
+"""Operators that run a block of the module, and the place of its graph among their arguments."""
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """Return the operator's arguments by their names in its schema, defaults filled in."""
+    bound = {}
+    for index, argument in enumerate(node.target._schema.arguments):
+        if index < len(node.args):
+            value = node.args[index]
+        else:
+            value = node.kwargs.get(argument.name, argument.default_value)
+        bound["x" if argument.name in ("self", "input") else argument.name] = value
+    if str(node.target).startswith("prims."):  # which name tensors alike, but not as ATen does
+        return {PRIM_NAMES.get(name, name): value for name, value in bound.items()}
+    return bound
+
+
+def written_by(node: Node) -> list[Node]:
+    """Return the names whose elements an in-place operator writes."""
+    if not isinstance(node.target, torch._ops.OpOverload) or str(node.target) == DETACH:
+        return []
+    written = []
+    for index, argument in enumerate(node.target._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            if isinstance(value, Node) and not _only_reshapes(node, value):
+                written.append(value)
+    return written
+
+
+def _only_reshapes(node: Node, written: Node) -> bool:
+    """Return whether an operator such as `unsqueeze_` changes how a tensor looks at its memory."""
+    values = node.meta.get("val"), written.meta.get("val")
+    return all(isinstance(value, torch.Tensor) for value in values) and (
+        values[0].shape != values[1].shape or values[0].stride() != values[1].stride()
+    )
+
+
+def result_type(node: Node) -> tuple[Shape, Any]:
+    """Return shape and type of the first result, as PyTorch has them."""
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    if not isinstance(first, torch.Tensor):
+        return (), None
+    if not all(isinstance(size, int) for size in first.shape):
+        line = source_line(node)
+        raise Unsupported(
+            f"a result whose size depends on the data{line and f' ({line})'}; keep all elements, "
+            "and choose among them by torch.where"
+        )
+    return tuple(first.shape), DTYPES.get(first.dtype)
+
+
+def results_of(body: torch.fx.GraphModule) -> Any:
+    """Return what a traced body gives back."""
+    (output,) = (inner for inner in body.graph.nodes if inner.op == "output")
+    return output.args[0]
+
+
+def placeholders(nodes: Iterable[Node]) -> list[Node]:
+    """Return the names that stand for what a traced body takes."""
+    return [inner for inner in nodes if inner.op == "placeholder"]
+
+
+def module_path(node: Node) -> str:
+    """Return the path of the innermost module that this operator was traced in."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    return str(stack[-1][0]) if stack else ""
+
+
+def source_line(node: Node) -> str:
+    """Return the line of the module's code that called this operator, and where it stands."""
+    lines = [line.strip() for line in node.meta.get("stack_trace", "").splitlines()]
+    places = [index for index, line in enumerate(lines[:-1]) if line.startswith("File ")]
+    found = re.match(r'File "(.*)", line (\d+)', lines[places[-1]]) if places else None
+    return f"`{lines[places[-1] + 1]}` at {found[1]}:{found[2]}" if found else ""

@@ -1,0 +1,177 @@
+"""Declare the parameters, buffers, constants and inputs of an exported PyTorch program.
+
+Parameters keep the names of the module, are stored in the order of dimensions that their only
+kind of user prefers, and remember the permutation. A parameter of several names has the first one.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+from torch.fx import Node
+
+from pockengine.compiler.ir import Builder, Graph, TensorType
+from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ir.scalars import COMPUTED
+from pockengine.compiler.passes.infer import batch_statistics
+from pockengine.frontends.dtypes import USE
+from pockengine.frontends.layout import Layout, Tensor, identity, plain
+from pockengine.frontends.problems import Problems
+from pockengine.frontends.torch.aten.registry import WEIGHT_LAYOUTS
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
+
+DTYPES = {getattr(torch, str(dtype.numpy)): dtype for dtype in COMPUTED}
+"""PyTorch's types by NumPy's names, which they share."""
+
+RESERVED = {"lr", "step", "seed"}
+"""Inputs that a training step has of its own."""
+
+COUNTER = "num_batches_tracked"
+"""The end of the names of batch norm's counts, which no program has."""
+
+Declared = dict[Node, Tensor | torch.Tensor | None]
+"""A torch.Tensor is a constant: operators of constants alone run while importing."""
+
+
+def declare(
+    g: Builder, program: "ExportedProgram", module: "nn.Module", problems: Problems
+) -> Declared:
+    """Declare what the program reads; the result has a tensor for each placeholder in use.
+
+    None stands for what cannot be imported. Buffers that the module's state_dict leaves out are
+    constants.
+    """
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    declared: Declared = {}
+    for name, aliases in _parameters(program, module).items():
+        users = [nodes[alias.arg.name] for alias in aliases]
+        if any(node.users for node in users):
+            tensor = _parameter(g, name, module.get_parameter(name), users, problems)
+            declared.update(dict.fromkeys(users, tensor))
+    for spec in program.graph_signature.input_specs:
+        node = nodes[spec.arg.name] if isinstance(spec.arg, TensorArgument) else None
+        if node is not None and spec.kind is not InputKind.PARAMETER:
+            _declare_other(g, program, spec, node, declared, problems)
+    return declared
+
+
+def _parameters(program: "ExportedProgram", module: "nn.Module") -> dict[str, list[InputSpec]]:
+    """Group the parameters' placeholders by the first name of each parameter."""
+    first = first_names(module)
+    groups: dict[str, list[InputSpec]] = {}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.PARAMETER:
+            name = first[spec.target]
+            groups.setdefault(name, []).append(spec)
+    return groups
+
+
+def first_names(module: "nn.Module") -> dict[str, str]:
+    """Return, by each name of a parameter or buffer, the first name of the same tensor."""
+    first: dict[int, str] = {}
+    names = {}
+    for named in (module.named_parameters, module.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            names[name] = first.setdefault(id(tensor), name)
+    return names
+
+
+def whole_state(
+    module: "nn.Module", graph: Graph, tensors: Mapping[str, torch.Tensor], steps: int
+) -> dict[str, torch.Tensor]:
+    """Return the module's state_dict with these tensors in it, under all of their names."""
+    state: dict[str, torch.Tensor] = module.state_dict()
+    first = first_names(module)
+    for name, held in list(state.items()):
+        if not isinstance(held, torch.Tensor):
+            continue  # a module's extra state
+        tensor = tensors.get(first.get(name, name))
+        state[name] = held.clone() if tensor is None else tensor.to(held.device)
+        if name.endswith(COUNTER) and tensor is None:
+            state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
+    return state
+
+
+def _batches(graph: Graph, statistic: str) -> int:
+    """Return how many batches a step puts into a running statistic."""
+    return sum(
+        len(batch_statistics(node.operands[1]))
+        for node in graph.nodes
+        if node.op == "ema_update" and node.operands[0].name == statistic
+    )
+
+
+def _parameter(
+    g: Builder, name: str, parameter: Any, nodes: list[Node], problems: Problems
+) -> Tensor | torch.Tensor | None:
+    """Declare one trainable or frozen parameter in its users' favourite layout."""
+    if parameter.dtype not in DTYPES:
+        problems.add(f"{parameter.dtype}", "convert the module by .float()", name)
+        return None
+    if parameter.numel() == 0:
+        return parameter.detach()  # nothing to train
+    layout = _favourite(nodes, parameter.dim())
+    value = g.param(
+        name,
+        _array(parameter, layout),
+        permutation=None if layout == identity(len(layout)) else layout,
+        trainable=bool(parameter.requires_grad),
+        kind=ParamKind.WEIGHT,
+    )
+    return Tensor(value, layout)
+
+
+def _favourite(nodes: list[Node], rank: int) -> Layout:
+    """Return the layout that every user of these placeholders prefers, else the framework's."""
+    wishes = {_wish(user, node) for node in nodes for user in node.users}
+    wish = wishes.pop() if len(wishes) == 1 else None
+    return wish if wish is not None and len(wish) == rank else identity(rank)
+
+
+def _wish(user: Node, parameter: Node) -> Layout | None:
+    wish = WEIGHT_LAYOUTS.get(str(user.target).removeprefix("aten."))
+    is_weight = len(user.args) > 1 and user.args[1] is parameter
+    return wish if is_weight and user.args[0] is not parameter else None
+
+
+def _declare_other(
+    g: Builder,
+    program: "ExportedProgram",
+    spec: InputSpec,
+    node: Node,
+    declared: Declared,
+    problems: Problems,
+) -> None:
+    """Declare a buffer as a state, a constant tensor, or an input of forward."""
+    if spec.kind is InputKind.USER_INPUT:
+        if node.name in RESERVED or node.name in g.graph.params:
+            owner = "a parameter" if node.name in g.graph.params else "the training step"
+            problems.add(f"input {node.name}", f"{owner} has this name; rename forward's", "")
+            declared[node] = None
+            return
+        example = node.meta["val"]
+        type_ = TensorType(DTYPES[example.dtype], tuple(example.shape))
+        declared[node] = plain(g.input(node.name, type_))
+        return
+    if not node.users:
+        return
+    held = {**program.state_dict, **program.constants}[spec.target]
+    if held.dtype not in DTYPES:
+        problems.add(f"{held.dtype}", USE, spec.target)
+        declared[node] = None
+        return
+    if spec.kind is InputKind.BUFFER and spec.persistent and held.numel() > 0:
+        data = _array(held, identity(held.dim()))
+        declared[node] = plain(g.param(spec.target, data, trainable=False))
+    else:
+        declared[node] = held.detach()
+
+
+def _array(tensor: Any, layout: Layout) -> np.ndarray:
+    """Copy a tensor's data in this order, so that later changes of the module do not reach us."""
+    return np.array(tensor.detach().cpu().numpy().transpose(layout), order="C")

@@ -1,0 +1,104 @@
+"""PyTorch's own loss and gradients on the example inputs."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from pockengine.frontends.reference import Nudge, Reference, draw_target
+from pockengine.frontends.torch.graph import LOSS, output_names
+from pockengine.frontends.torch.loss import with_loss
+from pockengine.frontends.torch.model import Loss, checked_inputs
+
+
+def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) -> Reference:
+    """Run the module and autograd once; its buffers and the random numbers' state stay.
+
+    Dropout modules are to be off already, by `without_dropout`.
+    """
+    args, kwargs = checked_inputs(torch, module, example_inputs, loss)
+    args, kwargs = pytree.tree_map(lambda x: _nudged(x, nudge), (args, kwargs))
+    called = with_loss(module, loss) if callable(loss) else module
+    held = _state(module, nudge)
+    feed = {
+        name: x.detach().numpy().copy() for name, x in _named(called.forward, args, kwargs).items()
+    }
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        results = torch.func.functional_call(called, held, args, kwargs)
+        value = _loss(results, loss, feed)
+        wanted = {name: x for name, x in held.items() if x.requires_grad}
+        grads = torch.autograd.grad(value, list(wanted.values()), allow_unused=True)
+    gradients = {
+        name: (torch.zeros_like(x) if grad is None else grad).detach().numpy().copy()
+        for (name, x), grad in zip(wanted.items(), grads, strict=True)
+    }
+    return Reference(feed, float(value), gradients)
+
+
+@contextmanager
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Turn the module's dropout layers off for a while."""
+    layers = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training
+    ]
+    for layer in layers:
+        layer.training = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = True
+
+
+def _state(module: nn.Module, nudge: Nudge) -> dict[str, torch.Tensor]:
+    """Copy parameters and buffers; tied ones are given once, under their first name."""
+    held = {name: x.detach().clone() for name, x in module.named_buffers()}
+    for name, x in module.named_parameters():
+        held[name] = _nudged(x.detach(), nudge).clone().requires_grad_(x.requires_grad)
+    return held
+
+
+def _nudged(x: Any, nudge: Nudge) -> Any:
+    if isinstance(x, torch.Tensor) and x.dtype is torch.float32:
+        return torch.from_numpy(nudge(x.detach().cpu().numpy()))
+    return x.clone() if isinstance(x, torch.Tensor) else x
+
+
+def _named(
+    forward: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
+    """Name the inputs as forward's parameters are."""
+    signature = inspect.signature(forward)
+    named: dict[str, torch.Tensor] = {}
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            named.update({f"{name}_{index}": x for index, x in enumerate(value)})
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            named.update(value)
+        else:
+            named[name] = value
+    return named
+
+
+def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor:
+    """Return the loss of what the call returned; a target that is drawn joins the feed."""
+    if callable(loss):
+        value: torch.Tensor = results[1]
+        return value
+    flat, spec = pytree.tree_flatten(results)
+    if loss is None:
+        names = output_names(spec, len(flat), own_loss=False)
+        return flat[names.index(LOSS)] if LOSS in names else flat[0]
+    output = next(x for x in flat if isinstance(x, torch.Tensor))
+    feed["target"] = draw_target(loss, tuple(output.shape))
+    target = torch.from_numpy(feed["target"])
+    function = {"cross_entropy": nn.functional.cross_entropy, "mse": nn.functional.mse_loss}[loss]
+    return function(output, target)

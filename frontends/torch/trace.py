@@ -1,0 +1,178 @@
+"""Trace a PyTorch module for training: what is set meanwhile, and what cannot be traced.
+
+Models of transformers are told to keep no cache of keys, to route to experts without sorting, and
+that labels are classes; their configurations are as before afterwards.
+"""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributions import Distribution
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.torch.dead import drop_dead
+from pockengine.frontends.torch.decisions import (
+    OURS,
+    TORCH,
+    Answers,
+    Decisions,
+    Unanswered,
+    Undecided,
+    answers_of,
+)
+from pockengine.frontends.torch.gradients import own_gradients
+from pockengine.frontends.torch.marks import pick_marked
+from pockengine.frontends.torch.packed import PackedSequences
+from pockengine.frontends.torch.transforms import transforms
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def trace(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> "ExportedProgram":
+    """Trace the module; what torch cannot trace becomes an error in the user's terms."""
+    with settings(module, kwargs):
+        try:
+            program = _export(module, args, kwargs, None)
+        except Unanswered:
+            program = _export(module, args, kwargs, _answers(module, args, kwargs))
+    pick_marked(program)
+    drop_dead(program)
+    return program
+
+
+def _export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers | None
+) -> "ExportedProgram":
+    try:
+        with own_gradients(module), transforms(), Decisions(answers), PackedSequences():
+            return torch.export.export(module, args, kwargs, strict=False)
+    except (Unanswered, ImportModelError):
+        raise
+    except Undecided as error:
+        words = _branches(f"at {error}")
+        raise ImportModelError(f"{type(module).__name__} {words}") from error
+    except Exception as error:  # torch.export raises whatever the module's own code raises
+        raise ImportModelError(_words(error, module, args, kwargs)) from error
+
+
+def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:
+    try:
+        return answers_of(module, args, kwargs)
+    except Exception as error:  # whatever the module's own code raises
+        raise ImportModelError(_words(error, module, args, kwargs)) from error
+
+
+def _words(
+    error: Exception, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
+    """Say in the user's terms why a module could not be run or traced."""
+    name, place = type(module).__name__, _user_line(error)
+    text = f"{type(error).__name__}: {error}"
+    if "data-dependent" in text or "DataDependent" in text:
+        return f"{name} {_branches(_first_line(error))}{place}"
+    kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
+    if kind is not None:
+        return (
+            f"{name}.forward returns a {kind[1]}; return tensors, or lists, tuples and dicts of "
+            "them"
+        )
+    if re.fullmatch(r"aten\.\S+", _first_line(error)):
+        return (
+            f"{name} cannot be imported: PyTorch cannot trace {_first_line(error)}; express it by "
+            f"other operators or leave it out of the module{place}"
+        )
+    if _runs(module, args, kwargs):
+        return (
+            f"{name} runs on its example inputs, but not while PyTorch traces it: "
+            f"{_first_line(error)}; the module does something else when it is traced, which must "
+            "be left out (models of transformers then make a mask where none is needed: give "
+            f"attention_mask in four dimensions, as it is added to the scores){place}"
+        )
+    shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
+    return (
+        f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
+        f"that module(*example_inputs) works{place}"
+    )
+
+
+def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a copy of the module runs where nothing is traced."""
+    try:
+        copied, inputs = copy.deepcopy(module), copy.deepcopy((args, kwargs))
+        with torch.no_grad(), torch.random.fork_rng():
+            copied(*inputs[0], **inputs[1])
+    except Exception:  # whatever the module's own code raises
+        return False
+    return True
+
+
+def _branches(where: str) -> str:
+    return (
+        f"decides by the values in a tensor ({where}); a compiled model does the same steps for "
+        "any data: use torch.where, or move the decision out of the module"
+    )
+
+
+@contextmanager
+def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    """Set what training needs in the configurations of the module's parts."""
+    labels = kwargs.get("labels")
+    classes = labels is not None and not labels.is_floating_point()
+    with ExitStack() as stack:
+        for config in _configurations(module):
+            if getattr(config, "use_cache", None):
+                stack.enter_context(_attribute(config, "use_cache", False))
+            if classes and _may_classify(config):
+                value = "single_label_classification"
+                stack.enter_context(_attribute(config, "problem_type", value))
+            if hasattr(config, "_experts_implementation"):
+                stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
+        # What a distribution's arguments are is the data's matter, and so is no step.
+        before = Distribution._validate_args
+        stack.callback(Distribution.set_default_validate_args, before)
+        Distribution.set_default_validate_args(False)
+        yield
+
+
+def _configurations(module: torch.nn.Module) -> list[Any]:
+    """Return the configurations of all parts, each once."""
+    configs = [getattr(part, "config", None) for part in module.modules()]
+    return list({id(config): config for config in configs if config is not None}.values())
+
+
+def _may_classify(config: Any) -> bool:
+    """Whether a model finds out from its labels what it is to do, and may find classes."""
+    return getattr(config, "problem_type", "") is None and getattr(config, "num_labels", 1) > 1
+
+
+@contextmanager
+def _attribute(thing: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(thing, name)
+    setattr(thing, name, value)
+    try:
+        yield
+    finally:
+        setattr(thing, name, before)
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _user_line(error: BaseException) -> str:
+    """Return where in the user's own files the error arose, as far as the traceback tells."""
+    traceback = error.__traceback__
+    place = ""
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if not filename.startswith(("<", TORCH, OURS)):
+            place = f" (at {filename}:{traceback.tb_lineno})"
+        traceback = traceback.tb_next
+    return place

@@ -1,0 +1,167 @@
+"""What the journal says, gathered by pair and scheme: the figures that tables and pictures show."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pockengine.studies.sparse.journal import Entry, Journal
+from pockengine.studies.sparse.plan import PAIRS
+from pockengine.studies.sparse.schemes import SEARCHED
+
+
+@dataclass(frozen=True)
+class SchemeRow:
+    """One scheme on one pair: test accuracies by seed, and what it takes (None: not measured).
+
+    `extra_bytes` is the train arena beyond inference's, `state_bytes` the optimiser's states.
+    """
+
+    scheme: str
+    accuracies: tuple[float, ...]
+    rate: float
+    diverged: int
+    extra_bytes: int
+    state_bytes: int
+    trained: int
+    arena_bytes: int
+    step: Mapping[str, float] | None
+    instructions: int | None
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy: rounded once, so that it lies between the least and the most."""
+        return statistics.mean(self.accuracies)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over the seeds; 0 for one."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Extra arena and optimiser states."""
+        return self.extra_bytes + self.state_bytes
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """A pair with its rows in the order in which they were run, and the facts of its data."""
+
+    pair: str
+    facts: Entry
+    rows: tuple[SchemeRow, ...]
+
+    def row(self, scheme: str) -> SchemeRow | None:
+        """Return a scheme's row, if it was run."""
+        return next((row for row in self.rows if row.scheme == scheme), None)
+
+
+def gather(journal: Journal) -> list[PairFigures]:
+    """Return every pair that has a finished scheme, in the plan's order."""
+    figures = []
+    for pair in pairs_of(journal):
+        facts = dict(_last(journal, kind="pair", pair=pair) or {})
+        rows = _rows(journal, pair, "final")
+        if rows:
+            figures.append(PairFigures(pair, facts, rows))
+    return figures
+
+
+def pairs_of(journal: Journal) -> list[str]:
+    """Return the pairs of a journal: the plan's in their order, then others."""
+    known = {str(key.get("pair")) for key, _ in journal.entries(kind="pair")}
+    planned = [str(pair) for pair in PAIRS]
+    return [*(pair for pair in planned if pair in known), *sorted(known - set(planned))]
+
+
+def criteria_rows(journal: Journal, pair: str) -> tuple[SchemeRow, ...]:
+    """Return the rows of the comparison of channel criteria."""
+    return _rows(journal, pair, "criteria")
+
+
+def _rows(journal: Journal, pair: str, purpose: str) -> tuple[SchemeRow, ...]:
+    trials: dict[tuple[str, str], list[tuple[Entry, Entry]]] = {}
+    for key, result in journal.entries(kind="trial", pair=pair, purpose=purpose):
+        trials.setdefault((key["scheme"], key["rules"]), []).append((key, result))
+    latest = {scheme: (rules, runs) for (scheme, rules), runs in trials.items()}
+    rows = (_row(journal, pair, name, *latest[name]) for name in latest)
+    return tuple(row for row in rows if row is not None)
+
+
+def _row(
+    journal: Journal, pair: str, scheme: str, rules: str, runs: Sequence[tuple[Entry, Entry]]
+) -> SchemeRow | None:
+    where = {"pair": pair, "scheme": scheme, "rules": rules}
+    cost = _last(journal, kind="cost", **where)
+    if cost is None:
+        return None
+    counted = _last(journal, kind="instructions", **where)
+    last_train = runs[-1][0]["train"], runs[-1][0]["rate"], runs[-1][0]["epochs"]
+    same = [
+        result for key, result in runs if (key["train"], key["rate"], key["epochs"]) == last_train
+    ]
+    return SchemeRow(
+        scheme,
+        tuple(result["accuracy"] for result in same),
+        runs[-1][0]["rate"],
+        sum(result["diverged"] for result in same),
+        cost["extra_bytes"],
+        cost["state_bytes"],
+        cost["trained"],
+        cost["arena_bytes"],
+        _last(journal, kind="step", **where),
+        None if counted is None else counted["steps"][-1],
+    )
+
+
+def _last(journal: Journal, **wanted: Any) -> Entry | None:
+    last = None
+    for _, result in journal.entries(**wanted):
+        last = result
+    return last
+
+
+@dataclass(frozen=True)
+class Against:
+    """The searched scheme beside another: points of accuracy, and ratios of what they take.
+
+    `memory` (extra arena and states), `whole` (all of the arena, and states) and `step` are ratios
+    above 1 where the searched scheme takes less; `arenas` the bytes of its extra arena and of the
+    other's.
+    """
+
+    pair: str
+    points: float
+    memory: float
+    whole: float
+    arenas: tuple[int, int]
+    step: float | None
+
+
+def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
+    """Compare the searched scheme with another wherever both were run."""
+    compared = []
+    for one in figures:
+        ours, theirs = one.row(SEARCHED), one.row(other)
+        if ours is None or theirs is None:
+            continue
+        step = None
+        if ours.step is not None and theirs.step is not None:
+            step = theirs.step["median"] / ours.step["median"]
+        compared.append(
+            Against(
+                one.pair,
+                100 * (ours.mean - theirs.mean),
+                theirs.memory_bytes / max(1, ours.memory_bytes),
+                (theirs.arena_bytes + theirs.state_bytes) / (ours.arena_bytes + ours.state_bytes),
+                (ours.extra_bytes, theirs.extra_bytes),
+                step,
+            )
+        )
+    return compared
+
+
+def geometric(values: Sequence[float]) -> float:
+    """Return the geometric mean."""
+    return statistics.geometric_mean(values)

@@ -1,0 +1,162 @@
+"""What a scheme takes: memory of the compiled plan, a step's time here, its instructions there."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pockengine.api import compile
+from pockengine.backends.registry import open_session
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.sparse import Scheme
+from pockengine.farm.references.instructions import count
+from pockengine.finetune.subject import Subject, load_subject
+from pockengine.finetune.task import TARGET, Examples
+from pockengine.finetune.trial import compiled
+from pockengine.finetune.trial_job import put_subject
+from pockengine.studies.sparse.desk import Desk, LoadedPair, rules_digest
+
+ROUNDS, STEPS = 5, 3
+BOARD = "rpi4"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Milliseconds: the median of n, the least and the most."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+def measure_steps(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
+    """Time a training step of every scheme on one thread, in turns; store what is new.
+
+    Nothing of the study may run beside it.
+    """
+    keys = [_key("step", table, scheme) for scheme in schemes]
+    if all(desk.journal.get(key) is not None for key in keys):
+        return
+    optimizer = table.model.optimizer
+    batch = _first_batch(table.task.tuning.train, table.subject.batch)
+    times = time_steps(table.subject, schemes, optimizer, batch, desk.places.cache)
+    for key, spread in zip(keys, times, strict=True):
+        desk.journal.put(key, {**asdict(spread), "commit": desk.commit})
+
+
+def time_steps(
+    subject: Subject,
+    schemes: Sequence[Scheme],
+    optimizer: Optimizer,
+    batch: Mapping[str, np.ndarray],
+    folder: Path,
+) -> list[Spread]:
+    """Return each scheme's time of a step; the schemes take turns, one round warms up."""
+    times: list[list[float]] = [[] for _ in schemes]
+    with ExitStack() as stack:
+        sessions = [
+            stack.enter_context(
+                open_session(compiled(subject, scheme, optimizer, folder), threads=1)
+            )
+            for scheme in schemes
+        ]
+        for turn in range(ROUNDS + 1):
+            for session, kept in zip(sessions, times, strict=True):
+                for _ in range(STEPS):
+                    start = time.perf_counter()
+                    session.train_step(batch, lr=0.0)
+                    if turn:
+                        kept.append(1e3 * (time.perf_counter() - start))
+    return [Spread(statistics.median(t), min(t), max(t), len(t)) for t in times]
+
+
+def count_instructions(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
+    """Count the guest instructions of a step on the emulated board, once for each scheme."""
+    missing = {}
+    for scheme in schemes:
+        key = _key("instructions", table, scheme)
+        if desk.journal.get(key) is None:
+            subject = put_subject(desk.places.cache, table.subject)
+            batch = _first_batch(table.task.tuning.train, table.subject.batch)
+            missing[scheme.name] = (
+                key,
+                desk.executor.submit(
+                    instructions_of,
+                    desk.places.cache / "subjects" / subject,
+                    scheme,
+                    table.model.optimizer,
+                    batch,
+                ),
+            )
+    for name, (key, future) in missing.items():
+        steps = future.result()
+        desk.journal.put(key, {"board": BOARD, "steps": steps, "commit": desk.commit})
+        desk.tell(f"{table.pair} {name}: {steps[-1] / 1e6:.1f} M instructions a step on {BOARD}")
+
+
+def instructions_of(
+    folder: Path, scheme: Scheme, optimizer: Optimizer, batch: Mapping[str, np.ndarray]
+) -> list[int]:
+    """Compile a subject for the board and count two steps there, on one thread."""
+    subject = load_subject(folder)
+    with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
+        compiled = compile(
+            subject.graph,
+            (),
+            optimizer=optimizer,
+            scheme=scheme,
+            device=BOARD,
+            folder=Path(place) / "artifact",
+        ).artifact
+        data = Path(place) / "batch.safetensors"
+        save_file({name: np.stack([array] * 2) for name, array in batch.items()}, data)
+        arguments = [
+            "train",
+            "--weights",
+            str(compiled.weights),
+            "--data",
+            str(data),
+            "--steps",
+            "2",
+        ]
+        command = [str(compiled.executable), *arguments, "--lr", "0.001", "--threads", "1"]
+        return list(count(command, marks=2, timeout=1800).regions)
+
+
+def _first_batch(examples: Examples, batch: int) -> dict[str, np.ndarray]:
+    first = examples.take(np.arange(batch) % len(examples))
+    return {**first.inputs, TARGET: first.labels}
+
+
+def _key(kind: str, table: LoadedPair, scheme: Scheme) -> dict[str, str]:
+    return {
+        "kind": kind,
+        "pair": str(table.pair),
+        "scheme": scheme.name,
+        "rules": rules_digest(scheme),
+        "subject": table.subject.digest()[:12],
+    }
+
+
+def measure_costs(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
+    """Plan every scheme's memory and store it, with the number of weights that train."""
+    from pockengine.devices import load_device
+    from pockengine.finetune.cost import CostModel
+
+    missing = [s for s in schemes if desk.journal.get(_key("cost", table, s)) is None]
+    if not missing:
+        return
+    model = CostModel(table.subject.graph, load_device("host"), table.model.optimizer)
+    for scheme in missing:
+        cost = asdict(model.cost(scheme))
+        desk.journal.put(
+            _key("cost", table, scheme),
+            {**cost, "inference_bytes": model.inference_bytes, "commit": desk.commit},
+        )

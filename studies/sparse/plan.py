@@ -1,0 +1,149 @@
+"""What is compared: the pairs of models and data sets in their order, and how large each run is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pockengine.errors import FinetuneError
+from pockengine.studies.sparse.sizes import Sizes
+from pockengine.studies.sparse.subjects import MODELS, Model
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model and a data set."""
+
+    model: str
+    dataset: str
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.dataset}"
+
+    @property
+    def known(self) -> Model:
+        """What the study knows of the model."""
+        return MODELS[self.model]
+
+
+PAIRS = (
+    Pair("mcunet-5fps", "cifar10"),
+    Pair("minilm-l6", "sst2"),
+    Pair("mbv2-w0.35", "fashion_mnist"),
+    Pair("resnet20", "fashion_mnist"),
+    Pair("minilm-l6", "clinc150"),
+    Pair("mcunet-5fps", "fashion_mnist"),
+    Pair("mbv2-w0.35", "cifar10"),
+    Pair("resnet20", "cifar10"),
+    Pair("minilm-l6", "cola"),
+)
+"""Families first, so that what stops early has seen all of them."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work one pair is.
+
+    Rates are tuned over `rate_epochs` on validation. Sensitivity trains `probe_train` examples for
+    `probe_epochs` and judges by `probe_validation`; weights are probed in the share `upper` of the
+    layers, from the top, biases in `upper_biases`. The search makes `evaluations`, and `finalists`
+    of what it finds are validated by real fine-tuning. `budget` is the share of full's extra memory
+    that a searched scheme may take. Where all that gains fits in it, searches do not differ; they
+    are compared within the share `tight` too, in which at least biases of a block must fit.
+    """
+
+    sizes: Sizes
+    epochs: int
+    rate_epochs: int
+    seeds: tuple[int, ...]
+    probe_train: int
+    probe_validation: int
+    probe_epochs: int
+    probe_seeds: tuple[int, ...]
+    shares: tuple[float, ...]
+    upper: float
+    bias_sets: int
+    evaluations: int
+    finalists: int
+    upper_biases: float = 1.0
+    budget: float = 1 / 4.5
+    tight: float = 1 / 60
+
+    def scaled(self, examples: int | None, epochs: int | None, seeds: int | None) -> "Effort":
+        """Return the effort with what an option changes."""
+        sizes = self.sizes if examples is None else replace(self.sizes, train=examples)
+        return replace(
+            self,
+            sizes=sizes,
+            epochs=epochs or self.epochs,
+            seeds=tuple(range(seeds)) if seeds else self.seeds,
+        )
+
+
+PICTURES = Effort(
+    Sizes(1000, 500, 1500),
+    epochs=4,
+    rate_epochs=2,
+    seeds=(0, 1, 2),
+    probe_train=480,
+    probe_validation=500,
+    probe_epochs=2,
+    probe_seeds=(0, 1),
+    shares=(0.25, 1.0),
+    upper=0.75,
+    bias_sets=4,
+    evaluations=160,
+    finalists=4,
+)
+SENTENCES = Effort(
+    Sizes(480, 800, 1000),
+    epochs=2,
+    rate_epochs=1,
+    seeds=(0, 1, 2),
+    probe_train=480,
+    probe_validation=800,
+    probe_epochs=2,
+    probe_seeds=(0, 1),
+    shares=(1.0,),
+    upper=1 / 2,
+    bias_sets=4,
+    evaluations=120,
+    finalists=4,
+    tight=1 / 10,
+)
+LONGER = {"clinc150": replace(SENTENCES, sizes=Sizes(900, 600, 900), epochs=3, rate_epochs=2)}
+"""Data sets with many classes."""
+
+
+def effort_of(pair: Pair) -> Effort:
+    """Return the usual effort for a pair."""
+    return LONGER.get(pair.dataset, SENTENCES if pair.known.text else PICTURES)
+
+
+def quick(effort: Effort) -> Effort:
+    """Shrink an effort to minutes for everything: it shows that all works, and nothing else."""
+    return replace(
+        effort,
+        sizes=Sizes(96, 64, 64),
+        epochs=1,
+        rate_epochs=1,
+        probe_train=32,
+        probe_validation=32,
+        probe_epochs=1,
+        probe_seeds=(0,),
+        shares=(0.25,),
+        upper=0.15,
+        bias_sets=1,
+        evaluations=12,
+        finalists=2,
+    )
+
+
+def find_pairs(names: Sequence[str]) -> tuple[Pair, ...]:
+    """Return the pairs of these names (model, data set, or model/data set), or all."""
+    if not names:
+        return PAIRS
+    pairs = [pair for pair in PAIRS if {str(pair), pair.model, pair.dataset} & set(names)]
+    known = {name for pair in PAIRS for name in (str(pair), pair.model, pair.dataset)}
+    unknown = sorted(set(names) - known)
+    if unknown:
+        raise FinetuneError(f"unknown {', '.join(unknown)}; pairs are {', '.join(map(str, PAIRS))}")
+    return tuple(pairs)

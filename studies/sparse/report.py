@@ -1,0 +1,103 @@
+"""Write docs/results/sparse.md, its pictures and its records, from whatever the journal has."""
+
+from pathlib import Path
+
+from pockengine.studies.sparse.figures import PairFigures, SchemeRow, criteria_rows, gather
+from pockengine.studies.sparse.journal import Journal
+from pockengine.studies.sparse.machine import machine
+from pockengine.studies.sparse.predictions import predictions_of, searches_of
+from pockengine.studies.sparse.records import write_records
+from pockengine.studies.sparse.text import controls, criteria, goals, missing, searched
+
+PAGE = "sparse.md"
+READING = "sparse-reading.md"
+"""What people read out of the figures, written by hand; the page has it at its end."""
+
+KIB = 2**10
+
+INTRODUCTION = """\
+# Sparse schemes beside full fine-tuning
+
+Written by `bazel run //studies/sparse -- --out docs/results`, which goes on where it stopped. All
+training in the tables runs in PockEngine's compiled C, on one thread, with Adam. The new head is
+trained alone first, and every scheme starts from there. Each tries the same learning rates on the
+validation part; the test part judges once for each seed, at the rate that was chosen. Nothing that
+chooses anything has seen it.
+
+- **extra arena**: the arena of a training step beyond that of inference, both as planned at compile
+  time. Where the step's largest live set is inference's own, it is next to nothing.
+- **states**: what the optimiser keeps beside it, two numbers for each that trains.
+- **step**: median milliseconds of a step of 16 examples here, one thread, the schemes taking turns;
+  least and most.
+- **instructions**: of such a step on the emulated Raspberry Pi 4, one thread. They are not cycles.
+- **accuracy**: mean of the seeds, and the standard deviation.
+"""
+
+
+def write_report(journal: Journal, out: Path) -> Path:
+    """Write the page, the pictures and the records; return the page's path."""
+    from pockengine.studies.sparse.plots import draw_accuracy, draw_predictions, draw_searches
+
+    figures, searches = gather(journal), searches_of(journal)
+    predictions = predictions_of(journal)
+    parts = [INTRODUCTION, _origin(journal), goals(figures)]
+    if figures:
+        draw_accuracy(figures, out / "sparse-accuracy.png")
+        parts.append("![Accuracy against extra memory](sparse-accuracy.png)")
+    parts += [_section(one) for one in figures]
+    parts.append(controls(journal))
+    parts += [criteria(one.pair, criteria_rows(journal, one.pair)) for one in figures]
+    if searches:
+        draw_searches(searches, out / "sparse-search.png")
+    if predictions:
+        draw_predictions(predictions, out / "sparse-predicted.png")
+    parts += [searched(searches, predictions), missing(journal, figures)]
+    if (out / READING).exists():
+        parts.append((out / READING).read_text(encoding="utf-8"))
+    page = out / PAGE
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n", encoding="utf-8")
+    write_records(journal, figures, out / "sparse-records.jsonl")
+    return page
+
+
+def _origin(journal: Journal) -> str:
+    """Say which commits and which machine the figures come from."""
+    commits = dict.fromkeys(
+        str(result["commit"]) for _, result in journal.entries() if "commit" in result
+    )
+    return f"Commit {', '.join(commits) or 'unknown'}; {machine()}."
+
+
+def _section(figures: PairFigures) -> str:
+    facts = figures.facts
+    lines = [
+        f"## {figures.pair}",
+        "",
+        f"{facts.get('train', '?')} training, {facts.get('validation', '?')} validation, "
+        f"{facts.get('test', '?')} test examples (test {facts.get('test_digest', '?')}), "
+        f"{facts.get('classes', '?')} classes; the commonest class is "
+        f"{100 * float(facts.get('majority', 0)):.1f} % of the test part.",
+        "",
+        "| scheme | accuracy | seeds | rate | trained | extra arena | states | step, ms "
+        "| instructions |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_line(row) for row in figures.rows)])
+
+
+def _line(row: SchemeRow) -> str:
+    step = "" if row.step is None else "{median:.1f} ({low:.1f} to {high:.1f})".format(**row.step)
+    counted = "" if row.instructions is None else f"{row.instructions / 1e6:,.0f} M"
+    diverged = f", {row.diverged} diverged" if row.diverged else ""
+    cells = [
+        row.scheme,
+        f"{100 * row.mean:.1f} ± {100 * row.spread:.1f}{diverged}",
+        str(len(row.accuracies)),
+        f"{row.rate:g}",
+        f"{row.trained:,}",
+        f"{row.extra_bytes / KIB:,.1f} KiB",
+        f"{row.state_bytes / KIB:,.1f} KiB",
+        step,
+        counted,
+    ]
+    return f"| {' | '.join(cells)} |"

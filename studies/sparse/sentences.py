@@ -1,0 +1,94 @@
+"""Text data sets as tasks: SST-2, CoLA and CLINC150, tokenised by MiniLM's own WordPiece.
+
+Test sentences: SST-2's test part; CoLA's two development parts, as its test labels are not public;
+CLINC150's test part, without the out-of-scope ones.
+"""
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.task import Examples, Task, split
+from pockengine.studies.sparse.pictures import stratified
+from pockengine.studies.sparse.sizes import Sizes
+
+
+@dataclass(frozen=True)
+class Text:
+    """Labelled sentences: the training part and the test part, each [(sentence, label), ...]."""
+
+    classes: int
+    train: list[tuple[str, int]]
+    test: list[tuple[str, int]]
+
+
+def sentence_task(root: Path, name: str, tokenizer: Path, length: int, sizes: Sizes) -> Task:
+    """Return `sst2`, `cola` or `clinc150`: inputs `input_ids` i64 [N, length], 0 where padded.
+
+    FinetuneError names a file that is missing or damaged.
+    """
+    text = _read(root, name)
+    words = load_tokenizer(tokenizer, length)
+    wanted = (text.train, sizes.train + sizes.validation), (text.test, sizes.test)
+    parts = [_examples(words, rows, count, sizes.seed) for rows, count in wanted]
+    return Task(name, text.classes, split(parts[0], sizes.validation, sizes.seed), parts[1])
+
+
+def load_tokenizer(folder: Path, length: int) -> Tokenizer:
+    """Load `tokenizer.json`; sentences are cut or filled up to `length` tokens."""
+    path = folder / "tokenizer.json"
+    try:
+        words: Tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises nothing more precise
+        raise FinetuneError(f"{path} is no tokeniser: {error}") from error
+    words.enable_truncation(length)
+    words.enable_padding(length=length)
+    return words
+
+
+def _examples(words: Tokenizer, rows: list[tuple[str, int]], count: int, seed: int) -> Examples:
+    labels = np.array([label for _, label in rows], np.int64)
+    index = stratified(labels, min(count, len(rows)), seed)
+    encoded = words.encode_batch([rows[i][0] for i in index])
+    ids = np.array([one.ids for one in encoded], np.int64)
+    return Examples({"input_ids": ids}, labels[index])
+
+
+def _read(root: Path, name: str) -> Text:
+    try:
+        return READERS[name](root / "text" / name)
+    except (OSError, ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+        raise FinetuneError(f"{root / 'text' / name} cannot be read: {error}") from error
+
+
+def _sst2(folder: Path) -> Text:
+    return Text(2, *(_table(folder / file, 0, 1) for file in ("train.tsv", "test.tsv")))
+
+
+def _cola(folder: Path) -> Text:
+    train = _table(folder / "in_domain_train.tsv", 3, 1)
+    test = [_table(folder / f"{part}_dev.tsv", 3, 1) for part in ("in_domain", "out_of_domain")]
+    return Text(2, train, test[0] + test[1])
+
+
+def _clinc150(folder: Path) -> Text:
+    parts = json.loads((folder / "data_full.json").read_text(encoding="utf-8"))
+    intents = sorted({intent for _, intent in parts["train"]})
+    place = {intent: index for index, intent in enumerate(intents)}
+    train, test = ([(text, place[i]) for text, i in parts[part]] for part in ("train", "test"))
+    return Text(len(intents), train, test)
+
+
+def _table(path: Path, sentence: int, label: int) -> list[tuple[str, int]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [(row[sentence], int(row[label])) for row in rows]
+
+
+READERS: dict[str, Callable[[Path], Text]] = {"sst2": _sst2, "cola": _cola, "clinc150": _clinc150}

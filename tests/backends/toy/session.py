@@ -1,0 +1,98 @@
+"""Sessions of the toy backend: one array of bytes is the arena, another one holds the params."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.session import Progress, Session
+from pockengine.compiler.ir import Graph, TensorType, Value
+from pockengine.compiler.ir.text import parse_graph
+from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.errors import RuntimeFailure
+from pockengine.files import write_whole
+
+RUBBISH = 0xFF
+"""A byte of which every float is NaN: what nobody wrote must not be read."""
+
+
+class ToySession(Session):
+    """An artifact's graphs, evaluated node by node where the plan has put their values."""
+
+    def __init__(self, artifact: Artifact, threads: int = 1) -> None:
+        super().__init__(artifact)
+        code = artifact.folder / "code"
+        plan = json.loads((code / "plan.json").read_text(encoding="utf-8"))
+        self._offsets, self._plans = plan["params"], plan["entries"]
+        self._graphs = {
+            name: parse_graph((code / f"{number}.ir").read_text(encoding="utf-8"))
+            for number, name in enumerate(artifact.entries)
+        }
+        self._arena = np.full(artifact.arena_bytes, RUBBISH, np.uint8)
+        self._params = np.full(artifact.params_bytes, RUBBISH, np.uint8)
+        for name, data in load_file(artifact.weights).items():
+            self._write_param(name, data)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._arena = self._params = np.empty(0, np.uint8)
+
+    def _run_entry(
+        self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        graph, plan = self._graphs[entry], self._plans[entry]
+        for value, data in zip(graph.inputs, inputs, strict=True):
+            self._place(value, graph, plan)[...] = data
+        for node, scratch in zip(graph.nodes, plan["scratch"], strict=True):
+            if scratch is not None:
+                self._arena[scratch[0] : scratch[0] + scratch[1]] = RUBBISH
+            operands = tuple(self._place(value, graph, plan) for value in node.operands)
+            results = [np.array(a) for a in lookup(node.op).eval(operands, node.attrs)]
+            written = (node.operands[index] for index in written_operands(node))
+            for value, data in zip((*node.results, *written), results, strict=True):
+                self._place(value, graph, plan)[...] = data
+        for value, data in zip(graph.outputs.values(), outputs, strict=True):
+            data[...] = self._place(value, graph, plan)
+
+    def _place(self, value: Value, graph: Graph, plan: dict[str, Any]) -> np.ndarray:
+        """Return the memory of a value as an array; of a scalar constant a copy."""
+        name = plan["aliases"].get(value.name, value.name)
+        if name in plan["values"]:
+            return _view(self._arena, plan["values"][name], value.type)
+        if name in self._offsets:
+            return _view(self._params, self._offsets[name], value.type)
+        return graph.constants[value].copy()
+
+    def _param(self, name: str) -> np.ndarray:
+        return _view(self._params, self._offsets[name], self.artifact.params[name].type)
+
+    def _read_param(self, name: str, data: np.ndarray) -> None:
+        data[...] = self._param(name)
+
+    def _write_param(self, name: str, data: np.ndarray) -> None:
+        self._param(name)[...] = data
+
+    def _load_file(self, path: Path | str) -> Progress:
+        for name, data in read_checkpoint(self.artifact, Path(path)).items():
+            self._write_param(name, data)
+        with safe_open(path, "np") as file:
+            known = (file.metadata() or {}).get("toy_progress")
+        return Progress(*json.loads(known)) if known else Progress()
+
+    def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
+        params = {name: np.ascontiguousarray(data) for name, data in self.params().items()}
+        if not all(np.isfinite(data).all() for data in params.values()):
+            raise RuntimeFailure(f"{path} is not written: a param is not finite; lower the rate")
+        counts = progress.steps, progress.updates, progress.collected, progress.seed
+        metadata = {"toy_progress": json.dumps(counts)}
+        write_whole(Path(path), lambda part: save_file(params, part, metadata))
+
+
+def _view(memory: np.ndarray, offset: int, type_: TensorType) -> np.ndarray:
+    return memory[offset : offset + type_.nbytes].view(type_.dtype.numpy).reshape(type_.shape)

@@ -1,0 +1,144 @@
+"""The command line: what it prints, what it leaves, what it says when something is wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pockengine import api
+from pockengine.cli.main import cli, main
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir.text import parse_graph
+
+
+def test_compile_writes_an_artifact_and_every_graph(tmp_path: Path) -> None:
+    folder, dump = tmp_path / "cnn", tmp_path / "ir"
+    arguments = ["compile", "cnn-8", "--out", str(folder), "--dump-ir", str(dump)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    assert "train:" in result.output
+    assert "arena" in result.output
+    graphs = sorted(dump.glob("*.ir"))
+    assert [path.name.split(".")[1] for path in graphs[:2]] == ["train", "train"]
+    assert any("predict" in path.name for path in graphs)
+    for path in graphs:
+        parse_graph(path.read_text())
+    shown = CliRunner().invoke(cli, ["show", str(folder)])
+    assert shown.exit_code == 0
+    assert "target i64[1]" in shown.output
+
+
+FACTORIES = """
+import torch
+
+def sized(batch):
+    return torch.nn.Sequential(torch.nn.Linear(3, 2)), (torch.randn(batch, 3),)
+
+def fixed():
+    return sized(5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "rows"),
+    [
+        ("factories:sized", ["--batch", "4"], 4),
+        ("factories:sized", [], 1),
+        ("factories:fixed", [], 5),
+        ("cnn-8", ["--batch", "3"], 3),
+    ],
+)
+def test_batch_is_the_rows_of_the_examples(
+    model: str, given: list[str], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "factories.py").write_text(FACTORIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = str(tmp_path / "net")
+
+    compiled = CliRunner().invoke(cli, ["compile", model, *given, "--no-check", "--out", folder])
+
+    assert compiled.exit_code == 0, compiled.output
+    assert f"target i64[{rows}]" in CliRunner().invoke(cli, ["show", folder]).output
+
+
+@pytest.mark.parametrize("batch", ["1", "8"])
+def test_batch_that_a_function_does_not_take_is_an_error(
+    batch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "factories.py").write_text(FACTORIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    result = CliRunner().invoke(cli, ["compile", "factories:fixed", "--batch", batch])
+
+    assert f"--batch {batch} has no effect" in str(result.exception)
+
+
+def test_devices_are_listed() -> None:
+    assert "rpi4" in CliRunner().invoke(cli, ["devices"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "alexnet-7"], "unknown model 'alexnet'"),
+        (["compile", "cnn-8", "--device", "toaster"], "unknown device 'toaster'"),
+        (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
+        (["compile", "no.such.place:make"], "package.module:function"),
+        (["show", "nowhere"], "nowhere is no artifact"),
+        (["show", "no\x1b[31m\rwhere"], "no\\x1b[31m\\rwhere is no artifact"),
+        (["compile", "cnn-8", "--out", "file"], "file is no folder"),
+        (["compile", "cnn-8", "--out", "."], "exists and is no artifact"),
+        (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
+    ],
+)
+def test_known_errors_are_one_plain_line(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pockengine", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    text = str(ended.value.code)
+    assert text.startswith("pockengine: ")
+    assert message in text
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
+    name = "[/red]:bomb: \x1b[31m*/"
+    g = Builder(Graph(name))
+    x = g.input(name, TensorType(F32, (2,)))
+    g.output(
+        "loss", g.reduce_mean(g.mul(x, g.param(f"w{name}", np.ones(2, np.float32))), axes=(0,))
+    )
+    folder = api.compile(g.graph, (), folder=tmp_path / "net").artifact.folder
+    result = CliRunner().invoke(cli, ["show", str(folder)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "w[/red]:bomb: \\x1b[31m*/ full" in result.output
+    assert "\x1b" not in result.output
+
+
+def test_the_module_runs_as_a_program() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pockengine.cli", "show", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("pockengine: ")
+
+
+def test_paths_are_meant_from_where_the_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # undone after the test, which main() must not outlive
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["pockengine", "compile", "cnn-8", "--out", "made/here"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert (tmp_path / "made" / "here" / "manifest.json").is_file()

@@ -1,0 +1,79 @@
+"""`pockengine sensitivity`: a table and what it says, from a model's name and a data file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
+
+from pockengine.cli.main import cli
+from pockengine.cli.subject import open_subject
+from pockengine.errors import FinetuneError
+from pockengine.finetune.contributions import Item, read_table
+from pockengine.tests.finetune.tiny import digits
+
+MODEL = f"{__name__}:perceptron"
+
+
+def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    """Pictures as rows of 64 numbers; an example of one row, whatever the batch."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 12), torch.nn.ReLU(), torch.nn.Linear(12, 10))
+    return net, (torch.randn(1, 64),)
+
+
+@pytest.fixture(name="data")
+def rows_of_digits(tmp_path: Path) -> Path:
+    examples = digits(120)
+    path = tmp_path / "digits.npz"
+    np.savez(path, input=examples.inputs["x"].reshape(120, 64), target=examples.labels)
+    return path
+
+
+def test_sensitivity_writes_and_prints_the_table_once(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "contributions.jsonl"
+    settings = ["--share", "0.5", "--seeds", "2", "--epochs", "2", "--batch", "16"]
+    command = ["sensitivity", MODEL, "--train", str(data), "--out", str(out), *settings]
+    first = CliRunner().invoke(cli, [*command, "--workers", "1"])
+    table = out.read_bytes()
+    again = CliRunner().invoke(cli, command)
+
+    assert first.exit_code == 0, first.output
+    assert "6 of 6 trials, 0 to go, about 0 min 0 s left" in first.output
+    assert "0.weight" in first.stdout
+    assert "biases, last 1 blocks" in first.stdout
+    assert again.stdout == first.stdout
+    assert "6 of 6 trials, 0 to go (started)" in again.output
+    assert out.read_bytes() == table
+    items = {item for item, _ in read_table(out)[1]}
+    assert items == {
+        None,
+        Item("weight", "0.weight", 0.5, "magnitude"),
+        Item("biases", "last 1 blocks"),
+    }
+
+
+def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    state = perceptron()[0].state_dict()
+    save_file({"0.weight": state["0.weight"] + 1, "2.weight": torch.ones(3, 12)}, str(weights))
+    subject = open_subject(MODEL, 4, None, weights)
+
+    assert (subject.batch, subject.classes) == (4, 10)
+    expected = (state["0.weight"].T + 1).numpy()
+    assert np.array_equal(subject.graph.params["0.weight"].data, expected)
+    assert np.array_equal(subject.graph.params["2.weight"].data, state["2.weight"].T.numpy())
+    save_file({"9.weight": state["0.weight"]}, str(weights))
+    with pytest.raises(FinetuneError, match=r"9\.weight"):
+        open_subject(MODEL, 4, None, weights)
+
+
+def test_registry_models_get_a_head_and_their_norms_are_frozen() -> None:
+    subject = open_subject("cnn-8", 2, 7, None)
+
+    assert subject.classes == 7
+    assert "batch_norm" not in {node.op for node in subject.graph.nodes}
+    with pytest.raises(FinetuneError, match="leave --classes out"):
+        open_subject(MODEL, 2, 7, None)

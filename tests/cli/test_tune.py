@@ -1,0 +1,89 @@
+"""`pockengine tune` measures each kind of device its way; `compile --tuned` uses what it found."""
+
+import json
+import shutil
+import subprocess
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.tune import Problem, find_problems
+from pockengine.cli.main import cli
+from pockengine.cli.tune import board_meter, open_meter, step_nodes
+from pockengine.devices import load_device
+from pockengine.errors import FarmError
+from pockengine.farm.boards.board import board_for, load_boards
+from pockengine.farm.transports.local import LocalTransport
+
+MODEL = "pockengine.tests.cli.test_tune:perceptron"
+
+
+def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(17, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3))
+    return net.train(), (torch.randn(9, 17),)
+
+
+@pytest.fixture
+def counting() -> None:
+    emulator = shutil.which("qemu-aarch64")
+    if emulator is None:
+        pytest.skip("qemu-aarch64 is not installed")
+    told = subprocess.run([emulator, "-help"], capture_output=True, text=True, check=False).stdout
+    if "-plugin" not in told:
+        pytest.skip(f"{emulator} has no plugins to count instructions with")
+
+
+def problems_of(name: str, plans: int) -> list[Problem]:
+    device = load_device(name)
+    nodes = step_nodes(MODEL, None, None, "full", CBackend(device))
+    return find_problems(nodes, device, plans=plans)
+
+
+def run_cli(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.usefixtures("counting")
+def test_an_emulated_board_is_tuned_by_instructions(tmp_path: Path) -> None:
+    file, folder = tmp_path / "tuned.json", tmp_path / "artifact"
+    command = ("tune", MODEL, "--device", "rpi4", "--plans", "3", "--out", str(file))
+    printed = run_cli(*command)
+    told = json.loads(file.read_text())
+    rows = told["rows"].values()
+    assert told["unit"] == "guest instructions of 1 thread"
+    assert rows
+    assert all(0 < row["value"] <= row["default_value"] for row in rows)
+    assert any(row["value"] < row["default_value"] for row in rows)
+    assert "predicted for a step" in printed
+    again = run_cli(*command)
+    assert f"{len(rows)} of {len(rows)} problems are in the table" in again
+    run_cli("compile", MODEL, "--device", "rpi4", "--tuned", str(file), "--out", str(folder))
+    code = "".join(path.read_text() for path in folder.rglob("*.c"))
+    for problem in problems_of("rpi4", plans=3):
+        assert problem.kernels[told["rows"][problem.key]["plan"]].symbol in code
+
+
+def test_a_board_is_measured_over_its_transport() -> None:
+    problem = problems_of("host", plans=2)[0]
+    with closing(LocalTransport("lab")) as transport:
+        (figures,) = board_meter(transport, load_device("host")).measure([problem])
+    assert len(figures) == 2
+    assert all(0 < figure.best <= figure.median for figure in figures)
+
+
+def test_what_cannot_be_measured_is_an_error() -> None:
+    board, device = board_for("rpi4-qemu", load_boards()), load_device("rpi4")
+    other = replace(device, processor=replace(device.cpu, arch="riscv64"))
+    with (
+        pytest.raises(FarmError, match="on aarch64, hexagon only; name a physical rpi4"),
+        open_meter(board, other),
+    ):
+        pass

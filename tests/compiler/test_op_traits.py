@@ -1,0 +1,190 @@
+"""Traits are true of what ops compute: measured on random cases, and declared just so.
+
+A new op whose definition lacks a trait that it has, or claims one that it has not, fails here. Ops
+without random cases of their own (most gradients, updates) are not measured.
+"""
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+
+from pockengine.compiler.ops import OpDef, all_ops, lookup
+from pockengine.errors import GraphError
+from pockengine.tests.compiler.op_cases import OpCase, draw_case
+
+CASES = 32
+SHIFT = np.float32(0.375)
+"""No whole number, so that rounding does not pass for addition."""
+
+Arrays = list[np.ndarray]
+
+
+def _draw_cases(op: OpDef) -> list[OpCase]:
+    """Random applications of an op, the same in every run; none where there is no strategy."""
+    drawn: list[OpCase] = []
+
+    @settings(
+        max_examples=CASES,
+        phases=(Phase.generate,),
+        deadline=None,
+        database=None,
+        derandomize=True,
+    )
+    @given(draw_case(op.name))
+    def collect(case: OpCase) -> None:
+        op.infer(case.types, op.complete_attrs(case.attrs))
+        drawn.append(case)
+
+    try:
+        collect()
+    except (GraphError, ValueError):
+        return []
+    return drawn
+
+
+OPS = {op.name: cases for op in all_ops() if not op.writes and (cases := _draw_cases(op))}
+
+
+def _run(case: OpCase, arrays: Arrays) -> np.ndarray:
+    op = lookup(case.op)
+    with np.errstate(all="ignore"):
+        return np.asarray(op.eval(tuple(arrays), op.complete_attrs(case.attrs))[0])
+
+
+def _replaced(arrays: Arrays, place: int, array: np.ndarray) -> Arrays:
+    return [*arrays[:place], np.asarray(array, np.float32), *arrays[place + 1 :]]
+
+
+def _seed(case: OpCase) -> int:
+    """Another for every case, so that small operands hold large numbers too."""
+    return zlib.crc32(repr(case).encode())
+
+
+def _floats(case: OpCase) -> list[int]:
+    return [place for place, type_ in enumerate(case.types) if type_.dtype.is_float]
+
+
+def _close(found: np.ndarray, wanted: np.ndarray) -> bool:
+    return np.allclose(found, wanted, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _is_linear(case: OpCase, place: int) -> bool:
+    """Whether halfway between two operands lies halfway between their results."""
+    first, other = case.arrays(_seed(case)), case.arrays(_seed(case) + 1)[place]
+    results = _run(case, first), _run(case, _replaced(first, place, other))
+    middle = _run(case, _replaced(first, place, (first[place] + other) / 2))
+    return results[0].dtype == np.float32 and _close(middle, (results[0] + results[1]) / 2)
+
+
+def _is_added(case: OpCase, place: int) -> bool:
+    arrays = case.arrays(_seed(case))
+    moved = _run(case, _replaced(arrays, place, arrays[place] + SHIFT))
+    return moved.dtype == np.float32 and _close(moved, _run(case, arrays) + SHIFT)
+
+
+def _broadcast(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> bool:
+    """Whether operands of these shapes broadcast to the result's."""
+    try:
+        return np.broadcast_shapes(*shapes) == result
+    except ValueError:
+        return False
+
+
+def _spreads(case: OpCase, *, rows: bool) -> bool:
+    """Whether an element of an operand reaches another place than its own, or than its row's."""
+    arrays, rng = case.arrays(_seed(case)), np.random.default_rng(0)
+    before = _run(case, arrays)
+    shapes = [array.shape for array in arrays]
+    if rows and any(not shape or shape[:-1] != before.shape[:-1] for shape in shapes):
+        return True
+    if before.ndim < max(map(len, shapes)) or not (rows or _broadcast(shapes, before.shape)):
+        return True
+    for place in _floats(case):
+        chosen = np.zeros(shapes[place], bool)
+        chosen.flat[rng.integers(chosen.size)] = True
+        changed = _replaced(arrays, place, np.where(chosen, 1.25, arrays[place]))
+        reach = chosen.any(-1, keepdims=True) if rows else chosen
+        if np.any((_run(case, changed) != before) & ~np.broadcast_to(reach, before.shape)):
+            return True
+    return False
+
+
+def _numbered(case: OpCase) -> Arrays:
+    """Operands whose elements are all different whole numbers above 0."""
+    ends = np.cumsum([type_.size for type_ in case.types])
+    return [
+        np.arange(end - type_.size + 1, end + 1, dtype=np.float32).reshape(type_.shape)
+        for type_, end in zip(case.types, ends, strict=True)
+    ]
+
+
+def _is_copy(case: OpCase) -> bool:
+    """Whether other elements come out at the same places, whatever they hold."""
+    if len(_floats(case)) < len(case.types):
+        return False
+    arrays, rng = _numbered(case), np.random.default_rng(0)
+    new = np.concatenate([[0.0], 1 + rng.permutation(sum(array.size for array in arrays))])
+    result = _run(case, arrays)
+    inside = (result == np.floor(result)) & (result >= 1) & (result < len(new))
+    places = np.where(inside, result, 0).astype(int)
+    other = _run(case, [new[array.astype(int)].astype(np.float32) for array in arrays])
+    return np.array_equal(np.where(inside, new[places], result), other)
+
+
+def _is_part(case: OpCase) -> bool:
+    (array,), result = _numbered(case), _run(case, _numbered(case))
+    return np.unique(result).size == result.size <= array.size and bool(
+        np.isin(result, array).all()
+    )
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_linear_operands_are_declared(name: str) -> None:
+    op, cases = lookup(name), OPS[name]
+    places = range(len(op.operands))
+    measured = [p for p in places if all(p in _floats(c) and _is_linear(c, p) for c in cases)]
+    assert tuple(measured) == op.linear
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_added_operands_are_declared(name: str) -> None:
+    op, cases = lookup(name), OPS[name]
+    measured = [p for p in _floats(cases[0]) if all(_is_added(case, p) for case in cases)]
+    assert set(op.shifts) <= set(measured)
+    if op.elementwise:
+        assert tuple(measured) == op.shifts
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_elementwise_ops_and_ops_on_rows_are_declared(name: str) -> None:
+    op, cases = lookup(name), OPS[name]
+    assert op.elementwise == (not any(_spreads(case, rows=False) for case in cases))
+    if not op.elementwise:
+        assert op.rows == (not any(_spreads(case, rows=True) for case in cases))
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if not lookup(name).elementwise])
+def test_copies_views_and_slices_are_declared(name: str) -> None:
+    op, cases = lookup(name), OPS[name]
+    assert op.copies == all(_is_copy(case) for case in cases)
+    if op.copies:
+        flat = [(_run(case, _numbered(case)), _numbered(case)[0]) for case in cases]
+        assert op.view == all(np.array_equal(y.ravel(), x.ravel()) for y, x in flat)
+        part = all(len(case.types) == 1 and _is_part(case) for case in cases)
+        assert op.slices == (part and any(y.size < x.size for y, x in flat))
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_indices_are_declared(name: str) -> None:
+    op, types = lookup(name), OPS[name][0].types
+    integers = [place for place, type_ in enumerate(types) if type_.dtype.numpy == np.int64]
+    assert integers == ([] if op.indices is None else [op.indices.operand])
+
+
+@pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.name)
+def test_what_trains_by_channels_is_a_layer(op: OpDef) -> None:
+    weights = {op.operand_name(op.layer.weight)} if op.layer else set()
+    assert set(op.channel_vjp) == set(op.channel_axis) == weights
+    assert op.layer is None or op.layer.weight in op.linear

@@ -1,0 +1,202 @@
+"""The examples in C, C++ and JNI, built with an artifact's library as their users would."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.c.build import find_toolchain, link_flags
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.devices import load_device
+from pockengine.tests.backends.c.programs import compile_for
+from pockengine.tests.backends.c.sealed import texts_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+JNI = Path(__file__).parent / "jni"
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+SYSTEM = ("-lpthread", "-lm")
+
+
+def classifier(name: str, size: int) -> Graph:
+    """A layer with two classes."""
+    graph = Graph(name)
+    g = Builder(graph)
+    x = g.input("x", TensorType(F32, (8, size)))
+    target = g.input("target", TensorType(I64, (8,)))
+    hidden, head = g.param("hidden", _ramp(size, 16)), g.param("head", _ramp(16, 2))
+    logits = g.matmul(g.relu(g.matmul(x, hidden)), head)
+    g.output("logits", logits)
+    g.output("loss", g.cross_entropy(logits, target))
+    return graph
+
+
+def _ramp(rows: int, columns: int) -> np.ndarray:
+    return np.linspace(-0.2, 0.2, rows * columns, dtype=np.float32).reshape(rows, columns)
+
+
+def new_artifact(folder: Path, device: str, name: str, size: int) -> Artifact:
+    program, backend = compile_for(classifier(name, size), load_device(device))
+    return write_artifact(program, backend, folder / name)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return new_artifact(tmp_path_factory.mktemp("host"), "host", "digits", 64)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return new_artifact(tmp_path_factory.mktemp("host"), "host", "words", 32)
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return new_artifact(tmp_path_factory.mktemp("rpi4"), "rpi4", "digits", 64)
+
+
+def call(command: Sequence[object], folder: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(word) for word in command], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def library(artifact: Artifact, kind: str = "a") -> Path:
+    return artifact.folder / "lib" / f"libpockengine-{artifact.name}.{kind}"
+
+
+def zig(*arguments: object) -> None:
+    """Compile for the rpi4, with the C library that artifacts are linked with."""
+    device = load_device("rpi4")
+    toolchain = find_toolchain(device)
+    done = subprocess.run(
+        [*toolchain.command, "-O3", "-g0", "-fPIC", *map(str, arguments), *link_flags(device)],
+        env=toolchain.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def emulator() -> list[str]:
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("qemu-aarch64 is not installed (apt-get install qemu-user)")
+    return ["qemu-aarch64", "-cpu", "cortex-a72"]
+
+
+def check_c_example(command: Sequence[object], artifact: Artifact, folder: Path) -> None:
+    told = call([*command, artifact.weights, folder / "checkpoint"])
+    assert "step 40: loss" in told
+    assert told.endswith("resumed equals uninterrupted\n")
+    assert texts_of(folder / "checkpoint")["pockengine.steps"] == "40"
+
+
+@pytest.mark.parametrize("kind", ["a", "so"])
+def test_the_c_example_trains_and_resumes(digits: Artifact, tmp_path: Path, kind: str) -> None:
+    files = [f"-I{digits.folder / 'include'}", EXAMPLES / "c" / "train.c", library(digits, kind)]
+    out = tmp_path / "train"
+    rpath = f"-Wl,-rpath,{digits.folder / 'lib'}"
+    call(["gcc", "-std=c99", *STRICT, *files, "-o", out, rpath, *SYSTEM])
+    check_c_example([out], digits, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["a", "so"])
+def test_the_cpp_example_trains_two_programs_at_once(
+    digits: Artifact, words: Artifact, tmp_path: Path, kind: str
+) -> None:
+    out = tmp_path / "train"
+    files = [EXAMPLES / "cpp" / "train.cpp", library(digits, kind), library(words, kind)]
+    places = [f"-I{artifact.folder / 'include'}" for artifact in (digits, words)]
+    places += [f"-Wl,-rpath,{artifact.folder / 'lib'}" for artifact in (digits, words)]
+    call(["g++", "-std=c++11", *STRICT, *places, *files, "-o", out, *SYSTEM])
+    told = call([out, digits.weights, words.weights])
+    assert "digits: loss" in told
+    assert "words: loss" in told
+
+
+@pytest.mark.parametrize("language", [("gcc", "c", "c99"), ("g++", "c++", "c++11")])
+def test_every_header_stands_alone(digits: Artifact, language: tuple[str, str, str]) -> None:
+    compiler, kind, standard = language
+    include = digits.folder / "include"
+    headers = sorted(include.iterdir())
+    assert [path.name for path in headers] == [
+        *("pe.h", "pe_host.h", "pe_limits.h", "pe_program_digits.h", "pe_train.h"),
+    ]
+    for header in headers:
+        checked = ["-fsyntax-only", "-x", kind, f"-std={standard}", *STRICT]
+        text = f'#include "{header.name}"\n#include "{header.name}"\nint used;\n'
+        done = subprocess.run(
+            [compiler, *checked, f"-I{include}", "-"], input=text, text=True, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_library_shows_its_interface_and_nothing_else(digits: Artifact) -> None:
+    shown = {
+        line.split()[-1]
+        for line in call(["nm", "-D", library(digits, "so")]).splitlines()
+        if line.split()[-2] not in "Uw"
+    }
+    assert {"pe_program_digits", "pe_init", "pe_train", "pe_open"} <= shown
+    assert all(name.startswith("pe_") and "__" not in name for name in shown), shown
+    assert "main" not in call(["nm", library(digits)]).split()
+
+
+def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path) -> None:
+    for tool in ("pkg-config", "cmake"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    place = digits.folder / "lib" / "pkgconfig"
+    flags = call(["pkg-config", f"--with-path={place}", "--cflags", "--libs", "pockengine-digits"])
+    out = tmp_path / "train"
+    rpath = f"-Wl,-rpath,{digits.folder / 'lib'}"
+    call(["gcc", EXAMPLES / "c" / "train.c", "-o", out, *flags.split(), rpath])
+    check_c_example([out], digits, tmp_path)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\n"
+        "find_package(pockengine-digits REQUIRED)\n"
+        f"add_executable(found {EXAMPLES}/c/train.c)\n"
+        "target_link_libraries(found pockengine::digits)\n"
+    )
+    call(["cmake", "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={digits.folder}", tmp_path])
+    call(["cmake", "--build", tmp_path / "b"])
+    check_c_example([tmp_path / "b" / "found"], digits, tmp_path)
+
+
+def test_the_sources_build_by_the_callers_toolchain(digits: Artifact, tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\n"
+        f"add_subdirectory({digits.folder}/code code)\n"
+        f"add_executable(built {EXAMPLES}/c/train.c)\n"
+        "target_link_libraries(built pockengine::digits)\n"
+    )
+    native = "-DCMAKE_C_FLAGS=-march=native"
+    call(["cmake", "-B", tmp_path / "b", native, tmp_path])
+    call(["cmake", "--build", tmp_path / "b", "-j2"])
+    check_c_example([tmp_path / "b" / "built"], digits, tmp_path)
+
+
+def test_the_c_example_runs_on_the_emulated_board(board: Artifact, tmp_path: Path) -> None:
+    out = tmp_path / "train"
+    include = f"-I{board.folder / 'include'}"
+    zig("-std=c99", include, EXAMPLES / "c" / "train.c", library(board), "-o", out)
+    check_c_example([*emulator(), out], board, tmp_path)
+
+
+def test_the_jni_stub_trains_on_the_emulated_board(board: Artifact, tmp_path: Path) -> None:
+    out = tmp_path / "caller"
+    include = [f"-I{board.folder / 'include'}", f"-I{JNI}"]
+    sources = [EXAMPLES / "android" / "session_jni.c", JNI / "caller.c"]
+    zig("-std=c11", *STRICT, *include, *sources, library(board), "-o", out)
+    told = call([*emulator(), out, board.weights, tmp_path / "checkpoint"])
+    assert told.count("thrown: ") == 2
+    assert "cannot open /nonexistent" in told
+    assert texts_of(tmp_path / "checkpoint")["pockengine.steps"] == "30"

@@ -1,0 +1,107 @@
+"""The suite of peers: what is measured and checked, what is kept, and the page of it."""
+
+from pathlib import Path
+
+import pytest
+
+from pockengine.backends.peaks import Peaks
+from pockengine.farm.bench import suite as bench_suite
+from pockengine.farm.bench.suite import Measurement, SuiteResult, engines_for, measure
+from pockengine.farm.bench.suite_table import (
+    best_peer,
+    lines_table,
+    own_line,
+    records_of,
+    schemes_table,
+    summary_table,
+)
+from pockengine.farm.cli.bench_suite import SuiteOptions, measurements
+
+PEAKS = Peaks(1, 100.0, {1 << 20: 100.0, 1 << 24: 50.0, 1 << 28: 20.0})
+MODEL = "mobilenet_v2-0.1-96"
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
+    schemes = {"full": "full", "bias-only": "bias-only"}
+    engines = ("torch-eager", "torch-eager-cl-malloc", "ort-training")
+    with pytest.MonkeyPatch.context() as patch:
+        missing = {"ort-training": "not here"}
+        patch.setattr(bench_suite, "why_missing", missing.get)
+        patch.setattr(bench_suite, "TURN_MS", 1.0)
+        measurement = Measurement(MODEL, 2, engines, schemes, 1, 1, PEAKS, bf16=True)
+        return measure(measurement, tmp_path_factory.mktemp("suite"))
+
+
+def test_every_engine_is_checked_and_timed(result: SuiteResult) -> None:
+    timed = {(line.engine, line.scheme) for line in result.lines}
+    # A processor without bf16 has no such line, and says so.
+    assert (("pockengine-bf16", "full") in timed) != ("pockengine-bf16" in result.missing)
+    assert timed - {("pockengine-bf16", "full")} == {
+        ("pockengine", "full"),
+        ("pockengine", "bias-only"),
+        ("torch-eager", "full"),
+        ("torch-eager-cl-malloc", "full"),
+    }
+    assert result.missing["ort-training"] == "not here"
+    for line in result.lines:
+        assert 0 < line.timing.min <= line.timing.median
+        assert line.max_rel_error < (1e-3 if line.engine != "pockengine-bf16" else 2e-2)
+        assert line.first_step_ms > line.timing.min
+        assert line.peak_rss_bytes > 2**20
+    assert best_peer(result).engine.startswith("torch-eager")
+    assert result.work.flops > 0
+    assert result.work.roofline_ms > 0
+
+
+def test_figures_become_records_and_tables(result: SuiteResult) -> None:
+    records = records_of(result, "abc", 1, PEAKS)
+    steps = [record for record in records if record.metric == "step_ms"]
+    assert [(record.engine, record.scheme) for record in steps] == [
+        (line.engine, line.scheme) for line in result.lines
+    ]
+    arena = {x.scheme: x.value for x in records if x.metric == "arena_bytes"}
+    bound = {x.scheme: x.value for x in records if x.metric == "arena_bound_bytes"}
+    assert arena["bias-only"] < arena["full"] < 1.05 * bound["full"]
+    assert lines_table(result, PEAKS).row_count == 6
+    assert summary_table([result]).row_count == 1
+    assert schemes_table([result]).row_count >= 2
+    assert own_line(result) in result.lines
+    assert {record.dtype for record in steps if record.engine == "pockengine"} == {"f32"}
+
+
+def test_the_page_has_all_tables_and_escapes_what_it_shows(
+    result: SuiteResult, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    from pockengine.farm.report.memory import blocks, draw_memory
+    from pockengine.farm.report.page import write_report
+
+    for made in result.compiled.values():
+        held = blocks(made.program.entries["train"])
+        assert max(one.offset + one.size for one in held) <= made.artifact.arena_bytes
+        assert {"input", "kept for backward", "gradient"} <= {one.kind for one in held}
+    result.missing["evil"] = "<script>"
+    picture = draw_memory(result, tmp_path)
+    page = write_report([result], PEAKS, tmp_path).read_text()
+    assert picture.name in page
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert {path.name for path in tmp_path.glob("*.svg")} == {
+        "bars.svg",
+        "roofline.svg",
+        picture.name,
+    }
+
+
+def test_the_plan_is_every_model_and_batch_that_is_not_done() -> None:
+    done = frozenset({("mcunet-128", 1), ("llama-15m-256", 4)})
+    options = SuiteOptions((), (), (), (), 2, quick=True, report=None, done=done)
+    result = [
+        (measurement.model, measurement.batch) for measurement in measurements(options, PEAKS, str)
+    ]
+    assert len(result) == 12
+    assert not done & set(result)
+    assert all("torch-eager" in engines_for(model) for model, _ in result)
+    engines = [measurement.engines for measurement in measurements(options, PEAKS, str)]
+    assert not any("compile" in engine for names in engines for engine in names)

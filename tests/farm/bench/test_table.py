@@ -1,0 +1,103 @@
+import io
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from pockengine.farm.bench.peers import what_is_missing
+from pockengine.farm.bench.table import bench_table
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record
+from pockengine.farm.results.setup import Setup, finite_or_large
+
+BOARD = Setup("abc", "rpi4", "rpi4-qemu", True, "net", "photos", 4, threads=2)
+
+
+def figures(scheme: str, engine: str, instructions: float, ok: bool = True) -> list[Record]:
+    return [
+        BOARD.record(engine, "1", scheme, "guest_instructions", instructions),
+        BOARD.record(engine, "1", scheme, "max_rel_error", 1e-6, ok=ok),
+    ]
+
+
+def lines(records: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
+    """Render the table and return its rows' cells by scheme and engine."""
+    console = Console(file=io.StringIO(), width=200)
+    console.print(bench_table(records))
+    assert isinstance(console.file, io.StringIO)
+    rows = {}
+    for line in console.file.getvalue().splitlines():
+        if line.startswith("│"):
+            cells = [cell.strip() for cell in line.strip("│").split("│")]
+            rows[cells[0], cells[1]] = cells[2:]
+    return rows
+
+
+def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
+    rows = lines(
+        [
+            *figures("full", "pockengine", 50e6),
+            *figures("full", "tf-eager", 200e6),
+            *figures("full", "tf-graph", 150e6),
+            *figures("sparse", "pockengine", 25e6),
+        ]
+    )
+
+    assert rows["full", "pockengine"][:3] == ["50.0 M", "50.0 to 50.0", "3.00"]
+    assert rows["full", "tf-graph"][:3] == ["150.0 M", "150.0 to 150.0", "1.00"]
+    assert rows["sparse", "pockengine"][:3] == ["25.0 M", "25.0 to 25.0", "-"]
+
+
+def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:
+    records = [*figures("b", "pockengine", 1), *figures("a", "pockengine", 1)]
+    records += figures("b", "tf-graph", 1)
+
+    assert list(lines(records)) == [("b", "pockengine"), ("b", "tf-graph"), ("a", "pockengine")]
+
+
+def test_a_failed_check_shows_no_speed() -> None:
+    rows = lines([BOARD.record("pockengine", "1", "full", "max_rel_error", 0.5, ok=False)])
+
+    assert rows["full", "pockengine"][:3] == ["-", "-", "-"]
+    assert rows["full", "pockengine"][-1] == "5.0e-01 FAILED"
+
+
+def test_sizes_are_in_binary_units() -> None:
+    records = [
+        BOARD.record("pockengine", "1", "full", "arena_bytes", 3 * 2**20),
+        BOARD.record("pockengine", "1", "full", "binary_bytes", 1536),
+    ]
+
+    cells = lines(records)["full", "pockengine"]
+    assert (cells[3], cells[5]) == ("3.00 MiB", "1.5 KiB")
+
+
+def test_instructions_are_of_one_thread_and_bytes_of_the_boards() -> None:
+    assert BOARD.record("e", "1", "s", "guest_instructions", 1).threads == 1
+    assert BOARD.record("e", "1", "s", "arena_bytes", 1).threads == 2
+
+
+def test_an_error_that_is_no_number_is_stored_as_a_huge_one() -> None:
+    assert finite_or_large(float("nan")) == finite_or_large(float("inf")) == 1e30
+    assert finite_or_large(0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("without", "missing", "said"),
+    [
+        (["full", "sparse"], [], "No aarch64 TensorFlow beside full, sparse: run with --reference"),
+        ([], ["tf-graph"], "Not installed, so not compared: tf-graph"),
+    ],
+)
+def test_a_missing_reference_is_named_with_how_to_get_it(
+    without: list[str], missing: list[str], said: str
+) -> None:
+    assert (what_is_missing(without, missing) or "").startswith(said)
+
+
+def test_nothing_is_said_when_nothing_is_missing() -> None:
+    assert what_is_missing([], []) is None
+
+
+def test_the_commit_is_never_empty() -> None:
+    assert current_commit()

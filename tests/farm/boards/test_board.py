@@ -1,0 +1,95 @@
+from pathlib import Path
+
+import pytest
+
+from pockengine.devices import known_devices
+from pockengine.errors import FarmError
+from pockengine.farm.boards.board import BUILT_IN, Emulated, Local, Remote, board_for, load_boards
+from pockengine.farm.boards.connect import guest_of
+
+OWN = """
+[pi-on-the-desk]
+device = "rpi4"
+kind = "ssh"
+host = "192.168.1.20"
+user = "pi"
+key_file = "~/.ssh/farm"
+host_key = "ssh-ed25519 AAAA"
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "boards.toml"
+    path.write_text(text)
+    return path
+
+
+def test_built_in_boards_are_of_known_devices() -> None:
+    boards = load_boards([BUILT_IN])
+
+    assert {board.device for board in boards} <= set(known_devices())
+    assert isinstance(board_for("host", boards).place, Local)
+    assert isinstance(board_for("rpi4", boards).place, Emulated)
+
+
+def test_only_an_emulated_board_says_so() -> None:
+    boards = load_boards([BUILT_IN])
+
+    assert board_for("rpi4", boards).emulated
+    assert not board_for("host", boards).emulated
+
+
+def test_the_guest_is_what_the_device_file_says() -> None:
+    board = board_for("rpi4", load_boards([BUILT_IN]))
+    assert isinstance(board.place, Emulated)
+
+    guest = guest_of(board, board.place)
+
+    assert (guest.cpu, guest.cores) == ("cortex-a72", 4)
+    assert guest.disk_mb < guest.memory_mb
+
+
+def test_a_users_own_board_comes_before_the_built_in_one(tmp_path: Path) -> None:
+    boards = load_boards([write(tmp_path, OWN), BUILT_IN])
+
+    assert board_for("rpi4", boards).name == "pi-on-the-desk"
+    assert board_for("rpi4-qemu", boards).name == "rpi4-qemu"
+    assert isinstance(board_for("rpi4", boards).place, Remote)
+
+
+def test_a_users_own_boards_are_found_in_the_configuration_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "pockengine").mkdir()
+    write(tmp_path / "pockengine", OWN)
+
+    assert board_for("rpi4", load_boards()).name == "pi-on-the-desk"
+
+
+def test_unknown_device_lists_the_known_ones() -> None:
+    with pytest.raises(FarmError, match=r"'rpi9'.*host.*rpi4"):
+        board_for("rpi9", load_boards([BUILT_IN]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[x]\nkind = 'local'", "needs device"),
+        ("[x]\ndevice = 'host'\nkind = 'cloud'", "'cloud'.*local, emulated, user-emulated, ssh"),
+        ("[x]\ndevice = 'host'\nkind = 'local'\nhots = 'a'", "unknown key 'hots'"),
+        ("[x]\ndevice = 'rpi4'\nkind = 'emulated'\ndisk_mb = '1'", "disk_mb must be"),
+        ("[x]\ndevice = 'rpi4'\nkind = 'ssh'\nhost = 'a'", "lacks user, key_file, host_key"),
+        ("[x]\ndevice = 'host'\nkind = 'local'\ntags = 'a'", "list of strings"),
+        ("x = 1", "must be a table"),
+        ("[x", "cannot read the boards"),
+    ],
+)
+def test_a_wrong_description_names_file_board_and_key(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    file = write(tmp_path, text)
+
+    with pytest.raises(FarmError, match=message) as caught:
+        load_boards([file])
+    assert str(file) in str(caught.value)

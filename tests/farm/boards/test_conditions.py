@@ -1,0 +1,124 @@
+"""Conditions of a measurement: a board's own files are read while it runs, and count.
+
+The board is this machine; /proc and /sys are a folder in which governor, frequency and temperature
+are what the test says.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pockengine.farm.boards.conditions import Conditions, steady_from, watched
+from pockengine.farm.boards.facts import parse
+from pockengine.farm.transports.local import LocalTransport
+
+FREQUENCY = "sys/devices/system/cpu/cpu0/cpufreq"
+THROTTLE = "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
+TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
+
+
+class Sensors:
+    """Files as Linux has them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.set(f"{FREQUENCY}/scaling_governor", "performance")
+        self.set(f"{FREQUENCY}/scaling_cur_freq", "1500000")
+        self.set(f"{FREQUENCY}/scaling_max_freq", "1500000")
+        self.set(TEMPERATURE, "48000")
+        self.set(THROTTLE, "2")
+
+    def set(self, name: str, value: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+
+@pytest.fixture(name="sensors")
+def a_boards_files(tmp_path: Path) -> Sensors:
+    return Sensors(tmp_path)
+
+
+@pytest.fixture(name="board")
+def this_machine() -> Iterator[LocalTransport]:
+    with closing(LocalTransport("here")) as transport:
+        yield transport
+
+
+def wait_for(conditions: Conditions, more: int) -> None:
+    """Wait until the watcher has asked so many more times."""
+    target = len(conditions.facts) + more
+    while len(conditions.facts) < target:
+        pass
+
+
+def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTransport) -> None:
+    with watched(board, str(sensors.root), period_s=0.05) as conditions:
+        wait_for(conditions, 2)
+        sensors.set(TEMPERATURE, "61000")
+        wait_for(conditions, 1)
+
+    assert conditions.problems() == []
+    assert conditions.describe() == "governor performance, 1500 MHz, 48 to 61 °C"
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "problem"),
+    [
+        (THROTTLE, "5", "it throttled 3 times"),
+        (f"{FREQUENCY}/scaling_governor", "powersave", "its governor changed"),
+        (f"{FREQUENCY}/scaling_cur_freq", "600000", "it ran at 600 of 1500 MHz"),
+        (TEMPERATURE, "85000", "it was 85 °C hot"),
+    ],
+)
+def test_what_happens_meanwhile_makes_a_run_invalid(
+    sensors: Sensors, board: LocalTransport, file: str, value: str, problem: str
+) -> None:
+    with watched(board, str(sensors.root), period_s=0.05) as conditions:
+        sensors.set(file, value)
+        wait_for(conditions, 2)
+
+    assert conditions.problems() == [problem]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "valid"),
+    [
+        ("0x0", "0x0", True),
+        ("0x50000", "0x50000", True),  # long ago, since it booted
+        ("0x0", "0x40000", False),
+        ("0x50000", "0x50005", False),
+    ],
+)
+def test_the_bits_of_a_raspberry_pi_are_read(before: str, after: str, valid: bool) -> None:
+    said = [parse(f"pi_throttled {bits}\n", "pi") for bits in (before, after)]
+
+    problems = Conditions(said).problems()
+
+    assert (problems == []) is valid
+    assert valid or "it throttled (flags" in problems[0]
+
+
+def test_a_reboot_makes_a_run_invalid() -> None:
+    said = [parse(f"boot {name}\n", "pi") for name in ("a", "b")]
+
+    assert Conditions(said).problems() == ["it rebooted"]
+
+
+def test_a_board_that_tells_nothing_is_not_blamed_and_one_that_was_not_asked_is() -> None:
+    assert Conditions([parse("system Linux\n", "b")] * 3).problems() == []
+    assert Conditions([parse("", "b")]).describe() == "the board tells no conditions"
+    assert Conditions().problems() != []
+
+
+def test_warm_up_ends_where_times_are_steady() -> None:
+    source = random.Random(0)
+    calm = [10 * source.uniform(0.995, 1.005) for _ in range(12)]
+
+    assert steady_from(calm) == 0
+    assert steady_from([30.0, 20.0, 15.0, *calm]) in (2, 3)
+    assert steady_from([float(i) for i in range(1, 21)]) is None
+    assert steady_from([]) is None

@@ -1,0 +1,93 @@
+"""The command line of the farm, against a real emulated board."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pockengine.farm.boards.board import BUILT_IN, Emulated, board_for, load_boards
+from pockengine.farm.boards.connect import connect, guest_of
+from pockengine.farm.boards.enroll import Login, fetch_host_key, fingerprint
+from pockengine.farm.cli.main import cli
+from pockengine.farm.images.image import ensure_image
+from pockengine.farm.transports.emulated import Machine, running, wait_for_ssh
+from pockengine.tests.farm.helpers import needs_qemu
+
+
+@pytest.fixture(name="machine", scope="module")
+def a_running_machine() -> object:
+    board = board_for("rpi4", load_boards([BUILT_IN]))
+    assert isinstance(board.place, Emulated)
+    with running("desk", replace(guest_of(board, board.place), cores=1), ensure_image()) as machine:
+        wait_for_ssh(machine, 240)
+        yield machine
+
+
+@pytest.fixture(name="home")
+def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "pockengine" / "boards.toml"
+
+
+def arguments(machine: Machine, *more: str) -> list[str]:
+    address = f"ssh://root@127.0.0.1:{machine.port}"
+    key = str(ensure_image().keys.client)
+    return ["add", address, "--key", key, "--name", "desk", "--workdir", "/jobs", *more]
+
+
+@needs_qemu
+def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: Machine, home: Path) -> None:
+    said = CliRunner().invoke(cli, arguments(machine, "--tag", "shelf-2"), input="y\n")
+
+    assert said.exit_code == 0, said.output
+    assert fingerprint(ensure_image().keys.host_public) in said.output
+    assert "CPU: CPU part 0xd08" in said.output
+    board = board_for("desk", load_boards())
+    assert (board.device, board.tags) == ("rpi4", ("shelf-2",))
+    assert ensure_image().keys.host_public in home.read_text()
+    with connect(board) as transport:
+        assert transport.run(["uname", "-m"]).stdout == b"aarch64\n"
+
+
+@needs_qemu
+@pytest.mark.parametrize("more", [[], ["--fingerprint", "SHA256:another"]])
+def test_a_key_that_is_not_accepted_is_not_written(
+    machine: Machine, home: Path, more: list[str]
+) -> None:
+    said = CliRunner().invoke(cli, arguments(machine, *more), input="n\n")
+
+    assert said.exit_code == 1
+    assert "its host key was not accepted; nothing was written" in said.output
+    assert not home.exists()
+
+
+@needs_qemu
+def test_the_key_that_answers_is_the_boards(machine: Machine) -> None:
+    key = fetch_host_key(Login("root", "127.0.0.1", machine.port))
+
+    assert key == ensure_image().keys.host_public
+
+
+def test_boards_are_listed(home: Path) -> None:
+    said = CliRunner().invoke(cli, ["boards"])
+
+    assert said.exit_code == 0
+    for name in ("host", "rpi4-qemu", "jetson-orin-qemu", "snapdragon-dsp-qemu"):
+        assert name in said.output
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["add", "pi@host", "--key", "k"], "not an address"),
+        (["add", "ssh://pi@127.0.0.1:1", "--key", "k"], "shows no host key"),
+        (["ping", "nosuch"], "no board for device 'nosuch'"),
+    ],
+)
+def test_errors_are_one_line(home: Path, command: list[str], message: str) -> None:
+    said = CliRunner().invoke(cli, command)
+
+    assert said.exit_code == 1
+    assert message in said.output
+    assert "Traceback" not in said.output

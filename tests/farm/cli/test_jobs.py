@@ -1,0 +1,127 @@
+"""The commands about jobs, with this machine as the board."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pockengine.farm.boards.board import Board, Local, Remote
+from pockengine.farm.cli.main import cli
+from pockengine.farm.jobs import checkout as checkout_module
+from pockengine.farm.jobs.checkout import checkout
+from pockengine.farm.jobs.leases import Leases
+from pockengine.farm.jobs.store import Store
+from pockengine.tests.farm.helpers import script
+
+
+@pytest.fixture(autouse=True)
+def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONFIG", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+
+
+def farm(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words))
+
+
+def write_jobs(folder: Path, text: str) -> str:
+    script(folder, 'cat "$1" 2>/dev/null; exit "${2:-0}"', "program")
+    (folder / "data").write_text("content")
+    (folder / "jobs.toml").write_text(text)
+    return str(folder / "jobs.toml")
+
+
+GOOD = "[[job]]\nname = 'good'\nprogram = 'program'\nargs = ['in']\ninputs = { in = 'data' }\n"
+BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
+
+
+def test_a_batch_is_run_told_and_resumed(tmp_path: Path) -> None:
+    file = write_jobs(tmp_path, GOOD + BAD)
+
+    said = farm("run", file, "--batch", "night")
+    again = farm("run", file, "--batch", "night")
+
+    assert said.exit_code == again.exit_code == 1
+    assert "batch night: 2 jobs, 1 boards" in said.output
+    assert "host passed" in said.output
+    assert "exit status 3" in said.output
+    logs = tmp_path / "DATA" / "pockengine" / "runs" / "night"
+    assert (logs / "good.1" / "stdout").read_text() == "content"
+    assert not (logs / "good.2").exists()
+    assert "program" in (logs / "good.1" / "ssh.jsonl").read_text()
+
+
+def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
+    file = write_jobs(tmp_path, BAD)
+    script(tmp_path, "echo '[/red] :smile: [bold]' >&2; exit 3", "program")
+
+    said = farm("run", file)
+
+    assert "[/red] :smile: [bold]" in said.output.replace("\n", " ")
+
+
+def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
+    said = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
+
+    assert said.exit_code == 1
+    assert "'../../x' cannot name a job" in said.output
+
+
+def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
+    said = farm("run", write_jobs(tmp_path, GOOD))
+
+    assert said.exit_code == 0, said.output
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no [[job]]"),
+        ("[[job", "cannot read the jobs"),
+        ("job = 3", "no [[job]]"),
+        ("[[job]]\nname = 'a'", "job 1: name and program are needed"),
+        ("[[job]]\nname = 'a'\nprogram = 'program'\ncolour = 1", "unknown colour"),
+        ("[[job]]\nname = 'a'\nprogram = 'nosuch'", "there is no file"),
+        ("[[job]]\nname = 'a'\nprogram = 'program'\ndevice = 'x'", "no board for device 'x'"),
+        (GOOD + GOOD, "two jobs have one name"),
+        ("[[job]]\nname = 'a'\nprogram = 'program'\ninputs = 3", "job 1"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    said = farm("run", write_jobs(tmp_path, text))
+
+    assert said.exit_code == 1
+    assert message in " ".join(said.output.split())
+    assert "Traceback" not in said.output
+
+
+def test_boards_are_shut_out_and_let_in() -> None:
+    assert farm("quarantine", "host", "--reason", "it hums").exit_code == 0
+    assert "it hums" in farm("quarantine").output
+    assert farm("quarantine", "host", "--release").output == ""
+    assert "released from quarantine" in farm("log", "host").output
+    assert farm("quarantine", "host", "--release").exit_code == 1
+    assert farm("quarantine", "--reason", "x").exit_code == 1
+
+
+def test_leases_are_listed() -> None:
+    leases = Leases(Store())
+    with leases.lease(["desk"]):
+        assert "desk" in farm("leases").output
+    leases.close()
+
+    assert farm("leases").output == ""
+
+
+def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout_module, "connect", nullcontext)  # what it is used for is no matter
+    shelf = Board("desk", "rpi4", Remote("h", "u", "k", "ssh-ed25519 AAAA"))
+    here = Board("host", "host", Local())
+
+    with checkout(shelf), checkout(here):
+        held = farm("leases").output
+
+    assert "desk" in held
+    assert "host since" not in held
+    assert farm("leases").output == ""

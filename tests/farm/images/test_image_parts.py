@@ -1,0 +1,71 @@
+"""The archive writer and the module order that an image is built with; no QEMU, no network."""
+
+import stat
+
+from pockengine.farm.images.cpio import ArchiveEntry, file_entry, link_entry, pack
+from pockengine.farm.images.modules import depends, load_order
+
+
+def unpack(archive: bytes) -> dict[str, ArchiveEntry]:
+    """Read a newc archive, by the kernel's documentation of the format."""
+    entries: dict[str, ArchiveEntry] = {}
+    at = 0
+    while True:
+        assert archive[at : at + 6] == b"070701"
+        fields = [int(archive[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        mode, size, name_size = fields[1], fields[6], fields[11]
+        name = archive[at + 110 : at + 110 + name_size - 1].decode()
+        start = at + 110 + name_size + (-(110 + name_size) % 4)
+        if name == "TRAILER!!!":
+            return entries
+        entries[name] = ArchiveEntry(mode, archive[start : start + size])
+        at = start + size + (-size % 4)
+
+
+def test_an_archive_gives_back_what_went_in() -> None:
+    entries = {"a": file_entry(b"12345", 0o755), "b/c/d": file_entry(b""), "l": link_entry("a")}
+
+    unpacked = unpack(pack(entries))
+
+    assert {name: unpacked[name] for name in entries} == entries
+
+
+def test_folders_on_the_way_are_added_before_what_is_in_them() -> None:
+    names = list(unpack(pack({"b/c/d": file_entry(b"x")})))
+
+    assert names == ["b", "b/c", "b/c/d"]
+
+
+def test_the_same_content_in_another_order_gives_the_same_bytes() -> None:
+    a, b = file_entry(b"a"), file_entry(b"b")
+
+    assert pack({"x": a, "y": b}) == pack({"y": b, "x": a})
+
+
+def test_a_folder_that_is_given_keeps_its_permissions() -> None:
+    entries = {"root": ArchiveEntry(stat.S_IFDIR | 0o700), "root/key": file_entry(b"k", 0o600)}
+
+    assert unpack(pack(entries))["root"].mode == stat.S_IFDIR | 0o700
+
+
+def module(*names: str) -> bytes:
+    return b"\0license=GPL\0depends=" + ",".join(names).encode() + b"\0name=x\0"
+
+
+def test_a_module_is_loaded_after_those_it_depends_on() -> None:
+    modules = {
+        "net": module("ring", "failover"),
+        "pci": module("ring", "core"),
+        "core": module("ring"),
+        "ring": module(),
+        "failover": module(),
+        "unused": module(),
+    }
+
+    order = load_order(modules, ["pci", "net", "built_in"])
+
+    assert order == ["ring", "core", "pci", "failover", "net"]
+
+
+def test_dashes_in_module_names_are_underscores() -> None:
+    assert depends(module("rng-core")) == ["rng_core"]

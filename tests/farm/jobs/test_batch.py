@@ -1,0 +1,172 @@
+"""Jobs in the database: claims, retries, verdicts, and clients that end in between."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.jobs.batch import (
+    MOST_ATTEMPTS,
+    Batch,
+    Task,
+    job_from_json,
+    job_to_json,
+)
+from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.owner import Owner
+from pockengine.farm.jobs.store import Store
+from pockengine.farm.transports.limits import Limits
+
+LOG = Path("/log")
+
+# Claims a job and is gone without a word.
+CLAIMER = """
+import os, sys
+from pockengine.farm.jobs.batch import Batch
+from pockengine.farm.jobs.owner import Owner
+from pockengine.farm.jobs.store import Store
+print(Batch(Store(sys.argv[1]), "night", Owner.here()).claim("a", {"a"}).name, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture(name="store")
+def an_open_store(tmp_path: Path) -> Iterator[Store]:
+    with closing(Store(f"sqlite:///{tmp_path}/farm.sqlite")) as store:
+        yield store
+
+
+def batch(store: Store, count: int = 1, boards: tuple[str, ...] = ("a", "b")) -> Batch:
+    made = Batch(store, "night", Owner.here())
+    made.add([Task(f"job{i}", Job(Path("/bin/true")), boards) for i in range(count)])
+    return made
+
+
+def test_jobs_are_claimed_once_in_the_order_of_priority(store: Store) -> None:
+    jobs = batch(store, 2)
+    jobs.add([Task("urgent", Job(Path("/bin/true")), ("a",), priority=5)])
+
+    names = [claim.name if (claim := jobs.claim("a", {"a"})) else None for _ in range(4)]
+
+    assert names == ["urgent", "job0", "job1", None]
+
+
+def test_a_failed_job_is_not_tried_again(store: Store) -> None:
+    jobs = batch(store)
+    claim = jobs.claim("a", {"a", "b"})
+    assert claim is not None
+
+    assert jobs.finish(claim, "failed", "exit status 1", LOG)
+
+    assert jobs.claim("b", {"a", "b"}) is None
+    assert jobs.open_jobs() == 0
+    (verdict,) = jobs.verdicts()
+    assert (verdict.verdict, verdict.attempts) == ("failed", (("a", "failed"),))
+
+
+def test_a_job_whose_board_failed_goes_to_another(store: Store) -> None:
+    jobs = batch(store)
+    claim = jobs.claim("a", {"a", "b"})
+    assert claim is not None
+    jobs.finish(claim, "infrastructure", "connection lost", LOG)
+
+    assert jobs.claim("a", {"a", "b"}) is None
+    again = jobs.claim("b", {"a", "b"})
+
+    assert again is not None
+    assert jobs.finish(again, "passed", "", LOG)
+    (verdict,) = jobs.verdicts()
+    assert verdict.verdict == "passed"
+    assert verdict.attempts == (("a", "infrastructure"), ("b", "passed"))
+
+
+def test_the_last_board_gets_the_job_again_until_it_is_unrunnable(store: Store) -> None:
+    jobs = batch(store)
+    for _ in range(MOST_ATTEMPTS):
+        claim = jobs.claim("a", {"a"})
+        assert claim is not None
+        jobs.finish(claim, "infrastructure", "the board rebooted", LOG)
+
+    assert jobs.claim("a", {"a"}) is None
+    (verdict,) = jobs.verdicts()
+    assert verdict.verdict == "unrunnable"
+    assert f"{MOST_ATTEMPTS} attempts failed" in verdict.message
+    assert "the board rebooted" in verdict.message
+
+
+def test_jobs_without_a_board_are_unrunnable(store: Store) -> None:
+    jobs = batch(store, boards=("a",))
+
+    jobs.give_up({"a"}, "unused")
+    assert jobs.open_jobs() == 1
+    jobs.give_up({"b"}, "a is in quarantine: smoke")
+
+    assert jobs.verdicts()[0].message == "a is in quarantine: smoke"
+
+
+def test_what_a_killed_client_ran_is_queued_again(store: Store) -> None:
+    jobs = batch(store)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CLAIMER, str(store.url)]
+    killed = subprocess.run(command, stdout=subprocess.PIPE, env=environment, timeout=60)
+    assert killed.stdout == b"job0\n"
+
+    claim = jobs.claim("b", {"a", "b"})
+
+    assert claim is not None
+    assert claim.attempt == 2
+    jobs.finish(claim, "passed", "", LOG)
+    assert jobs.verdicts()[0].attempts == (("a", "infrastructure"), ("b", "passed"))
+
+
+def test_a_result_that_comes_after_the_job_was_taken_away_is_not_stored(store: Store) -> None:
+    jobs = batch(store)
+    claim = jobs.claim("a", {"a", "b"})
+    assert claim is not None
+    assert jobs.finish(claim, "infrastructure", "taken away", LOG)
+    other = jobs.claim("b", {"a", "b"})
+    assert other is not None
+
+    assert not jobs.finish(claim, "passed", "", Path("/late"))
+
+    assert jobs.verdicts()[0].verdict is None
+
+
+def test_storing_twice_changes_nothing(store: Store) -> None:
+    jobs = batch(store)
+    claim = jobs.claim("a", {"a"})
+    assert claim is not None
+
+    assert [jobs.finish(claim, "passed", "", LOG) for _ in range(2)] == [True, True]
+    assert jobs.verdicts()[0].attempts == (("a", "passed"),)
+
+
+def test_a_batch_is_resumed_where_it_was(store: Store) -> None:
+    first = batch(store, 3)
+    claim = first.claim("a", {"a"})
+    assert claim is not None
+    first.finish(claim, "passed", "", LOG)
+
+    again = batch(store, 3)
+
+    assert again.open_jobs() == 2
+    assert len(again.verdicts()) == 3
+
+
+@pytest.mark.parametrize("name", ["", "../../x", "a/b", ".hidden", "a ", "[red]", "x" * 101])
+def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(FarmError, match=r"cannot name a job"):
+        Task(name, Job(Path("/bin/true")), ("a",))
+    with pytest.raises(FarmError, match=r"cannot name a batch"):
+        Batch(store, name, Owner.here())
+
+
+def test_a_job_is_stored_as_it_was() -> None:
+    job = Job(Path("/p"), ("a b", "$x"), {"in": Path("/i")}, ("out",), 3.5, Limits(memory_bytes=5))
+
+    assert job_from_json(job_to_json(job)) == job

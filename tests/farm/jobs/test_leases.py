@@ -1,0 +1,220 @@
+"""Leases between real processes: queue, priority, time-out, and owners that are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+
+from pockengine.errors import DatabaseDown, FarmError
+from pockengine.farm.jobs.leases import Leases
+from pockengine.farm.jobs.owner import Owner, Watch, start_time
+from pockengine.farm.jobs.quarantine import Quarantine
+from pockengine.farm.jobs.store import LEASES, Store
+
+# Takes a board, says so, and holds it until it is ended.
+HOLDER = """
+import sys, time
+from pockengine.farm.jobs.leases import Leases
+from pockengine.farm.jobs.store import Store
+lease = Leases(Store(sys.argv[1])).acquire(sys.argv[2:])
+print(lease.board, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(name="url")
+def a_database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/farm.sqlite"
+
+
+@contextmanager
+def client(url: str, label: str = "me") -> Iterator[Leases]:
+    with (
+        closing(Store(url)) as store,
+        closing(Leases(store, Owner.here(label), beat_s=0.1)) as leases,
+    ):
+        yield leases
+
+
+@contextmanager
+def holder(url: str, *boards: str) -> Iterator["subprocess.Popen[str]"]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", HOLDER, url, *boards]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def eventually(question: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not question() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return question()
+
+
+def test_two_clients_never_have_one_board(url: str) -> None:
+    with (
+        client(url) as mine,
+        client(url) as theirs,
+        mine.lease(["a", "b"]) as first,
+        theirs.lease(["a", "b"]) as second,
+    ):
+        assert {first.board, second.board} == {"a", "b"}
+        with pytest.raises(FarmError, match=r"no board within 0.1 s: a is leased to me; b is"):
+            theirs.acquire(["a", "b"], wait_s=0.1)
+
+
+def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) -> None:
+    order: list[str] = []
+
+    def want(name: str, priority: int) -> None:
+        with client(url, name) as leases, leases.lease(["a"], priority):
+            order.append(name)
+
+    with client(url) as mine:
+        lease = mine.acquire(["a"])
+        assert lease is not None
+        threads = []
+        for name, priority in (("first", 0), ("second", 0), ("urgent", 9)):
+            threads.append(threading.Thread(target=want, args=(name, priority)))
+            threads[-1].start()
+            time.sleep(0.3)
+        mine.release(lease)
+        for thread in threads:
+            thread.join(30)
+
+    assert order == ["urgent", "first", "second"]
+
+
+def test_who_waits_for_one_board_does_not_hold_up_another(url: str) -> None:
+    with client(url) as mine, client(url) as waiting, client(url) as other:
+        with mine.lease(["a"]):
+            thread = threading.Thread(target=lambda: waiting.acquire(["a"], 9, wait_s=5))
+            thread.start()
+            time.sleep(0.3)
+            with other.lease(["a", "b"], wait_s=2) as lease:
+                assert lease.board == "b"
+        thread.join(30)
+
+
+def test_the_board_of_an_owner_that_was_killed_is_free_at_once(url: str) -> None:
+    with holder(url, "a") as process, client(url) as mine:
+        assert said(process) == "a"
+        with pytest.raises(FarmError, match="a is leased to"):
+            mine.acquire(["a"], wait_s=0)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+
+        with mine.lease(["a"], wait_s=1) as lease:
+            assert lease.board == "a"
+
+
+def test_a_killed_owner_that_waited_is_forgotten(url: str) -> None:
+    with client(url) as mine:
+        with mine.lease(["a"]), holder(url, "a") as process:
+            time.sleep(2)  # it has left its ticket by now
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+        with client(url) as other, other.lease(["a"], wait_s=2) as lease:
+            assert lease.board == "a"
+
+
+def test_a_process_number_used_again_is_another_owner() -> None:
+    here = Owner.here()
+    row = {**here.columns(), "beat": 0}
+
+    assert not Watch().is_gone(row)
+    assert Watch().is_gone({**row, "started": here.started + 1})
+    assert start_time(2**22 + 1) is None
+
+
+def test_an_owner_elsewhere_lives_as_long_as_its_heart_beats() -> None:
+    row = {**replace(Owner.here(), host="elsewhere").columns(), "beat": 0}
+    watch = Watch(expiry_s=0.2)
+
+    for beat in range(4):
+        assert not watch.is_gone({**row, "beat": beat})
+        time.sleep(0.1)
+    time.sleep(0.2)
+    assert watch.is_gone({**row, "beat": 3})
+
+
+def test_the_clock_of_this_machine_does_not_matter(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client(url) as mine, client(url) as other, mine.lease(["a"]):
+        monkeypatch.setattr(time, "time", lambda: 4e9)  # the year 2096
+        with pytest.raises(FarmError, match="a is leased"):
+            other.acquire(["a"], wait_s=0.3)
+
+
+def test_a_lease_that_others_took_away_is_noticed(url: str) -> None:
+    with client(url) as mine:
+        lease = mine.acquire(["a"])
+        assert lease is not None
+        assert not lease.lost
+        with closing(Store(url)) as store:
+            store.work(lambda c: c.execute(sql.delete(LEASES)))
+
+        assert eventually(lambda: lease.lost)
+
+
+def test_a_board_in_quarantine_is_nobodys_and_says_why(url: str) -> None:
+    with client(url) as mine, closing(Store(url)) as store:
+        quarantine = Quarantine(store)
+        quarantine.shut_out("a", "it smells of smoke")
+        quarantine.shut_out("a", "another reason")
+        with pytest.raises(FarmError, match="a is in quarantine: it smells of smoke"):
+            mine.acquire(["a"], wait_s=0)
+        quarantine.let_in("a")
+
+        with mine.lease(["a"], wait_s=0) as lease:
+            assert lease.board == "a"
+        with pytest.raises(FarmError, match="a is not in quarantine"):
+            quarantine.let_in("a")
+        assert [row["text"] for row in quarantine.diary("a")] == [
+            "quarantine: it smells of smoke",
+            "quarantine: another reason",
+            "released from quarantine",
+        ]
+
+
+def test_a_locked_database_is_waited_for(url: str, tmp_path: Path) -> None:
+    with client(url) as mine:
+        with mine.lease(["a"]):
+            pass
+        blocker = sql.create_engine(url).connect()
+        blocker.exec_driver_sql("BEGIN EXCLUSIVE")
+        timer = threading.Timer(1.0, blocker.rollback)
+        timer.start()
+        start = time.monotonic()
+        with mine.lease(["a"]) as lease:
+            assert lease.board == "a"
+        assert time.monotonic() - start >= 0.9
+        timer.join()
+        blocker.close()
+
+
+def test_a_database_that_stays_away_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with (
+        closing(Store(f"sqlite:///{tmp_path}/folder", patience_s=0.3)) as store,
+        pytest.raises(DatabaseDown, match=r"folder: the database does not answer: unable to open"),
+    ):
+        store.work(lambda c: None)

@@ -1,0 +1,74 @@
+"""The small form of soak.py, and a client that is killed in the middle of its work."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pockengine.farm.jobs.job import Job
+from pockengine.tests.farm.helpers import needs_qemu, script
+from pockengine.tests.farm.jobs.site import new_site, run
+from pockengine.tests.farm.jobs.soak import soak
+from pockengine.tests.farm.rack import Rack
+
+pytestmark = needs_qemu
+
+# A client with a board of its own that works at the batch and says how far it is.
+CLIENT = """
+import sys, threading, time
+from pathlib import Path
+from pockengine.farm.jobs.job import Job
+from pockengine.tests.farm.rack import Rack
+from pockengine.tests.farm.jobs.site import new_site, run
+folder = Path(sys.argv[1])
+with Rack(["board"]) as rack, new_site(folder, rack) as site:
+    def tell():
+        while True:
+            machine = rack._supplies["board"].machine
+            done = sum(one.verdict is not None for one in site.batch.verdicts())
+            print(done, machine.process.pid if machine else 0, flush=True)
+            time.sleep(0.2)
+    site.batch.add([])
+    threading.Thread(target=tell, daemon=True).start()
+    run(site, {f"job{i}": Job(folder / "job.sh") for i in range(8)}, rack.boards)
+"""
+
+
+def test_jobs_end_right_while_boards_lose_their_power(tmp_path: Path) -> None:
+    result = soak(tmp_path, jobs=24, boards=2, kills=2)
+
+    assert result.wrong() == []
+    assert result.killed == 2
+
+
+def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path: Path) -> None:
+    job = script(tmp_path, "sleep 0.5; echo fine", "job.sh")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CLIENT, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as client:
+        assert client.stdout is not None
+        done = qemu = 0
+        while done < 2:
+            done, qemu = map(int, client.stdout.readline().split())
+        client.send_signal(signal.SIGKILL)
+        client.wait(10)
+    assert ended(qemu)
+
+    with Rack(["board"]) as rack, new_site(tmp_path, rack) as site:
+        verdicts = run(site, {f"job{i}": Job(job) for i in range(8)}, rack.boards)
+
+        assert {one.verdict for one in verdicts.values()} == {"passed"}
+        assert sum(len(one.attempts) == 2 for one in verdicts.values()) <= 1
+        assert site.leases.held() == []
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or soon is."""
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < deadline:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes():  # a zombie has none
+            return True
+        time.sleep(0.05)
+    return not Path(f"/proc/{pid}").exists()

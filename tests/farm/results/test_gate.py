@@ -1,0 +1,130 @@
+"""The gate and the trend over a real repository: which commit is the baseline, what moved where."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from pockengine.errors import FarmError
+from pockengine.farm.cli.main import cli
+from pockengine.farm.results.commits import SHORT, history
+from pockengine.farm.results.gate import against, report
+from pockengine.farm.results.results import Record, Results
+from pockengine.farm.results.trend import trends
+from pockengine.tests.farm.helpers import record
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    command = ["git", "-C", str(folder), *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(name="commits")
+def a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Make eight commits on main; return them, oldest first."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    found = []
+    for i in range(8):
+        git(folder, "commit", "-q", "--allow-empty", "-m", str(i))
+        found.append(git(folder, "rev-parse", "HEAD")[:SHORT])
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(folder))
+    return found
+
+
+@pytest.fixture(name="url")
+def a_database(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/results.sqlite"
+
+
+def count(commit: str, value: float) -> Record:
+    return record(commit=commit, value=value, min=value, max=value)
+
+
+def test_commits_come_newest_first(commits: list[str]) -> None:
+    assert history("main") == commits[::-1]
+    assert history("main~2") == commits[-3::-1]
+
+
+@pytest.mark.parametrize("revision", ["nosuch", "--output=/tmp/x", ""])
+def test_an_unknown_revision_is_an_error(commits: list[str], revision: str) -> None:
+    with pytest.raises(FarmError, match=r"git does not know|is no revision"):
+        history(revision)
+
+
+def test_the_newest_measured_commit_is_the_baseline(commits: list[str], url: str) -> None:
+    results = Results(url)
+    results.append([count(commits[2], 100), count(commits[5], 90), count("elsewhere", 1)])
+    results.append([count(f"{commits[6]}-dirty", 1)])
+
+    (one,) = against([count("now", 95)], "main", results)
+
+    assert one.baseline is not None
+    assert (one.baseline.commit, one.change.value) == (commits[5], "worse")
+
+
+def test_without_any_record_the_gate_says_what_to_do(commits: list[str], url: str) -> None:
+    with pytest.raises(FarmError, match=r"no stored record.*run the bench there first"):
+        against([count("now", 95)], "main", Results(url))
+
+
+def test_files_and_status_for_continuous_integration(
+    commits: list[str], url: str, tmp_path: Path
+) -> None:
+    results = Results(url)
+    results.append([count(commits[5], 90)])
+    console = Console(file=(tmp_path / "said").open("w"))
+
+    statuses = [
+        report(against([count("now", value)], "main", results), "main", tmp_path / "ci", console)
+        for value in (90, 91)
+    ]
+
+    assert statuses == [0, 1]
+    assert "worse" in (tmp_path / "ci" / "junit.xml").read_text()
+    assert (tmp_path / "ci" / "annotations.txt").read_text().startswith("::error")
+    assert (tmp_path / "ci" / "summary.md").read_text().startswith("### Against main")
+
+
+def test_compare_takes_both_sides_from_the_store(
+    commits: list[str], url: str, tmp_path: Path
+) -> None:
+    Results(url).append([count(commits[4], 90), count(commits[7], 91)])
+
+    said = CliRunner().invoke(cli, ["compare", "--database", url, "--out", str(tmp_path / "ci")])
+
+    assert said.exit_code == 1
+    assert "worse" in said.output
+    assert "+1 instructions" in (tmp_path / "ci" / "summary.md").read_text().replace("\\", "")
+
+
+def test_an_exact_figure_moves_at_each_commit_that_changed_it(commits: list[str]) -> None:
+    values = {0: 10, 1: 10, 3: 12, 4: 12, 7: 11}
+    records = [count(commits[i], value) for i, value in values.items()]
+
+    (trend,) = trends(records, history("main"))
+
+    assert [(move.first.commit, move.between) for move in trend.moves] == [
+        (commits[3], 1),
+        (commits[7], 2),
+    ]
+    assert trend.moves[0].describe() == (
+        f"+20.0% at {commits[3]}: 10 to 12; or one of the 1 commits since {commits[1]} that were "
+        f"not measured: git bisect start {commits[3]} {commits[1]}"
+    )
+
+
+def test_history_is_drawn(commits: list[str], url: str) -> None:
+    Results(url).append([count(commits[0], 10), count(commits[1], 20)])
+
+    said = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])
+    listed = CliRunner().invoke(cli, ["history", "--database", url])
+
+    assert said.exit_code == 0, said.output
+    assert f"+100.0% at {commits[1]}: 10 to 20" in said.output
+    assert said.output.count("█") == 60
+    assert listed.output == "guest_instructions rpi4 mobilenet_v2 full\n"

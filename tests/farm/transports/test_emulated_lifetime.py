@@ -1,0 +1,132 @@
+"""An emulator never outlives what started it, and one that does not boot says why."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.farm.boards.board import BUILT_IN, Emulated, board_for, load_boards
+from pockengine.farm.boards.connect import guest_of
+from pockengine.farm.images.image import Image, ensure_image
+from pockengine.farm.transports import emulated
+from pockengine.farm.transports.emulated import Guest, running, wait_for_ssh
+from pockengine.tests.farm.helpers import image_with_init, needs_qemu
+
+# Boots a board as any program does, says which process QEMU is, then waits to be ended.
+PROGRAM = """
+import time
+from pockengine.farm.transports.emulated import Guest, running
+from pockengine.farm.images.image import ensure_image
+with running("rpi4-qemu", Guest("virt", "cortex-a72", 1, 256, 16), ensure_image()) as machine:
+    print(machine.process.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def guest() -> Guest:
+    board = board_for("rpi4", load_boards([BUILT_IN]))
+    assert isinstance(board.place, Emulated)
+    return guest_of(board, board.place)
+
+
+def is_qemu(pid: int) -> bool:
+    """Whether the process is there and is QEMU (its number may be used again)."""
+    try:
+        return b"qemu" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def becomes(expected: bool, pid: int) -> bool:
+    """Whether `is_qemu` is, or soon becomes, as expected: starting and dying take a moment."""
+    deadline = time.monotonic() + 10
+    while is_qemu(pid) is not expected and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return is_qemu(pid) is expected
+
+
+@needs_qemu
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_no_emulator_is_left_when_its_program_ends(ending: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment
+    ) as program:
+        assert program.stdout is not None
+        pid = int(program.stdout.readline())
+        started = becomes(True, pid)
+        program.send_signal(ending)
+        program.wait(30)
+
+    assert started
+    assert becomes(False, pid)
+
+
+@needs_qemu
+def test_an_emulator_is_ended_when_an_error_leaves_the_block() -> None:
+    with pytest.raises(ZeroDivisionError), running("b", guest(), ensure_image()) as machine:
+        raise ZeroDivisionError
+    assert machine.process.returncode == -signal.SIGKILL
+
+
+@needs_qemu
+def test_a_board_that_never_answers_is_given_up_with_its_console(tmp_path: Path) -> None:
+    image = image_with_init(
+        tmp_path, "#!/bin/busybox sh\necho stuck here\nexec /bin/busybox sleep 1000\n"
+    )
+
+    with (
+        running("b", guest(), image) as machine,
+        pytest.raises(BoardUnreachable, match=r"(?s)b did not answer within 12 s.*  stuck here"),
+    ):
+        wait_for_ssh(machine, 12)
+
+
+@needs_qemu
+def test_a_kernel_that_panics_is_told_at_once(tmp_path: Path) -> None:
+    image = image_with_init(tmp_path, "#!/bin/busybox sh\nexit 1\n")
+
+    with (
+        running("b", guest(), image) as machine,
+        pytest.raises(BoardUnreachable, match=r"(?s)stopped while it booted.*Kernel panic"),
+    ):
+        wait_for_ssh(machine, 60)
+
+
+@needs_qemu
+def test_what_the_emulator_complains_about_is_in_the_error() -> None:
+    strange = replace(guest(), cpu="z80")
+
+    with (
+        running("b", strange, ensure_image()) as machine,
+        pytest.raises(BoardUnreachable, match=r"(?s)stopped while it booted.*z80"),
+    ):
+        wait_for_ssh(machine, 60)
+
+
+def test_a_missing_emulator_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    nothing = tmp_path / "nothing"
+    image = Image(nothing, nothing, None)  # type: ignore[arg-type]
+
+    with (
+        pytest.raises(FarmError, match=r"qemu-system-aarch64 is missing.*apt-get install"),
+        running("b", guest(), image),
+    ):
+        pass
+
+
+def test_only_the_newest_consoles_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(emulated.CONSOLES_KEPT + 5):
+        emulated._new_console("b").touch()
+
+    assert len(list(tmp_path.rglob("*.log"))) == emulated.CONSOLES_KEPT + 1

@@ -1,0 +1,157 @@
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError, JobFailed
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.transports.local import LocalTransport
+from pockengine.tests.farm.helpers import HOSTILE, script
+
+
+@pytest.fixture
+def host() -> Iterator[LocalTransport]:
+    with closing(LocalTransport("host")) as transport:
+        yield transport
+
+
+def living_members(group: int) -> list[str]:
+    """Return the processes of a group that still run (the dead may wait for their reaper)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, member_of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue  # it ended while we looked
+        if int(member_of) == group and state not in "ZX":
+            found.append(str(stat))
+    return found
+
+
+def test_output_and_status_come_back(host: LocalTransport) -> None:
+    result = host.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+
+    assert (result.stdout, result.stderr, result.status) == (b"out\n", b"err\n", 3)
+    assert result.describe() == "exit status 3: err"
+
+
+def test_a_signal_is_named(host: LocalTransport) -> None:
+    result = host.run(["sh", "-c", "kill -SEGV $$"])
+
+    assert (result.signal, result.status, result.ok) == ("SIGSEGV", None, False)
+
+
+def test_a_missing_program_is_status_127(host: LocalTransport) -> None:
+    result = host.run(["/no/such/program"])
+
+    assert result.status == 127
+    assert "No such file" in result.describe()
+
+
+def test_a_command_that_hangs_is_killed_with_its_children(host: LocalTransport) -> None:
+    start = time.monotonic()
+
+    with pytest.raises(JobFailed, match=r"'sh' did not end within 0.3 s"):
+        host.run(["sh", "-c", "echo $$ > pid; sleep 60 | sleep 60"], timeout_s=0.3)
+
+    assert time.monotonic() - start < 10
+    group = int((Path(host.workdir) / "pid").read_text())
+    deadline = time.monotonic() + 5  # dying takes the kernel a moment
+    while living_members(group) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert living_members(group) == []
+
+
+def test_arguments_arrive_as_they_are(host: LocalTransport) -> None:
+    result = host.run(["printf", "%s|", *HOSTILE])
+
+    assert result.stdout.decode() == "".join(f"{text}|" for text in HOSTILE)
+
+
+def test_a_file_that_is_there_is_not_copied_again(host: LocalTransport, tmp_path: Path) -> None:
+    source, target = script(tmp_path, "echo 1"), f"{host.workdir}/x"
+
+    assert host.put(source, target)
+    assert not host.put(source, target)
+    Path(target).write_text("damaged")
+    assert host.put(source, target)
+
+
+def test_a_copy_that_fails_says_why(host: LocalTransport, tmp_path: Path) -> None:
+    with pytest.raises(FarmError, match=r"host: copy of .* failed: No such file.*bytes are free"):
+        host.put(script(tmp_path, ""), f"{host.workdir}/no/folder/x")
+
+
+def test_closing_removes_the_work_folder(tmp_path: Path) -> None:
+    transport = LocalTransport("host")
+    transport.put(script(tmp_path, ""), f"{transport.workdir}/x")
+
+    transport.close()
+    transport.close()
+
+    assert not Path(transport.workdir).exists()
+
+
+def test_a_job_gets_its_files_and_leaves_nothing(host: LocalTransport, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_text("seven")
+    job = Job(
+        script(tmp_path, 'tr a-z A-Z < "$1" > "$2"'),
+        args=("in put", "out put"),
+        inputs={"in put": data},
+        outputs=("out put",),
+    )
+
+    result = run_job(host, job, tmp_path / "results")
+
+    assert result.outputs["out put"].read_text() == "SEVEN"
+    assert os.listdir(f"{host.workdir}/jobs") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("echo sorry >&2; exit 4", "program.sh failed: exit status 4: sorry"),
+        ("kill -ABRT $$", "program.sh failed: killed by signal SIGABRT"),
+        ("true", "program.sh did not write 'out'"),
+        ("sleep 60", "did not end within 1 s"),
+    ],
+)
+def test_a_job_that_fails_says_how_and_leaves_nothing(
+    host: LocalTransport, tmp_path: Path, text: str, message: str
+) -> None:
+    job = Job(script(tmp_path, text), outputs=("out",), time_limit_s=1)
+
+    with pytest.raises(JobFailed, match=message):
+        run_job(host, job, tmp_path)
+    assert os.listdir(f"{host.workdir}/jobs") == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd", "a\0b"])
+def test_a_file_outside_the_jobs_folder_is_refused(
+    host: LocalTransport, tmp_path: Path, name: str
+) -> None:
+    program = script(tmp_path, "true")
+
+    with pytest.raises(FarmError, match="cannot be a file of a job"):
+        run_job(host, Job(program, inputs={name: program}), tmp_path)
+
+
+class Swapping(LocalTransport):
+    """A machine whose storage changes a file after it has been checked."""
+
+    def put(self, source: Path, target: str, progress: object = None) -> bool:
+        sent = super().put(source, target)
+        Path(target).write_text("#!/bin/sh\necho other\n")
+        return sent
+
+
+def test_a_program_that_is_not_the_one_sent_does_not_run(tmp_path: Path) -> None:
+    with (
+        closing(Swapping("host")) as host,
+        pytest.raises(FarmError, match=r"program in .* is not .*program.sh"),
+    ):
+        run_job(host, Job(script(tmp_path, "echo mine")), tmp_path)

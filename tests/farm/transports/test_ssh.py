@@ -1,0 +1,221 @@
+"""SSH against a server that misbehaves; the real board's tests are in test_emulated.py."""
+
+import os
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.farm.transports import ssh
+from pockengine.farm.transports.digest import sha256_of
+from pockengine.farm.transports.ssh import connect_ssh
+from pockengine.tests.farm.ssh_server import Faults, new_key, serving
+
+
+def blob(folder: Path, size: int) -> Path:
+    path = folder / "blob"
+    path.write_bytes(bytes(i * 7 % 251 for i in range(size)))
+    return path
+
+
+def test_a_file_is_stored_once_under_its_hash_and_linked(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        source = blob(tmp_path, 100_000)
+        first = board.put(source, f"{board.workdir}/a")
+        second = board.put(source, f"{board.workdir}/b")
+
+    work = tmp_path / "work"
+    assert (first, second) == (True, False)
+    assert os.listdir(work / "cas") == [sha256_of(source)]
+    assert (work / "a").samefile(work / "b")
+
+
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        board.put(blob(tmp_path, 100_000), f"{board.workdir}/a", lambda *at: seen.append(at))
+
+    assert seen[-1] == (100_000, 100_000)
+
+
+def test_another_host_key_is_refused_before_logging_in(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        other = new_key(tmp_path / "other")
+        wrong = replace(address, host_key=f"{other.get_name()} {other.get_base64()}")
+
+        with pytest.raises(BoardUnreachable, match=r"stub at .*has the host key SHA256:.*pinned"):
+            connect_ssh(wrong)
+
+
+def test_a_key_that_the_board_does_not_know_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        new_key(tmp_path / "stranger")
+
+        with pytest.raises(BoardUnreachable, match=r"refuses root's key .*stranger"):
+            connect_ssh(replace(address, key_file=tmp_path / "stranger"))
+
+
+@pytest.mark.parametrize("text", ["", "ssh-ed25519", "ssh-ed25519 !!!", "nosuch AAAA"])
+def test_a_host_key_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    with serving(tmp_path, Faults()) as address, pytest.raises(FarmError, match=r"host_key"):
+        connect_ssh(replace(address, host_key=text))
+
+
+def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults()) as address,
+        pytest.raises(FarmError, match=r"cannot read the ed25519 key .*nosuch"),
+    ):
+        connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
+
+
+def test_a_server_that_never_speaks_is_given_up(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults(silent=True)) as address,
+        pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"),
+    ):
+        connect_ssh(address, timeout_s=0.5)
+
+
+def test_nobody_listening_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        pass
+    with pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"):
+        connect_ssh(address, timeout_s=2)
+
+
+def test_a_truncated_upload_is_found_by_its_hash_and_removed(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=65_536)
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"arrived damaged.*: 65536 of 150000 bytes"),
+    ):
+        board.put(blob(tmp_path, 150_000), f"{board.workdir}/a")
+    assert os.listdir(tmp_path / "work") == ["cas"]
+    assert os.listdir(tmp_path / "work" / "cas") == []
+
+
+def test_a_disk_that_fills_up_during_the_upload_is_called_full(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=65_536, free_bytes=[1_000_000, 4096])
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"stub: disk full: blob needs 150000 bytes in .*/cas, 4096"),
+    ):
+        board.put(blob(tmp_path, 150_000), f"{board.workdir}/a")
+    assert os.listdir(tmp_path / "work" / "cas") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        ("df -P -k", b""),
+        ("df -P -k", b"\xff\xfe"),
+        ("df -P -k", b"head\nfs 1 1 many 1% /\n"),
+        ("df -P -k", b"head\nfs 1 1 " + b"9" * 5000 + b" 1% /\n"),
+        ("sha256sum", b"\xff" * 64),
+        ("sha256sum", b"0" * 63 + b"\xc3"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_the_boards_fault(
+    tmp_path: Path, word: str, answer: bytes
+) -> None:
+    with (
+        serving(tmp_path, Faults(answers={word: answer})) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"^stub: (df says|upload of .* arrived damaged)"),
+    ):
+        board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
+
+
+def test_a_count_that_makes_no_sense_counts_nothing(tmp_path: Path) -> None:
+    faults = Faults(lose_writes_after=10, answers={"wc -c": b"9" * 5000 + b" part\n"})
+    with (
+        serving(tmp_path, faults) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"arrived damaged.*: 0 of 1000 bytes"),
+    ):
+        board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
+
+
+def test_a_work_folder_is_made_for_us_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        inner = replace(address, workdir=str(tmp_path / "a" / "b"))
+        connect_ssh(inner).close()
+
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("mode", "sound"), [(0o755, True), (0o777, False), (0o770, False)])
+def test_a_work_folder_that_others_may_write_to_is_not_used(
+    tmp_path: Path, mode: int, sound: bool
+) -> None:
+    with serving(tmp_path, Faults()) as address:
+        (tmp_path / "work").chmod(mode)
+        expected = (
+            nullcontext() if sound else pytest.raises(FarmError, match="written by other users")
+        )
+        with expected:
+            connect_ssh(address).close()
+
+
+def test_a_work_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        (tmp_path / "link").symlink_to(tmp_path / "work")
+        with pytest.raises(FarmError, match=r"link is a link, or belongs to another user"):
+            connect_ssh(replace(address, workdir=str(tmp_path / "link")))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        try:
+            os.chown(tmp_path / "work", 12345, 12345)
+        except OSError as error:  # a sandbox may know no other user
+            pytest.skip(f"no folder can be given away here: {error}")
+        with pytest.raises(FarmError, match=r"belongs to another user"):
+            connect_ssh(address)
+
+
+def test_a_damaged_file_of_the_store_is_sent_again(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
+        source = blob(tmp_path, 1000)
+        board.put(source, f"{board.workdir}/a")
+        (tmp_path / "work" / "cas" / sha256_of(source)).write_text("rot")
+
+        assert board.put(source, f"{board.workdir}/a")
+        assert (tmp_path / "work" / "a").read_bytes() == source.read_bytes()
+
+
+def test_a_connection_cut_during_a_command_is_no_verdict_on_it(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults(cut_at_command="train")) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(BoardUnreachable, match=r"stub: connection lost in 'train'"),
+    ):
+        board.run(["train"])
+
+
+def test_a_board_that_stops_answering_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "GRACE_S", 0.2)
+    with (
+        serving(tmp_path, Faults(hang_at_command="train")) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(BoardUnreachable, match=r"stopped answering"),
+    ):
+        board.run(["train"], timeout_s=0.2)
+
+
+def test_a_missing_file_cannot_be_fetched_and_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, Faults()) as address,
+        closing(connect_ssh(address)) as board,
+        pytest.raises(FarmError, match=r"stub: cannot download /nosuch"),
+    ):
+        board.get("/nosuch", tmp_path / "fetched")
+    assert not list(tmp_path.glob("*fetched*"))

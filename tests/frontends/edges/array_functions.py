@@ -1,0 +1,78 @@
+"""Cases that two frameworks of arrays share: the same sweeps over each one's own tables."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from pockengine.tests.frontends.edges.arrays import (
+    VECTORS,
+    ArrayCase,
+    Functions,
+    cases_of,
+    edges,
+    lines,
+    masks,
+    pairs,
+    whole_pairs,
+)
+
+
+@dataclass(frozen=True)
+class ArrayFunctions:
+    """A framework's functions: names in its `modules`, or functions by name.
+
+    `unused` are those whose result is multiplied by 0; `with_number` take one of `numbers` second.
+    `rows` and `whole_rows` reduce rows of floats and of integers, `whole` reduces a vector.
+    """
+
+    modules: Mapping[str, ModuleType]
+    unary: str
+    binary: str
+    unused: str
+    with_number: str
+    numbers: Sequence[float]
+    parameters: Functions
+    booleans: Functions
+    integers: Functions
+    divisions: Functions
+    rows: Functions
+    whole: Functions
+    whole_rows: Functions
+
+    def elementwise(self) -> Iterator[ArrayCase]:
+        """Yield functions of single elements."""
+        yield from cases_of(self._named(self.unary), edges())
+        yield from cases_of(self.parameters, edges())
+        for name, function in self._named(self.unused).items():
+            yield ArrayCase(f"{name} of nothing", lambda x, f=function: f(x) * 0.0, (edges(),))
+        yield from cases_of(self._named(self.binary), *pairs())
+        named = self._named(self.with_number)
+        for (name, function), number in itertools.product(named.items(), self.numbers):
+            yield ArrayCase(f"{name} {number}", lambda x, f=function, n=number: f(x, n), (edges(),))
+        yield from cases_of(self.booleans, *masks())
+        yield from cases_of(self.integers, *whole_pairs())
+        yield from cases_of(self.divisions, *whole_pairs(zeros=False))
+
+    def reductions(self) -> Iterator[ArrayCase]:
+        """Yield reductions, scans, sorting and norms."""
+        yield from cases_of(self.rows, lines())
+        for title, numbers in VECTORS.items():
+            named = {f"{name} of {title}": function for name, function in self.whole.items()}
+            yield from cases_of(named, np.array(numbers, np.float32))
+        whole = np.array([[3, -1, 3, 0], [2**30, -(2**30), 1, 5], [-7, -7, -7, -7]], np.int32)
+        yield from cases_of(self.whole_rows, whole)
+
+    def _named(self, names: str) -> dict[str, Callable[..., Any]]:
+        return {name: self._find(name) for name in names.split()}
+
+    def _find(self, name: str) -> Callable[..., Any]:
+        head, *rest = name.split(".")
+        part: Any = self.modules[head]
+        for attribute in rest:
+            part = getattr(part, attribute)
+        function: Callable[..., Any] = part
+        return function

@@ -1,0 +1,83 @@
+"""JAX's functions at their edges: results and gradients as JAX's, by the oracle and in C."""
+
+import pytest
+
+from pockengine.tests.frontends.edges import jax_door
+from pockengine.tests.frontends.edges.jax_cases import NUMBERS, groups
+from pockengine.tests.frontends.edges.sweep import Sweep
+
+SWEEP = Sweep(jax_door, groups())
+AT_NAN = "the result is NaN; JAX's gradient there follows from how its comparison is written"
+OF_INFINITIES = "a product or quotient of infinities"
+OVERFLOW = "JAX's rule overflows, or cancels, where ours does not"
+OUTSIDE = "outside of the domain"
+ROUNDED = "the quotient is NaN or infinite; it has no slope in JAX, and 0 times infinity here"
+ANGLE = "0 / 0 in JAX, 0 here as in PyTorch"
+
+EXEMPT = {
+    **dict.fromkeys(
+        (f"{name}: gradient {index}" for index in (0, 1) for name in ("lax.max", "lax.min")),
+        AT_NAN,
+    ),
+    **dict.fromkeys(
+        (f"jnp.{name}: gradient {i}" for i in (0, 1) for name in ("maximum", "minimum")), AT_NAN
+    ),
+    **dict.fromkeys(
+        (f"jnp.{name} {n}: gradient 0" for name in ("maximum", "minimum") for n in NUMBERS), AT_NAN
+    ),
+    "absolute: gradient 0": AT_NAN,
+    "absolute: gradient 1": AT_NAN,
+    "all prod of minus infinities: gradient 0": OF_INFINITIES,
+    "all prod of with infinity: gradient 0": OF_INFINITIES,
+    "clip above: gradient 0": AT_NAN,
+    "clip by arrays: gradient 0": AT_NAN,
+    "clip min > max: gradient 0": AT_NAN,
+    "clip: gradient 0": AT_NAN,
+    "divide: gradient 0": "what is written is added to zeros: -0 becomes 0",
+    "jnp.abs: gradient 0": AT_NAN,
+    "jnp.arctan2: gradient 0": ANGLE,
+    "jnp.arctan2: gradient 1": ANGLE,
+    "jnp.divide: gradient 1": OVERFLOW,
+    "jnp.floor_divide: gradient 0": ROUNDED,
+    "jnp.floor_divide: gradient 1": ROUNDED,
+    "jnp.hypot: gradient 0": OVERFLOW,
+    "jnp.hypot: gradient 1": OVERFLOW,
+    "jnp.logaddexp: gradient 0": OVERFLOW,
+    "jnp.logaddexp: gradient 1": OVERFLOW,
+    "jnp.logaddexp2: gradient 0": OVERFLOW,
+    "jnp.logaddexp2: gradient 1": OVERFLOW,
+    "jnp.power 0.5: result 0": OUTSIDE,
+    "jnp.power 1.5: gradient 0": OUTSIDE,
+    "jnp.sinc: gradient 0": OVERFLOW,
+    "lax.atan2: gradient 0": ANGLE,
+    "lax.atan2: gradient 1": ANGLE,
+    "lax.rsqrt: gradient 0": "the sign of infinity at -0",
+    "max of columns: gradient 0": AT_NAN,
+    "max: gradient 0": AT_NAN,
+    "mean entropy: gradient 0": AT_NAN,
+    "min: gradient 0": AT_NAN,
+    "norm of 1: gradient 0": AT_NAN,
+    "norm of infinity: gradient 0": AT_NAN,
+    "prod: gradient 0": OF_INFINITIES,
+    "ptp: gradient 0": AT_NAN,
+    "rounded away: gradient 0": AT_NAN,
+    "sigmoid entropy: gradient 0": OF_INFINITIES,
+    "sqrt of square: gradient 0": "XLA makes it |x|",
+    "sqrt of square: result 0": "XLA makes it |x|",
+}
+"""Case and part -> why it may differ from JAX. An entry that is not needed fails the test."""
+
+
+@pytest.mark.parametrize("group", SWEEP.groups)
+def test_edges_are_jaxs_by_the_oracle(group: str) -> None:
+    assert [t for place, t in SWEEP.wrong_by_oracle(group).items() if place not in EXEMPT] == []
+
+
+@pytest.mark.parametrize("group", SWEEP.groups)
+def test_edges_are_jaxs_in_generated_c(group: str) -> None:
+    assert [t for place, t in SWEEP.wrong_in_c(group).items() if place not in EXEMPT] == []
+
+
+def test_each_exemption_is_needed() -> None:
+    places = {place for group in SWEEP.groups for place in SWEEP.wrong_by_oracle(group)}
+    assert sorted(set(EXEMPT) - places) == []

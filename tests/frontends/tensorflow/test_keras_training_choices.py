@@ -1,0 +1,88 @@
+"""What trains of a Keras model, and how: presets find its biases, names mean Keras's optimizers."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, optimizers
+
+from pockengine.compiler.sparse.presets import preset
+from pockengine.errors import PockEngineError
+from pockengine.frontends.doors import Visitor, find_door
+from pockengine.frontends.tensorflow import to_optimizer
+
+WORDS, PICTURE = (5, 4), (8, 8, 3)
+
+
+def visitor(shape: Sequence[int], *parts: keras.Layer) -> Visitor:
+    keras.utils.clear_session()  # which counts names
+    model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, layers.Dense(3)])
+    return find_door(model, (np.zeros((2, *shape), np.float32),))
+
+
+def normed() -> list[keras.Layer]:
+    return [
+        layers.SeparableConv2D(4, 3),
+        layers.BatchNormalization(),
+        layers.Conv2D(4, 3),
+        layers.GroupNormalization(2),
+        layers.LayerNormalization(),
+        layers.GlobalAveragePooling2D(),
+    ]
+
+
+NORMED = {
+    *("separable_conv2d/bias", "batch_normalization/beta", "conv2d/bias"),
+    *("group_normalization/beta", "layer_normalization/beta"),
+}
+TWO_WAYS = {f"bidirectional/{way}_lstm/lstm_cell/bias" for way in ("forward", "backward")}
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts", "biases"),
+    [
+        (WORDS, lambda: [layers.LSTM(6)], {"lstm/lstm_cell/bias"}),
+        (WORDS, lambda: [layers.GRU(6)], {"gru/gru_cell/bias"}),
+        (WORDS, lambda: [layers.Bidirectional(layers.LSTM(3, name="lstm"))], TWO_WAYS),
+        (PICTURE, normed, NORMED),
+    ],
+)
+def test_bias_only_trains_the_biases_and_the_head(
+    shape: Sequence[int], parts: Callable[[], list[keras.Layer]], biases: set[str]
+) -> None:
+    graph = visitor(shape, *parts()).graph("cross_entropy")
+
+    trained = preset("bias-only", graph).resolve(graph)
+    head = preset("head-only", graph).resolve(graph)
+
+    assert {name.removeprefix("sequential/") for name in trained} == {
+        *biases,
+        *("dense/kernel", "dense/bias"),
+    }
+    assert set(head) == {"sequential/dense/kernel", "sequential/dense/bias"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("sgd", optimizers.SGD()),
+        ("adam", optimizers.Adam()),
+        ("Adam", optimizers.Adam()),
+        ("adamw", optimizers.AdamW()),
+        ("rmsprop", optimizers.RMSprop()),
+        ("adagrad", optimizers.Adagrad()),
+        ("lion", optimizers.Lion()),
+        ("adafactor", optimizers.Adafactor()),
+    ],
+)
+def test_name_of_an_optimizer_is_keras_own(name: str, meant: keras.Optimizer) -> None:
+    assert visitor(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(meant)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("adma", "unknown optimizer 'adma' of Keras"), ("ftrl", "Ftrl")]
+)
+def test_name_without_an_equivalent_is_an_error(name: str, words: str) -> None:
+    with pytest.raises(PockEngineError, match=words):
+        visitor(WORDS, layers.Flatten()).optimizer(name)

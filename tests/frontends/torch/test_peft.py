@@ -1,0 +1,171 @@
+"""LoRA beside the real peft: folders of either load in the other, and both train alike."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.numpy import load_file
+from torch import nn
+from torch.nn import functional
+from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
+import pockengine
+from pockengine.api import Compiled
+from pockengine.backends.session import Session
+from pockengine.frontends.peft.files import CONFIG
+
+RATE, STEPS = 0.3, 5
+
+
+def language_model() -> DistilBertForSequenceClassification:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    config = DistilBertConfig(
+        num_labels=3,
+        dim=32,
+        n_layers=2,
+        n_heads=2,
+        hidden_dim=64,
+        vocab_size=50,
+        max_position_embeddings=16,
+        attn_implementation="sdpa",
+    )
+    return DistilBertForSequenceClassification(config).eval()
+
+
+def language_batch() -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    return {"input_ids": torch.randint(0, 50, (4, 8)), "target": torch.randint(0, 3, (4,))}
+
+
+def loss_of(outputs: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs["logits"], target)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return pockengine.compile(language_model(), language_batch(), loss=loss_of, scheme="lora-4")
+
+
+def arrays(batch: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in batch.items()}
+
+
+def train_ours(session: Session, batch: dict[str, np.ndarray]) -> list[float]:
+    return [float(session.train_step(batch, lr=RATE)["loss"]) for _ in range(STEPS)]
+
+
+def train_theirs(model: nn.Module, batch: dict[str, torch.Tensor]) -> list[float]:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer, losses = torch.optim.SGD(trained, RATE), []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model(input_ids=batch["input_ids"]), batch["target"])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_path: Path) -> None:
+    batch = language_batch()
+    ids = {"input_ids": batch["input_ids"].numpy()}
+    with compiled.session() as session:
+        compiled.save_adapters(session, tmp_path / "start")
+        ours = train_ours(session, arrays(batch))
+        logits = session.predict(ids)["logits"]
+        compiled.save_adapters(session, tmp_path / "end")
+        merged = compiled.state_dict(session)
+
+    theirs = PeftModel.from_pretrained(language_model(), tmp_path / "start", is_trainable=True)
+    assert theirs.peft_config["default"].task_type == "SEQ_CLS"
+    losses = train_theirs(theirs.eval(), batch)
+    np.testing.assert_allclose(ours, losses, rtol=1e-4)
+    assert losses[-1] < 0.9 * losses[0]
+
+    loaded = PeftModel.from_pretrained(language_model(), tmp_path / "end").eval()
+    found = loaded(input_ids=batch["input_ids"]).logits.detach().numpy()
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
+    plain = loaded.merge_and_unload().state_dict()
+    assert set(merged) <= set(plain)
+    for name, tensor in merged.items():
+        torch.testing.assert_close(tensor, plain[name], rtol=1e-4, atol=1e-5)
+
+    theirs.save_pretrained(tmp_path / "theirs")
+    with compiled.session() as session:
+        compiled.load_adapters(session, tmp_path / "theirs")
+        logits = session.predict(ids)["logits"]
+    found = theirs(input_ids=batch["input_ids"]).logits.detach().numpy()
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_our_files_are_named_and_shaped_as_pefts(compiled: Compiled, tmp_path: Path) -> None:
+    with compiled.session() as session:
+        compiled.save_adapters(session, tmp_path / "ours")
+    model = PeftModel.from_pretrained(language_model(), tmp_path / "ours")
+    model.save_pretrained(tmp_path / "theirs")
+    weights = [
+        load_file(tmp_path / side / "adapter_model.safetensors") for side in ("ours", "theirs")
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    assert "base_model.model.pre_classifier.weight" in weights[0]
+    for name, array in weights[0].items():
+        np.testing.assert_array_equal(array, weights[1][name])
+    ours, theirs = (
+        json.loads((tmp_path / side / CONFIG).read_text()) for side in ("ours", "theirs")
+    )
+    assert ours.keys() <= theirs.keys()
+    for key in ("r", "lora_alpha", "bias", "fan_in_fan_out", "peft_type", "task_type"):
+        assert ours[key] == theirs[key]
+
+
+def picture_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 6, 1),
+        nn.Flatten(),
+        nn.Linear(6 * 16, 12),
+        nn.ReLU(),
+        nn.Linear(12, 3),
+    )
+
+
+SCHEME = """[params]
+"*.bias" = "full"
+"0.weight" = { lora = 2, alpha = 6 }
+"2.weight" = { lora = 3, alpha = 3, seed = 5 }
+"4.weight" = { lora = 2, alpha = 6 }
+"6.weight" = "full"
+"""
+
+
+def test_convolutions_biases_and_ranks_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "scheme.toml").write_text(SCHEME)
+    x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 3, (4,))
+    compiled = pockengine.compile(
+        picture_model(), (x,), loss="cross_entropy", scheme=tmp_path / "scheme.toml"
+    )
+    with compiled.session() as session:
+        train_ours(session, {"input": x.numpy(), "target": y.numpy()})
+        logits = session.predict({"input": x.numpy()})["output"]
+        compiled.save_adapters(session, tmp_path / "adapter")
+        biases = compiled.state_dict(session)["0.bias"]
+    config = json.loads((tmp_path / "adapter" / CONFIG).read_text())
+    assert config["rank_pattern"] == {"2": 3}
+    assert config["alpha_pattern"] == {"2": 3}
+    assert config["bias"] == "all"
+    assert config["modules_to_save"] == ["6"]
+    loaded = PeftModel.from_pretrained(picture_model(), tmp_path / "adapter").eval()
+    np.testing.assert_allclose(loaded(x).detach().numpy(), logits, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(biases, picture_model()[0].bias)
+
+    loaded.save_pretrained(tmp_path / "theirs")
+    with compiled.session() as session:
+        compiled.load_adapters(session, tmp_path / "theirs")
+        again = session.predict({"input": x.numpy()})["output"]
+    np.testing.assert_allclose(again, logits, rtol=1e-5, atol=1e-6)

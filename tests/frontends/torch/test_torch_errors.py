@@ -1,0 +1,207 @@
+"""What cannot be imported: every text names the thing, the fact and the fix."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function
+
+X = torch.randn(2, 4, 6, 6)
+COLUMNS = torch.tensor([0, 1])
+
+
+def rejection(model: nn.Module, *inputs: torch.Tensor) -> str:
+    """Import what must not import and return the message."""
+    with pytest.raises(ImportModelError) as caught:
+        from_torch(model, inputs or (X,))
+    return str(caught.value)
+
+
+class Inner(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.lgamma(torch.erfinv(torch.tanh(x)))
+
+
+class Bessel(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.i0(x)
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(4, 4, 1), Inner())
+        self.second = Inner()
+        self.third = nn.Sequential(nn.ReLU(), Bessel())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.digamma(self.third(self.second(self.first(x))))
+
+
+def test_all_unsupported_operators_are_named_at_once_with_their_places() -> None:
+    message = rejection(Outer().eval())
+
+    assert message.startswith("Outer cannot be imported: 6 unsupported operations")
+    assert "2 x aten.lgamma.default in first.1, second: there is no rule" in message
+    assert "2 x aten.erfinv.default in first.1, second: there is no rule" in message
+    assert "1 x aten.i0.default in third.1: there is no rule" in message
+    assert "1 x aten.digamma.default in the top level: " in message
+    assert "leave it out of the module" in message
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x.index_put((x[:, 0, 0, 0] > 0, COLUMNS), x.sum()), ["by a mask", "use where"]),
+        (lambda x: sum(functional.max_pool2d(x, 2, return_indices=True)), ["indices", "maxima"]),
+        (lambda x: x[:0], ["output", "without elements"]),
+        (lambda x: x.repeat(1, 30, 1, 1).flatten().sort()[0], ["sorting 8640", "4096"]),
+        (lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True), ["ceil_mode", "padding"]),
+        (lambda x: x.double() * 2, ["aten.to.dtype", "float32"]),
+        (lambda x: x + torch.randperm(6), ["aten.randperm.default", "random", "input"]),
+    ],
+)
+def test_unsupported_use_of_an_operator_says_what_to_do(
+    function: Callable[[torch.Tensor], torch.Tensor], words: list[str]
+) -> None:
+    message = rejection(Function(function))
+
+    assert "1 unsupported operation\n" in message
+    for word in words:
+        assert word in message
+
+
+def test_decision_by_values_is_named_with_its_line() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 0:
+                return x
+            return -x
+
+    message = rejection(Branch())
+
+    assert message.startswith("Branch decides by the values in a tensor")
+    assert "torch.where" in message
+    assert "test_torch_errors.py:" in message
+
+
+def test_inputs_that_do_not_fit_are_named_with_the_reason() -> None:
+    message = rejection(nn.Conv2d(3, 4, 3))
+
+    assert "Conv2d does not run on example inputs of shape [(2, 4, 6, 6)]" in message
+    assert "channels" in message
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((X.double(),), "example input 0 of ReLU is torch.float64; use float32"),
+        (([1.0, 2.0],), "example input 0 of ReLU is a list, not a torch.Tensor"),
+        ({"input": 3}, "example input 'input' of ReLU is a int, not a torch.Tensor"),
+        ((torch.zeros(0, 3),), "example input 0 of ReLU has the empty shape (0, 3)"),
+        (5, "must be a tuple of tensors or a dict of named ones, not int"),
+    ],
+)
+def test_wrong_example_inputs_are_named(inputs: object, words: str) -> None:
+    with pytest.raises(ImportModelError, match=re.escape(words)):
+        from_torch(nn.ReLU(), inputs)
+
+
+def test_single_tensor_stands_for_a_tuple_of_one() -> None:
+    assert from_torch(nn.ReLU(), X).inputs[0].shape == (2, 4, 6, 6)
+
+
+def test_what_is_no_module_is_named() -> None:
+    with pytest.raises(ImportModelError, match=r"takes a torch\.nn\.Module, not function"):
+        from_torch(torch.nn.functional.relu, (X,))
+
+
+def test_unknown_loss_is_named() -> None:
+    with pytest.raises(ImportModelError, match="unknown loss 'mae'; known are cross_entropy, mse"):
+        from_torch(nn.ReLU(), (X,), loss="mae")
+
+
+def test_cross_entropy_needs_classes() -> None:
+    with pytest.raises(ImportModelError, match=r"logits of shape \(batch, classes\), not \(4,\)"):
+        from_torch(nn.ReLU(), (torch.randn(4),), loss="cross_entropy")
+
+
+def test_double_precision_weights_are_named() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(6, dtype=torch.float64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale.float()
+
+    assert "torch.float64 in scale: convert the module by .float()" in rejection(Mixed())
+
+
+def test_module_without_a_tensor_result_is_named() -> None:
+    assert "returns no tensor" in rejection(Function(lambda x: None))
+
+
+def test_buffer_that_forward_writes_is_named() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen.add_(1.0)
+            return x * self.seen
+
+    message = rejection(Counter())
+
+    assert "aten.add_.Tensor" in message
+    assert "running statistics" in message
+
+
+def test_size_that_depends_on_the_data_is_named() -> None:
+    message = rejection(Function(lambda x: torch.masked_select(x, x > 0)))
+
+    assert "aten.masked_select.default" in message
+    assert "a result whose size depends on the data (`" in message
+    assert "torch.where" in message
+
+
+def test_input_that_is_named_like_a_parameter_is_named() -> None:
+    class Clash(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(6))
+
+        def forward(self, scale: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
+            return scale * self.scale * lr
+
+    message = rejection(Clash(), X, X)
+
+    assert "input scale in the top level: a parameter has this name" in message
+    assert "input lr in the top level: the training step has this name" in message
+
+
+def test_loss_needs_the_name_target_for_itself() -> None:
+    class Target(nn.Module):
+        def forward(self, target: torch.Tensor) -> torch.Tensor:
+            return target * 2
+
+    with pytest.raises(ImportModelError, match="input named 'target' already"):
+        from_torch(Target(), (X,), loss="mse")
+
+
+def test_module_that_fails_only_while_it_is_traced_is_not_said_to_be_broken() -> None:
+    class Shy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.zeros(5) if torch.compiler.is_compiling() else x
+
+    message = rejection(Shy())
+
+    assert message.startswith("Shy runs on its example inputs, but not while PyTorch traces it: ")
+    assert "test_torch_errors.py:" in message

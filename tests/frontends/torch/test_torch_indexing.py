@@ -1,0 +1,192 @@
+"""Reading and writing at indices, sorting, bins, and tensors without elements, as in PyTorch."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_forward
+from pockengine.tests.frontends.torch.gradients import check_function
+
+SHAPE = (3, 4, 5)
+ROWS, COLUMNS = torch.tensor([[2, 0], [-1, 1]]), torch.tensor([3, -4])
+TWICE = torch.tensor([1, 3, 1, 0])
+
+
+def put(x: torch.Tensor, accumulate: bool) -> torch.Tensor:
+    values = x[:2, :2, :1] * torch.tensor(3.0)
+    return x.index_put((ROWS, COLUMNS), values.expand(2, 2, 5), accumulate=accumulate)
+
+
+def put_around(x: torch.Tensor) -> torch.Tensor:
+    y = x * 1
+    y[ROWS, :, COLUMNS] = x.sum(2)[0]
+    return y
+
+
+def scattered(reduce: str, include_self: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        index = torch.arange(24).reshape(2, 4, 3).remainder(3)
+        return x.scatter_reduce(0, index, 2 * x[:2, :, 1:4], reduce, include_self=include_self)
+
+    return function
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "two indices": lambda x: x[ROWS, COLUMNS],
+    "two indices apart": lambda x: x[ROWS, :, COLUMNS],
+    "indices at the end": lambda x: x[..., TWICE, TWICE],
+    "take": lambda x: x.take(ROWS * 7),
+    "take along, broadcast": lambda x: x.take_along_dim(COLUMNS.reshape(1, 2, 1) % 4, 1),
+    "put": lambda x: put(x, accumulate=False),
+    "put and add": lambda x: put(x, accumulate=True),
+    "put twice": lambda x: x.index_put((TWICE % 3,), x[:1].expand(4, 4, 5) * TWICE[:, None, None]),
+    "put around a dimension": put_around,
+    "index add": lambda x: x.index_add(1, TWICE, x.flip(1), alpha=2),
+    "index copy": lambda x: x.index_copy(2, COLUMNS % 5, x[:, :, :2] * 2),
+    "index fill": lambda x: x.index_fill(1, TWICE, 3.0),
+    "scatter": lambda x: x.scatter(1, TWICE.reshape(1, 4, 1).expand(2, 4, 5), x[1:].square()),
+    "scatter a number": lambda x: x.scatter(2, ROWS.reshape(1, 2, 2) % 3, 1.5),
+    "scatter sum": scattered("sum", True),
+    "scatter mean without self": scattered("mean", False),
+    "scatter maximum": scattered("amax", True),
+    "scatter minimum without self": scattered("amin", False),
+    "scatter product": scattered("prod", True),
+    "sort": lambda x: torch.sort(x, 1, descending=True).values,
+    "sort and read elsewhere": lambda x: (x * 2).gather(2, torch.sort(x, 2).indices),
+    "top 2": lambda x: x.topk(2, 1).values,
+    "smallest 3": lambda x: x.topk(3, -1, largest=False).values,
+    "third smallest": lambda x: x.kthvalue(3, 1).values,
+    "median": lambda x: x.median(2).values + x.median(),
+    "quantile by sorting": lambda x: torch.sort(x.flatten()).values[7:9].mean(),
+    "pooled indices": lambda x: functional.max_pool2d(x, 2, return_indices=True)[0],
+    "distances": lambda x: torch.cdist(x, x * 2 + 1),
+    "in place by a definition": lambda x: (x * 1).clamp_min_(torch.tensor(0.2)),
+    "distances of pairs": lambda x: functional.pdist(x.flatten(1)),
+    "bilinear form": lambda x: functional.bilinear(x, x + 1, torch.ones(2, 5, 5) / 5),
+    "adaptive maxima": lambda x: functional.adaptive_max_pool2d(x, (3, 2)),
+    "adaptive means of volumes": lambda x: functional.adaptive_avg_pool3d(x[None], (2, 4, 3)),
+    "instance norm": lambda x: functional.instance_norm(x),
+    "cubic resizing": lambda x: functional.interpolate(x[None], (7, 3), mode="bicubic"),
+    "grid of samples": lambda x: functional.grid_sample(
+        x[None], torch.tensor([[[[0.1, -0.3], [0.9, 0.4]]]]), align_corners=False
+    ),
+    "nothing joined": lambda x: torch.cat([x[:, :0], x * 2, torch.zeros(3, 0, 5)], 1),
+    "sum over nothing": lambda x: x[:, :, :0].sum(2) + x[:, :, 0],
+    "product over nothing": lambda x: x[:, :, :0] @ torch.zeros(3, 0, 2) + x[:, :, :2],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function_and_its_gradient_equal_pytorch(name: str) -> None:
+    torch.manual_seed(3)
+
+    check_function(FUNCTIONS[name], SHAPE)
+
+
+def test_integers_divide_and_masks_count_exactly() -> None:
+    numbers = torch.tensor([-(2**30) - 1, -7, -6, 0, 6, 7, 2**30 + 1])
+
+    for by in (3, -3, 1):
+        check_forward(
+            Function(
+                lambda x, by=by: (
+                    torch.div(x, by, rounding_mode="floor"),
+                    torch.div(x, by, rounding_mode="trunc"),
+                    x.remainder(by),
+                )
+            ),
+            numbers,
+            tolerance=0.0,
+        )
+    check_forward(
+        Function(lambda x: ((x > 0).sum(), (x > 0).any(), (x < 0).all(), x.clamp(-7, 6))),
+        numbers,
+        tolerance=0.0,
+    )
+
+
+def outputs_by_seed(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> list:
+    graph = from_torch(Function(function), (x,))
+    name = graph.inputs[0].name
+    return [run(graph, {name: x.numpy(), "seed": np.int32(seed)})["output"] for seed in (1, 1, 2)]
+
+
+def test_dropout_of_channels_drops_whole_channels() -> None:
+    x = torch.ones(8, 16, 3, 3)
+    first, again, other = outputs_by_seed(lambda x: functional.dropout2d(x, 0.25), x)
+
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    channels = first.reshape(128, 9)
+    assert np.all(channels == channels[:, :1])
+    np.testing.assert_allclose(np.unique(channels), [0, 4 / 3], rtol=1e-6)
+    assert 0.15 < np.mean(channels == 0) < 0.35
+
+
+def test_alpha_dropout_keeps_mean_and_variance() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(100, 100)
+    first, again, _ = outputs_by_seed(lambda x: functional.alpha_dropout(x, 0.2, training=True), x)
+
+    assert np.array_equal(first, again)
+    assert abs(first.mean()) < 0.05
+    assert abs(first.std() - 1) < 0.05
+    limit = functional.alpha_dropout(torch.zeros(1000), 0.2, training=True).min()
+    assert np.isclose(first, float(limit), rtol=1e-5).mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_attention_drops_what_it_reads() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 6, 4)
+    plain = functional.scaled_dot_product_attention(x, x, x)
+    first, again, _ = outputs_by_seed(
+        lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), x
+    )
+
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, plain.numpy())
+
+
+def written_integers(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    z = i * 1
+    z[k] = i[:3] * 2**40
+    z[:, k] = z[:, 3:6] + 1
+    z[1, k] = 7
+    return z
+
+
+def written_truths(i: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    z = i > 4
+    z[k, k] = k > 1
+    return z.long()
+
+
+@pytest.mark.parametrize("function", [written_integers, written_truths])
+def test_writes_of_integers_at_indices_are_exact(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    numbers, places = torch.randint(0, 9, (4, 6)), torch.tensor([2, 0, 2])
+
+    graph = from_torch(Function(function), (numbers, places))
+    (found,) = run(graph, arrays_of(graph, (numbers, places))).values()
+
+    assert (found == function(numbers, places).numpy()).all()
+
+
+@pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 1), (7, 0.1, 0.7), (3, -1, 2)])
+def test_histogram_counts_as_pytorch_does(bins: int, low: float, high: float) -> None:
+    edges = [0, 0.1, 0.5, 0.25, 0.75, 1, 1.0001, -0.1, torch.nan, torch.inf, -0.0]
+    x = torch.tensor([*edges, *torch.rand(200)])
+
+    check_forward(Function(lambda x: torch.histc(x, bins, low, high)), x, tolerance=0)
+
+
+def test_histogram_over_the_range_of_its_data_is_refused() -> None:
+    with pytest.raises(ImportModelError, match=r"histc .*pass min and max"):
+        from_torch(Function(torch.histc), (torch.rand(4),))

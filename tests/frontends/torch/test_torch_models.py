@@ -1,0 +1,67 @@
+"""Whole models: the imported graph, by our oracle, computes what PyTorch computes."""
+
+import pytest
+import torch
+from torch import nn
+
+from pockengine.models.cnn import SmallCNN
+from pockengine.models.mcunet import MCUNet
+from pockengine.models.mobilenet_v2 import MobileNetV2
+from pockengine.models.resnet import CifarResNet, resnet18, resnet50
+from pockengine.models.specs import MBV2_035, MCUNET_5FPS, PROXYLESS_03
+from pockengine.tests.frontends.torch.checks import check_forward
+
+MODELS = {
+    "mobilenet_v2-0.35-96": (lambda: MobileNetV2(0.35, 10), 96),
+    "mobilenet_v2-1-64": (lambda: MobileNetV2(1.0, 7), 64),
+    "mobilenet_v2-0.5-70": (lambda: MobileNetV2(0.5, 10), 70),
+    "mobilenet_v2-1.4-33": (lambda: MobileNetV2(1.4, 10), 33),
+    "resnet18-64": (lambda: resnet18(10), 64),
+    "resnet18-75": (lambda: resnet18(10), 75),
+    "resnet50-64": (lambda: resnet50(10), 64),
+    "resnet20-32": (lambda: CifarResNet(20), 32),
+    "mcunet-5fps-64": (lambda: MCUNet(MCUNET_5FPS, 10), 64),
+    "mbv2-w0.35-64": (lambda: MCUNet(MBV2_035, 10, norm=False), 64),
+    "proxyless-w0.3-64": (lambda: MCUNet(PROXYLESS_03, 10), 64),
+    "cnn-8": (lambda: SmallCNN(inputs=3), 8),
+}
+
+
+def randomise_statistics(model: nn.Module) -> None:
+    """Give batch norms statistics that an identity would not pass for."""
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean, 0.0, 0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.8, 1.2)
+            nn.init.normal_(module.bias, 0.0, 0.1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_with_frozen_statistics_computes_the_same(name: str) -> None:
+    torch.manual_seed(0)
+    build, resolution = MODELS[name]
+    model = build().eval()
+    randomise_statistics(model)
+    check_forward(model, torch.randn(2, 3, resolution, resolution))
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2-0.35-96", "resnet18-64", "resnet20-32", "cnn-8"])
+def test_model_with_batch_statistics_computes_the_same(name: str) -> None:
+    torch.manual_seed(0)
+    build, resolution = MODELS[name]
+    # Batch statistics over few elements amplify rounding: PyTorch's own error is of this size.
+    check_forward(build().train(), torch.randn(8, 3, resolution, resolution), tolerance=1e-4)
+
+
+def test_convolutional_net_needs_one_transpose_at_its_border() -> None:
+    graph = check_forward(MobileNetV2(0.35, 10).eval(), torch.randn(1, 3, 64, 64))
+
+    assert [node.op for node in graph.nodes].count("transpose") == 1
+    assert graph.nodes[0].op == "transpose"
+
+
+def test_grey_pictures_need_no_transpose_at_all() -> None:
+    graph = check_forward(SmallCNN().eval(), torch.randn(2, 1, 8, 8))
+
+    assert "transpose" not in {node.op for node in graph.nodes}

@@ -1,0 +1,230 @@
+"""Branches by values, and what is set in a model's configuration while it is traced."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function, check_forward, check_training
+
+X = torch.randn(4, 6)
+Branch = Callable[[torch.Tensor], torch.Tensor]
+
+
+def raising(x: torch.Tensor) -> torch.Tensor:
+    if (x > 100).any():
+        raise ValueError("too large")
+    assert x.abs().sum() > 0
+    return x * 2
+
+
+def of_constants(x: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(6).mul_(torch.arange(6) < 3)
+    if bool((mask == 0).any()):
+        return x * mask
+    return x
+
+
+def by_numbers_of_constants(x: torch.Tensor) -> torch.Tensor:
+    lengths = torch.tensor([1, 2, 3])
+    return x[:, : int(lengths.max())] * float(lengths.sum())
+
+
+def repairing(x: torch.Tensor) -> torch.Tensor:
+    if not torch.isfinite(x).all() or torch.isnan(x).any():
+        x = torch.nan_to_num(x)
+    return x * 2
+
+
+def of_distributions(x: torch.Tensor) -> torch.Tensor:
+    normal = torch.distributions.Normal(x, x.exp())
+    return normal.log_prob(x * 2) + torch.distributions.Categorical(logits=x).entropy()[:, None]
+
+
+def checked_distribution(x: torch.Tensor) -> torch.Tensor:
+    return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x * 2)
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        raising,
+        of_constants,
+        by_numbers_of_constants,
+        repairing,
+        of_distributions,
+        checked_distribution,
+    ],
+)
+def test_branch_that_every_data_takes_alike_is_followed(branch: Branch) -> None:
+    check_forward(Function(branch), X)
+
+
+def taking_either(x: torch.Tensor) -> torch.Tensor:
+    return x if x.sum() > 0 else -x
+
+
+def hidden(x: torch.Tensor) -> torch.Tensor:
+    """Branch once to check and once to compute, both by the same line."""
+
+    def positive(part: torch.Tensor) -> bool:
+        return bool((part > -100).all())
+
+    if not positive(x):
+        raise ValueError("too small")
+    return x if positive(x[:1]) else -x
+
+
+def failing_otherwise(x: torch.Tensor) -> torch.Tensor:
+    """Fail in PyTorch, not by an error of one's own, where it decides otherwise."""
+    return x if (x < 100).all() else x @ torch.ones(3, 3)
+
+
+def caught(x: torch.Tensor) -> torch.Tensor:
+    try:
+        if (x > 100).any():
+            raise ValueError("too large")
+    except ValueError:
+        x = -x
+    return x
+
+
+def by_a_written_mask(x: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(4, 6)
+    mask[0] = x[0]
+    return x if (mask > 0).all() else -x
+
+
+@pytest.mark.parametrize(
+    "branch", [taking_either, hidden, failing_otherwise, caught, by_a_written_mask]
+)
+def test_branch_that_data_may_take_otherwise_is_refused(branch: Branch) -> None:
+    with pytest.raises(ImportModelError, match=r"test_torch_trace\.py:.*use torch\.where"):
+        from_torch(Function(branch), (X,))
+
+
+def test_branch_by_a_parameter_is_refused() -> None:
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.gate if self.gate > 0 else x
+
+    with pytest.raises(ImportModelError, match="the same steps for any data"):
+        from_torch(Gate(), (X,))
+
+
+def test_transformer_with_a_causal_mask_trains() -> None:
+    class Decoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerDecoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+            self.body = nn.TransformerDecoder(layer, 1)
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            mask = nn.Transformer.generate_square_subsequent_mask(4)
+            return self.head(self.body(x, x, tgt_mask=mask).mean(1))
+
+    batches = [(torch.randn(2, 4, 6), torch.tensor([0, 2])) for _ in range(2)]
+    check_training(Decoder(), batches)
+
+
+class Config:
+    """A configuration like those of transformers."""
+
+    use_cache = True
+    problem_type = None
+    num_labels = 3
+    _experts_implementation = None
+
+
+class Cached(nn.Module):
+    """A model that keeps what no trace can hold, unless its configuration tells otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = Config()
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, object]:
+        if self.config.problem_type is None and bool((labels >= 0).nonzero().shape[0] > 2):
+            x = -x
+        past = object() if self.config.use_cache else None
+        return {"output": x * 2, **({"past": past} if past else {})}
+
+
+def test_configuration_is_set_for_training_and_as_before_afterwards() -> None:
+    model = Cached()
+
+    graph = from_torch(model, {"x": X, "labels": torch.zeros(4, dtype=torch.int64)})
+
+    assert list(graph.outputs) == ["output"]
+    assert (model.config.use_cache, model.config.problem_type) == (True, None)
+    assert torch.distributions.Distribution._validate_args
+
+
+def test_output_that_is_no_tensor_is_named() -> None:
+    class Other:
+        pass
+
+    with pytest.raises(ImportModelError, match=r"forward returns a .*Other; return tensors"):
+        from_torch(Function(lambda x: (x, Other())), (X,))
+
+
+def test_norm_that_is_applied_twice_moves_its_statistics_twice() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, momentum=0.3))
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.body(self.body(x * 3)[:3])
+            with torch.no_grad():
+                z = self.body(x)
+            return self.head(y) + self.head(z)[:3]
+
+    torch.manual_seed(0)
+    batches = [(torch.randn(4, 6), torch.tensor([0, 2, 1])) for _ in range(3)]
+    check_training(Twice(), batches)
+
+
+def autocast(enabled: bool) -> nn.Module:
+    class Cast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                y = self.net(x)
+            return y.float()
+
+    return Cast()
+
+
+def test_autocast_that_is_disabled_changes_nothing() -> None:
+    check_training(autocast(False), [(X, torch.tensor([0, 1, 2, 0]))] * 2)
+
+
+def test_autocast_that_is_enabled_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ImportModelError, match=r"autocast is enabled.*bf16=True"):
+        from_torch(autocast(True), (X,))
+
+
+def test_operator_that_pytorch_cannot_trace_is_named() -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        spoken, sizes = torch.ones(2, 2, dtype=torch.int64), torch.full((2,), 2)
+        return nn.functional.ctc_loss(x[:, None].expand(-1, 2, -1), spoken, sizes, sizes)
+
+    with pytest.raises(ImportModelError, match=r"cannot trace aten\._ctc_loss"):
+        from_torch(Function(loss), (X,))
+
+
+def test_scalar_squeezes_to_itself() -> None:
+    check_forward(Function(lambda x: x.sum().squeeze() * x.mean().squeeze(0).squeeze(-1)), X)

@@ -1,0 +1,175 @@
+"""Ten steps of SGD through the whole compiler, by our oracle, beside PyTorch."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends import from_torch
+from pockengine.models.cnn import SmallCNN
+from pockengine.models.mcunet import MCUNet
+from pockengine.models.mobilenet_v2 import InvertedResidual
+from pockengine.models.resnet import BasicBlock, Bottleneck, CifarResNet
+from pockengine.models.specs import NetSpec
+from pockengine.tests.frontends.torch.checks import batches_of, check_training, relative_error
+
+
+class Classifier(nn.Module):
+    """A stem, a block under test, a linear head."""
+
+    def __init__(self, block: nn.Module, channels: int, outputs: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.block = block
+        self.head = nn.Linear(outputs, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.block(self.stem(x)).mean((2, 3)))
+
+
+def hard_swish_net() -> nn.Module:
+    """Grouped and strided convolutions, pools and h-swish in one."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 5, stride=2, padding=2),
+        nn.Hardswish(),
+        nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(8, 12, 3, padding="same", groups=4, bias=False),
+        nn.BatchNorm2d(12),
+        nn.Hardsigmoid(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12 * 2 * 2, 16),
+        nn.Tanh(),
+        nn.Linear(16, 5),
+    )
+
+
+NETS = {
+    "small CNN": lambda: SmallCNN(inputs=3, width=8, classes=5),
+    "basic block": lambda: Classifier(BasicBlock(8, 8, 1, None), 8, 8),
+    "bottleneck": lambda: Classifier(Bottleneck(16, 4, 1, None), 16, 16),
+    "inverted residual": lambda: Classifier(InvertedResidual(8, 8, 1, 3), 8, 8),
+    "MCUNet blocks": lambda: MCUNet(NetSpec(8, ((3, 1, 8, 1), (5, 3, 8, 1), (7, 2, 16, 2))), 5),
+    "pools and h-swish": hard_swish_net,
+    "CIFAR ResNet-8": lambda: CifarResNet(8, 5),
+}
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", NETS)
+def test_ten_steps_follow_pytorch(name: str, mode: str) -> None:
+    torch.manual_seed(1)
+    model = NETS[name]().train(mode == "train")
+
+    check_training(model, batches_of((6, 3, 16, 16), 5), lr=0.02)
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.9, 0.0), (0.0, 0.01), (0.9, 0.01)])
+def test_momentum_and_weight_decay_follow_pytorch(momentum: float, weight_decay: float) -> None:
+    torch.manual_seed(1)
+
+    check_training(
+        SmallCNN(inputs=3, width=8, classes=5),
+        batches_of((6, 3, 8, 8), 5),
+        lr=0.02,
+        momentum=momentum,
+        weight_decay=weight_decay,
+    )
+
+
+def test_mean_squared_error_follows_pytorch() -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    batches = [(torch.randn(4, 6), torch.randn(4, 3)) for _ in range(10)]
+
+    check_training(model, batches, loss="mse")
+
+
+def test_frozen_parameters_stay_as_they_are() -> None:
+    torch.manual_seed(1)
+    model = SmallCNN(inputs=3, width=8, classes=5)
+    model.stem.requires_grad_(False)
+    model.block1.requires_grad_(False)
+
+    check_training(model, batches_of((6, 3, 8, 8), 5))
+
+
+class Stopped(nn.Module):
+    """A gate whose gradient stops, by detach and by no_grad."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.first(x))
+        with torch.no_grad():
+            scale = 1 / (1 + self.second(y).square().mean(1, keepdim=True))
+        return self.second(y * y.detach()) * scale
+
+
+class Padded(nn.Module):
+    """The mean of a sentence's words, of which word 2 is padding: it is read but never trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 6, padding_idx=2)
+        self.head = nn.Linear(6, 3)
+        nn.init.normal_(self.words.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(x).mean(1))
+
+
+@pytest.mark.parametrize("kind", [Stopped, Padded])
+def test_stopped_gradients_follow_pytorch(kind: type[nn.Module]) -> None:
+    torch.manual_seed(1)
+    x = [torch.randn(4, 6) if kind is Stopped else torch.randint(7, (4, 5)) for _ in range(10)]
+
+    check_training(kind(), [(each, torch.randint(3, (4,))) for each in x])
+
+
+def test_gradients_that_meet_at_a_skip_are_summed() -> None:
+    class Skip(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(5, 5)
+            self.second = nn.Linear(5, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.tanh(self.first(x))
+            return (y + self.second(y) * y).square().mean()
+
+    model, x = Skip(), torch.randn(3, 5)
+    model(x).backward()
+    graph = from_torch(model, (x,))
+    g = Builder(graph)
+    weight = graph.params["first.weight"].value
+    g.output("gradient", backward(g, graph.outputs["loss"], {weight: None})[weight])
+
+    found = run(graph, {"x": x.numpy()})["gradient"].T
+    assert relative_error(found, model.first.weight.grad) < 1e-5
+    assert np.allclose(found, finite_differences(model, x), atol=2e-3)
+
+
+def finite_differences(model: nn.Module, x: torch.Tensor) -> np.ndarray:
+    """Central differences of the model's loss by first.weight, in double precision."""
+    model, x, step = copy.deepcopy(model).double(), x.double(), 1e-5
+    weight = model.first.weight
+    found = np.zeros(weight.shape)
+    with torch.no_grad():
+        for index in np.ndindex(*weight.shape):
+            before = float(weight[index])
+            losses = []
+            for value in (before + step, before - step):
+                weight[index] = value
+                losses.append(float(model(x)))
+            weight[index] = before
+            found[index] = (losses[0] - losses[1]) / (2 * step)
+    return found

@@ -1,0 +1,129 @@
+"""In-place writes: small programs import with PyTorch's loss and gradient, or are refused by name.
+
+Programs run by the oracle; the last test runs one in generated C.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from pockengine.api import compile
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch import write_programs
+from pockengine.tests.frontends.torch.view_programs import PROGRAMS
+from pockengine.tests.frontends.torch.write_programs import program
+
+assert write_programs  # it fills the table
+
+TOLERANCE = 1e-4
+"""Largest error of a loss, relative, and of a gradient's element, absolute; both are near 1."""
+
+
+class Weighted(nn.Module):
+    """A program's result on the input and on its sum with a parameter, as one loss."""
+
+    def __init__(self, name: str, weights: torch.Tensor | None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.name = name
+        self.shift = nn.Parameter(torch.randn(4, 6))
+        self.weights = weights
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = PROGRAMS[self.name](x + self.shift, x)
+        return result if self.weights is None else (result * self.weights).sum()
+
+
+def weighted(name: str) -> tuple[Weighted, torch.Tensor]:
+    """Return a program with random weights of its result, and an input."""
+    torch.manual_seed(1)
+    x = torch.randn(4, 6)
+    return Weighted(name, torch.randn(Weighted(name, None)(x.clone()).shape)), x
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_that_writes_in_place_has_the_loss_and_gradient_of_pytorch(name: str) -> None:
+    model, x = weighted(name)
+    expected = copy.deepcopy(model)
+    loss = expected(x.clone())
+    loss.backward()
+
+    graph = from_torch(model, (x,))
+    gradient = torch.zeros(4, 6)
+    if "shift" in graph.params:
+        shift = graph.params["shift"].value
+        gradients = backward(Builder(graph), graph.outputs["loss"], {shift: None})
+        for value in gradients.values():
+            Builder(graph).output("gradient", value)
+    found = run(graph, {value.name: x.numpy() for value in graph.inputs})
+
+    assert float(found["loss"]) == pytest.approx(float(loss), rel=TOLERANCE, abs=TOLERANCE)
+    if "gradient" in found:
+        gradient = torch.from_numpy(found["gradient"])
+    wanted = torch.zeros(4, 6) if expected.shift.grad is None else expected.shift.grad
+    assert float((gradient - wanted).abs().max()) <= TOLERANCE
+
+
+def test_loop_of_writes_ends_in_one_concatenation() -> None:
+    model, x = weighted("rows_in_a_loop")
+
+    graph = from_torch(model, (x,))
+
+    (last,) = (node for node in graph.nodes if node.op == "mul" and node.result.shape == (4, 6))
+    assert last.operands[0].node is not None
+    assert len(last.operands[0].node.operands) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("overlapping_windows", ["shows an element more than once", "clone"]),
+        ("kept_tensor", ["changes a parameter or buffer in place"]),
+    ],
+)
+def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[str]) -> None:
+    @program
+    def overlapping_windows(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        z = y * 1
+        z.unfold(1, 3, 1)[0].mul_(2)
+        return z
+
+    kept = torch.zeros(4, 6)
+
+    @program
+    def kept_tensor(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        kept[0] += 1
+        return y * kept
+
+    try:
+        with pytest.raises(ImportModelError) as caught:
+            from_torch(Weighted(name, torch.ones(4, 6)), (torch.randn(4, 6),))
+    finally:
+        for extra in ("overlapping_windows", "kept_tensor"):
+            del PROGRAMS[extra]
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("name", ["label_shift", "masks_in_place", "permuted_view"])
+def test_writes_in_generated_code_train_as_pytorch_does(name: str) -> None:
+    model, x = weighted(name)
+    reference = copy.deepcopy(model)
+    loss = reference(x.clone())
+    loss.backward()
+
+    compiled = compile(model, (x,))
+    with compiled.session() as session:
+        found = session.train_step({compiled.graph.inputs[0].name: x.numpy()}, lr=0.1)["loss"]
+        state = compiled.state_dict(session)
+
+    assert float(found) == pytest.approx(float(loss), rel=TOLERANCE)
+    assert reference.shift.grad is not None
+    moved = reference.shift.detach() - 0.1 * reference.shift.grad
+    np.testing.assert_allclose(state["shift"].numpy(), moved.numpy(), atol=TOLERANCE)

@@ -1,0 +1,40 @@
+"""Everything that is generated as text stays as it is, byte for byte, unless a commit says so."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pockengine.tests.replay.cases import Case, cases
+from pockengine.tests.replay.texts import hash_text, read_hashes, texts
+
+CASES = cases()
+
+
+def _kept(case: Case) -> dict[str, str]:
+    return {file: digest for (name, file), digest in read_hashes().items() if name == case.name}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_generated_text_is_what_it_was(case: Case, tmp_path: Path) -> None:
+    generated = texts(case, tmp_path / "artifact")
+    kept = _kept(case)
+    hashes = {file: hash_text(text) for file, text in generated.items()}
+    changed = sorted(file for file in hashes | kept if hashes.get(file) != kept.get(file))
+    if not changed:
+        return
+    place = Path(os.environ.get("TEST_UNDECLARED_OUTPUTS_DIR", tmp_path)) / case.name
+    place.mkdir(exist_ok=True)
+    for file, text in generated.items():
+        (place / file).write_text(text)
+    pytest.fail(
+        f"{case.name}: {', '.join(changed)} differ from hashes.txt. The new text is in {place}; "
+        "`python -m pockengine.tests.replay.update FOLDER` at the commit before writes the old "
+        "one, for `diff -ru`. If the change is meant, run it here too, and say in the commit why "
+        "generated code changes.",
+        pytrace=False,
+    )
+
+
+def test_hashes_are_of_these_cases() -> None:
+    assert {case for case, _ in read_hashes()} == {case.name for case in CASES}

@@ -1,0 +1,21 @@
+"""ARCHITECTURE.md shows what the compiler does, and names what there is."""
+
+import re
+
+from pockengine.tests.repo.tiny_net import DOCUMENT, split, way_through
+from pockengine.tests.repo.tree import ROOT, read
+
+
+def test_the_dumps_are_what_the_passes_leave() -> None:
+    _, shown, _ = split(DOCUMENT.read_text(encoding="utf-8"))
+    assert shown == way_through(), "run python -m pockengine.tests.repo.tiny_net"
+
+
+def test_the_table_names_functions_that_there_are() -> None:
+    rows = re.findall(r"`([\w/]+\.py):(\w+)`", DOCUMENT.read_text(encoding="utf-8"))
+    assert len(rows) >= 10
+    for path, name in rows:
+        assert re.search(rf"^\s*(def|class) {name}\b", read(ROOT / path), re.MULTILINE), (
+            path,
+            name,
+        )

@@ -1,0 +1,97 @@
+"""Data sets become tasks: each label's share, parts apart, hostile files named."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from pockengine.errors import FinetuneError
+from pockengine.studies.sparse.pictures import picture_task, stratified
+from pockengine.studies.sparse.sentences import sentence_task
+from pockengine.studies.sparse.sizes import Sizes
+
+SIZES = Sizes(train=20, validation=10, test=20)
+
+
+def test_stratified_keeps_shares_and_mixes() -> None:
+    labels = np.repeat([0, 1, 2], [10, 20, 70])
+    chosen = stratified(labels, 50, seed=3)
+    assert np.bincount(labels[chosen]).tolist() == [5, 10, 35]
+    assert len(set(chosen.tolist())) == 50
+    assert chosen.tolist() != stratified(labels, 50, seed=4).tolist()
+
+
+def test_too_few_examples_are_an_error() -> None:
+    with pytest.raises(FinetuneError, match="5 examples were asked for; the data set has 3"):
+        stratified(np.zeros(3, np.int64), 5, seed=0)
+
+
+def write_fashion(root: Path) -> None:
+    folder = root / "vision" / "fashion_mnist"
+    folder.mkdir(parents=True)
+    for part, shade in (("train", 0), ("test", 255)):
+        image = np.full((40, 28, 28, 1), shade, np.uint8)
+        label = np.arange(40) % 10
+        np.savez(folder / f"fashion_mnist_{part}.npz", image=image, label=label)
+
+
+def test_pictures_are_resized_and_test_comes_from_the_test_part(tmp_path: Path) -> None:
+    write_fashion(tmp_path)
+    task = picture_task(tmp_path, "fashion_mnist", 16, "symmetric", SIZES)
+    assert task.tuning.train.inputs["x"].shape == (20, 3, 16, 16)
+    assert len(task.tuning.validation) == 10
+    assert float(task.tuning.train.inputs["x"].max()) == -1.0
+    assert float(task.test.inputs["x"].min()) == 1.0
+
+
+def test_jpeg_that_is_none_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "vision" / "cifar10"
+    folder.mkdir(parents=True)
+    stream = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(stream, "JPEG")
+    data = stream.getvalue() * 39 + b"no picture"
+    offset = np.array([len(stream.getvalue()) * i for i in range(40)] + [len(data)])
+    for name in ("train20k", "test"):
+        path = folder / f"cifar10_{name}_jpeg.npz"
+        jpeg = np.frombuffer(data, np.uint8)
+        np.savez(path, jpeg=jpeg, offset=offset, label=np.arange(40) % 10)
+    with pytest.raises(FinetuneError, match="picture 39 is no JPEG"):
+        picture_task(tmp_path, "cifar10", 8, "imagenet", Sizes(30, 10, 20))
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FinetuneError, match=r"fashion_mnist_train\.npz cannot be read"):
+        picture_task(tmp_path, "fashion_mnist", 8, "symmetric", SIZES)
+
+
+def write_tokenizer(folder: Path) -> None:
+    words = {"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 3, "film": 4}
+    made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+
+
+def test_sentences_are_cut_and_filled_up(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    folder = tmp_path / "text" / "sst2"
+    folder.mkdir(parents=True)
+    rows = 'good film film film film\t1\nbad "film\t0\n' * 20
+    for part in ("train", "test"):
+        (folder / f"{part}.tsv").write_text(rows)
+    task = sentence_task(tmp_path, "sst2", tmp_path, 4, SIZES)
+    ids = {tuple(row) for row in task.test.inputs["input_ids"].tolist()}
+    assert ids == {(2, 4, 4, 4), (3, 1, 4, 0)}
+    assert task.classes == 2
+    assert len(task.tuning.train) == 20
+
+
+def test_damaged_table_is_named(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    folder = tmp_path / "text" / "sst2"
+    folder.mkdir(parents=True)
+    (folder / "train.tsv").write_text("a sentence without label\n")
+    with pytest.raises(FinetuneError, match="sst2 cannot be read"):
+        sentence_task(tmp_path, "sst2", tmp_path, 4, SIZES)
