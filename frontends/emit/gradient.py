@@ -6,19 +6,11 @@ from pockengine.compiler.ir import Builder, Value
 from pockengine.compiler.ops.elementwise import reduce_to
 from pockengine.compiler.ops.registry import lookup
 from pockengine.frontends import emit
+from pockengine.frontends.emit.signs import Sign, sign_of
 from pockengine.frontends.layout import Tensor
 
 Formula = Callable[[Value], Value]
 """What a cotangent of the result, or a value, becomes; broadcasting is undone afterwards."""
-
-NOT_NEGATIVE = frozenset({"abs", "exp", "relu", "sigmoid", "softmax", "sqrt", "square"})
-"""Ops of no number below 0; all of them may give 0, if only by underflow."""
-
-KEEPING = frozenset(
-    {"broadcast_to", "concat", "reshape", "slice", "stop_gradient", "transpose"}
-    | {"reduce_max", "reduce_mean", "reduce_min", "reduce_sum"}
-)
-"""Ops whose results are above 0, or not below, where all their operands are."""
 
 
 def with_gradient(g: Builder, y: Tensor, *formulas: tuple[Value, Formula]) -> Tensor:
@@ -32,7 +24,12 @@ def zero_keeping(g: Builder, op: str, x: Tensor) -> Tensor:
     """Apply an op of one float; a cotangent of 0 stays 0 where the slope is infinite or NaN."""
     y = emit.unary(op)(g, x)
     node, rule = y.value.node, lookup(op).vjp_rule(0)
-    if node is None or rule is None or not emit.trains(g, x) or is_positive(g, x.value):
+    if (
+        node is None
+        or rule is None
+        or not emit.trains(g, x)
+        or sign_of(g, x.value) is Sign.POSITIVE
+    ):
         return y
 
     def formula(dy: Value) -> Value:
@@ -62,41 +59,3 @@ def power(g: Builder, x: Tensor, exponent: Tensor, log: Formula) -> Tensor:
         return g.mul(dy, g.mul(log(a), y.value))
 
     return with_gradient(g, y, (a, to_base), (b, to_exponent))
-
-
-def is_positive(g: Builder, value: Value) -> bool:
-    """Return whether what made these numbers leaves all of them above 0, or NaN."""
-    data = g.graph.constants.get(value)
-    if data is not None or value.node is None:
-        return data is not None and bool((data > 0).all())
-    op, operands = value.node.op, value.node.operands
-    if op == "custom_gradient":
-        return is_positive(g, operands[0])
-    found = [is_positive(g, operand) for operand in operands]
-    if op == "add":
-        return any(found) and all(_is_not_negative(g, operand) for operand in operands)
-    return any(found) if op == "maximum" else op in KEEPING and all(found)
-
-
-def _is_not_negative(g: Builder, value: Value) -> bool:
-    data = g.graph.constants.get(value)
-    if data is not None or value.node is None:
-        return data is not None and bool((data >= 0).all())
-    op, operands = value.node.op, value.node.operands
-    if op == "custom_gradient":
-        return _is_not_negative(g, operands[0])
-    if op in NOT_NEGATIVE or _is_variance(value):
-        return True
-    found = [_is_not_negative(g, operand) for operand in operands]
-    if op == "maximum":
-        return any(found)
-    return (op in KEEPING or op in ("add", "div", "mul")) and all(found)
-
-
-def _is_variance(value: Value) -> bool:
-    """Match mean(x^2) - mean(x)^2, which is below 0 by rounding only."""
-    node = value.node
-    if node is None or node.op != "sub":
-        return False
-    made = [operand.node.op if operand.node else "" for operand in node.operands]
-    return made == ["reduce_mean", "square"]

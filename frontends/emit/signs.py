@@ -1,0 +1,80 @@
+"""What a graph that is being built says of the signs of its numbers."""
+
+from enum import IntEnum
+
+from pockengine.compiler.ir import Builder, Value
+
+NOT_NEGATIVE = frozenset({"abs", "exp", "relu", "sigmoid", "softmax", "sqrt", "square"})
+"""Ops of no number below 0; all of them may give 0, if only by underflow."""
+
+KEEPING = frozenset(
+    {"broadcast_to", "concat", "reshape", "slice", "stop_gradient", "transpose"}
+    | {"reduce_max", "reduce_mean", "reduce_min", "reduce_sum"}
+)
+"""Ops whose results are above 0, or not below, where all their operands are."""
+
+COMBINING = KEEPING | {"add", "div", "maximum", "mul"}
+"""Ops the sign of whose results follows from those of their operands."""
+
+
+class Sign(IntEnum):
+    """What is known of all numbers of a value, NaN aside; a greater one says more."""
+
+    UNKNOWN = 0
+    NOT_NEGATIVE = 1
+    POSITIVE = 2
+
+
+def sign_of(g: Builder, value: Value) -> Sign:
+    """Return what the constants and ops that made a value say of its numbers.
+
+    Each value is looked at once: paths through a residual net double with every block.
+    """
+    known: dict[Value, Sign] = {}
+    pending = [value]
+    while pending:
+        found = _sign(g, pending[-1], known)
+        if isinstance(found, Sign):
+            known[pending.pop()] = found
+        else:
+            pending.extend(found)
+    return known[value]
+
+
+def _sign(g: Builder, value: Value, known: dict[Value, Sign]) -> Sign | list[Value]:
+    """Return a value's sign, or the operands whose signs must be known first."""
+    data = g.graph.constants.get(value)
+    if data is not None:
+        return Sign(int((data >= 0).all()) + int((data > 0).all()))
+    if value.node is None:
+        return Sign.UNKNOWN
+    op, operands = value.node.op, value.node.operands
+    if op in NOT_NEGATIVE or _is_variance(value):
+        return Sign.NOT_NEGATIVE
+    if op == "custom_gradient":
+        operands = operands[:1]
+    elif op not in COMBINING:
+        return Sign.UNKNOWN
+    unknown = [operand for operand in operands if operand not in known]
+    return unknown or _combine(op, [known[operand] for operand in operands])
+
+
+def _combine(op: str, signs: list[Sign]) -> Sign:
+    """Return the sign that an op's result has by those of its operands."""
+    least, most = min(signs), max(signs)
+    if op == "maximum":
+        return most
+    if op == "add":
+        return most if least >= Sign.NOT_NEGATIVE else Sign.UNKNOWN
+    if op in ("div", "mul"):  # of positive numbers, they underflow to 0
+        return min(least, Sign.NOT_NEGATIVE)
+    return least
+
+
+def _is_variance(value: Value) -> bool:
+    """Match mean(x^2) - mean(x)^2, which is below 0 by rounding only."""
+    node = value.node
+    if node is None or node.op != "sub":
+        return False
+    made = [operand.node.op if operand.node else "" for operand in node.operands]
+    return made == ["reduce_mean", "square"]
