@@ -32,11 +32,16 @@ def mix(x: np.ndarray) -> np.ndarray:
     return np.asarray(x ^ (x >> np.uint32(15)))
 
 
+def stream_key(seed: int, stream: int) -> np.ndarray:
+    """Return what all numbers of a stream share, a uint32."""
+    with np.errstate(over="ignore"):
+        return mix(np.asarray((seed ^ stream * STREAM_STEP) & 0xFFFFFFFF, np.uint32))
+
+
 def uniform(seed: int, stream: int, count: int) -> np.ndarray:
     """`count` numbers in [0, 1) with 24 random bits each, shape (count,) f32."""
     with np.errstate(over="ignore"):
-        key = np.asarray((seed & 0xFFFFFFFF) ^ (stream * STREAM_STEP & 0xFFFFFFFF), np.uint32)
-        bits = mix(mix(np.arange(count, dtype=np.uint32)) + mix(key))
+        bits = mix(mix(np.arange(count, dtype=np.uint32)) + stream_key(seed, stream))
     return ((bits >> np.uint32(8)).astype(np.float32)) * np.float32(2**-24)
 
 
