@@ -8,6 +8,10 @@ class PockEngineError(Exception):
     """Base of every error that this project raises on purpose."""
 
 
+class MissingPackage(PockEngineError):
+    """A package that a task needs and that is not installed."""
+
+
 class GraphError(PockEngineError):
     """A graph that breaks a rule of the intermediate representation."""
 

@@ -1,154 +1,17 @@
-"""The command line: `pockengine compile MODEL` and what inspects its results.
-
-MODEL is a name of the registry or a function that makes one: see `models/find.py`.
-"""
+"""The command line: `pockengine COMMAND`; `commands.py` lists the commands."""
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
-from pockengine.backends.artifact import load_artifact
-from pockengine.cli.compile_time import compile_time
-from pockengine.cli.passes import passes_command
-from pockengine.cli.profile_step import profile
-from pockengine.cli.search import search_command
-from pockengine.cli.sensitivity import sensitivity_command
-from pockengine.cli.tune import tune_command
-from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.ir.text import print_graph
-from pockengine.compiler.ops import node_cost
-from pockengine.devices import known_devices, load_device
-from pockengine.errors import CompileError, PockEngineError
-from pockengine.models.find import find_model
-from pockengine.terminal import PlainConsole, printable
-
-if TYPE_CHECKING:
-    from pockengine.api import Compiled
-
-CONSOLE = PlainConsole()
+from pockengine.cli.lazy import LazyGroup
+from pockengine.errors import PockEngineError
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 @click.version_option(package_name="pockengine")
 def cli() -> None:
     """Compile a model's whole training step for the device it runs on."""
-
-
-@cli.command("compile")
-@click.argument("model")
-@click.option("--device", default="host", show_default=True, help="A file of devices/.")
-@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
-@click.option("--batch", show_default="1", type=click.IntRange(1), help="Rows of the examples.")
-@click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
-@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
-@click.option("--tuned", type=click.Path(path_type=Path), help="A table of pockengine tune.")
-@click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
-@click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
-@click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
-def compile_command(
-    model: str,
-    device: str,
-    scheme: str,
-    batch: int | None,
-    loss: str | None,
-    memory_budget: int | None,
-    bf16: bool,
-    tuned: Path | None,
-    check: bool,
-    folder: Path | None,
-    dump_ir: Path | None,
-) -> None:
-    """Compile MODEL to an artifact: a folder with C, a binary, weights and a manifest."""
-    from pockengine.api import compile
-
-    module, example_inputs, own_loss = find_model(model, batch)
-    compiled = compile(
-        module,
-        example_inputs,
-        loss=loss or own_loss,
-        scheme=scheme,
-        device=device,
-        memory_budget=memory_budget,
-        bf16=bf16,
-        tuned=tuned,
-        check=check,
-        folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
-        progress=lambda text: click.echo(text, err=True),
-        observe=None if dump_ir is None else Dump(dump_ir),
-    )
-    _describe(compiled)
-
-
-def _describe(compiled: "Compiled") -> None:
-    """Print what was made."""
-    CONSOLE.print(f"artifact {compiled.artifact.folder}")
-    for name, entry in compiled.program.entries.items():
-        operations = sum(node_cost(node) for node in entry.graph.nodes)
-        CONSOLE.print(
-            f"  {name}: {len(entry.graph.nodes)} nodes, {operations / 1e6:.1f} M multiply-adds, "
-            f"arena {entry.plan.size:,} bytes"
-        )
-    report = compiled.program.recomputation
-    if report is not None:
-        CONSOLE.print(
-            f"  recomputed {len(report.dropped)} values: {report.extra_operations / 1e6:.1f} M "
-            f"more multiply-adds, peak {report.peak_before:,} -> {report.peak_after:,} bytes"
-        )
-
-
-@cli.command()
-@click.argument("artifact", type=click.Path(path_type=Path))
-def show(artifact: Path) -> None:
-    """Check an artifact and print what it holds."""
-    manifest = load_artifact(artifact)
-    table = Table(title=f"{manifest.name} for {manifest.device}")
-    for heading in ("entry", "inputs", "outputs", "arena bytes"):
-        table.add_column(heading)
-    for name, entry in manifest.entries.items():
-        inputs = "\n".join(f"{key} {type_}" for key, type_ in entry.inputs.items())
-        outputs = "\n".join(f"{key} {type_}" for key, type_ in entry.outputs.items())
-        table.add_row(name, inputs, outputs, f"{entry.arena_bytes:,}")
-    CONSOLE.print(table)
-    CONSOLE.print(f"weights and states {manifest.params_bytes:,} bytes, {manifest.kernels} kernels")
-    trained = ", ".join(f"{name} {share}" for name, share in manifest.scheme.items())
-    CONSOLE.print(f"trained: {trained}")
-
-
-@cli.command()
-def devices() -> None:
-    """List the devices that programs can be built for."""
-    for name in known_devices():
-        CONSOLE.print(f"{name:12} {load_device(name).description}")
-
-
-cli.add_command(compile_time)
-cli.add_command(passes_command)
-cli.add_command(profile)
-cli.add_command(search_command)
-cli.add_command(sensitivity_command)
-cli.add_command(tune_command)
-
-
-class Dump:
-    """Writes the graph after each pass to `folder/NN.entry.pass.ir`."""
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CompileError(f"graphs cannot be written to {folder}: {error}") from error
-        self._folder = folder
-        self._count = 0
-
-    def __call__(self, name: str, graph: Graph) -> None:
-        """Write one graph."""
-        path = self._folder / f"{self._count:02}.{name}.ir"
-        path.write_text(print_graph(graph), encoding="utf-8")
-        self._count += 1
 
 
 def main() -> None:
@@ -157,4 +20,6 @@ def main() -> None:
     try:
         cli()
     except PockEngineError as error:
+        from pockengine.terminal import printable  # not before: rich is half of what help takes
+
         raise SystemExit(f"pockengine: {printable(str(error))}") from error

@@ -16,6 +16,7 @@ MAY_IMPORT = {
     part: names.split()
     for part, names in {
         "errors": "",
+        "extras": "errors",
         "files": "",
         "terminal": "",
         "devices": "errors files",
@@ -43,8 +44,8 @@ MAY_IMPORT = {
         "finetune": "api backends compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
         "farm farm/references farm/results",
-        "cli": "api backends compiler devices errors finetune frontends models terminal "
-        "farm/boards farm/jobs farm/references farm/results farm/transports",
+        "cli": "api backends compiler devices errors extras finetune frontends models terminal "
+        "farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
     }.items()
 }

@@ -1,0 +1,76 @@
+"""The commands by name: where each one is, and the extras that it cannot start without.
+
+Nothing is imported before its command is called, so that help and completion are at once there and
+a missing package is told before any work.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command `module:attribute` of ours, its line of help, and the extras that it needs."""
+
+    place: str
+    help: str
+    extras: tuple[str, ...] = ()
+
+
+SECTIONS: Mapping[str, Mapping[str, Row]] = {
+    "Compile": {
+        "compile": Row(
+            "cli.compile:compile_command", "Compile MODEL to an artifact, a folder for a device."
+        ),
+        "show": Row("cli.show:show", "Check an artifact and print what it holds."),
+        "devices": Row("cli.devices:devices", "List the devices that programs can be built for."),
+    },
+    "What to train": {
+        "sensitivity": Row(
+            "cli.sensitivity:sensitivity_command",
+            "Measure what each tensor of MODEL is worth training.",
+        ),
+        "search": Row(
+            "cli.search:search_command",
+            "Find the scheme of MODEL that gains the most within a budget.",
+            ("search",),
+        ),
+    },
+    "Speed": {
+        "profile": Row(
+            "cli.profile_step:profile", "Time every kernel of MODEL's training step here."
+        ),
+        "tune": Row("cli.tune:tune_command", "Measure kernels' plans on a device, keep the best."),
+        "compile-time": Row(
+            "cli.compile_time:compile_time", "Time every stage of compiling MODEL."
+        ),
+        "passes": Row("cli.passes:passes_command", "Run passes on a graph that was dumped."),
+    },
+    "Boards": {
+        "boards": Row("farm.cli.boards:boards", "List the boards: what and where they are."),
+        "add": Row("farm.cli.enroll:add", "Add the board at ssh://user@host.", ("farm",)),
+        "ping": Row("farm.cli.enroll:ping", "Ask a board what it is.", ("farm",)),
+        "run": Row(
+            "farm.cli.jobs:run", "Run the jobs of a file on all boards that can.", ("farm",)
+        ),
+        "leases": Row("farm.cli.jobs:leases", "List who has which board.", ("farm",)),
+        "quarantine": Row(
+            "farm.cli.jobs:quarantine", "List, shut out or let in boards that fail.", ("farm",)
+        ),
+        "log": Row("farm.cli.jobs:log", "Print what happened to the boards.", ("farm",)),
+        "ab": Row("farm.cli.ab:ab", "Have two artifacts train in turns on a board.", ("farm",)),
+    },
+    "Figures": {
+        "bench": Row(
+            "farm.cli.bench:main",
+            "Fine-tune on a board, check all numbers, measure.",
+            ("farm", "torch"),
+        ),
+        "history": Row("farm.cli.results:history", "Draw a metric over the commits.", ("farm",)),
+        "compare": Row(
+            "farm.cli.results:compare", "Compare a commit's figures with a baseline's.", ("farm",)
+        ),
+    },
+}
+
+ROWS: Mapping[str, Row] = {name: row for rows in SECTIONS.values() for name, row in rows.items()}

@@ -1,0 +1,45 @@
+"""A group of commands that imports a command when it is called."""
+
+from importlib import import_module
+
+import click
+from click.shell_completion import CompletionItem
+
+from pockengine.cli.commands import ROWS, SECTIONS
+from pockengine.extras import need
+
+NAME = max(map(len, ROWS))
+"""Letters of the longest name: the lines of all sections begin at one place."""
+
+
+class LazyGroup(click.Group):
+    """The commands of `commands.py`; help and completion import none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of their sections."""
+        return list(ROWS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; MissingPackage where an extra that it needs is not installed."""
+        if cmd_name not in ROWS:
+            return None
+        row = ROWS[cmd_name]
+        need(f"pockengine {cmd_name}", *row.extras)
+        module, _, attribute = row.place.partition(":")
+        command: click.Command = getattr(import_module(f"pockengine.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections with each command's line."""
+        for title, rows in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(NAME), row.help) for name, row in rows.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the commands that begin so, and the group's options."""
+        offered = [
+            CompletionItem(name, help=row.help)
+            for name, row in ROWS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*offered, *click.Command.shell_complete(self, ctx, incomplete)]

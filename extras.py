@@ -1,0 +1,44 @@
+"""Packages that only some tasks need: what brings each, said before any work starts."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from pockengine.errors import MissingPackage
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "torch": ("torch",),
+    "tensorflow": ("keras", "tensorflow"),
+    "jax": ("flax", "jax"),
+    "onnx": ("onnx",),
+    "models": ("torch", "transformers"),
+    "farm": ("paramiko", "PIL", "sklearn", "sqlalchemy"),
+    "pool": ("labgrid",),
+    "postgres": ("psycopg",),
+    "report": ("jinja2", "matplotlib"),
+    "search": ("distributed", "matplotlib", "optuna"),
+}
+"""The modules of each extra of pyproject.toml."""
+
+_CPU_BUILD = "--extra-index-url https://download.pytorch.org/whl/cpu"
+"""PyPI's own wheels of PyTorch bring gigabytes of CUDA."""
+
+
+def missing(extra: str) -> list[str]:
+    """Return an extra's modules that are not installed; nothing is imported for it."""
+    return [module for module in EXTRAS[extra] if find_spec(module) is None]
+
+
+def pip_command(*extras: str) -> str:
+    """Return the command that installs extras."""
+    torch = any("torch" in EXTRAS[extra] for extra in extras)
+    return f"pip install 'pockengine[{','.join(extras)}]'" + (f" {_CPU_BUILD}" if torch else "")
+
+
+def need(what: str, *extras: str) -> None:
+    """Raise MissingPackage, with the command that helps, unless all of these are installed."""
+    lacking = [extra for extra in extras if missing(extra)]
+    if lacking:
+        modules = dict.fromkeys(module for extra in lacking for module in missing(extra))
+        raise MissingPackage(
+            f"{what} needs {', '.join(modules)}, not installed here: {pip_command(*lacking)}"
+        )

@@ -1,0 +1,65 @@
+"""Every command is there; help imports none, and a missing package is told at once."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pockengine import extras
+from pockengine.cli.commands import ROWS
+from pockengine.cli.main import cli
+from pockengine.errors import MissingPackage
+from pockengine.farm.cli.main import cli as farm
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_command_is_there_and_has_help(name: str) -> None:
+    said = CliRunner().invoke(cli, [name, "--help"])
+
+    assert said.exit_code == 0, said.output
+    assert f"{name} [OPTIONS]" in said.output
+
+
+def test_help_lists_all_and_imports_no_command() -> None:
+    program = (
+        "import sys; from pockengine.cli.main import cli; cli(['--help'], standalone_mode=False); "
+        "print(sorted({'numpy', 'torch', 'sqlalchemy', 'rich'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stderr
+    assert all(f"  {name} " in ran.stdout for name in ROWS)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_all_commands_of_the_farm_are_the_same_here() -> None:
+    context = click.Context(cli)
+
+    assert {name: cli.get_command(context, name) for name in farm.commands} == farm.commands
+
+
+def test_a_missing_package_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "paramiko" else name)
+
+    said = CliRunner().invoke(cli, ["ping", "nosuch"])
+
+    assert isinstance(said.exception, MissingPackage)
+    assert str(said.exception) == (
+        "pockengine ping needs paramiko, not installed here: pip install 'pockengine[farm]'"
+    )
+
+
+def test_names_are_completed() -> None:
+    said = CliRunner().invoke(
+        cli,
+        prog_name="pockengine",
+        env={
+            "_POCKENGINE_COMPLETE": "bash_complete",
+            "COMP_WORDS": "pockengine com",
+            "COMP_CWORD": "1",
+        },
+    )
+
+    assert said.output.split() == ["plain,compile", "plain,compile-time", "plain,compare"]

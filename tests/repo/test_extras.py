@@ -1,0 +1,30 @@
+"""What the extras bring is said in two places: pyproject.toml, and the advice of `extras.py`."""
+
+import re
+import tomllib
+
+from pockengine.extras import EXTRAS, pip_command
+from pockengine.tests.repo.tree import ROOT
+
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu"}
+"""Modules whose distribution has another name."""
+
+
+def test_each_extra_brings_its_modules() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {
+        extra: {re.split(r"[\[<>=]", line)[0] for line in lines}
+        for extra, lines in project["optional-dependencies"].items()
+        if extra != "dev"
+    }
+
+    ours = {
+        extra: {DISTRIBUTIONS.get(module, module) for module in modules}
+        for extra, modules in EXTRAS.items()
+    }
+    assert ours == declared
+
+
+def test_pytorch_is_its_cpu_build() -> None:
+    assert "whl/cpu" in pip_command("models")
+    assert "whl/cpu" not in pip_command("onnx", "farm")
