@@ -27,6 +27,10 @@ STEPS = 2
 TOLERANCE = 1e-4
 UNCERTAIN = 1e-3
 """Share of the largest gradient below which rounding may decide an element's direction."""
+NUDGE, NUDGES = 1e-7, 4
+"""Relative changes of a state by about its rounding, and how many are tried."""
+CONDITION = 10.0
+"""How many times the way that nudges move a result is allowed beside."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -117,23 +121,57 @@ def _compare(
     """Run one call both ways from the same state, which moves on."""
     lowered = {name: array.copy() for name, array in state.items()}
     with np.errstate(all="ignore"):
+        before = {name: array.copy() for name, array in state.items()}
         wanted = run(graph, inputs, state)
         outputs = run_in_place(entry, inputs, lowered)
     state.update({name: np.asarray(array) for name, array in state.items()})
     if not all(np.isfinite(array).all() for array in state.values()):
         raise CompileError("the reference itself overflows")
-    for name in set(outputs) & set(wanted):
-        _assert_close(f"{entry.name}: output {name}", outputs[name], wanted[name])
     uncertain = reference.uncertain(wanted)
+    results = {f"output {name}": outputs[name] for name in set(outputs) & set(wanted)}
     for name, array in lowered.items():
-        close = np.where(uncertain.get(name, False), state[name], array)
-        _assert_close(f"{entry.name}: {name}", close, state[name])
+        results[name] = np.where(uncertain.get(name, False), state[name], array)
+    expected = {**state, **{f"output {name}": array for name, array in wanted.items()}}
+    if all(_distance(results[name], expected[name]) <= TOLERANCE for name in results):
+        return
+    moves = _moves_by_rounding(graph, inputs, before, expected)
+    for name, array in results.items():
+        away, limit = _distance(array, expected[name]), TOLERANCE + CONDITION * moves[name]
+        where = f"{entry.name}: {name}"
+        assert away <= limit, f"{where} differs by {away:g} of its size, at most {limit:g} may it"
 
 
-def _assert_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
-    limit = TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0.0)))
-    away = float(np.abs(found - wanted).max(initial=0.0))
-    assert away <= limit, f"{name} differs by {away:g}, at most {limit:g} is allowed"
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the largest difference relative to the largest element, or to 1 if that is smaller."""
+    size = max(1.0, float(np.abs(other).max(initial=0.0)))
+    return float(np.abs(one - other).max(initial=0.0)) / size
+
+
+def _moves_by_rounding(
+    graph: Graph, inputs: Arrays, state: Arrays, expected: Arrays
+) -> dict[str, float]:
+    """Return how far the reference's own results move when its state does by rounding.
+
+    A batch norm of rows that are nearly alike divides rounding by what is left of them; a bias in
+    front of one has a gradient of nothing but rounding, which Adafactor makes a whole step of.
+    """
+    rng = np.random.default_rng(0)
+    moves = dict.fromkeys(expected, 0.0)
+    for _ in range(NUDGES):
+        nudged = {name: _nudge(array, rng) for name, array in state.items()}
+        with np.errstate(all="ignore"):
+            outputs = run(graph, inputs, nudged)
+        results = {**nudged, **{f"output {name}": array for name, array in outputs.items()}}
+        for name, array in expected.items():
+            moves[name] = max(moves[name], _distance(np.asarray(results[name]), array))
+    return moves
+
+
+def _nudge(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    if array.dtype != np.float32:
+        return array.copy()
+    noise = rng.uniform(-NUDGE, NUDGE, array.shape)
+    return (array * (1 + noise)).astype(np.float32)
 
 
 def with_budget(training: Training, program: Program, share: float) -> Training:
