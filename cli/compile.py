@@ -1,15 +1,26 @@
 """`pockengine compile MODEL`: an artifact for a device, with a first step compared."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pockengine.cli.options import (
+    ModelChoice,
+    bf16_option,
+    device_option,
+    json_option,
+    model_argument,
+    optimizer_option,
+    print_json,
+    scheme_option,
+    tuned_option,
+)
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
+from pockengine.compiler.optim import Optimizer
 from pockengine.errors import CompileError
-from pockengine.models.find import find_model
 from pockengine.terminal import PlainConsole
 
 if TYPE_CHECKING:
@@ -19,59 +30,84 @@ CONSOLE = PlainConsole()
 
 
 @click.command("compile")
-@click.argument("model")
-@click.option("--device", default="host", show_default=True, help="A file of devices/.")
-@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
-@click.option("--batch", show_default="1", type=click.IntRange(1), help="Rows of the examples.")
-@click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
+@model_argument()
+@device_option
+@scheme_option
+@optimizer_option()
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
-@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
-@click.option("--tuned", type=click.Path(path_type=Path), help="A table of pockengine tune.")
+@bf16_option
+@tuned_option
 @click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
+@json_option
 def compile_command(
-    model: str,
+    model: ModelChoice,
     device: str,
     scheme: str,
-    batch: int | None,
-    loss: str | None,
+    optimizer: Optimizer,
     memory_budget: int | None,
     bf16: bool,
     tuned: Path | None,
     check: bool,
     folder: Path | None,
     dump_ir: Path | None,
+    as_json: bool,
 ) -> None:
     """Compile MODEL to an artifact: a folder with C, a binary, weights and a manifest."""
     from pockengine.api import compile
 
-    module, example_inputs, own_loss = find_model(model, batch)
+    found = model.find()
     compiled = compile(
-        module,
-        example_inputs,
-        loss=loss or own_loss,
+        found.model,
+        found.inputs,
+        loss=found.loss,
+        optimizer=optimizer,
         scheme=scheme,
         device=device,
         memory_budget=memory_budget,
         bf16=bf16,
         tuned=tuned,
         check=check,
-        folder=folder or Path(f"{model.replace(':', '.')}-{device}"),
+        folder=folder or default_folder(model.name, device),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),
     )
-    _describe(compiled)
+    if as_json:
+        print_json(facts_of(compiled))
+    else:
+        _describe(compiled)
+
+
+def default_folder(model: str, device: str) -> Path:
+    """Return where an artifact goes that nobody named: beside what the user works on."""
+    name = Path(model).stem if Path(model).exists() else model
+    return Path(f"{name.replace(':', '.')}-{Path(device).stem}")
+
+
+def facts_of(compiled: "Compiled") -> dict[str, Any]:
+    """Return what was made, for programs."""
+    return {
+        "artifact": str(compiled.artifact.folder),
+        "entries": {
+            name: {
+                "nodes": len(entry.graph.nodes),
+                "multiply_adds": sum(node_cost(node) for node in entry.graph.nodes),
+                "arena_bytes": entry.plan.size,
+            }
+            for name, entry in compiled.program.entries.items()
+        },
+    }
 
 
 def _describe(compiled: "Compiled") -> None:
     """Print what was made."""
-    CONSOLE.print(f"artifact {compiled.artifact.folder}")
-    for name, entry in compiled.program.entries.items():
-        operations = sum(node_cost(node) for node in entry.graph.nodes)
+    facts = facts_of(compiled)
+    CONSOLE.print(f"artifact {facts['artifact']}")
+    for name, entry in facts["entries"].items():
         CONSOLE.print(
-            f"  {name}: {len(entry.graph.nodes)} nodes, {operations / 1e6:.1f} M multiply-adds, "
-            f"arena {entry.plan.size:,} bytes"
+            f"  {name}: {entry['nodes']} nodes, {entry['multiply_adds'] / 1e6:.1f} M "
+            f"multiply-adds, arena {entry['arena_bytes']:,} bytes"
         )
     report = compiled.program.recomputation
     if report is not None:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.box import SIMPLE
@@ -28,10 +27,21 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import cache_folder
 from pockengine.backends.c.program import generate
+from pockengine.cli.options import (
+    ModelChoice,
+    batch_of,
+    device_option,
+    model_argument,
+    optimizer_option,
+    records_option,
+    scheme_option,
+)
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
-from pockengine.devices import load_device
-from pockengine.models.registry import parse_model
+from pockengine.compiler.optim import Optimizer
+from pockengine.devices import find_device
+from pockengine.extras import need
+from pockengine.models.find import Found
 from pockengine.terminal import PlainConsole
 
 STAGES = ("import", "passes", "emission")
@@ -66,70 +76,55 @@ class Times:
 
 
 @click.command("compile-time")
-@click.argument("model")
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
-@click.option("--device", default="host", show_default=True, help="A file of devices/.")
-@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
+@model_argument()
+@device_option
+@scheme_option
+@optimizer_option()
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--build/--no-build", default=True, show_default=True, help="Run the C compiler.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+@records_option
 def compile_time(
-    model: str,
-    batch: int,
+    model: ModelChoice,
     device: str,
     scheme: str,
+    optimizer: Optimizer,
     repeat: int,
     build: bool,
     json_file: Path | None,
 ) -> None:
-    """Time every stage of compiling MODEL, a name of the registry."""
-    backend = CBackend(load_device(device))
-    times, module, size = Times(), _module(model), 0
+    """Time every stage of compiling MODEL."""
+    if json_file is not None:
+        need("compile-time --json", "farm")
+    backend, training = CBackend(find_device(device)), Training(scheme, optimizer)
+    times, found, size = Times(), model.find(), 0
     for _ in range(repeat):
-        size = _generate(times, module, (model, batch, scheme), backend)
+        size = _generate(times, found, training, backend)
+    batch = batch_of(found.graph())
     if build:
-        _build(times, module, (model, batch, scheme), backend)
+        _build(times, found, training, backend)
     for kind in (times.stages, times.processor):
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]
     console = PlainConsole()
-    console.print(_table(f"{model}, batch {batch}, {scheme}, for {device}", times))
+    console.print(_table(f"{model.name}, batch {batch}, {scheme}, for {device}", times))
     console.print(f"{size / 1e6:.1f} MB of C")
     if json_file is not None:
-        _write(json_file, (model, batch, scheme), device, times)
+        _write(json_file, (model.name, batch, scheme), device, times)
 
 
-def _module(model: str) -> Any:
-    import torch
-
-    torch.manual_seed(0)
-    return parse_model(model).build().train()
-
-
-def _generate(times: Times, module: Any, what: tuple[str, int, str], backend: CBackend) -> int:
+def _generate(times: Times, found: Found, training: Training, backend: CBackend) -> int:
     """Run the stages up to the C text once; return its size in bytes."""
-    from pockengine.frontends import from_torch
-
-    model, batch, scheme = what
-    name = parse_model(model)
     with times.stage("import"):
-        graph = from_torch(module, name.example_inputs(batch), loss=name.loss)
+        graph = found.graph()
     with times.stage("passes"):
-        program = compile_program(
-            graph, Training(scheme), target=backend.target(), observe=times.observe
-        )
+        program = compile_program(graph, training, target=backend.target(), observe=times.observe)
     with times.stage("emission"):
         files = generate(program, backend)
     return sum(len(text) for text in files.values())
 
 
-def _build(times: Times, module: Any, what: tuple[str, int, str], backend: CBackend) -> None:
+def _build(times: Times, found: Found, training: Training, backend: CBackend) -> None:
     """Time the C compiler: all that an artifact takes but for generating its code."""
-    from pockengine.frontends import from_torch
-
-    model, batch, scheme = what
-    name = parse_model(model)
-    graph = from_torch(module, name.example_inputs(batch), loss=name.loss)
-    program = compile_program(graph, Training(scheme), target=backend.target())
+    program = compile_program(found.graph(), training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-time-") as folder, _empty_cache(folder):
         before = time.perf_counter()
         write_artifact(program, backend, Path(folder) / "bare", build_code=False)

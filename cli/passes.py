@@ -9,12 +9,14 @@ from pathlib import Path
 import click
 
 from pockengine.backends.registry import backend_for
+from pockengine.cli.options import device_option, optimizer_option, scheme_option
 from pockengine.compiler.compile import Training, passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.catalogue import PASSES, parameters_of, run
 from pockengine.compiler.passes.pass_text import SHARED, parse_pass, print_passes
 from pockengine.compiler.target import Target
-from pockengine.devices import load_device
+from pockengine.devices import find_device
 from pockengine.errors import PockEngineError
 
 
@@ -23,8 +25,9 @@ from pockengine.errors import PockEngineError
 @click.option("--pass", "texts", multiple=True, help="NAME or NAME{parameter=value, ...}.")
 @click.option("--list", "listed", is_flag=True, help="List the passes and their parameters.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
-@click.option("--device", default="host", show_default=True, help="Whose pipeline to print.")
-@click.option("--scheme", default="full", show_default=True, help="What that trains.")
+@device_option
+@scheme_option
+@optimizer_option()
 def passes_command(
     graph: str | None,
     texts: tuple[str, ...],
@@ -32,6 +35,7 @@ def passes_command(
     pipeline: str | None,
     device: str,
     scheme: str,
+    optimizer: Optimizer,
 ) -> None:
     """Run passes on GRAPH, a file in the text form, and print what they leave."""
     if listed:
@@ -44,14 +48,14 @@ def passes_command(
         run([parse_pass(text, _target) for text in texts], parsed, check=True)
         click.echo(print_graph(parsed), nl=False)
         return
-    entries = passes_of(parsed, Training(scheme), target=_target(device))
+    entries = passes_of(parsed, Training(scheme, optimizer), target=_target(device))
     if pipeline not in entries:
         raise PockEngineError(f"{graph} has no entry {pipeline!r}; it has {', '.join(entries)}")
     click.echo(print_passes(entries[pipeline]), nl=False)
 
 
 def _target(device: str) -> Target:
-    return backend_for(load_device(device)).target()
+    return backend_for(find_device(device)).target()
 
 
 def _described(name: str) -> str:

@@ -20,10 +20,21 @@ from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.c.profile import KernelTime, profile_step
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.backends.tuned import picker_of
+from pockengine.cli.options import (
+    ModelChoice,
+    batch_of,
+    bf16_option,
+    model_argument,
+    optimizer_option,
+    records_option,
+    scheme_option,
+    tuned_option,
+)
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.types import F32
+from pockengine.compiler.optim import Optimizer
 from pockengine.devices import load_device
+from pockengine.extras import need
 from pockengine.terminal import PlainConsole
 
 WIDTH = 170
@@ -54,22 +65,22 @@ class KernelRow:
 
 
 @click.command()
-@click.argument("model")
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1))
+@model_argument()
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
-@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
+@scheme_option
+@optimizer_option()
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
 @click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
-@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
-@click.option("--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`.")
+@bf16_option
+@tuned_option
 @click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+@records_option
 def profile(
-    model: str,
-    batch: int,
+    model: ModelChoice,
     threads: int | None,
     scheme: str,
+    optimizer: Optimizer,
     steps: int,
     top: int,
     only: str,
@@ -79,11 +90,14 @@ def profile(
     json_file: Path | None,
 ) -> None:
     """Time every kernel of MODEL's training step on this machine against its measured peaks."""
+    if json_file is not None:
+        need("profile --json", "farm")
     console = PlainConsole(WIDTH)
     device = load_device("host")
     backend = CBackend(device, bf16=bf16, pick=picker_of(tuned, device))
     threads = threads or device.cpu.cores
-    program = compile_program(_graph(model, batch), Training(scheme), target=backend.target())
+    graph, training = model.find().graph(), Training(scheme, optimizer)
+    program = compile_program(graph, training, target=backend.target())
     inputs = {
         value.name: _example(value.shape, value.dtype is F32)
         for value in program.entries["train"].graph.inputs
@@ -94,29 +108,17 @@ def profile(
     chosen = [call for call in times if only in f"{call.symbol} {call.what}"]
     lone = time_alone([call.node for call in chosen], backend, threads) if alone else {}
     rows = _rows(chosen, peaks, {symbol: median for symbol, (median, _) in lone.items()})
-    title = f"{model}, batch {batch}, {scheme}, {threads} threads"
+    title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {threads} threads"
     whole = sum(call.median_ns for call in times)
     console.print(_table(title, rows[: top or None], whole, peaks, alone))
     console.print(_operations(rows, whole))
     console.print(_summary(rows, whole, peaks))
     if json_file is not None:
-        _write(json_file, model, batch, scheme, times, peaks)
+        _write(json_file, (model.name, batch_of(graph), scheme), times, peaks)
 
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _graph(model: str, batch: int) -> Graph:
-    """Import a benchmark model, with its loss."""
-    import torch
-
-    from pockengine.frontends import from_torch
-    from pockengine.models.registry import parse_model
-
-    name = parse_model(model)
-    torch.manual_seed(0)
-    return from_torch(name.build().train(), name.example_inputs(batch), loss=name.loss)
 
 
 def _example(shape: tuple[int, ...], floating: bool) -> np.ndarray:
@@ -206,7 +208,7 @@ def _summary(rows: Sequence[KernelRow], whole: int, peaks: Peaks) -> str:
 
 
 def _write(
-    path: Path, model: str, batch: int, scheme: str, times: Sequence[KernelTime], peaks: Peaks
+    path: Path, what: tuple[str, int, str], times: Sequence[KernelTime], peaks: Peaks
 ) -> None:
     """Append a record for each call and for each peak."""
     from pockengine import __version__
@@ -214,6 +216,7 @@ def _write(
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import Setup
 
+    model, batch, scheme = what
     setup = Setup(current_commit(), "host", "host", False, model, "random", batch, peaks.threads)
     records = [
         setup.record("pockengine", __version__, scheme, metric, value)

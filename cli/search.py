@@ -10,13 +10,14 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from pockengine.cli.sensitivity import MOMENTUM
+from pockengine.cli.options import ModelChoice, device_option, model_argument, optimizer_option
+from pockengine.cli.sensitivity import OPTIMIZER
 from pockengine.cli.subject import open_subject
 from pockengine.cli.units import count, size, time
-from pockengine.compiler.optim import Sgd
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import save_scheme
-from pockengine.devices import Device, known_devices, load_device
+from pockengine.devices import Device, find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Contributions, Header, contributions_of, read_table
 from pockengine.finetune.cost import CostModel
@@ -57,7 +58,7 @@ NSGA2, RANDOM = "NSGA-II", "random draws"
 class SearchOptions:
     """What the command line says; click's help explains each."""
 
-    model: str
+    model: ModelChoice
     contributions: Path
     memory: float | None
     latency: float | None
@@ -69,7 +70,7 @@ class SearchOptions:
     out: Path
     weights: Path | None
     classes: int | None
-    batch: int
+    optimizer: Optimizer
     tried: int | None
     train: Path | None
     validation: float
@@ -82,38 +83,38 @@ class SearchOptions:
 
 
 @click.command("search")
-@click.argument("model")
+@model_argument(8, loss=False)
 @click.option("--contributions", required=True, type=click.Path(path_type=Path))
 @click.option("--memory", type=size, help="Beyond inference, arena and optimiser states: 250KB.")
 @click.option("--latency", type=time, help="Of a step: 20ms. Modelled, on host by measured ends.")
 @click.option("--instructions", type=count, help="Of a step of one emulated thread: 30M.")
-@click.option("--device", default="host", show_default=True, help="A file of devices/.")
+@device_option
 @click.option("--evaluations", default=EVALUATIONS, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--control", is_flag=True, help="Search by random draws too, and show both.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The scheme, TOML.")
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
-@click.option("--batch", default=8, show_default=True, type=click.IntRange(1))
+@optimizer_option(OPTIMIZER)
 @click.option("--validate", "tried", type=click.IntRange(1), help="Fine-tune the best so many.")
 @click.option("--train", type=click.Path(path_type=Path), help="The data to validate on.")
 @click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
 @click.option("--count", is_flag=True, help="Count instructions on each device that can.")
-def search_command(**options: Any) -> None:
+def search_command(model: ModelChoice, **options: Any) -> None:
     """Find the scheme of MODEL that gains the most accuracy within a budget on a device.
 
     The gains are those that `pockengine sensitivity` measured; the cost is that of the compiled
     program. Writes the scheme, and beside it the front as a picture. No test set is read.
     """
-    _search(SearchOptions(**options))
+    _search(SearchOptions(model, **options))
 
 
 def _search(options: SearchOptions) -> None:
     if options.tried is not None and options.train is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
-    subject = open_subject(options.model, options.batch, options.classes, options.weights)
+    subject = open_subject(options.model, options.classes, options.weights)
     header, contributions = read_contributions(options.contributions, subject)
-    costs = CostModel(subject.graph, load_device(options.device), Sgd(momentum=MOMENTUM))
+    costs = CostModel(subject.graph, find_device(options.device), options.optimizer)
     console = PlainConsole(WIDTH)
     fronts = _fronts(options, costs, contributions)
     points: Sequence[Point] = fronts[NSGA2].points
@@ -124,7 +125,7 @@ def _search(options: SearchOptions) -> None:
         points = [result.point for result in sorted(validated, key=lambda result: -result.gain)]
     best, measured = first_that_keeps(points, options.limits, costs)
     scheme = _settled(options, subject, scheme_of(subject.graph, best.items, options.out.stem))
-    comment = describe(options.model, options.device, best, measured)
+    comment = describe(options.model.name, options.device, best, measured)
     save_scheme(scheme, options.out, comment)
     _show(options, subject, costs, scheme, fronts, console)
     console.print(f"{comment}\nscheme {options.out}")
@@ -199,7 +200,7 @@ def _validated(
     assert options.train is not None  # as the command has checked
     tuning = load_tuning(options.train, options.validation, seed=0)
     check_data(header, tuning)
-    recipe, seeds = recipe_of(header, Sgd(momentum=MOMENTUM))
+    recipe, seeds = recipe_of(header, options.optimizer)
     click.echo(f"fine-tuning {len(points)} schemes with {len(seeds)} seeds each", err=True)
     folder = options.contributions.with_name(f"{options.contributions.name}.work")
     with open_executor() as executor:
@@ -248,7 +249,7 @@ def _show(
     """Draw the front and print what the scheme costs on each device."""
     picture = options.out.with_suffix(".svg")
     memory = None if options.memory is None else int(options.memory)
-    draw_front(fronts, memory, f"{options.model} on {options.device}", picture)
+    draw_front(fronts, memory, f"{options.model.name} on {options.device}", picture)
 
     def counter(of: Scheme, device: Device) -> int:
         return count_instructions(subject.graph, of, device, costs.optimizer)

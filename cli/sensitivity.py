@@ -7,9 +7,11 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
+from pockengine.cli.options import ModelChoice, model_argument, optimizer_option
 from pockengine.cli.subject import open_subject
-from pockengine.compiler.optim import Sgd
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse.channels import CRITERIA
+from pockengine.extras import need
 from pockengine.finetune.contributions import Contributions
 from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.finetune.recipe import Recipe
@@ -22,11 +24,11 @@ from pockengine.terminal import PlainConsole, printable
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 """By what channels may be chosen."""
-MOMENTUM = 0.9
+OPTIMIZER = "sgd:momentum=0.9"
 
 
 @click.command("sensitivity")
-@click.argument("model")
+@model_argument(8, loss=False)
 @click.option("--train", required=True, type=click.Path(path_type=Path), help="Inputs and target.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Its JSON lines.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Pretrained, as safetensors.")
@@ -37,12 +39,12 @@ MOMENTUM = 0.9
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--rate", default=0.05, show_default=True, help="Highest rate of SGD, momentum 0.9.")
-@click.option("--batch", default=8, show_default=True, type=click.IntRange(1))
+@optimizer_option(OPTIMIZER)
+@click.option("--rate", default=0.05, show_default=True, help="The optimizer's highest rate.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
 @click.option("--scheduler", default=PROCESSES, show_default=True, help="Or Dask's, tcp://...")
 def sensitivity_command(
-    model: str,
+    model: ModelChoice,
     train: Path,
     out: Path,
     weights: Path | None,
@@ -53,8 +55,8 @@ def sensitivity_command(
     upper: float,
     seeds: int,
     epochs: int,
+    optimizer: Optimizer,
     rate: float,
-    batch: int,
     workers: int | None,
     scheduler: str,
 ) -> None:
@@ -63,16 +65,18 @@ def sensitivity_command(
     DATA is .npz or .safetensors with the model's inputs and `target`, one row an example; a part of
     it is set apart to judge. Killed, the same command goes on where it was.
     """
-    subject = open_subject(model, batch, classes, weights)
+    if scheduler != PROCESSES:
+        need(f"--scheduler {scheduler}", "search")
+    subject = open_subject(model, classes, weights)
     tuning = load_tuning(train, validation, seed=0)
     items = items_of(subject.graph, shares or SHARES, by=by, upper=upper)
-    recipe = Recipe(rate, epochs, optimizer=Sgd(momentum=MOMENTUM))
+    recipe = Recipe(rate, epochs, optimizer=optimizer)
     with open_executor(scheduler, workers) as executor:
         contributions = measure(
             subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
         )
     console = PlainConsole(WIDTH)
-    console.print(report(f"{model} on {train.name}", contributions))
+    console.print(report(f"{model.name} on {train.name}", contributions))
     console.print(f"{len(contributions.gains)} items in {out}")
 
 

@@ -1,53 +1,64 @@
 """Subjects for the command line: a model by name, with the user's own weights."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from safetensors import SafetensorError
 
+from pockengine.cli.options import ModelChoice
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import LOSS, Subject
-from pockengine.frontends.doors import find_door
-from pockengine.models.find import find_model
-from pockengine.models.registry import parse_model
+from pockengine.models.find import CROSS_ENTROPY, Found
 
 if TYPE_CHECKING:
     from torch import nn
 
-CROSS_ENTROPY = "cross_entropy"
 
+def open_subject(model: ModelChoice, classes: int | None, weights: Path | None) -> Subject:
+    """Find a model of any framework, PyTorch's in evaluation mode.
 
-def open_subject(name: str, batch: int, classes: int | None, weights: Path | None) -> Subject:
-    """Build a PyTorch model by `pockengine compile`'s names, in evaluation mode.
-
-    A model of the registry gets a head of `classes`. `weights` is a safetensors file by the model's
-    own names; a tensor of another shape (the head that was for other classes) stays as it is new.
+    A listed model gets a head of `classes`. `weights` is a safetensors file by the names of a
+    PyTorch module; a tensor of another shape (the head that was for other classes) stays as it is.
     """
-    module, examples = _find(name, batch, classes)
+    found = _find(model, classes)
+    is_module = callable(getattr(found.model, "eval", None)) and hasattr(found.model, "state_dict")
     if weights is not None:
-        _load(module, weights)
-    graph = find_door(module.eval(), examples).graph(CROSS_ENTROPY)
+        if not is_module:
+            raise FinetuneError(f"--weights is for PyTorch's models, and {model.name} is none")
+        _load(found.model, weights)
+    if is_module:
+        found.model.eval()
+    graph = replace(found, loss=CROSS_ENTROPY).graph()
     logits = [output for output in graph.outputs if output != LOSS]
     if len(logits) != 1:
-        raise FinetuneError(f"{name} has the outputs {logits} beside its loss; it must have one")
-    return Subject(name, graph, logits[0])
+        raise FinetuneError(
+            f"{model.name} has the outputs {logits} beside its loss; it must have one"
+        )
+    return Subject(model.name, graph, logits[0])
 
 
-def _find(name: str, batch: int, classes: int | None) -> tuple["nn.Module", Any]:
-    """Return the module and examples of one batch."""
-    import torch
+def _find(model: ModelChoice, classes: int | None) -> Found:
+    """Return the model with examples of one batch: a function's are repeated to it."""
+    if ":" not in model.name:
+        found = model.find(classes)
+    else:
+        found = replace(model, batch=None).find(classes)
+        found = replace(found, inputs=_repeated(found.inputs, model.batch or 1))
+    if found.loss is None:
+        raise FinetuneError(f"{model.name} returns its own loss; sensitivity wants a classifier")
+    return found
 
-    if ":" in name:
-        if classes is not None:
-            raise FinetuneError(f"{name} says itself how many classes it has; leave --classes out")
-        module, examples, _ = find_model(name, None)  # repeated to the batch below
-        rows = [torch.arange(batch) % len(given) for given in examples]
-        return module, tuple(given[row] for given, row in zip(examples, rows, strict=True))
-    model = parse_model(name)
-    if model.loss is None:
-        raise FinetuneError(f"{name} returns its own loss; sensitivity wants a classifier")
-    torch.manual_seed(0)
-    return model.build(classes), model.example_inputs(batch)
+
+def _repeated(examples: Any, batch: int) -> Any:
+    """Return examples of so many rows: the given ones, again and again."""
+    if isinstance(examples, Mapping):
+        return {name: _repeated(given, batch) for name, given in examples.items()}
+    if isinstance(examples, tuple | list):
+        return type(examples)(_repeated(given, batch) for given in examples)
+    return examples[np.arange(batch) % len(examples)]
 
 
 def _load(module: "nn.Module", path: Path) -> None:

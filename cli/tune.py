@@ -29,8 +29,16 @@ from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Backend, BackendOptions
 from pockengine.backends.registry import backend_for
 from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, read_table, write_table
+from pockengine.cli.options import (
+    ModelChoice,
+    bf16_option,
+    model_argument,
+    optimizer_option,
+    scheme_option,
+)
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import Graph, Node
+from pockengine.compiler.optim import Optimizer
 from pockengine.devices import Device, load_device
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import CompileError, FarmError
@@ -38,8 +46,6 @@ from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.references.instructions import count
 from pockengine.farm.transports.transport import Transport
-from pockengine.frontends.doors import find_door
-from pockengine.models.find import find_model
 from pockengine.terminal import PlainConsole
 
 WIDTH = 150
@@ -49,20 +55,18 @@ that is estimated to be best for both."""
 
 
 @click.command("tune")
-@click.argument("model")
+@model_argument()
 @click.option("--device", "wanted", default="host", show_default=True, help="Or a board's name.")
-@click.option("--batch", show_default="1", type=click.IntRange(1), help="Rows of the examples.")
-@click.option("--scheme", default="full", show_default=True, help="A preset, or a TOML file.")
-@click.option("--loss", help="By default cross_entropy, unless MODEL returns its loss.")
-@click.option("--bf16", is_flag=True, help="Round the operands of large products to bf16.")
+@scheme_option
+@optimizer_option()
+@bf16_option
 @click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
 @click.option("--out", type=click.Path(path_type=Path), help="By default tuned-DEVICE.json.")
 def tune_command(
-    model: str,
+    model: ModelChoice,
     wanted: str,
-    batch: int | None,
     scheme: str,
-    loss: str | None,
+    optimizer: Optimizer,
     bf16: bool,
     plans: int,
     out: Path | None,
@@ -75,7 +79,8 @@ def tune_command(
     board = board_for(wanted, load_boards())
     device = load_device(board.device)
     out = out or Path(f"tuned-{device.name}.json")
-    nodes = step_nodes(model, batch, loss, scheme, backend_for(device, BackendOptions(bf16)))
+    backend = backend_for(device, BackendOptions(bf16))
+    nodes = step_nodes(model.find().graph(), Training(scheme, optimizer), backend)
     _tell(f"listing plans for {device.name}")
     problems = find_problems(nodes, device, bf16=bf16, plans=plans)
     with open_meter(board, device) as meter:
@@ -87,8 +92,8 @@ def tune_command(
             )
         table = tune(problems, meter, table, lambda partial: write_table(partial, out), _tell)
     console = PlainConsole(WIDTH)
-    size = "" if batch is None else f", batch {batch}"
-    console.print(report(f"{model}{size}, {scheme}, {board.name}", problems, table))
+    size = "" if model.batch is None else f", batch {model.batch}"
+    console.print(report(f"{model.name}{size}, {scheme}, {board.name}", problems, table))
     console.print(summary(problems, table))
     console.print(f"{len(table.rows)} rows in {out}")
 
@@ -97,13 +102,9 @@ def _tell(text: str) -> None:
     click.echo(text, err=True)
 
 
-def step_nodes(
-    model: str, batch: int | None, loss: str | None, scheme: str, backend: Backend
-) -> list[Node]:
+def step_nodes(graph: Graph, training: Training, backend: Backend) -> list[Node]:
     """Return the kernels' nodes of a model's training step."""
-    module, example_inputs, own_loss = find_model(model, batch)
-    graph = find_door(module, example_inputs).graph(loss or own_loss)
-    program = compile_program(graph, Training(scheme), target=backend.target())
+    program = compile_program(graph, training, target=backend.target())
     return list(kernel_nodes(program.entries["train"]))
 
 

@@ -90,7 +90,7 @@ class ModelFamily:
     """How one family of names is built and what it takes: sizes, and pictures or tokens.
 
     `vocabulary` is how many tokens there are, 0 for a family that takes pictures. A size must be a
-    multiple of `step`.
+    multiple of `step`. `extra` brings the packages that building it needs.
     """
 
     build: Callable[[ModelName, int], "nn.Module"]
@@ -102,6 +102,7 @@ class ModelFamily:
     step: int = 1
     vocabulary: int = 0
     own_loss: bool = False
+    extra: str = "torch"
 
 
 def _mobilenet_v2(name: ModelName, classes: int) -> "nn.Module":
@@ -172,11 +173,21 @@ def _llama_15m(name: ModelName, classes: int) -> "nn.Module":
 
 
 FAMILIES = {
-    "bert_base": ModelFamily(_bert_base, classes=2, smallest=2, largest=512, vocabulary=30522),
+    "bert_base": ModelFamily(
+        _bert_base, classes=2, smallest=2, largest=512, vocabulary=30522, extra="models"
+    ),
     "cnn": ModelFamily(_cnn, channels=1, classes=10, smallest=4),
-    "distilbert": ModelFamily(_distilbert, classes=2, smallest=2, largest=512, vocabulary=30522),
+    "distilbert": ModelFamily(
+        _distilbert, classes=2, smallest=2, largest=512, vocabulary=30522, extra="models"
+    ),
     "llama-15m": ModelFamily(
-        _llama_15m, classes=32000, smallest=2, largest=256, vocabulary=32000, own_loss=True
+        _llama_15m,
+        classes=32000,
+        smallest=2,
+        largest=256,
+        vocabulary=32000,
+        own_loss=True,
+        extra="models",
     ),
     "mcunet": ModelFamily(_mcunet),
     "mobilenet_v2": ModelFamily(_mobilenet_v2, has_width=True),
@@ -184,7 +195,7 @@ FAMILIES = {
     "resnet18": ModelFamily(_resnet18),
     "resnet20": ModelFamily(_resnet20, classes=10, smallest=4),
     "resnet50": ModelFamily(_resnet50),
-    "vit_tiny": ModelFamily(_vit_tiny, smallest=16, step=16),
+    "vit_tiny": ModelFamily(_vit_tiny, smallest=16, step=16, extra="models"),
 }
 
 

@@ -14,6 +14,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.losses import LOSSES, add_loss
+from pockengine.frontends.model_files import Declared
 
 if TYPE_CHECKING:
     import onnx
@@ -65,12 +66,26 @@ def from_onnx(
 
 def input_names(model: "str | Path | onnx.ModelProto") -> list[str]:
     """Return the names of a model's inputs in order, without those that have initial values."""
+    return [declared.name for declared in declared_inputs(model)]
+
+
+def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ...]:
+    """Return what a model says of its inputs in order, without those that have initial values."""
     _need_onnx("input_names")
+    from onnx import helper
+
     from pockengine.frontends.onnx.file import read_model
 
     graph = read_model(model)[0].graph
     initialized = {tensor.name for tensor in graph.initializer}
-    return [value.name for value in graph.input if value.name not in initialized]
+    found = []
+    for value in graph.input:
+        if value.name not in initialized:
+            tensor = value.type.tensor_type
+            sizes = [size.dim_value if size.dim_value > 0 else None for size in tensor.shape.dim]
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+            found.append(Declared(value.name, tuple(sizes), dtype))
+    return tuple(found)
 
 
 def to_initializers(

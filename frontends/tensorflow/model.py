@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.model_files import Opened
 
 if TYPE_CHECKING:
     import keras
@@ -61,6 +62,14 @@ def from_tensorflow(
     if isinstance(given, (str, Path)):
         given = load(Path(given))
     return import_subject(given, example_inputs, loss, training)
+
+
+def open_file(path: Path) -> Opened:
+    """Open a .keras, .h5 or .tflite file, or a SavedModel's folder; see `model_files.open_file`."""
+    need_tensorflow(str(path))
+    from pockengine.frontends.tensorflow.declared import open_tensorflow
+
+    return open_tensorflow(path)
 
 
 def need_tensorflow(caller: str) -> None:

@@ -9,12 +9,17 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from pockengine.cli.main import cli
+from pockengine.cli.options import ModelChoice
 from pockengine.cli.subject import open_subject
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, ImportModelError
 from pockengine.finetune.contributions import Item, read_table
 from pockengine.tests.finetune.tiny import digits
 
 MODEL = f"{__name__}:perceptron"
+
+
+def chosen(name: str, batch: int) -> ModelChoice:
+    return ModelChoice(name, batch, {}, None)
 
 
 def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
@@ -59,7 +64,7 @@ def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     state = perceptron()[0].state_dict()
     save_file({"0.weight": state["0.weight"] + 1, "2.weight": torch.ones(3, 12)}, str(weights))
-    subject = open_subject(MODEL, 4, None, weights)
+    subject = open_subject(chosen(MODEL, 4), None, weights)
 
     assert (subject.batch, subject.classes) == (4, 10)
     expected = (state["0.weight"].T + 1).numpy()
@@ -67,13 +72,13 @@ def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
     assert np.array_equal(subject.graph.params["2.weight"].data, state["2.weight"].T.numpy())
     save_file({"9.weight": state["0.weight"]}, str(weights))
     with pytest.raises(FinetuneError, match=r"9\.weight"):
-        open_subject(MODEL, 4, None, weights)
+        open_subject(chosen(MODEL, 4), None, weights)
 
 
 def test_registry_models_get_a_head_and_their_norms_are_frozen() -> None:
-    subject = open_subject("cnn-8", 2, 7, None)
+    subject = open_subject(chosen("cnn-8", 2), 7, None)
 
     assert subject.classes == 7
     assert "batch_norm" not in {node.op for node in subject.graph.nodes}
-    with pytest.raises(FinetuneError, match="leave --classes out"):
-        open_subject(MODEL, 2, 7, None)
+    with pytest.raises(ImportModelError, match="leave --classes out"):
+        open_subject(chosen(MODEL, 2), 7, None)

@@ -15,10 +15,12 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.tune import Problem, find_problems
 from pockengine.cli.main import cli
 from pockengine.cli.tune import board_meter, open_meter, step_nodes
+from pockengine.compiler.compile import Training
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.transports.local import LocalTransport
+from pockengine.models.find import find_model
 
 MODEL = "pockengine.tests.cli.test_tune:perceptron"
 
@@ -41,7 +43,7 @@ def counting() -> None:
 
 def problems_of(name: str, plans: int) -> list[Problem]:
     device = load_device(name)
-    nodes = step_nodes(MODEL, None, None, "full", CBackend(device))
+    nodes = step_nodes(find_model(MODEL).graph(), Training(), CBackend(device))
     return find_problems(nodes, device, plans=plans)
 
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
         "compiler": "errors files",
         "backends": "compiler devices errors files",
         "frontends": "compiler errors files",
-        "models": "errors",
+        "models": "compiler errors extras frontends",
         "check": "backends compiler devices errors frontends",
         "api": "backends check compiler devices errors files frontends",
         "loaded": "backends errors files",

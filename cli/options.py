@@ -1,0 +1,164 @@
+"""Arguments and options that several commands share, each defined here once."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.optim import NAMED, Optimizer
+from pockengine.models.find import Found, find_model
+from pockengine.terminal import PlainConsole
+
+Command = Callable[..., None]
+
+OWN = "own"
+"""The loss of a model that returns its own."""
+
+ROWS = "Rows of a batch; by default 1, or as MODEL has it."
+OPEN = "Of an input whose sizes MODEL's file leaves open."
+LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
+
+OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
+
+device_option = click.option(
+    "--device", default="host", show_default=True, help="A name that `devices` lists, or a file."
+)
+scheme_option = click.option(
+    "--scheme", default="full", show_default=True, help="A preset, or a TOML file."
+)
+bf16_option = click.option(
+    "--bf16", is_flag=True, help="Round the operands of large products to bf16."
+)
+tuned_option = click.option(
+    "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not tables.")
+records_option = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
+)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """What the command line says of the model."""
+
+    name: str
+    batch: int | None
+    shapes: Mapping[str, Sequence[int]]
+    loss: str | None
+
+    def find(self, classes: int | None = None) -> Found:
+        """Find the model, with the loss that is wished for."""
+        found = find_model(self.name, self.batch, self.shapes, classes)
+        if self.loss is None:
+            return found
+        return Found(found.name, found.model, found.inputs, None if self.loss == OWN else self.loss)
+
+
+def model_argument(batch: int | None = None, *, loss: bool = True) -> Callable[[Command], Command]:
+    """Return what gives a command MODEL with --batch, --shape and --loss, as one `model`."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def with_model(
+            model: str,
+            batch: int | None,
+            shapes: Sequence[tuple[str, Sequence[int]]],
+            loss: str | None = None,
+            **options: Any,
+        ) -> None:
+            command(ModelChoice(model, batch, dict(shapes), loss), **options)
+
+        parts = [
+            click.argument("model"),
+            click.option("--batch", default=batch, type=click.IntRange(1), help=ROWS),
+            click.option(
+                "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
+            ),
+            *([click.option("--loss", help=LOSS)] if loss else []),
+        ]
+        for part in reversed(parts):
+            with_model = part(with_model)
+        return with_model
+
+    return decorate
+
+
+def batch_of(graph: Graph) -> int:
+    """Return the rows of a graph's batch, as its first input with a shape has them."""
+    return next((value.shape[0] for value in graph.inputs if value.shape), 1)
+
+
+def optimizer_option(default: str = "sgd") -> Callable[[Command], Command]:
+    """Return the option --optimizer, which gives a command an `optimizer` of ours."""
+    return click.option(
+        "--optimizer",
+        default=default,
+        show_default=True,
+        type=optimizer,
+        metavar="NAME[:FIELD=NUMBER,...]",
+        help=OPTIMIZERS,
+    )
+
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read an input's name with its sizes: x=1x3x224x224."""
+    name, _, sizes = text.rpartition("=")
+    if not name or not all(size.isdecimal() and int(size) for size in sizes.split("x")):
+        raise click.BadParameter(f"{text!r} is no input with its sizes, as x=1x3x224x224")
+    return name, tuple(map(int, sizes.split("x")))
+
+
+def optimizer(text: str) -> Optimizer:
+    """Read an optimiser with what differs from its defaults: sgd:momentum=0.9."""
+    name, _, rest = text.partition(":")
+    if name.lower() not in NAMED:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
+    kind = NAMED[name.lower()]
+    known = {one.name: one.default for one in fields(kind)}
+    given = {}
+    for part in filter(None, rest.split(",")):
+        key, _, number = part.partition("=")
+        if key not in known:
+            raise click.BadParameter(f"{name} has no {key!r}; it has {', '.join(known)}")
+        try:
+            given[key] = _like(known[key], number)
+        except ValueError as error:
+            raise click.BadParameter(f"{part!r} must read {key}={_text(known[key])}") from error
+    made: Optimizer = kind(**given)
+    return made
+
+
+def _like(default: Any, text: str) -> Any:
+    """Read a number, a truth, or numbers with strokes between, as the default is."""
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if isinstance(default, tuple):
+        parts = tuple(map(float, text.split("/")))
+        if len(parts) != len(default):
+            raise ValueError(text)
+        return parts
+    return float(text)
+
+
+def _text(default: Any) -> str:
+    if isinstance(default, tuple):
+        return "/".join(f"{part:g}" for part in default)
+    return str(default).lower() if isinstance(default, bool) else f"{default:g}"
+
+
+def print_json(table: Any) -> None:
+    """Print what a program reads instead of a table, as one JSON text."""
+    click.echo(json.dumps(table, indent=1, allow_nan=False))
+
+
+def console() -> PlainConsole:
+    """Return where tables go."""
+    return PlainConsole(140)

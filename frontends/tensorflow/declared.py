@@ -1,0 +1,47 @@
+"""Open a file of Keras, TFLite or a SavedModel with what it says of its inputs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.model_files import Declared, Opened
+from pockengine.frontends.tensorflow.saved import load
+
+
+def open_tensorflow(path: Path) -> Opened:
+    """Return a Keras model or a signature, once it is loaded; a TFLite file stays a path."""
+    if path.suffix == ".tflite":
+        return Opened(path, _of_lite(path))
+    model = load(path)
+    if path.is_dir():
+        specs = model.structured_input_signature[1]
+        return Opened(model, tuple(_declared(name, spec) for name, spec in specs.items()))
+    inputs = getattr(model, "inputs", None)
+    if not inputs:
+        raise ImportModelError(
+            f"{path} does not say what inputs its model takes; give it to pockengine.compile with "
+            "example inputs, or call it once before it is saved"
+        )
+    return Opened(model, tuple(_declared(spec.name, spec) for spec in inputs), named=False)
+
+
+def _declared(name: str, spec: Any) -> Declared:
+    """Take the name, shape and type of TensorFlow's or Keras's description."""
+    dtype = getattr(spec.dtype, "as_numpy_dtype", spec.dtype)
+    return Declared(name, tuple(spec.shape), np.dtype(dtype))
+
+
+def _of_lite(path: Path) -> tuple[Declared, ...]:
+    """Leave the batch open: a model for one sample is imported for any number of them."""
+    from pockengine.frontends.tensorflow.lite.file import read_lite
+
+    model = read_lite(path)
+    found = []
+    for number in model.inputs:
+        tensor = model.tensors[number]
+        integer = tensor.kind in ("INT32", "INT64") and not tensor.quantised
+        dtype = np.dtype(tensor.kind.lower() if integer else np.float32)
+        found.append(Declared(model.name_of(number), (None, *tensor.shape[1:]), dtype))
+    return tuple(found)

@@ -1,0 +1,61 @@
+"""Example inputs for a model that says itself what it takes: they give shapes and types."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.model_files import Declared
+
+Shapes = Mapping[str, Sequence[int]]
+"""What the user says of inputs whose sizes a model leaves open."""
+
+
+def examples(
+    name: str, inputs: Sequence[Declared], batch: int | None, shapes: Shapes
+) -> dict[str, np.ndarray]:
+    """Return an array for each input: numbers round zero, or 0 and 1, which every table has.
+
+    An open first size is the batch, 1 unless given. ImportModelError for other open sizes, for a
+    batch that the model does not take, and for shapes that do not fit.
+    """
+    unknown = sorted(set(shapes) - {declared.name for declared in inputs})
+    if unknown:
+        known = ", ".join(map(str, inputs))
+        raise ImportModelError(f"{name} has no input {', '.join(unknown)}; it has {known}")
+    rng = np.random.default_rng(0)
+    return {
+        declared.name: _example(rng, declared, _shape(name, declared, batch, shapes))
+        for declared in inputs
+    }
+
+
+def _shape(name: str, declared: Declared, batch: int | None, shapes: Shapes) -> tuple[int, ...]:
+    given, own = shapes.get(declared.name), declared.shape
+    if given is not None:
+        wrong = len(given) != len(own) or any(
+            size not in (None, wish) for size, wish in zip(own, given, strict=False)
+        )
+        if wrong:
+            raise ImportModelError(f"{name}: --shape {declared.name} does not fit {declared}")
+        return tuple(given)
+    if own and own[0] is None:
+        own = (batch or 1, *own[1:])
+    elif own and batch not in (None, own[0]):
+        raise ImportModelError(
+            f"{name} takes {declared}, so --batch {batch} has no effect; export it with an open "
+            "batch"
+        )
+    if None in own:
+        raise ImportModelError(
+            f"{name} leaves sizes of {declared} open; say them all, as --shape "
+            f"{declared.name}={'x'.join(str(size or 32) for size in own)}"
+        )
+    return tuple(size for size in own if size is not None)
+
+
+def _example(rng: np.random.Generator, declared: Declared, shape: tuple[int, ...]) -> Any:
+    if declared.dtype.kind == "f":
+        return rng.standard_normal(shape).astype(declared.dtype)
+    return rng.integers(0, 2, shape).astype(declared.dtype)

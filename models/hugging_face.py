@@ -1,0 +1,132 @@
+"""Models of Hugging Face's transformers from a folder: its configuration and safetensors.
+
+Nothing is downloaded, no code of the folder runs, and weights that are pickled are refused.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.errors import ImportModelError
+from pockengine.extras import need
+from pockengine.frontends.model_files import Declared
+from pockengine.models.examples import Shapes, examples
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+CONFIG = "config.json"
+TOKENS = "input_ids"
+LENGTH = 128
+"""Tokens of an example where the user says nothing, or as many as the model takes."""
+
+_OWN_LOSS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForTokenClassification")
+"""Endings of classes whose loss is that of `labels` of the tokens' shape, as they compute it."""
+_CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification")
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Return whether a folder has transformers' configuration of a model."""
+    return (folder / CONFIG).is_file()
+
+
+def open_folder(
+    folder: Path, batch: int | None, shapes: Shapes
+) -> "tuple[nn.Module, dict[str, torch.Tensor], str | None]":
+    """Load a model with its weights; also return example inputs and the loss that it is to get.
+
+    ImportModelError for a folder without safetensors, for models that come with code of their own,
+    and for tasks whose inputs are not known here.
+    """
+    need(f"the Hugging Face model {folder}", "models")
+    import torch
+
+    model = _load(folder)
+    kind = type(model).__name__
+    own_loss = kind.endswith(_OWN_LOSS)
+    if not own_loss and not kind.endswith(_CLASSIFIERS):
+        raise ImportModelError(
+            f"{folder} is a {kind}, which has no loss that is known here; give package.module:"
+            "function, where function() returns (module, example_inputs)"
+        )
+    declared = _inputs(folder, model, own_loss)
+    arrays = examples(str(folder), declared, batch, _filled(declared, model, batch, shapes))
+    inputs = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if "attention_mask" in inputs:
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+    return model.train(), inputs, None if own_loss else "cross_entropy"
+
+
+def _load(folder: Path) -> Any:
+    import torch
+    import transformers
+
+    kind = _kind(folder)
+    try:
+        return getattr(transformers, kind).from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+        )
+    except Exception as error:  # transformers raises whatever reading a damaged folder raises
+        text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise ImportModelError(
+            f"{folder} cannot be loaded as a {kind}: {text[:200]}; weights must lie in it as "
+            "safetensors (model.save_pretrained writes them)"
+        ) from error
+
+
+def _kind(folder: Path) -> str:
+    """Return the name of the class that the configuration says, one of transformers' own."""
+    import transformers
+
+    if (folder / "adapter_config.json").exists():
+        raise ImportModelError(
+            f"{folder} holds an adapter of PEFT; give the folder of the model that it is for"
+        )
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        (kind,) = table["architectures"]
+        if not isinstance(kind, str):
+            raise TypeError(f"architectures holds {kind!r}")
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ImportModelError(
+            f"{folder / CONFIG} names no class of transformers: {error!r}; save the model by "
+            "save_pretrained"
+        ) from error
+    known = kind.isidentifier() and kind.startswith(tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+    found = getattr(transformers, kind, None) if known else None
+    if not hasattr(found, "from_pretrained"):
+        raise ImportModelError(f"{folder}: {kind!r} is no model of transformers")
+    return kind
+
+
+def _inputs(folder: Path, model: Any, own_loss: bool) -> list[Declared]:
+    """Say what the model takes: pictures, or tokens with their mask."""
+    config, floats, integers = model.config, np.dtype(np.float32), np.dtype(np.int64)
+    if model.main_input_name == "pixel_values":
+        size = getattr(config, "image_size", None)
+        sides = (size, size) if isinstance(size, int | None) else tuple(size)
+        shape = (None, getattr(config, "num_channels", 3), *sides)
+        return [Declared("pixel_values", shape, floats)]
+    if model.main_input_name != TOKENS:
+        raise ImportModelError(
+            f"{folder} takes {model.main_input_name}, which is not known here; give "
+            "package.module:function, where function() returns (module, example_inputs)"
+        )
+    names = [TOKENS, "attention_mask", *(["labels"] if own_loss else [])]
+    return [Declared(name, (None, None), integers) for name in names]
+
+
+def _filled(declared: list[Declared], model: Any, batch: int | None, shapes: Shapes) -> Shapes:
+    """Give all inputs of tokens one length: the one that is wished for the tokens themselves."""
+    if declared[0].name != TOKENS:
+        return shapes
+    length = min(LENGTH, getattr(model.config, "max_position_embeddings", LENGTH))
+    shape = shapes.get(TOKENS, (batch or 1, length))
+    return {**{one.name: shape for one in declared}, **shapes}

@@ -1,0 +1,112 @@
+"""What MODEL may be where PyTorch is: listed names, functions, folders of Hugging Face."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+)
+
+from pockengine.errors import ImportModelError
+from pockengine.models.find import find_model
+
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 12,
+}
+FACTORIES = """
+import torch
+
+def named(batch):
+    return torch.nn.Linear(3, 2), {"input": torch.randn(batch, 3)}
+
+def with_loss():
+    return torch.nn.Linear(3, 2), [torch.randn(4, 3)], "mse"
+"""
+
+
+def saved(model: PreTrainedModel, folder: Path) -> str:
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_listed_model_has_the_classes_that_are_wished_for() -> None:
+    found = find_model("cnn-8", batch=3, classes=7)
+
+    assert found.model.training
+    assert found.graph().outputs["loss"].shape == ()
+    assert [tuple(x.shape) for x in found.inputs.values()] == [(3, 1, 8, 8)]
+
+
+def test_a_function_of_the_current_folder_may_name_inputs_or_say_its_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_this_folder.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [])  # a console script has not the current folder
+
+    named, lossy = find_model("of_this_folder:named", 5), find_model("of_this_folder:with_loss")
+
+    assert named.graph().input("input").shape == (5, 3)
+    assert lossy.loss == "mse"
+    assert lossy.graph().input("target").shape == (4, 2)
+
+
+def test_a_classifier_of_hugging_face_comes_with_its_weights(tmp_path: Path) -> None:
+    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3))
+    found = find_model(saved(model, tmp_path), batch=2, shapes={"input_ids": (2, 5)})
+
+    graph = found.graph()
+    assert graph.input("input_ids").shape == (2, 5)
+    assert graph.input("target").shape == (2,)
+    weight = found.model.state_dict()["classifier.weight"]
+    assert torch.equal(weight, model.state_dict()["classifier.weight"])
+
+
+def test_a_language_model_of_hugging_face_has_its_own_loss(tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=50, n_positions=12, n_embd=8, n_layer=1, n_head=2)
+
+    found = find_model(saved(GPT2LMHeadModel(config), tmp_path))
+
+    assert found.loss is None
+    assert found.graph().input("labels").shape == (1, 12)
+
+
+def test_folders_that_hold_code_pickles_or_no_head_are_refused(tmp_path: Path) -> None:
+    folder = Path(saved(BertModel(BertConfig(**SMALL)), tmp_path / "bert"))
+    with pytest.raises(ImportModelError, match="a BertModel, which has no loss that is known"):
+        find_model(str(folder))
+
+    weights = folder / "model.safetensors"
+    torch.save({}, folder / "pytorch_model.bin")
+    weights.unlink()
+    with pytest.raises(ImportModelError, match="must lie in it as safetensors"):
+        find_model(str(folder))
+
+    config = json.loads((folder / "config.json").read_text())
+    for kind in ("os", "AutoModel.x", "Nothing"):
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": [kind]}))
+        with pytest.raises(ImportModelError, match="is no model of transformers"):
+            find_model(str(folder))
+
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(ImportModelError, match="an adapter of PEFT"):
+        find_model(str(folder))
+
+
+def test_a_folder_of_nothing_says_what_would_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ImportModelError, match=r"config\.json, a SavedModel saved_model\.pb"):
+        find_model(str(tmp_path))
+    with pytest.raises(ImportModelError, match="leave --classes out"):
+        find_model(str(tmp_path), classes=3)
