@@ -1,5 +1,6 @@
 #!/bin/busybox sh
-# First process of the emulated board: devices, modules, network, a work folder of limited size;
+# First process of the emulated board: devices, modules, network, a work folder of limited size
+# that lies in memory, or on the drive where the board has one;
 # then busybox's init keeps the SSH server running and reaps what jobs leave behind.
 # `disk_mb` comes from the kernel's command line.
 /bin/busybox --install -s /bin
@@ -10,8 +11,12 @@ mount -t devtmpfs dev /dev
 mkdir -p /dev/pts /dev/shm
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
-mount -t tmpfs -o "size=${disk_mb}m,mode=0700" jobs /jobs
 for module in /modules/*.ko; do insmod "$module"; done
+if [ -b /dev/vda ]; then
+  mount -t ext4 /dev/vda /jobs
+else
+  mount -t tmpfs -o "size=${disk_mb}m,mode=0700" jobs /jobs
+fi
 hostname board
 ifconfig lo 127.0.0.1 up
 tries=0

@@ -38,7 +38,7 @@ PACKAGES = [
     "openssh-sftp-server",
     "zlib1g",
 ]
-MODULES = ["virtio_pci", "virtio_net", "virtio_rng"]
+MODULES = ["virtio_pci", "virtio_net", "virtio_rng", "virtio_blk", "ext4"]
 PROGRAMS = {"bin/busybox", "usr/sbin/dropbear", "usr/lib/openssh/sftp-server"}
 LIBRARY = re.compile(r"(usr/)?lib/(aarch64-linux-gnu/[^/]+|ld-linux-aarch64)\.so[.\d]*")
 INIT = Path(__file__).parent / "guest_init.sh"

@@ -32,13 +32,18 @@ KERNEL_ARGUMENTS = "console=ttyAMA0 quiet loglevel=3 panic=-1 random.trust_cpu=o
 
 @dataclass(frozen=True)
 class Guest:
-    """The machine that QEMU plays, by QEMU's names; files live in `disk_mb` of its memory."""
+    """The machine that QEMU plays, by QEMU's names.
+
+    Files live in `disk_mb` of its memory, or on the ext4 of the file `drive`: that is what stays
+    when the board is switched off, which is to end QEMU at once: a power cut.
+    """
 
     machine: str
     cpu: str
     cores: int
     memory_mb: int
     disk_mb: int
+    drive: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ def boot(
 
 @contextmanager
 def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
-    """Start QEMU; end it when the block ends. A board keeps nothing, so there is no shutdown."""
+    """Start QEMU; end it when the block ends, without a shutdown: a board must stand power cuts."""
     command = _command(guest, image)
     console = _new_console(board)
     port = _free_port()
@@ -174,13 +179,14 @@ def _command(guest: Guest, image: Image) -> list[str]:
     for tool, package in ((QEMU, "qemu-system-arm"), ("setpriv", "util-linux")):
         if shutil.which(tool) is None:
             raise FarmError(f"{tool} is missing; install it with: apt-get install {package}")
+    drive = ["-drive", f"if=virtio,format=raw,file={guest.drive}"] if guest.drive else []
     return [
         *["setpriv", "--pdeathsig", "KILL", QEMU, "-nodefaults", "-no-user-config", "-no-reboot"],
         *["-display", "none", "-M", guest.machine, "-cpu", guest.cpu, "-smp", str(guest.cores)],
         *["-m", str(guest.memory_mb), "-accel", "tcg,thread=multi"],
         *["-kernel", str(image.kernel), "-initrd", str(image.initrd)],
         *["-append", f"{KERNEL_ARGUMENTS} disk_mb={guest.disk_mb}"],
-        *["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"],
+        *["-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci", *drive],
     ]
 
 

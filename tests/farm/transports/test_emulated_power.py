@@ -1,0 +1,14 @@
+"""A board with a drive stands power cuts: its training goes on behind the last checkpoint."""
+
+from pathlib import Path
+
+from pockengine.tests.farm.helpers import needs_qemu
+from pockengine.tests.farm.transports.power_cuts import cut_power
+
+
+@needs_qemu
+def test_no_checkpoint_is_lost_or_torn_when_the_power_is_cut(tmp_path: Path) -> None:
+    outcome = cut_power(tmp_path, count=3, seed=1)
+
+    assert outcome.saved > 0
+    assert (outcome.lost, outcome.torn, outcome.different) == (0, 0, 0)
