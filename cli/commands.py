@@ -22,8 +22,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "compile": Row(
             "cli.compile:compile_command", "Compile MODEL to an artifact, a folder for a device."
         ),
-        "show": Row("cli.show:show", "Check an artifact and print what it holds."),
-        "devices": Row("cli.devices:devices", "List the devices that programs can be built for."),
+        "inspect": Row(
+            "cli.inspect:inspect_command",
+            "Show what of MODEL trains, memory by layer, cost; or what an artifact holds.",
+        ),
+        "models": Row("cli.listings:models", "List what MODEL may be."),
+        "devices": Row("cli.listings:devices", "List the devices that programs can be built for."),
     },
     "What to train": {
         "sensitivity": Row(
@@ -70,6 +74,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "compare": Row(
             "farm.cli.results:compare", "Compare a commit's figures with a baseline's.", ("farm",)
         ),
+    },
+    "This installation": {
+        "doctor": Row(
+            "cli.doctor:doctor", "Say what is installed, what is missing, and what brings it."
+        ),
+        "completion": Row("cli.completion:completion", "Print what completes commands in a shell."),
     },
 }
 

@@ -207,7 +207,8 @@ def parse_model(name: str) -> ModelName:
     family = next((family for family in FAMILIES if f"{name}-".startswith(f"{family}-")), None)
     if family is None:
         raise ImportModelError(
-            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}"
+            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}; or "
+            "give package.module:function, or a model's file or folder"
         )
     known, sizes = FAMILIES[family], name.removeprefix(family).split("-")[1:]
     kind = "length" if known.vocabulary else "resolution"

@@ -26,7 +26,7 @@ def test_compile_writes_an_artifact_and_every_graph(tmp_path: Path) -> None:
     assert any("predict" in path.name for path in graphs)
     for path in graphs:
         parse_graph(path.read_text())
-    shown = CliRunner().invoke(cli, ["show", str(folder)])
+    shown = CliRunner().invoke(cli, ["inspect", str(folder)])
     assert shown.exit_code == 0
     assert "target i64[1]" in shown.output
 
@@ -61,7 +61,7 @@ def test_batch_is_the_rows_of_the_examples(
     compiled = CliRunner().invoke(cli, ["compile", model, *given, "--no-check", "--out", folder])
 
     assert compiled.exit_code == 0, compiled.output
-    assert f"target i64[{rows}]" in CliRunner().invoke(cli, ["show", folder]).output
+    assert f"target i64[{rows}]" in CliRunner().invoke(cli, ["inspect", folder]).output
 
 
 @pytest.mark.parametrize("batch", ["1", "8"])
@@ -87,8 +87,8 @@ def test_devices_are_listed() -> None:
         (["compile", "cnn-8", "--device", "toaster"], "unknown device 'toaster'"),
         (["compile", "cnn-8", "--scheme", "nothing.toml"], "nothing.toml"),
         (["compile", "no.such.place:make"], "package.module:function"),
-        (["show", "nowhere"], "nowhere is no artifact"),
-        (["show", "no\x1b[31m\rwhere"], "no\\x1b[31m\\rwhere is no artifact"),
+        (["inspect", "nowhere"], "unknown model 'nowhere'"),
+        (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
         (["compile", "cnn-8", "--out", "."], "exists and is no artifact"),
         (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
@@ -115,7 +115,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         "loss", g.reduce_mean(g.mul(x, g.param(f"w{name}", np.ones(2, np.float32))), axes=(0,))
     )
     folder = api.compile(g.graph, (), folder=tmp_path / "net").artifact.folder
-    result = CliRunner().invoke(cli, ["show", str(folder)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(cli, ["inspect", str(folder)], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert "w[/red]:bomb: \\x1b[31m*/ full" in result.output
     assert "\x1b" not in result.output
@@ -123,7 +123,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
 
 def test_the_module_runs_as_a_program() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "pockengine.cli", "show", "nowhere"],
+        [sys.executable, "-m", "pockengine.cli", "inspect", "nowhere"],
         capture_output=True,
         text=True,
         check=False,

@@ -62,4 +62,9 @@ def test_names_are_completed() -> None:
         },
     )
 
-    assert said.output.split() == ["plain,compile", "plain,compile-time", "plain,compare"]
+    assert said.output.split() == [
+        "plain,compile",
+        "plain,compile-time",
+        "plain,compare",
+        "plain,completion",
+    ]

@@ -1,0 +1,155 @@
+"""`pockengine inspect MODEL` or ARTIFACT: what trains, memory by layer, what a step costs."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.registry import backend_for
+from pockengine.backends.replace import MANIFEST
+from pockengine.cli.layers import Layer, layers_of
+from pockengine.cli.options import (
+    ModelChoice,
+    console,
+    device_option,
+    json_option,
+    model_argument,
+    optimizer_option,
+    print_json,
+    scheme_option,
+)
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.program import Program
+from pockengine.devices import Device, find_device
+
+CAPTION = """\
+kept: alive from the forward pass to the backward one; at the peak: where the step needs most.
+Multiply-adds in millions: of inference, and of the whole step."""
+
+
+@click.command("inspect")
+@model_argument()
+@device_option
+@scheme_option
+@optimizer_option()
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@json_option
+def inspect_command(
+    model: ModelChoice,
+    device: str,
+    scheme: str,
+    optimizer: Optimizer,
+    memory_budget: int | None,
+    as_json: bool,
+) -> None:
+    """Show what of MODEL trains, its memory by layer and its cost, without building anything.
+
+    For an artifact's folder: check it, and show what it holds.
+    """
+    if (Path(model.name) / MANIFEST).is_file():
+        _show(load_artifact(Path(model.name)), as_json)
+        return
+    found = find_device(device)
+    target = backend_for(found).target()
+    training = Training(scheme, optimizer, memory_budget=memory_budget)
+    program = compile_program(model.find().graph(), training, target=target)
+    layers = layers_of(program, target)
+    facts = {"model": model.name, "device": found.name, "scheme": scheme, **totals(program, found)}
+    if as_json:
+        print_json({**facts, "layers": [asdict(layer) for layer in layers]})
+        return
+    terminal = console()
+    terminal.print(layers_table(f"{model.name}, {scheme}, for {found.name}", layers))
+    terminal.print(_summary(facts))
+
+
+def totals(program: Program, device: Device) -> dict[str, Any]:
+    """Return what a whole step takes; its time is modelled, where the device's clock is known."""
+    train = program.entries["train"]
+    cycles = sum(choice.cycles for choice in train.choices.values())
+    return {
+        "trained": len(program.scheme),
+        "entries": {name: entry.plan.size for name, entry in program.entries.items()},
+        "arena_bytes": program.arena_bytes,
+        "modelled_step_ms": cycles / (1e3 * device.mhz) if device.mhz and cycles else None,
+    }
+
+
+def layers_table(title: str, layers: Sequence[Layer]) -> Table:
+    """Lay the layers out with their sums."""
+    table = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE)
+    table.add_column("layer")
+    table.add_column("trains")
+    for heading in ("params", "weights, B", "states, B", "kept, B", "at the peak, B"):
+        table.add_column(heading, justify="right")
+    for heading in ("inference", "step"):
+        table.add_column(heading, justify="right")
+    for layer in layers:
+        if layer.params or layer.kept_bytes or layer.peak_bytes or layer.step:
+            table.add_row(layer.name, layer.trains or "-", *_numbers([layer]))
+    table.add_section()
+    table.add_row("all", f"{sum(bool(layer.trains) for layer in layers)} layers", *_numbers(layers))
+    return table
+
+
+def _numbers(layers: Sequence[Layer]) -> list[str]:
+    """Return the sums of layers as a row has them."""
+    names = ("params", "params_bytes", "states_bytes", "kept_bytes", "peak_bytes")
+    counts = [f"{sum(getattr(layer, name) for layer in layers):,}" for name in names]
+    work = [sum(layer.forward for layer in layers), sum(layer.step for layer in layers)]
+    return [*counts, *(f"{count / 1e6:,.2f}" for count in work)]
+
+
+def _summary(facts: dict[str, Any]) -> str:
+    arenas = ", ".join(f"{name} {size:,}" for name, size in facts["entries"].items())
+    time = facts["modelled_step_ms"]
+    modelled = "" if time is None else f"; a step takes {time:.2f} ms by the model of its kernels"
+    return f"{facts['trained']} params train; arena in bytes: {arenas}{modelled}"
+
+
+def _show(artifact: Artifact, as_json: bool) -> None:
+    """Print what an artifact holds."""
+    if as_json:
+        print_json(_facts(artifact))
+        return
+    table = Table(title=f"{artifact.name} for {artifact.device}")
+    for heading in ("entry", "inputs", "outputs", "arena bytes"):
+        table.add_column(heading)
+    for name, entry in artifact.entries.items():
+        inputs = "\n".join(f"{key} {type_}" for key, type_ in entry.inputs.items())
+        outputs = "\n".join(f"{key} {type_}" for key, type_ in entry.outputs.items())
+        table.add_row(name, inputs, outputs, f"{entry.arena_bytes:,}")
+    terminal = console()
+    terminal.print(table)
+    terminal.print(
+        f"weights and states {artifact.params_bytes:,} bytes, {artifact.kernels} kernels"
+    )
+    trained = ", ".join(f"{name} {share}" for name, share in artifact.scheme.items())
+    terminal.print(f"trained: {trained}")
+
+
+def _facts(artifact: Artifact) -> dict[str, Any]:
+    """Return what an artifact holds, for programs."""
+    return {
+        "artifact": str(artifact.folder),
+        "name": artifact.name,
+        "device": artifact.device,
+        "arena_bytes": artifact.arena_bytes,
+        "params_bytes": artifact.params_bytes,
+        "kernels": artifact.kernels,
+        "trained": dict(artifact.scheme),
+        "entries": {
+            name: {
+                "inputs": {key: str(type_) for key, type_ in entry.inputs.items()},
+                "outputs": {key: str(type_) for key, type_ in entry.outputs.items()},
+                "arena_bytes": entry.arena_bytes,
+            }
+            for name, entry in artifact.entries.items()
+        },
+    }

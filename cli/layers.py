@@ -1,0 +1,121 @@
+"""What a compiled step is made of, layer by layer: what trains, what it keeps, what it computes.
+
+A layer is the module that params and kernels come from, by the model's own names.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pockengine.compiler.ir.graph import Graph, Param, ParamKind
+from pockengine.compiler.memory.lifetime import Buffer, lifetimes
+from pockengine.compiler.memory.plan import peak_buffers
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.passes.differentiate import LOSS
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import Target
+
+OTHERS = "(no layer)"
+"""Where inputs and what no layer makes stand."""
+
+
+@dataclass
+class Layer:
+    """Bytes and multiply-adds of one layer.
+
+    `kept` is alive between the forward pass and the backward one, `peak` where the step needs most.
+    `trains` says which of its params train, and how; it is empty where none does.
+    """
+
+    name: str
+    params: int = 0
+    params_bytes: int = 0
+    states_bytes: int = 0
+    kept_bytes: int = 0
+    peak_bytes: int = 0
+    forward: int = 0
+    step: int = 0
+    trains: str = ""
+
+
+def layers_of(program: Program, target: Target) -> list[Layer]:
+    """Return the layers of a program's training step, in the order in which it comes to them."""
+    layers: dict[str, Layer] = {}
+
+    def layer(name: str) -> Layer:
+        return layers.setdefault(name, Layer(name))
+
+    train = program.entries["train"].graph
+    _count(program, layer)
+    for buffer in _kept(train, target):
+        layer(_maker(buffer)).kept_bytes += buffer.room
+    for buffer in peak_buffers(_buffers(train, target)):
+        layer(_maker(buffer)).peak_bytes += buffer.room
+    weights = [p for p in program.params.values() if p.kind is not ParamKind.OPTIMIZER]
+    for param in weights:
+        found = layer(_module(param.name, program))
+        found.params += param.value.type.size
+        found.params_bytes += param.value.type.nbytes
+    for param in program.params.values():
+        if param.kind is ParamKind.OPTIMIZER:
+            owner = _owner(param, weights)
+            layer(_module(owner.name, program)).states_bytes += param.value.type.nbytes
+    for name, texts in _trained(program).items():
+        layer(name).trains = texts
+    return list(layers.values())
+
+
+def _count(program: Program, layer: Callable[[str], Layer]) -> None:
+    """Add the multiply-adds: of the whole step, and of inference as its forward pass."""
+    for node in program.entries["train"].graph.nodes:
+        layer(node.scope or OTHERS).step += node_cost(node)
+    if "predict" in program.entries:
+        for node in program.entries["predict"].graph.nodes:
+            layer(node.scope or OTHERS).forward += node_cost(node)
+
+
+def _buffers(train: Graph, target: Target) -> tuple[Buffer, ...]:
+    return lifetimes(train, target.scratch_bytes, target.alignment).buffers
+
+
+def _kept(train: Graph, target: Target) -> Iterator[Buffer]:
+    """Yield what is made before the loss and read after it."""
+    loss = train.outputs[LOSS].node
+    if loss is not None:
+        place = train.nodes.index(loss)
+        yield from (b for b in _buffers(train, target) if b.first <= place < b.last)
+
+
+def _maker(buffer: Buffer) -> str:
+    node = buffer.scratch_of or (buffer.values[0].node if buffer.values else None)
+    return (node.scope if node is not None else None) or OTHERS
+
+
+def _module(name: str, program: Program) -> str:
+    """Return the layer of a param; an adapter's factors are of the layer of their weight."""
+    for adapter in program.adapters:
+        if name in (adapter.a, adapter.b):
+            name = adapter.weight
+    split = max(name.rfind("."), name.rfind("/"))
+    return name[:split] if split > 0 else name
+
+
+def _owner(state: Param, weights: list[Param]) -> Param:
+    """Return the param that a state of the optimiser is of: the longest whose name ends it."""
+    return max(
+        (param for param in weights if state.name.endswith(f".{param.name}")),
+        key=lambda param: len(param.name),
+    )
+
+
+def _trained(program: Program) -> dict[str, str]:
+    """Say by layer which params train; of a channel range as first and one past the last."""
+    texts: dict[str, list[str]] = {}
+    adapters = {adapter.a: adapter for adapter in program.adapters}
+    second = {adapter.b for adapter in program.adapters}
+    for name, share in program.scheme.items():
+        if name not in second:
+            module, adapter = _module(name, program), adapters.get(name)
+            whole = name if adapter is None else adapter.weight
+            how = share if adapter is None else f"lora {adapter.rank}"
+            texts.setdefault(module, []).append(f"{whole.removeprefix(module).lstrip('./')} {how}")
+    return {module: ", ".join(lines) for module, lines in texts.items()}

@@ -1,0 +1,83 @@
+"""`pockengine inspect` says what trains, what memory is for and what a step costs, by layer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from pockengine.cli.main import cli
+
+
+def inspected(*arguments: str) -> dict[str, Any]:
+    said = CliRunner().invoke(cli, ["inspect", *arguments, "--json"])
+    assert said.exit_code == 0, said.output
+    table: dict[str, Any] = json.loads(said.stdout)
+    return table
+
+
+def layer(table: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (row for row in table["layers"] if row["name"] == name)
+    return dict(found)
+
+
+def test_layers_say_what_trains_and_what_it_takes() -> None:
+    table = inspected("cnn-8", "--batch", "4", "--optimizer", "adam")
+
+    stem = layer(table, "stem.0")
+    assert stem["trains"] == "weight full"
+    assert (stem["params"], stem["params_bytes"], stem["states_bytes"]) == (144, 576, 2 * 576)
+    assert stem["forward"] == 4 * 8 * 8 * 9 * 16
+    assert stem["step"] == 2 * stem["forward"]  # nothing is before it that needs a gradient
+    assert stem["kept_bytes"] == 4 * 8 * 8 * 16 * 4  # what its batch norm reads again
+    assert sum(row["peak_bytes"] for row in table["layers"]) <= table["arena_bytes"]
+    assert sum(row["params"] for row in table["layers"]) == 28698
+
+
+def test_what_is_frozen_keeps_and_costs_nothing_more() -> None:
+    frozen = layer(inspected("cnn-8", "--scheme", "head-only"), "stem.0")
+
+    assert frozen["trains"] == ""
+    assert frozen["step"] == frozen["forward"]
+    assert frozen["kept_bytes"] == frozen["states_bytes"] == 0
+
+
+def test_an_adapter_is_of_the_layer_of_its_weight(tmp_path: Path) -> None:
+    scheme = tmp_path / "lora.toml"
+    scheme.write_text('default = "frozen"\n[params]\n"head.weight" = { lora = 2, alpha = 4 }\n')
+
+    head = layer(inspected("cnn-8", "--scheme", str(scheme)), "head")
+
+    assert head["trains"] == "weight lora 2"
+    assert head["params"] == 32 * 10 + 10 + 2 * (32 + 10)
+
+
+def test_the_table_has_each_layer_and_the_sum() -> None:
+    said = CliRunner().invoke(cli, ["inspect", "cnn-8"])
+
+    assert said.exit_code == 0, said.output
+    assert "block1.conv1.0" in said.stdout
+    assert "28,698" in said.stdout
+    assert "20 params train; arena in bytes: train" in said.stdout
+
+
+def test_an_artifact_is_shown_for_programs_too(tmp_path: Path) -> None:
+    folder = str(tmp_path / "net")
+    made = CliRunner().invoke(cli, ["compile", "cnn-8", "--no-check", "--out", folder, "--json"])
+    shown = inspected(folder)
+
+    assert (
+        json.loads(made.stdout)["entries"]["train"]["arena_bytes"]
+        == (shown["entries"]["train"]["arena_bytes"])
+    )
+    assert shown["entries"]["train"]["inputs"]["target"] == "i64[1]"
+    assert shown["trained"]["head.weight"] == "full"
+
+
+def test_models_and_devices_are_listed_for_programs() -> None:
+    models = json.loads(CliRunner().invoke(cli, ["models", "--json"]).stdout)
+    devices = json.loads(CliRunner().invoke(cli, ["devices", "--json"]).stdout)
+
+    assert {"mobilenet_v2-WIDTH-SIZE", "llama-15m-TOKENS"} <= {row["model"] for row in models}
+    assert "rpi4" in devices
+    assert "package.module:function" in CliRunner().invoke(cli, ["models"]).stdout
