@@ -75,6 +75,18 @@ def arithmetic(g: Builder, op: str, *operands: Operand) -> Tensor:
     return elementwise(g, op, *same_dtype(g, operands))
 
 
+def choose(g: Builder, condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    """Take a where the condition holds, else b, at their common type."""
+    return elementwise(g, "where", condition, *same_dtype(g, (a, b)))
+
+
+def number(g: Builder, x: Tensor) -> Number | None:
+    """Return the number that a constant of one element is."""
+    data = g.graph.constants.get(x.value)
+    known: Number | None = data.item() if data is not None and data.size == 1 else None
+    return known
+
+
 def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) -> Tensor:
     """Reduce over the framework's dimensions; none given means all.
 

@@ -2,9 +2,10 @@
 
 import math
 
-from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.random import next_stream, seed_input
 from pockengine.frontends.layout import Tensor
 
@@ -12,60 +13,63 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 """Of arXiv 1706.02515, which derives them as the fixed point of mean 0 and variance 1."""
 
 
-def _apply(g: Builder, op: str, *operands: Operand) -> Tensor:
-    return emit.arithmetic(g, op, *operands)
+def silu(g: Builder, x: Tensor, beta: Number = 1.0) -> Tensor:
+    """x sigmoid(beta x)."""
+    share = emit.unary("sigmoid")(g, emit.weighted(g, x, float(beta)))
+    return emit.arithmetic(g, "mul", x, share)
 
 
-def _unary(g: Builder, op: str, x: Tensor) -> Tensor:
-    return emit.unary(op)(g, x)
-
-
-def choose(g: Builder, condition: Tensor, a: Operand, b: Operand) -> Tensor:
-    """Take a where the condition holds, else b, at their common type."""
-    return emit.elementwise(g, "where", condition, *emit.same_dtype(g, (a, b)))
-
-
-def silu(g: Builder, x: Tensor) -> Tensor:
-    """x sigmoid(x)."""
-    return _apply(g, "mul", x, _unary(g, "sigmoid", x))
-
-
-def gelu(g: Builder, x: Tensor, approximate: str) -> Tensor:
+def gelu(g: Builder, x: Tensor, approximate: str = "none") -> Tensor:
     """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
     if approximate == "tanh":
-        cubic = _apply(g, "mul", _apply(g, "mul", _unary(g, "square", x), x), 0.044715)
-        inner = _apply(g, "mul", _apply(g, "add", x, cubic), math.sqrt(2 / math.pi))
-        share = _unary(g, "tanh", inner)
+        cube = emit.arithmetic(g, "mul", emit.unary("square")(g, x), x)
+        bent = emit.arithmetic(g, "add", x, emit.arithmetic(g, "mul", cube, 0.044715))
+        angle = emit.arithmetic(g, "mul", bent, math.sqrt(2 / math.pi))
+        share = emit.unary("tanh")(g, angle)
     else:
-        share = _unary(g, "erf", _apply(g, "mul", x, math.sqrt(0.5)))
-    return _apply(g, "mul", _apply(g, "mul", x, 0.5), _apply(g, "add", share, 1.0))
+        share = emit.unary("erf")(g, emit.arithmetic(g, "mul", x, math.sqrt(0.5)))
+    half = emit.arithmetic(g, "mul", x, 0.5)
+    return emit.arithmetic(g, "mul", half, emit.arithmetic(g, "add", share, 1.0))
 
 
-def elu(g: Builder, x: Tensor, alpha: Number, scale: Number, input_scale: Number) -> Tensor:
+def elu(
+    g: Builder, x: Tensor, alpha: Number = 1.0, scale: Number = 1.0, input_scale: Number = 1.0
+) -> Tensor:
     """Scale times x above zero, else alpha (exp(input_scale x) - 1)."""
-    low = _apply(g, "le", x, 0.0)
+    low = emit.arithmetic(g, "le", x, 0.0)
     # Zeros keep exp from overflowing where its result is not used.
-    exponent = emit.weighted(g, choose(g, low, x, 0.0), float(input_scale))
-    below = emit.weighted(g, _unary(g, "expm1", exponent), float(alpha))
-    return emit.weighted(g, choose(g, low, below, x), float(scale))
+    exponent = emit.weighted(g, emit.choose(g, low, x, 0.0), float(input_scale))
+    below = emit.weighted(g, emit.unary("expm1")(g, exponent), float(alpha))
+    return emit.weighted(g, emit.choose(g, low, below, x), float(scale))
 
 
-def celu(g: Builder, x: Tensor, alpha: Number) -> Tensor:
+def celu(g: Builder, x: Tensor, alpha: Number = 1.0) -> Tensor:
     """x above zero, else alpha (exp(x / alpha) - 1)."""
     return elu(g, x, alpha, 1.0, 1 / alpha)
 
 
-def leaky_relu(g: Builder, x: Tensor, negative_slope: Number) -> Tensor:
+def selu(g: Builder, x: Tensor, alpha: Number = SELU_ALPHA, scale: Number = SELU_SCALE) -> Tensor:
+    """Elu with the constants that keep mean and variance."""
+    return elu(g, x, alpha, scale)
+
+
+def leaky_relu(g: Builder, x: Tensor, negative_slope: Number = 0.01) -> Tensor:
     """x above zero, else slope x."""
-    below = _apply(g, "mul", x, float(negative_slope))
-    return choose(g, _apply(g, "gt", x, 0.0), x, below)
+    below = emit.arithmetic(g, "mul", x, float(negative_slope))
+    return emit.choose(g, emit.arithmetic(g, "gt", x, 0.0), x, below)
 
 
-def softplus(g: Builder, x: Tensor, beta: Number, threshold: Number) -> Tensor:
+def prelu(g: Builder, x: Tensor, slope: Operand) -> Tensor:
+    """x above zero, else slope x, with plain broadcasting."""
+    positive = emit.arithmetic(g, "gt", x, 0.0)
+    return emit.choose(g, positive, x, emit.arithmetic(g, "mul", x, slope))
+
+
+def softplus(g: Builder, x: Tensor, beta: Number = 1.0, threshold: Number = math.inf) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
     scaled = emit.weighted(g, x, float(beta))
     smooth = emit.weighted(g, log1p_exp(g, scaled), 1 / float(beta))
-    return choose(g, _apply(g, "gt", scaled, float(threshold)), x, smooth)
+    return emit.choose(g, emit.arithmetic(g, "gt", scaled, float(threshold)), x, smooth)
 
 
 def log1p_exp(g: Builder, x: Tensor) -> Tensor:
@@ -74,25 +78,47 @@ def log1p_exp(g: Builder, x: Tensor) -> Tensor:
     Both parts are chosen by one comparison: the gradient is sigmoid(x), at 0 too, where those of
     max and |x| would each be zero.
     """
-    positive = _apply(g, "gt", x, 0.0)
-    exponent = choose(g, positive, _unary(g, "neg", x), x)
-    tail = _unary(g, "log1p", _unary(g, "exp", exponent))
-    return _apply(g, "add", choose(g, positive, x, 0.0), tail)
+    positive = emit.arithmetic(g, "gt", x, 0.0)
+    exponent = emit.choose(g, positive, emit.unary("neg")(g, x), x)
+    tail = emit.unary("log1p")(g, emit.unary("exp")(g, exponent))
+    return emit.arithmetic(g, "add", emit.choose(g, positive, x, 0.0), tail)
+
+
+def log_sigmoid(g: Builder, x: Tensor) -> Tensor:
+    """log(sigmoid(x)) = -softplus(-x)."""
+    return emit.unary("neg")(g, softplus(g, emit.unary("neg")(g, x)))
 
 
 def softsign(g: Builder, x: Tensor) -> Tensor:
     """x / (1 + |x|)."""
-    return _apply(g, "div", x, _apply(g, "add", _unary(g, "abs", x), 1.0))
+    return emit.arithmetic(g, "div", x, emit.arithmetic(g, "add", emit.unary("abs")(g, x), 1.0))
 
 
 def mish(g: Builder, x: Tensor) -> Tensor:
     """x tanh(softplus(x))."""
-    return _apply(g, "mul", x, _unary(g, "tanh", softplus(g, x, 1.0, math.inf)))
+    return emit.arithmetic(g, "mul", x, emit.unary("tanh")(g, softplus(g, x)))
 
 
-def threshold(g: Builder, x: Tensor, threshold: Number, value: Number) -> Tensor:
+def threshold(g: Builder, x: Tensor, threshold: Number = 1.0, value: Number = 0.0) -> Tensor:
     """x above the threshold, else the value."""
-    return choose(g, _apply(g, "le", x, float(threshold)), float(value), x)
+    return emit.choose(g, emit.arithmetic(g, "le", x, float(threshold)), float(value), x)
+
+
+def clip(g: Builder, op: str, x: Tensor, low: float, high: float) -> Tensor:
+    """Limit to [low, high] by `clamp` or `hardtanh`, which differ in the gradient on the bounds."""
+    if x.dtype is F32:
+        return emit.elementwise(g, op, x, min=low, max=high)
+    for extreme, bound in (("maximum", low), ("minimum", high)):
+        if math.isfinite(bound):
+            if bound != int(bound):
+                raise Unsupported("clamping integers to a fraction; convert to float32 first")
+            x = emit.arithmetic(g, extreme, x, int(bound))
+    return x
+
+
+def relu6(g: Builder, x: Tensor) -> Tensor:
+    """x limited to [0, 6]; on the bounds the gradient is 0."""
+    return clip(g, "hardtanh", x, 0.0, 6.0)
 
 
 def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:

@@ -1,6 +1,5 @@
 """Primitives that work on each element by itself."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -8,48 +7,65 @@ import numpy as np
 from pockengine.compiler.ir import BOOL, F32, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit import gradient as emit_gradient
+from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.power import whole_power
 from pockengine.frontends.jax.primitives.registry import Context, primitive
 from pockengine.frontends.layout import Tensor, plain
 
-SAME_NAME = """
-    acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor log log1p neg rsqrt sign
-    sin sinh sqrt square tan tanh
-"""
-UNARY = {name: name for name in SAME_NAME.split()} | {"logistic": "sigmoid"}
-"""Primitives of one operand: our op of the same meaning."""
+UNARY = alike(
+    """
+    acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp exp2 expm1 floor is_finite log log1p
+    neg rsqrt sign sin sinh sqrt square tan tanh
+    """
+) | {"logistic": "sigmoid"}
+"""Primitives of one operand: what they mean."""
 
-BINARY = {
-    "add": "add",
+BINARY = alike("add atan2 eq ge gt le lt mul ne rem sub") | {
     "add_any": "add",
-    "atan2": "atan2",
-    "eq": "eq",
-    "ge": "ge",
-    "gt": "gt",
-    "le": "le",
-    "lt": "lt",
     "max": "maximum",
     "min": "minimum",
-    "mul": "mul",
-    "ne": "ne",
-    "rem": "rem",
-    "sub": "sub",
 }
+"""Primitives of two operands: what they mean."""
+
+LOGICAL = {name: f"logical_{name}" for name in ("and", "not", "or", "xor")}
+"""Primitives that JAX has for the bits of integers too."""
 
 SAME = ("copy", "copy_p", "optimization_barrier", "sharding_constraint")
 
 
-def _define_tables() -> None:
-    for name, op in UNARY.items():
-        primitive(name)(lambda ctx, x, op=op, **_: emit.unary(op)(ctx.g, x))
-    for name, op in BINARY.items():
-        primitive(name)(lambda ctx, a, b, op=op, **_: call(ctx, op, *_lean(ctx, a, b)))
-    primitive(*SAME)(lambda ctx, *xs, **_: list(xs))
+def _define_unary(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+    primitive(name)(lambda ctx, x, **_: emitted(ctx.g, x))
 
 
-def call(ctx: Context, op: str, *operands: emit.Operand) -> Tensor:
-    """Apply one of our elementwise ops to tensors and numbers."""
-    return emit.arithmetic(ctx.g, op, *operands)
+def _define_binary(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+    primitive(name)(lambda ctx, a, b, **_: emitted(ctx.g, *_lean(ctx, a, b)))
+
+
+def _define_logical(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+
+    @primitive(name)
+    def rule(ctx: Context, *operands: Tensor, **_: Any) -> Tensor:
+        if operands[0].dtype is not BOOL:
+            raise Unsupported("bits of integers; use arithmetic or booleans")
+        return emitted(ctx.g, *operands)
+
+
+for _name, _meaning in UNARY.items():
+    _define_unary(_name, _meaning)
+for _name, _meaning in BINARY.items():
+    _define_binary(_name, _meaning)
+for _name, _meaning in LOGICAL.items():
+    _define_logical(_name, _meaning)
+
+
+@primitive(*SAME)
+def same(ctx: Context, *operands: Tensor, **_: Any) -> list[Tensor]:
+    """Return each operand."""
+    return list(operands)
 
 
 def _lean(ctx: Context, *operands: Tensor) -> list[Tensor]:
@@ -73,7 +89,7 @@ def abs_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     trains = ctx.forward and x.dtype is F32 and emit.trains(ctx.g, x)
     if not trains or ctx.smooth or _positive(x):
         return emit.unary("abs")(ctx.g, x)
-    below = call(ctx, "lt", x, 0.0)
+    below = emit.arithmetic(ctx.g, "lt", x, 0.0)
     return emit.elementwise(ctx.g, "where", below, emit.unary("neg")(ctx.g, x), x)
 
 
@@ -104,85 +120,28 @@ def reduce_precision(
     return x
 
 
-@primitive("exp2")
-def exp2(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """2^x."""
-    return emit.unary("exp")(ctx.g, call(ctx, "mul", x, math.log(2)))
-
-
-@primitive("is_finite")
-def is_finite(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """Whether x is neither infinite nor no number."""
-    return call(ctx, "lt", emit.unary("abs")(ctx.g, x), math.inf)
-
-
 @primitive("round")
 def round_(ctx: Context, x: Tensor, *, rounding_method: Any, **_: Any) -> Tensor:
     """Round to the nearest integer; halves to the even one, or away from zero."""
     if int(rounding_method) == 1:
         return emit.unary("round")(ctx.g, x)
-    up = emit.unary("floor")(ctx.g, call(ctx, "add", emit.unary("abs")(ctx.g, x), 0.5))
-    return call(ctx, "mul", emit.unary("sign")(ctx.g, x), up)
-
-
-@primitive("not")
-def not_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
-    """Logical not."""
-    _need_bool(x)
-    return emit.unary("logical_not")(ctx.g, x)
-
-
-@primitive("and")
-def and_(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
-    """Logical and."""
-    _need_bool(a)
-    return call(ctx, "logical_and", a, b)
-
-
-@primitive("or")
-def or_(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
-    """Logical or."""
-    _need_bool(a)
-    return call(ctx, "logical_or", a, b)
-
-
-@primitive("xor")
-def xor(ctx: Context, a: Tensor, b: Tensor, **_: Any) -> Tensor:
-    """Whether exactly one holds."""
-    _need_bool(a)
-    return call(ctx, "ne", a, b)
-
-
-def _need_bool(x: Tensor) -> None:
-    if x.dtype is not BOOL:
-        raise Unsupported("bits of integers; use arithmetic or booleans")
+    up = emit.unary("floor")(ctx.g, emit.arithmetic(ctx.g, "add", emit.unary("abs")(ctx.g, x), 0.5))
+    return emit.arithmetic(ctx.g, "mul", emit.unary("sign")(ctx.g, x), up)
 
 
 @primitive("integer_pow")
 def integer_pow(ctx: Context, x: Tensor, *, y: int, **_: Any) -> Tensor:
     """Raise to a power that is a small integer, by squaring."""
-    power = _whole_power(ctx, x, y)
+    power = whole_power(ctx.g, x, y)
     if y >= -1 or not ctx.forward or not emit.trains(ctx.g, x):
         return power
 
     def formula(dy: Value) -> Value:
-        slope = ctx.g.mul(_whole_power(ctx, x, y - 1).value, ctx.g.scalar(float(y)))
+        slope = ctx.g.mul(whole_power(ctx.g, x, y - 1).value, ctx.g.scalar(float(y)))
         return ctx.g.mul(dy, slope)
 
     # By the chain of squares it would be infinity times 0 at x = 0.
     return emit_gradient.with_gradient(ctx.g, power, (x.value, formula))
-
-
-def _whole_power(ctx: Context, x: Tensor, y: int) -> Tensor:
-    if y < 0:
-        return emit.unary("reciprocal")(ctx.g, _whole_power(ctx, x, -y))
-    if y == 0:
-        return emit.broadcast(ctx.g, emit.scalar(ctx.g, 1, x.dtype), x.shape)
-    if y == 1:
-        return x
-    half = _whole_power(ctx, x, y // 2)
-    square = emit.unary("square")(ctx.g, half) if x.dtype is F32 else call(ctx, "mul", half, half)
-    return call(ctx, "mul", square, x) if y % 2 else square
 
 
 @primitive("pow")
@@ -191,7 +150,7 @@ def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     if x.dtype is not F32:
         raise Unsupported("powers of integers; cast them to float32")
     if y.dtype is not F32 or not ctx.forward:
-        return call(ctx, "pow", x, emit.cast(ctx.g, y, F32))
+        return emit.arithmetic(ctx.g, "pow", x, emit.cast(ctx.g, y, F32))
     g = ctx.g
 
     def log(value: Value) -> Value:
@@ -204,8 +163,8 @@ def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
 def div(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     """x / y; integers lose the fraction."""
     if x.dtype is not F32:
-        return call(ctx, "quotient", x, y)
-    return _mean(ctx, x, y) or call(ctx, "div", x, y)
+        return emit.arithmetic(ctx.g, "quotient", x, y)
+    return _mean(ctx, x, y) or emit.arithmetic(ctx.g, "div", x, y)
 
 
 def _mean(ctx: Context, x: Tensor, y: Tensor) -> Tensor | None:
@@ -234,12 +193,17 @@ def clamp(ctx: Context, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tenso
     if x.dtype is F32 and all(bound is not None and bound.ndim == 0 for bound in known):
         least, most = (float(bound) for bound in known if bound is not None)
         return Tensor(ctx.g.hardtanh(x.value, min=least, max=most), x.layout)
-    bounded = call(ctx, "minimum", call(ctx, "maximum", x, low), high)
+    bounded = emit.arithmetic(ctx.g, "minimum", emit.arithmetic(ctx.g, "maximum", x, low), high)
     if x.dtype is not F32 or not ctx.forward:
         return bounded
-    above, within = call(ctx, "lt", high, x), call(ctx, "lt", low, high)
-    below = call(ctx, "logical_and", call(ctx, "lt", x, low), within)
-    inside = call(ctx, "logical_and", call(ctx, "lt", low, x), call(ctx, "lt", x, high))
+    above, within = emit.arithmetic(ctx.g, "lt", high, x), emit.arithmetic(ctx.g, "lt", low, high)
+    below = emit.arithmetic(ctx.g, "logical_and", emit.arithmetic(ctx.g, "lt", x, low), within)
+    inside = emit.arithmetic(
+        ctx.g,
+        "logical_and",
+        emit.arithmetic(ctx.g, "lt", low, x),
+        emit.arithmetic(ctx.g, "lt", x, high),
+    )
     found = emit.unary("stop_gradient")(ctx.g, bounded)
     for here, value in ((inside, x), (below, low), (above, high)):
         found = emit.elementwise(ctx.g, "where", here, value, found)
@@ -253,7 +217,7 @@ def select_n(ctx: Context, which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
         return emit.elementwise(ctx.g, "where", which, cases[-1], cases[0])
     chosen = cases[-1]
     for number in reversed(range(len(cases) - 1)):
-        here = call(ctx, "le", which, number)
+        here = emit.arithmetic(ctx.g, "le", which, number)
         chosen = emit.elementwise(ctx.g, "where", here, cases[number], chosen)
     return chosen
 
@@ -263,8 +227,6 @@ def convert_element_type(ctx: Context, x: Tensor, **_: Any) -> Tensor:
     """Cast; a float loses its fraction on the way to an integer."""
     return emit.cast(ctx.g, x, ctx.dtype)
 
-
-_define_tables()
 
 UNIFORM_AS_SCALAR = frozenset({*BINARY, "clamp", "div", "pow", "select_n"})
 """Primitives that read an array of equal elements as one number."""

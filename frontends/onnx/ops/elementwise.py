@@ -1,98 +1,75 @@
 """ONNX operators that work element by element, most of them rows of a table."""
 
+import math
+from typing import Any
+
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32, DType
+from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
-from pockengine.frontends.emit import Operand
 from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.ops.registry import Context, onnx_op
 
-# ONNX operator -> our op
-UNARY = {
-    "Abs": "abs",
-    "Acos": "acos",
-    "Asin": "asin",
-    "Atan": "atan",
-    "Ceil": "ceil",
-    "Cos": "cos",
-    "Cosh": "cosh",
-    "Erf": "erf",
-    "Exp": "exp",
-    "Floor": "floor",
-    "HardSwish": "hard_swish",
-    "Log": "log",
-    "Neg": "neg",
-    "Not": "logical_not",
-    "Reciprocal": "reciprocal",
-    "Relu": "relu",
-    "Round": "round",
-    "Sigmoid": "sigmoid",
-    "Sign": "sign",
-    "Sin": "sin",
-    "Sinh": "sinh",
-    "Sqrt": "sqrt",
-    "Tan": "tan",
-    "Tanh": "tanh",
-}
-
-BINARY = {
-    "Add": "add",
+MEANINGS = alike(
+    """
+    Abs Acos Add Asin Atan Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Mul Neg Reciprocal Relu
+    Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh Where
+    """
+) | {
     "And": "logical_and",
+    "Div": "divide",
     "Equal": "eq",
     "Greater": "gt",
     "GreaterOrEqual": "ge",
     "Less": "lt",
     "LessOrEqual": "le",
-    "Mul": "mul",
+    "Max": "greatest",
+    "Mean": "average",
+    "Min": "least",
+    "Not": "logical_not",
     "Or": "logical_or",
-    "Sub": "sub",
+    "PRelu": "prelu",
+    "Xor": "logical_xor",
 }
+"""Operators without attributes: what they mean."""
 
-VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "Celu": ("celu", {"alpha": "alpha"}),
+    "Elu": ("elu", {"alpha": "alpha"}),
+    "Gelu": ("gelu", {"approximate": "approximate"}),
+    "LeakyRelu": ("leaky_relu", {"alpha": "negative_slope"}),
+    "Selu": ("selu", {"alpha": "alpha", "gamma": "scale"}),
+    "Swish": ("silu", {"alpha": "beta"}),
+    "ThresholdedRelu": ("threshold", {"alpha": "threshold"}),
+}
+"""Operators with attributes: what they mean, and the name there of each attribute."""
 
 
-def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
-    return emit.arithmetic(ctx.g, op, *operands)
+def _define(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
 
-
-def _define_unary(name: str, op: str) -> None:
     @onnx_op(name)
-    def rule(ctx: Context, x: Tensor) -> Tensor:
-        return emit.unary(op)(ctx.g, x)
+    def rule(ctx: Context, *operands: Tensor) -> Tensor:
+        return emitted(ctx.g, *operands)
 
 
-def _define_binary(name: str, op: str) -> None:
-    @onnx_op(name)
-    def rule(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-        return emit.elementwise(ctx.g, op, a, b)
+def _define_with_settings(name: str, meaning: str, settings: dict[str, str]) -> None:
+    emitted = emitter(meaning)
+
+    @onnx_op(name, attributes=settings)
+    def rule(ctx: Context, x: Tensor, **attributes: Any) -> Tensor:
+        return emitted(ctx.g, x, **{settings[name]: value for name, value in attributes.items()})
 
 
-def _define_variadic(name: str, op: str) -> None:
-    @onnx_op(name)
-    def rule(ctx: Context, first: Tensor, *others: Tensor) -> Tensor:
-        for other in others:
-            first = emit.elementwise(ctx.g, op, first, other)
-        return first
-
-
-for _name, _op in UNARY.items():
-    _define_unary(_name, _op)
-for _name, _op in BINARY.items():
-    _define_binary(_name, _op)
-for _name, _op in VARIADIC.items():
-    _define_variadic(_name, _op)
-
-
-@onnx_op("Mean")
-def mean(ctx: Context, first: Tensor, *others: Tensor) -> Tensor:
-    """Average tensors element by element."""
-    for other in others:
-        first = emit.elementwise(ctx.g, "add", first, other)
-    return emit.weighted(ctx.g, first, 1 / (1 + len(others)))
+for _name, _meaning in MEANINGS.items():
+    _define(_name, _meaning)
+for _name, (_meaning, _settings) in SETTINGS.items():
+    _define_with_settings(_name, _meaning, _settings)
 
 
 @onnx_op("Identity")
@@ -101,38 +78,16 @@ def identity(ctx: Context, x: Tensor) -> Tensor:
     return x
 
 
-@onnx_op("Div")
-def div(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-    """a / b, of floats."""
-    if a.dtype is not F32:
-        raise Unsupported(f"division of {a.dtype.value}; cast to float first")
-    return emit.elementwise(ctx.g, "div", a, b)
-
-
 @onnx_op("Pow")
 def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
-    """x to a power; squares and square roots of their own."""
-    data = ctx.g.graph.constants.get(exponent.value)
-    known = data.item() if data is not None and data.size == 1 else None
-    if known == 2:
-        return emit.unary("square")(ctx.g, x)
-    if known == 0.5 and x.dtype is F32:
-        return emit.unary("sqrt")(ctx.g, x)
+    """x to a power; known ones by products where they can be."""
+    number = emit.number(ctx.g, exponent)
+    known = None if number is None else known_power(ctx.g, x, number)
+    if known is not None:
+        return known
     if x.dtype is not F32:
         raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
     return emit.elementwise(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))
-
-
-@onnx_op("Where")
-def where(ctx: Context, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Choose a or b for each element."""
-    return emit.elementwise(ctx.g, "where", condition, a, b)
-
-
-@onnx_op("Xor")
-def xor(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
-    """Return whether exactly one of two is true."""
-    return _apply(ctx, "ne", emit.cast(ctx.g, a, DType.I32), emit.cast(ctx.g, b, DType.I32))
 
 
 @onnx_op("Cast")
@@ -141,10 +96,7 @@ def cast(ctx: Context, x: Tensor, *, to: int, saturate: int = 1, round_mode: str
     from onnx.helper import tensor_dtype_to_np_dtype
 
     numpy = tensor_dtype_to_np_dtype(to)
-    dtype = known_dtype(numpy, f"a cast to {numpy}")
-    if dtype is BOOL and x.dtype is not BOOL:
-        return _apply(ctx, "ne", x, emit.scalar(ctx.g, 0, x.dtype))
-    return emit.cast(ctx.g, x, dtype)
+    return emit.cast(ctx.g, x, known_dtype(numpy, f"a cast to {numpy}"))
 
 
 @onnx_op("CastLike")
@@ -152,8 +104,6 @@ def cast_like(
     ctx: Context, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up"
 ) -> Tensor:
     """Convert the elements to the type of another tensor."""
-    if like.dtype is BOOL and x.dtype is not BOOL:
-        return _apply(ctx, "ne", x, emit.scalar(ctx.g, 0, x.dtype))
     return emit.cast(ctx.g, x, like.dtype)
 
 
@@ -162,92 +112,16 @@ def clip(
     ctx: Context, x: Tensor, low: np.ndarray | None = None, high: np.ndarray | None = None
 ) -> Tensor:
     """Limit the elements to a range known at compile time."""
-    if x.dtype is not F32:
-        raise Unsupported(f"clipping of {x.dtype.value}; cast to float first")
-    limits = {"min": low, "max": high}
-    known = {name: float(limit) for name, limit in limits.items() if limit is not None}
-    return Tensor(ctx.g.clamp(x.value, **known), x.layout)
-
-
-@onnx_op("Gelu")
-def gelu(ctx: Context, x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x Φ(x) with Φ the normal distribution, exact or by the tanh formula."""
-    return emit_activation.gelu(ctx.g, x, approximate)
-
-
-@onnx_op("Elu")
-def elu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x above zero, else alpha (exp(x) - 1)."""
-    return emit_activation.elu(ctx.g, x, alpha, 1.0, 1.0)
-
-
-@onnx_op("Celu")
-def celu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x above zero, else alpha (exp(x / alpha) - 1)."""
-    return emit_activation.celu(ctx.g, x, alpha)
-
-
-@onnx_op("Selu")
-def selu(
-    ctx: Context,
-    x: Tensor,
-    *,
-    alpha: float = emit_activation.SELU_ALPHA,
-    gamma: float = emit_activation.SELU_SCALE,
-) -> Tensor:
-    """Gamma times elu."""
-    return emit_activation.elu(ctx.g, x, alpha, gamma, 1.0)
-
-
-@onnx_op("LeakyRelu")
-def leaky_relu(ctx: Context, x: Tensor, *, alpha: float = 0.01) -> Tensor:
-    """x above zero, else alpha x."""
-    return emit_activation.leaky_relu(ctx.g, x, alpha)
-
-
-@onnx_op("PRelu")
-def prelu(ctx: Context, x: Tensor, slope: Tensor) -> Tensor:
-    """x above zero, else slope x, with plain broadcasting."""
-    positive = _apply(ctx, "gt", x, 0.0)
-    return emit.elementwise(ctx.g, "where", positive, x, _apply(ctx, "mul", x, slope))
-
-
-@onnx_op("Softplus")
-def softplus(ctx: Context, x: Tensor) -> Tensor:
-    """log(1 + exp(x))."""
-    return emit_activation.softplus(ctx.g, x, 1.0, float("inf"))
-
-
-@onnx_op("Softsign")
-def softsign(ctx: Context, x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
-    return emit_activation.softsign(ctx.g, x)
-
-
-@onnx_op("Mish")
-def mish(ctx: Context, x: Tensor) -> Tensor:
-    """x tanh(softplus(x))."""
-    return emit_activation.mish(ctx.g, x)
-
-
-@onnx_op("Swish")
-def swish(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x sigmoid(alpha x)."""
-    share = emit.unary("sigmoid")(ctx.g, emit.weighted(ctx.g, x, alpha))
-    return _apply(ctx, "mul", x, share)
-
-
-@onnx_op("ThresholdedRelu")
-def thresholded_relu(ctx: Context, x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """x above alpha, else zero."""
-    return emit_activation.threshold(ctx.g, x, alpha, 0.0)
+    least = -math.inf if low is None else float(low)
+    most = math.inf if high is None else float(high)
+    return emit_activation.clip(ctx.g, "clamp", x, least, most)
 
 
 @onnx_op("HardSigmoid")
 def hard_sigmoid(ctx: Context, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """Alpha x + beta, limited to [0, 1]."""
-    line = _apply(ctx, "add", emit.weighted(ctx.g, x, alpha), beta)
-    return Tensor(ctx.g.clamp(line.value, min=0.0, max=1.0), line.layout)
+    line = emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, x, alpha), beta)
+    return emit_activation.clip(ctx.g, "clamp", line, 0.0, 1.0)
 
 
 @onnx_op("Dropout", static=(1, 2))
@@ -277,7 +151,7 @@ def _mask(ctx: Context, x: Tensor, y: Tensor, share: float, active: bool) -> Ten
         assert node is not None  # emit_activation.dropout has just made it
         ones = ctx.g.broadcast_to(ctx.g.scalar(1.0), shape=x.value.shape)
         kept = ctx.g.dropout(ones, node.operands[1], **node.attrs)
-        return _apply(ctx, "gt", Tensor(kept, x.layout), 0.0)
+        return emit.arithmetic(ctx.g, "gt", Tensor(kept, x.layout), 0.0)
     # Nothing is below -inf: the same everywhere, and unlike a constant it can be an output.
-    none = _apply(ctx, "lt", x, float("-inf"))
+    none = emit.arithmetic(ctx.g, "lt", x, float("-inf"))
     return none if active else emit.unary("logical_not")(ctx.g, none)

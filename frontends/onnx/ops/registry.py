@@ -7,7 +7,7 @@ rule returns one result or a sequence of them; a NumPy array is a result known a
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,20 +49,15 @@ class Context:
 class OnnxRule:
     """A rule with what the importer must know before it calls it.
 
-    `static` are the inputs needed at compile time; `states` those that training does not touch
-    (running statistics); `wish` is the favourite layout of input 1.
+    `attributes` are those that it knows; `static` the inputs needed at compile time; `states` those
+    that training does not touch (running statistics); `wish` is the favourite layout of input 1.
     """
 
     apply: Rule
+    attributes: frozenset[str]
     static: frozenset[int]
     states: frozenset[int]
     wish: Wish
-
-    @cached_property
-    def attributes(self) -> frozenset[str]:
-        """Names of the attributes that the rule knows."""
-        parameters = inspect.signature(self.apply).parameters.values()
-        return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
     @cached_property
     def most_inputs(self) -> float:
@@ -81,20 +76,28 @@ def _no_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
     return None
 
 
+def _keywords(rule: Rule) -> Iterable[str]:
+    """Return the names of a function's keyword-only parameters."""
+    parameters = inspect.signature(rule).parameters.values()
+    return (p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+
 def onnx_op(
     *names: str,
     domain: str = "",
     static: Sequence[int] = (),
     states: Sequence[int] = (),
     wish: Wish = _no_wish,
+    attributes: Iterable[str] | None = None,
 ) -> Callable[[Rule], Rule]:
-    """Register a rule for these operators."""
+    """Register a rule for these operators; a function with `**` says which attributes it knows."""
 
     def register(rule: Rule) -> Rule:
+        known = frozenset(_keywords(rule) if attributes is None else attributes)
         for name in names:
             if (domain, name) in RULES:
                 raise ValueError(f"{domain}.{name} has two rules")
-            RULES[domain, name] = OnnxRule(rule, frozenset(static), frozenset(states), wish)
+            RULES[domain, name] = OnnxRule(rule, known, frozenset(static), frozenset(states), wish)
         return rule
 
     return register

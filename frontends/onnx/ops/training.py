@@ -11,7 +11,6 @@ from functools import partial
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
-from pockengine.frontends.emit import Operand
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.ops.registry import TRAINING_DOMAIN, Context, onnx_op
@@ -20,13 +19,11 @@ Step = Callable[..., tuple[Tensor, ...]]
 """From (value, gradient, *states) to (new value, *new states)."""
 
 
-def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
-    return emit.arithmetic(ctx.g, op, *operands)
-
-
 def _sum(ctx: Context, a: Tensor, factor: float, b: Tensor, weight: float) -> Tensor:
     """Factor a + weight b."""
-    return _apply(ctx, "add", emit.weighted(ctx.g, a, factor), emit.weighted(ctx.g, b, weight))
+    return emit.arithmetic(
+        ctx.g, "add", emit.weighted(ctx.g, a, factor), emit.weighted(ctx.g, b, weight)
+    )
 
 
 def _regularised(ctx: Context, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
@@ -57,14 +54,18 @@ def adagrad(
 ) -> list[Tensor]:
     """H += G²;  X -= R / (1 + T decay_factor) G / (sqrt(H) + epsilon)."""
     steps = emit.weighted(ctx.g, emit.cast(ctx.g, count, F32), decay_factor)
-    slowed = _apply(ctx, "div", rate, _apply(ctx, "add", steps, 1.0)) if decay_factor else rate
+    slowed = (
+        emit.arithmetic(ctx.g, "div", rate, emit.arithmetic(ctx.g, "add", steps, 1.0))
+        if decay_factor
+        else rate
+    )
 
     def step(x: Tensor, gradient: Tensor, squares: Tensor) -> tuple[Tensor, ...]:
         gradient = _regularised(ctx, x, gradient, norm_coefficient)
-        squares = _apply(ctx, "add", squares, emit.unary("square")(ctx.g, gradient))
-        below = _apply(ctx, "add", emit.unary("sqrt")(ctx.g, squares), epsilon)
-        move = _apply(ctx, "mul", slowed, _apply(ctx, "div", gradient, below))
-        return _apply(ctx, "sub", x, move), squares
+        squares = emit.arithmetic(ctx.g, "add", squares, emit.unary("square")(ctx.g, gradient))
+        below = emit.arithmetic(ctx.g, "add", emit.unary("sqrt")(ctx.g, squares), epsilon)
+        move = emit.arithmetic(ctx.g, "mul", slowed, emit.arithmetic(ctx.g, "div", gradient, below))
+        return emit.arithmetic(ctx.g, "sub", x, move), squares
 
     return _for_each(tensors, 1, step)
 
@@ -92,9 +93,9 @@ def adam(
         square = emit.unary("square")(ctx.g, gradient)
         first = _sum(ctx, first, alpha, gradient, 1 - alpha)
         second = _sum(ctx, second, beta, square, 1 - beta)
-        below = _apply(ctx, "add", emit.unary("sqrt")(ctx.g, second), epsilon)
-        move = _apply(ctx, "mul", adjusted, _apply(ctx, "div", first, below))
-        moved = _apply(ctx, "sub", x, move)
+        below = emit.arithmetic(ctx.g, "add", emit.unary("sqrt")(ctx.g, second), epsilon)
+        move = emit.arithmetic(ctx.g, "mul", adjusted, emit.arithmetic(ctx.g, "div", first, below))
+        moved = emit.arithmetic(ctx.g, "sub", x, move)
         return emit.weighted(ctx.g, moved, 1 - norm_coefficient_post), first, second
 
     return _for_each(tensors, 2, step)
@@ -103,13 +104,18 @@ def adam(
 def _adam_rate(ctx: Context, rate: Tensor, count: Tensor, alpha: float, beta: float) -> Tensor:
     """Correct the rate for moments that began at zero."""
     left = [
-        _apply(ctx, "sub", 1.0, emit.unary("exp")(ctx.g, emit.weighted(ctx.g, count, logarithm)))
+        emit.arithmetic(
+            ctx.g, "sub", 1.0, emit.unary("exp")(ctx.g, emit.weighted(ctx.g, count, logarithm))
+        )
         for logarithm in (math.log(alpha), math.log(beta))
     ]
-    corrected = _apply(
-        ctx, "div", _apply(ctx, "mul", rate, emit.unary("sqrt")(ctx.g, left[1])), left[0]
+    corrected = emit.arithmetic(
+        ctx.g,
+        "div",
+        emit.arithmetic(ctx.g, "mul", rate, emit.unary("sqrt")(ctx.g, left[1])),
+        left[0],
     )
-    begun = _apply(ctx, "gt", count, 0.0)
+    begun = emit.arithmetic(ctx.g, "gt", count, 0.0)
     return emit.elementwise(ctx.g, "where", begun, corrected, rate)
 
 
@@ -127,17 +133,19 @@ def momentum(
     """V = alpha V + beta G (G where T is 0);  X -= R V, or R (G + alpha V) in mode nesterov."""
     if mode not in ("standard", "nesterov"):
         raise Unsupported(f"momentum in mode {mode!r}")
-    begun = _apply(ctx, "gt", count, 0)
+    begun = emit.arithmetic(ctx.g, "gt", count, 0)
     share = emit.elementwise(
         ctx.g, "where", begun, *(emit.scalar(ctx.g, part, F32) for part in (beta, 1.0))
     )
 
     def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
         gradient = _regularised(ctx, x, gradient, norm_coefficient)
-        new = _apply(ctx, "mul", gradient, share)
+        new = emit.arithmetic(ctx.g, "mul", gradient, share)
         velocity = _sum(ctx, velocity, alpha, new, 1.0)
         ahead = velocity if mode == "standard" else _sum(ctx, gradient, 1.0, velocity, alpha)
-        return _apply(ctx, "sub", x, _apply(ctx, "mul", rate, ahead)), velocity
+        return emit.arithmetic(
+            ctx.g, "sub", x, emit.arithmetic(ctx.g, "mul", rate, ahead)
+        ), velocity
 
     return _for_each(tensors, 1, step)
 

@@ -15,6 +15,7 @@ from pockengine.compiler.ir import F32, I32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import IN_OUT, Layout, Tensor, permute, plain, stored
 from pockengine.frontends.tensorflow.ops import RULES, Context, Known
@@ -168,6 +169,19 @@ for _name, (_op, _settings) in SAME.items():
     _define_same(_name, _op, _settings)
 
 
+def _define(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+
+    @lite_op(name)
+    def rule(ctx: Context, options: Any, *operands: Tensor) -> Tensor:
+        return emitted(ctx.g, *operands)
+
+
+# Operators that TensorFlow has none of the same meaning for
+for _name, _meaning in (("HARD_SWISH", "hard_swish"), ("PRELU", "prelu")):
+    _define(_name, _meaning)
+
+
 def _define_arithmetic(name: str, op: str) -> None:
     @lite_op(name)
     def rule(ctx: Context, options: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -272,24 +286,10 @@ def concatenation(ctx: Context, options: Any, *parts: Tensor) -> Tensor:
     return activated(ctx, y, options.FusedActivationFunction())
 
 
-@lite_op("HARD_SWISH")
-def hard_swish(ctx: Context, options: Any, x: Tensor) -> Tensor:
-    """x relu6(x + 3) / 6."""
-    return emit.unary("hard_swish")(ctx.g, x)
-
-
 @lite_op("GELU")
 def gelu(ctx: Context, options: Any, x: Tensor) -> Tensor:
     """x Φ(x), exact or by the tanh formula."""
     return emit_activation.gelu(ctx.g, x, "tanh" if options.Approximate() else "none")
-
-
-@lite_op("PRELU")
-def prelu(ctx: Context, options: Any, x: Tensor, slope: Tensor) -> Tensor:
-    """x above zero, else slope x."""
-    positive = emit.arithmetic(ctx.g, "gt", x, 0.0)
-    below = emit.elementwise(ctx.g, "mul", x, slope)
-    return emit.elementwise(ctx.g, "where", positive, x, below)
 
 
 @lite_op("CAST")

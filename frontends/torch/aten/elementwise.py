@@ -8,84 +8,60 @@ from pockengine.frontends import emit
 from pockengine.frontends.dtypes import ELSE
 from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.torch.aten.registry import Context, aten
 
-# ATen operator -> our op
-UNARY = {
-    "abs": "abs",
-    "acos": "acos",
-    "acosh": "acosh",
-    "asin": "asin",
-    "asinh": "asinh",
-    "atan": "atan",
-    "atanh": "atanh",
-    "ceil": "ceil",
-    "cos": "cos",
-    "cosh": "cosh",
-    "erf": "erf",
-    "erfc": "erfc",
-    "exp": "exp",
-    "expm1": "expm1",
-    "floor": "floor",
-    "hardsigmoid": "hard_sigmoid",
-    "hardswish": "hard_swish",
-    "log": "log",
-    "log1p": "log1p",
-    "neg": "neg",
-    "reciprocal": "reciprocal",
-    "relu": "relu",
-    "round": "round",
-    "rsqrt": "rsqrt",
-    "sigmoid": "sigmoid",
-    "sin": "sin",
-    "sinh": "sinh",
-    "sqrt": "sqrt",
-    "square": "square",
-    "tan": "tan",
-    "tanh": "tanh",
-    "trunc": "trunc",
-}
+UNARY = alike(
+    """
+    abs acos acosh asin asinh atan atanh ceil celu cos cosh elu erf erfc exp exp2 expm1 floor gelu
+    leaky_relu log log10 log1p log2 log_sigmoid mish neg reciprocal relu relu6 round rsqrt selu
+    sigmoid silu sin sinh softplus sqrt square tan tanh threshold trunc
+    """
+) | {"hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish"}
+"""Operators of one tensor, which is converted to the type of the result: what they mean."""
+
+LOGICAL = alike("logical_and logical_not logical_or logical_xor")
+"""Operators on what is not zero."""
+
+NUMBERS_TOO = alike("eq ge gt le lt mul ne") | {"fmod": "rem", "remainder": "floor_mod"}
+"""Operators of a tensor and another one, or a number."""
 
 BINARY = {
-    "atan2": "atan2",
-    "hypot": "hypot",
-    "maximum": "maximum",
-    "minimum": "minimum",
+    **{f"{name}.default": name for name in ("atan2", "hypot", "maximum", "minimum")},
+    **{f"{name}.Scalar": meaning for name, meaning in NUMBERS_TOO.items()},
+    **{f"{name}.Tensor": meaning for name, meaning in NUMBERS_TOO.items()},
     "max.other": "maximum",
     "min.other": "minimum",
 }
-
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-LOGICAL = {
-    "logical_and": "logical_and",
-    "logical_not": "logical_not",
-    "logical_or": "logical_or",
-    "logical_xor": "ne",
-}
-"""Operators on what is not zero."""
+"""Operators of two tensors or numbers, which are promoted to one type: what they mean."""
 
 
-def _define_unary(name: str, op: str) -> None:
-    apply = emit.unary(op)
+def _define_unary(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
 
     @aten(f"{name}.default")
-    def rule(ctx: Context, x: Tensor) -> Tensor:
-        return apply(ctx.g, emit.cast(ctx.g, x, _lifted(ctx, x)))
+    def rule(ctx: Context, x: Tensor, **settings: Any) -> Tensor:
+        return emitted(ctx.g, emit.cast(ctx.g, x, ctx.dtype or x.dtype), **settings)
 
 
-def _lifted(ctx: Context, x: Tensor) -> DType:
-    """Return the type that PyTorch computes in: integers become floats for most operators."""
-    return ctx.dtype or x.dtype
+def _define_binary(overload: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+
+    @aten(overload)
+    def rule(ctx: Context, x: Operand, other: Operand) -> Tensor:
+        return emitted(ctx.g, *emit.same_dtype(ctx.g, (x, other)))
 
 
-def _define_logical(name: str, op: str) -> None:
+def _define_logical(name: str, meaning: str) -> None:
+    emitted = emitter(meaning)
+
     @aten(f"{name}.default")
-    def rule(ctx: Context, *, x: Tensor, other: Tensor | None = None) -> Tensor:
-        operands = [truth(ctx, each) for each in (x, other) if each is not None]
-        return emit.elementwise(ctx.g, op, *operands)
+    def rule(ctx: Context, x: Tensor, other: Tensor | None = None) -> Tensor:
+        operands = [truth(ctx, operand) for operand in (x, other) if operand is not None]
+        return emitted(ctx.g, *operands)
 
 
 def truth(ctx: Context, x: Tensor) -> Tensor:
@@ -93,33 +69,19 @@ def truth(ctx: Context, x: Tensor) -> Tensor:
     return x if x.dtype is BOOL else emit.arithmetic(ctx.g, "ne", x, 0)
 
 
-def _define_binary(name: str, op: str) -> None:
-    @aten(name if "." in name else f"{name}.default")
-    def rule(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
-        return emit.arithmetic(ctx.g, op, x, other)
-
-
-def _define_comparison(name: str) -> None:
-    @aten(f"{name}.Tensor", f"{name}.Scalar")
-    def rule(ctx: Context, x: Tensor, other: Operand) -> Tensor:
-        return emit.arithmetic(ctx.g, name, x, other)
-
-
-for _name, _op in UNARY.items():
-    _define_unary(_name, _op)
-for _name, _op in BINARY.items():
-    _define_binary(_name, _op)
-for _name, _op in LOGICAL.items():
-    _define_logical(_name, _op)
-for _name in COMPARISONS:
-    _define_comparison(_name)
+for _name, _meaning in UNARY.items():
+    _define_unary(_name, _meaning)
+for _overload, _meaning in BINARY.items():
+    _define_binary(_overload, _meaning)
+for _name, _meaning in LOGICAL.items():
+    _define_logical(_name, _meaning)
 
 
 @aten("sign.default")
 def sign(ctx: Context, x: Tensor) -> Tensor:
     """-1, 0 or 1; of NaN 0."""
     y = emit.unary("sign")(ctx.g, x)
-    return y if x.dtype is not F32 else emit_activation.choose(ctx.g, _same(ctx, x), y, 0.0)
+    return y if x.dtype is not F32 else emit.choose(ctx.g, _same(ctx, x), y, 0.0)
 
 
 def _same(ctx: Context, x: Tensor) -> Tensor:
@@ -131,9 +93,9 @@ def sinc(ctx: Context, x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 where that is 0 / 0."""
     angle = emit.weighted(ctx.g, emit.cast(ctx.g, x, F32), math.pi)
     zero = emit.arithmetic(ctx.g, "eq", emit.unary("square")(ctx.g, angle), 0.0)
-    safe = emit_activation.choose(ctx.g, zero, 1.0, angle)
+    safe = emit.choose(ctx.g, zero, 1.0, angle)
     ratio = emit.elementwise(ctx.g, "div", emit.unary("sin")(ctx.g, safe), safe)
-    return emit_activation.choose(ctx.g, zero, 1.0, ratio)
+    return emit.choose(ctx.g, zero, 1.0, ratio)
 
 
 @aten("logit.default")
@@ -154,11 +116,11 @@ def _define_times_log(name: str, log: str, offset: float) -> None:
         nothing = emit.arithmetic(g, "eq", x, 0.0)
         negative = emit.arithmetic(g, "le", other, -offset)
         outside = emit.elementwise(g, "logical_and", nothing, negative)
-        safe = emit_activation.choose(g, outside, 1.0 - offset, other)
+        safe = emit.choose(g, outside, 1.0 - offset, other)
         product = emit.elementwise(g, "mul", x, emit.unary(log)(g, safe))
         endless = emit.arithmetic(g, "eq", other, math.inf)
         both = emit.elementwise(g, "logical_and", nothing, endless)
-        return emit_activation.choose(g, both, 0.0, product)
+        return emit.choose(g, both, 0.0, product)
 
 
 _define_times_log("xlogy", "log", 0.0)
@@ -191,52 +153,17 @@ def _times(ctx: Context, operand: Operand, alpha: Number) -> Operand:
     return operand * alpha
 
 
-@aten("mul.Tensor", "mul.Scalar")
-def mul(ctx: Context, x: Tensor, other: Operand) -> Tensor:
-    """x other."""
-    return emit.arithmetic(ctx.g, "mul", x, other)
-
-
 @aten("div.Tensor", "div.Scalar")
 def div(ctx: Context, x: Tensor, other: Operand) -> Tensor:
     """x / other, in floats; a number divides exactly, as a constant operand."""
     return emit.arithmetic(ctx.g, "div", emit.cast(ctx.g, x, F32), other)
 
 
-POWERS: dict[float, tuple[str, ...]] = {
-    -1: ("reciprocal",),
-    -0.5: ("rsqrt",),
-    0.5: ("sqrt",),
-    1: (),
-    2: ("square",),
-    4: ("square", "square"),
-}
-"""Powers that need no logarithm."""
-
-
 @aten("pow.Tensor_Scalar", "pow_.Scalar")
 def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
     """Raise x to a number."""
-    if ctx.dtype is not F32:
-        return _integer_power(ctx, emit.cast(ctx.g, x, _known(ctx.dtype)), exponent)
-    x = emit.cast(ctx.g, x, F32)
-    if exponent == 3:
-        return emit.arithmetic(ctx.g, "mul", emit.unary("square")(ctx.g, x), x)
-    if exponent not in POWERS:
-        return emit.arithmetic(ctx.g, "pow", x, float(exponent))
-    for op in POWERS[exponent]:
-        x = emit.unary(op)(ctx.g, x)
-    return x
-
-
-def _integer_power(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
-    """Raise integers by squaring; the product wraps as PyTorch's does."""
-    power = emit.broadcast(ctx.g, emit.scalar(ctx.g, 1, x.dtype), x.shape)
-    rest = int(exponent)
-    while rest:
-        power = emit.elementwise(ctx.g, "mul", power, x) if rest % 2 else power
-        x, rest = emit.unary("square")(ctx.g, x), rest // 2
-    return power
+    x = emit.cast(ctx.g, x, _known(ctx.dtype))
+    return known_power(ctx.g, x, exponent) or emit.arithmetic(ctx.g, "pow", x, float(exponent))
 
 
 @aten("pow.Tensor_Tensor", "pow_.Tensor", "pow.Scalar")
@@ -264,46 +191,25 @@ def clamp(ctx: Context, x: Tensor, min: Number | None, max: Number | None) -> Te
     """Limit to [min, max]; a missing bound is none."""
     low = -math.inf if min is None else float(min)
     high = math.inf if max is None else float(max)
-    return _clip(ctx, "clamp", x, low, high)
+    return emit_activation.clip(ctx.g, "clamp", x, low, high)
 
 
 @aten("clamp_min.default")
 def clamp_min(ctx: Context, x: Tensor, min: Number) -> Tensor:
     """Limit from below."""
-    return _clip(ctx, "clamp", x, float(min), math.inf)
+    return emit_activation.clip(ctx.g, "clamp", x, float(min), math.inf)
 
 
 @aten("clamp_max.default")
 def clamp_max(ctx: Context, x: Tensor, max: Number) -> Tensor:
     """Limit from above."""
-    return _clip(ctx, "clamp", x, -math.inf, float(max))
+    return emit_activation.clip(ctx.g, "clamp", x, -math.inf, float(max))
 
 
 @aten("hardtanh.default")
 def hardtanh(ctx: Context, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
     """Limit to [min_val, max_val]; unlike clamp's, the gradient is zero on the bounds."""
-    return _clip(ctx, "hardtanh", x, float(min_val), float(max_val))
-
-
-@aten("relu6.default")
-def relu6(ctx: Context, x: Tensor) -> Tensor:
-    """Limit to [0, 6]."""
-    return _clip(ctx, "hardtanh", x, 0.0, 6.0)
-
-
-def _clip(ctx: Context, op: str, x: Tensor, low: float, high: float) -> Tensor:
-    if x.dtype is not F32:
-        return _clip_integers(ctx, x, low, high)
-    return Tensor(ctx.g.emit(op, x.value, min=low, max=high).result, x.layout)
-
-
-def _clip_integers(ctx: Context, x: Tensor, low: float, high: float) -> Tensor:
-    for op, bound in (("maximum", low), ("minimum", high)):
-        if math.isfinite(bound):
-            if bound != int(bound):
-                raise Unsupported("clamping integers to a fraction; convert to float32 first")
-            x = emit.arithmetic(ctx.g, op, x, int(bound))
-    return x
+    return emit_activation.clip(ctx.g, "hardtanh", x, float(min_val), float(max_val))
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default")

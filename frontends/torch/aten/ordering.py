@@ -8,7 +8,6 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, I64
 from pockengine.frontends import emit
-from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.torch.aten.registry import Context, aten
@@ -54,9 +53,7 @@ def median_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]
         return [middle, place]
     last, nan_place = kthvalue(ctx, x, size, dim, keepdim)  # NaN, if there is any
     nan = _is_nan(ctx, last)
-    return [
-        emit_activation.choose(ctx.g, nan, *pair) for pair in ((last, middle), (nan_place, place))
-    ]
+    return [emit.choose(ctx.g, nan, *pair) for pair in ((last, middle), (nan_place, place))]
 
 
 @aten("median.default")
@@ -68,8 +65,7 @@ def median(ctx: Context, x: Tensor) -> Tensor:
         return middle
     hit = emit.elementwise(g, "eq", x, emit.unary("stop_gradient")(g, middle))
     total, count = (
-        emit.reduce(g, "reduce_sum", emit_activation.choose(g, hit, each, 0.0), (), False)
-        for each in (x, 1.0)
+        emit.reduce(g, "reduce_sum", emit.choose(g, hit, each, 0.0), (), False) for each in (x, 1.0)
     )
     return emit.elementwise(g, "div", total, count)
 

@@ -23,10 +23,6 @@ MOST_DRAWN = 1 << 24
 UNORDERED = ("randperm.default", "multinomial.default", "poisson.default", "binomial.default")
 
 
-def _apply(ctx: Context, op: str, *operands: Operand) -> Tensor:
-    return emit.arithmetic(ctx.g, op, *operands)
-
-
 def _checked(ctx: Context) -> None:
     if ctx.dtype is not F32:
         raise Unsupported("random numbers of a type other than float32; draw floats and convert")
@@ -44,7 +40,7 @@ def uniform(ctx: Context, **bounds: Any) -> Tensor:
     """Draw numbers between two bounds."""
     low, high = bounds["from"], bounds["to"]
     unit = emit.weighted(ctx.g, rand(ctx), high - low)
-    return unit if low == 0 else _apply(ctx, "add", unit, float(low))
+    return unit if low == 0 else emit.arithmetic(ctx.g, "add", unit, float(low))
 
 
 @aten("randn.default", "randn_like.default")
@@ -64,8 +60,8 @@ def randn(ctx: Context, **_: Any) -> Tensor:
 )
 def normal(ctx: Context, mean: Operand, std: Operand, **_: Any) -> Tensor:
     """Draw normal numbers; mean and deviation may differ by element."""
-    scaled = _apply(ctx, "mul", randn(ctx), std)
-    return scaled if mean == 0 else _apply(ctx, "add", scaled, mean)
+    scaled = emit.arithmetic(ctx.g, "mul", randn(ctx), std)
+    return scaled if mean == 0 else emit.arithmetic(ctx.g, "add", scaled, mean)
 
 
 @aten("log_normal.default")
@@ -88,7 +84,7 @@ def geometric(ctx: Context, p: float, **_: Any) -> Tensor:
     tries = emit.weighted(
         ctx.g, emit_random.exponential(ctx.g, ctx.shape), -1 / math.log1p(-p) if p < 1 else 0.0
     )
-    return _apply(ctx, "maximum", emit.unary("ceil")(ctx.g, tries), 1.0)
+    return emit.arithmetic(ctx.g, "maximum", emit.unary("ceil")(ctx.g, tries), 1.0)
 
 
 @aten("bernoulli.default")
@@ -121,7 +117,7 @@ def randint(ctx: Context, **bounds: Any) -> Tensor:
         raise Unsupported(f"random integers of so wide a range; {MOST_DRAWN} values are the most")
     unit = emit.weighted(ctx.g, emit_random.uniform(ctx.g, ctx.shape), high - low)
     whole = emit.cast(ctx.g, emit.unary("floor")(ctx.g, unit), ctx.dtype)
-    return whole if low == 0 else _apply(ctx, "add", whole, low)
+    return whole if low == 0 else emit.arithmetic(ctx.g, "add", whole, low)
 
 
 @aten("rrelu.default")
@@ -131,14 +127,13 @@ def rrelu(
     """Scale negative elements by a random slope, the mean one in evaluation mode."""
     slope: Operand = (lower + upper) / 2
     if training:
-        slope = _apply(
-            ctx,
+        slope = emit.arithmetic(
+            ctx.g,
             "add",
             emit.weighted(ctx.g, emit_random.uniform(ctx.g, x.shape), upper - lower),
             float(lower),
         )
-    positive = _apply(ctx, "gt", x, 0.0)
-    return emit_activation.choose(ctx.g, positive, x, _apply(ctx, "mul", x, slope))
+    return emit_activation.prelu(ctx.g, x, slope)
 
 
 def _define_refusal(overload: str) -> Callable[..., Tensor]:

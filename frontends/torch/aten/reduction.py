@@ -8,7 +8,6 @@ import numpy as np
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number
-from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.torch.aten.elementwise import truth
@@ -169,7 +168,7 @@ def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Ten
     """log(sum(exp(x))), computed from the maximum on, unless that is infinite."""
     top = emit.reduce(ctx.g, "reduce_max", x, dim, keepdims=True)
     endless = emit.arithmetic(ctx.g, "eq", emit.unary("abs")(ctx.g, top), math.inf)
-    top = emit_activation.choose(ctx.g, endless, 0.0, top)
+    top = emit.choose(ctx.g, endless, 0.0, top)
     top = emit.unary("stop_gradient")(ctx.g, top)  # its share of the gradient cancels
     powers = emit.unary("exp")(ctx.g, emit.arithmetic(ctx.g, "sub", x, top))
     total = emit.reduce(ctx.g, "reduce_sum", powers, dim, keepdims=True)
@@ -205,18 +204,18 @@ def _powers(ctx: Context, size: Tensor, order: float) -> Tensor:
     if order > 1:
         return emit.arithmetic(ctx.g, "pow", size, order)
     zero = emit.arithmetic(ctx.g, "eq", size, 0.0)
-    safe = emit_activation.choose(ctx.g, zero, 1.0, size)
+    safe = emit.choose(ctx.g, zero, 1.0, size)
     powers = emit.arithmetic(ctx.g, "pow", safe, order)
-    return emit_activation.choose(ctx.g, zero, 0.0 if order > 0 else math.inf, powers)
+    return emit.choose(ctx.g, zero, 0.0 if order > 0 else math.inf, powers)
 
 
 def _guarded(ctx: Context, op: str, x: Tensor, *exponent: float) -> Tensor:
     """Take a root of what is not negative; the gradient at zero is zero."""
     zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
-    safe = emit_activation.choose(ctx.g, zero, 1.0, x)
+    safe = emit.choose(ctx.g, zero, 1.0, x)
     root = emit.arithmetic(ctx.g, op, safe, *exponent)
     at_zero = math.inf if exponent and exponent[0] < 0 else 0.0
-    return emit_activation.choose(ctx.g, zero, at_zero, root)
+    return emit.choose(ctx.g, zero, at_zero, root)
 
 
 def _define_logical(name: str, op: str) -> None:
@@ -250,7 +249,7 @@ def _distance(ctx: Context, difference: Tensor, p: float) -> Tensor:
     most = stop(ctx.g, emit.reduce(ctx.g, "reduce_max", size, [-1], keepdims=True))
     hit = emit.elementwise(ctx.g, "eq", size, most)
     nothing = emit.arithmetic(ctx.g, "sub", size, stop(ctx.g, size))
-    shares = emit_activation.choose(ctx.g, hit, nothing, 0.0)
+    shares = emit.choose(ctx.g, hit, nothing, 0.0)
     slope = emit.reduce(ctx.g, "reduce_sum", shares, [-1], keepdims=True)
     return emit.squeeze(ctx.g, emit.elementwise(ctx.g, "add", most, slope), [-1])
 

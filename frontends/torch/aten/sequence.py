@@ -162,7 +162,7 @@ def attention(
     blind = None if attn_mask is None else _blind_rows(ctx, attn_mask)
     if attn_mask is not None and attn_mask.dtype is F32:
         if blind is not None:
-            attn_mask = emit_activation.choose(g, blind, 0.0, attn_mask)
+            attn_mask = emit.choose(g, blind, 0.0, attn_mask)
         scores = emit.arithmetic(g, "add", scores, attn_mask)
     elif attn_mask is not None:
         if blind is not None:
@@ -171,7 +171,7 @@ def attention(
         scores = emit.elementwise(g, "where", attn_mask, scores, hidden)
     shares = emit.along_last(g, "softmax", scores, -1)
     y = emit.matmul(g, emit_activation.dropout(g, shares, dropout_p, train=True), value)
-    return y if blind is None else emit_activation.choose(g, blind, 0.0, y)
+    return y if blind is None else emit.choose(g, blind, 0.0, y)
 
 
 def _blind_rows(ctx: Context, mask: Tensor) -> Tensor | None:

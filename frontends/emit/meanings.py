@@ -1,0 +1,123 @@
+"""What elementwise operators mean: the one table that every frontend maps its operators' names to.
+
+A meaning is one of our elementwise ops, or a formula of them that has a name here. Its tensors have
+one type: a framework that promotes types does so before. What a framework means otherwise (where
+the gradient of a tie goes, what a sign of NaN is) is a rule of that frontend, not a meaning.
+"""
+
+import math
+import re
+from collections.abc import Callable
+
+from pockengine.compiler.ir import F32, Builder
+from pockengine.compiler.ops.registry import lookup
+from pockengine.frontends import emit
+from pockengine.frontends.emit import activation, division
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+
+Emitter = Callable[..., Tensor]
+"""Takes the builder, tensors of one type, and settings by name."""
+
+
+def _apply(op: str) -> Emitter:
+    """Return what applies an op to its operands."""
+    return lambda g, *operands: emit.elementwise(g, op, *operands)
+
+
+def _combine(op: str) -> Emitter:
+    """Return what combines any number of tensors by an op of two."""
+
+    def formula(g: Builder, first: Tensor, *others: Tensor) -> Tensor:
+        for other in others:
+            first = emit.elementwise(g, op, first, other)
+        return first
+
+    return formula
+
+
+def _scale(op: str, inside: float, outside: float) -> Emitter:
+    """Return what applies an op of one operand with a factor before it and one after it."""
+
+    def formula(g: Builder, x: Tensor) -> Tensor:
+        return emit.weighted(g, emit.unary(op)(g, emit.weighted(g, x, inside)), outside)
+
+    return formula
+
+
+def _average(g: Builder, *operands: Tensor) -> Tensor:
+    """Average tensors element by element."""
+    return emit.weighted(g, _combine("add")(g, *operands), 1 / len(operands))
+
+
+def _divide(g: Builder, a: Tensor, b: Tensor) -> Tensor:
+    """a / b, of floats."""
+    if a.dtype is not F32:
+        raise Unsupported(f"division of {a.dtype.value}; cast to float first")
+    return emit.elementwise(g, "div", a, b)
+
+
+def _is_finite(g: Builder, x: Tensor) -> Tensor:
+    """Whether x is neither infinite nor no number."""
+    return emit.arithmetic(g, "lt", emit.unary("abs")(g, x), math.inf)
+
+
+def _is_infinite(g: Builder, x: Tensor) -> Tensor:
+    """Whether x is plus or minus infinity."""
+    return emit.arithmetic(g, "eq", emit.unary("abs")(g, x), math.inf)
+
+
+def _is_nan(g: Builder, x: Tensor) -> Tensor:
+    """Whether x is no number."""
+    return emit.elementwise(g, "ne", x, x)
+
+
+def _squared_difference(g: Builder, a: Tensor, b: Tensor) -> Tensor:
+    """(a - b)^2."""
+    return emit.unary("square")(g, emit.elementwise(g, "sub", a, b))
+
+
+FORMULAS: dict[str, Emitter] = {
+    "average": _average,
+    "celu": activation.celu,
+    "divide": _divide,
+    "elu": activation.elu,
+    "exp2": _scale("exp", math.log(2), 1.0),
+    "floor_mod": lambda g, x, other: division.remainder(g, x, other, "floor"),
+    "gelu": activation.gelu,
+    "greatest": _combine("maximum"),
+    "is_finite": _is_finite,
+    "is_infinite": _is_infinite,
+    "is_nan": _is_nan,
+    "least": _combine("minimum"),
+    "leaky_relu": activation.leaky_relu,
+    "log10": _scale("log", 1.0, 1 / math.log(10)),
+    "log2": _scale("log", 1.0, 1 / math.log(2)),
+    "log_sigmoid": activation.log_sigmoid,
+    "logical_xor": _apply("ne"),
+    "mish": activation.mish,
+    "prelu": activation.prelu,
+    "relu6": activation.relu6,
+    "selu": activation.selu,
+    "silu": activation.silu,
+    "softplus": activation.softplus,
+    "softsign": activation.softsign,
+    "squared_difference": _squared_difference,
+    "sum": _combine("add"),
+    "threshold": activation.threshold,
+}
+"""Meanings that our ops do not have themselves."""
+
+
+def emitter(meaning: str) -> Emitter:
+    """Return what emits a meaning; GraphError where no op or formula has this name."""
+    formula = FORMULAS.get(meaning)
+    if formula is not None:
+        return formula
+    lookup(meaning)
+    return _apply(meaning)
+
+
+def alike(operators: str) -> dict[str, str]:
+    """Map operators, separated by spaces, to the meanings of their names in snake case."""
+    return {name: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in operators.split()}
