@@ -46,7 +46,8 @@ def package(program: Program, device: Device, code: Path, place: Path) -> None:
         link_library(device, objects, lib / f"lib{name}.so")
     cmake = lib / "cmake" / name
     cmake.mkdir(parents=True)
-    (cmake / f"{name}-config.cmake").write_text(_cmake_config(name, shared), encoding="utf-8")
+    # CMake looks for NAMEConfig.cmake, and with a hyphen for names in lower case only.
+    (cmake / f"{name}Config.cmake").write_text(_cmake_config(name, shared), encoding="utf-8")
     pkgconfig = lib / "pkgconfig"
     pkgconfig.mkdir()
     (pkgconfig / f"{name}.pc").write_text(_pkg_config(name), encoding="utf-8")

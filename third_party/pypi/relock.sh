@@ -35,6 +35,7 @@ lock ort --allow-unsafe
 lock mnn
 lock_alone minilm
 lock report --allow-unsafe
+lock docs --allow-unsafe
 lock search --allow-unsafe
 lock labgrid --allow-unsafe
 lock postgres --allow-unsafe

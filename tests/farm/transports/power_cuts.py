@@ -72,17 +72,18 @@ def cut_power(
             after = 0
             while outcome.cuts < count:
                 delay = float(rng.uniform(0, LONGEST_S))
-                after = _train_until_cut(transport, delay, outcome, after)
+                assert supply.machine is not None
+                console = supply.machine.console
+                after = _train_until_cut(transport, console, delay, outcome, after)
                 report(outcome)
             outcome.different += _differences(transport, outcome.losses)
     return outcome
 
 
 def _train_until_cut(
-    transport: PoweredTransport, delay: float, outcome: Outcome, after: int
+    transport: PoweredTransport, console: Path, delay: float, outcome: Outcome, after: int
 ) -> int:
     """Start the board's one command, cut the power, boot; return the last step that was saved."""
-    start = len(transport.console())
     command = " ".join([*_command(transport.workdir, NEVER), "--save", "checkpoints/", "--resume"])
     script = f"cd {transport.workdir} && ({command} --save-every {EVERY} > {CONSOLE} 2>&1 &)"
     transport.run(["sh", "-c", script])
@@ -90,7 +91,7 @@ def _train_until_cut(
     transport.power("cycle")
     outcome.cuts += 1
     resumed, saved = 0, after
-    for line in _lines(transport.console()[start:]):
+    for line in _lines(console.read_text(errors="replace")):
         resumed = max(resumed, int(line["after"])) if "resumed" in line else resumed
         outcome.lost += "resumed" in line and int(line["after"]) < after
         outcome.lost += "step" in line and not resumed and after > 0

@@ -1,0 +1,61 @@
+"""Read a page of the documentation as the program that it is: files, Python and commands."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FENCE = re.compile(
+    r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: a file where it has a title, else what a reader types."""
+
+    language: str
+    title: str | None
+    text: str
+    line: int
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return a page's blocks of code that name their language."""
+    text = page.read_text()
+    return [
+        Block(
+            match["language"], match["title"], match["text"], text[: match.start()].count("\n") + 2
+        )
+        for match in FENCE.finditer(text)
+    ]
+
+
+def follow(page: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    """Do what a page says, in a folder that is the current one; return Python's names.
+
+    Files are written, Python runs in one namespace and commands in bash, in the page's order. An
+    AssertionError names the line of a command that fails.
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.title is not None:
+            path = folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language == "python":
+            lines = "\n" * (block.line - 1)  # so that errors name the page's lines
+            exec(compile(lines + block.text, str(page), "exec"), names)
+        elif block.language == "sh":
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", block.text],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            said = f"{done.stdout[-4000:]}{done.stderr[-4000:]}"
+            assert done.returncode == 0, f"{page}:{block.line}: {said}"
+    return names
