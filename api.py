@@ -28,7 +28,7 @@ from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.lora import merged
+from pockengine.compiler.sparse.lora import merged, with_folded
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, BudgetError, CompileError
@@ -135,7 +135,8 @@ class Compiled:
 
     def _merged(self, source: Session | Path) -> dict[str, np.ndarray]:
         """All params by name; weights that have a LoRA adapter with its product added."""
-        return merged(self.graph, self.program.adapters, self._params(source))
+        adapters = self.program.adapters
+        return merged(adapters, with_folded(self.graph, adapters, self._params(source)))
 
     def _params(self, source: Session | Path) -> dict[str, np.ndarray]:
         if isinstance(source, Session):

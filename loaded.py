@@ -11,6 +11,7 @@ from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
+from pockengine.compiler.sparse.lora import merged
 from pockengine.errors import ArtifactError
 from pockengine.files import write_whole
 
@@ -20,7 +21,7 @@ class Loaded:
     """An artifact without the model that it was compiled from.
 
     What gives weights back takes them from a session, or from a checkpoint of the runner or of a
-    session. LoRA's adapters are params of their own here: only `Compiled` knows what to merge.
+    session. LoRA's products are merged into their weights.
     """
 
     artifact: Artifact
@@ -42,9 +43,21 @@ class Loaded:
         specs = self.artifact.params
         return {
             name: _in_model_order(array, specs[name].permutation)
-            for name, array in values.items()
+            for name, array in self._merged(values).items()
             if specs[name].kind == "param"
         }
+
+    def _merged(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Add LoRA's products; ArtifactError for a weight that the artifact has not as it was."""
+        adapters = self.artifact.adapters
+        folded = [adapter.weight for adapter in adapters if adapter.weight not in values]
+        if folded:
+            raise ArtifactError(
+                f"{folded[0]} was folded away when {self.artifact.name} was compiled, and its "
+                "adapter is merged into it: give the model, by `pockengine export --model`, or to "
+                "pockengine.compile"
+            )
+        return merged(adapters, values)
 
     def save_weights(self, source: Session | Path | str, path: Path | str) -> None:
         """Write the model's weights as safetensors: the old file or the new one, at any moment."""

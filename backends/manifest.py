@@ -24,11 +24,12 @@ from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.variants import output_axes
 from pockengine.devices.schema import DEFAULT_BACKEND
 from pockengine.errors import ArtifactError, CompileError
 
-SCHEMA = 2
+SCHEMA = 3
 KINDS = ("param", "state", "constant")
 KIND_NAMES = {
     ParamKind.WEIGHT: "param",
@@ -81,6 +82,7 @@ class Manifest:
     entries: Mapping[str, EntrySpec]
     params: Mapping[str, ParamSpec]
     scheme: Mapping[str, str]
+    adapters: tuple[Adapter, ...]
     arena_bytes: int
     params_bytes: int
     threads: int
@@ -129,6 +131,7 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
         "params_bytes": params_bytes,
         "arena_bytes": program.arena_bytes,
         "scheme": dict(program.scheme),
+        "adapters": [asdict(adapter) for adapter in program.adapters],
         "entries": {name: _entry(entry) for name, entry in program.entries.items()},
         "sizes": None if program.sizes is None else _write_sizes(program, program.sizes),
         "params": rows,
@@ -201,6 +204,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         entries=_each(_get(table, "entries", dict), _read_entry),
         params=_read_rows(_get(table, "params", list), _read_param),
         scheme=_each(_get(table, "scheme", dict), _text),
+        adapters=tuple(map(_read_adapter, _get(table, "adapters", list))),
         arena_bytes=_count(table, "arena_bytes"),
         params_bytes=_count(table, "params_bytes"),
         threads=_count(table, "threads", 1),
@@ -278,6 +282,14 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
         raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
     return ParamSpec(type_, kind, _get(row, "trained", bool), order)
+
+
+def _read_adapter(row: Mapping[str, Any]) -> Adapter:
+    alpha = row.get("alpha") if isinstance(row, dict) else None
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0 < alpha < LARGEST:
+        raise ValueError("alpha of an adapter must be a number above 0")
+    names = _get(row, "weight", str), _count(row, "rank", 1), float(alpha)
+    return Adapter(*names, _count(row, "seed"), _get(row, "transposed", bool))
 
 
 def _read_type(row: Mapping[str, Any]) -> TensorType:

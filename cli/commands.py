@@ -26,6 +26,10 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "cli.inspect:inspect_command",
             "Show what of MODEL trains, memory by layer, cost; or what an artifact holds.",
         ),
+        "export": Row(
+            "cli.export:export",
+            "Write what a checkpoint trained: weights, adapters, an ONNX model.",
+        ),
         "models": Row("cli.listings:models", "List what MODEL may be."),
         "devices": Row("cli.listings:devices", "List the devices that programs can be built for."),
     },

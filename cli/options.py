@@ -23,8 +23,21 @@ ROWS = "Rows of a batch; by default 1, or as MODEL has it."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
+
+def shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read an input's name with its sizes: x=1x3x224x224."""
+    name, _, sizes = text.rpartition("=")
+    if not name or not all(size.isdecimal() and int(size) for size in sizes.split("x")):
+        raise click.BadParameter(f"{text!r} is no input with its sizes, as x=1x3x224x224")
+    return name, tuple(map(int, sizes.split("x")))
+
+
 OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
 
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
+)
+loss_option = click.option("--loss", help=LOSS)
 device_option = click.option(
     "--device", default="host", show_default=True, help="A name that `devices` lists, or a file."
 )
@@ -77,10 +90,8 @@ def model_argument(batch: int | None = None, *, loss: bool = True) -> Callable[[
         parts = [
             click.argument("model"),
             click.option("--batch", default=batch, type=click.IntRange(1), help=ROWS),
-            click.option(
-                "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
-            ),
-            *([click.option("--loss", help=LOSS)] if loss else []),
+            shape_option,
+            *([loss_option] if loss else []),
         ]
         for part in reversed(parts):
             with_model = part(with_model)
@@ -104,14 +115,6 @@ def optimizer_option(default: str = "sgd") -> Callable[[Command], Command]:
         metavar="NAME[:FIELD=NUMBER,...]",
         help=OPTIMIZERS,
     )
-
-
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read an input's name with its sizes: x=1x3x224x224."""
-    name, _, sizes = text.rpartition("=")
-    if not name or not all(size.isdecimal() and int(size) for size in sizes.split("x")):
-        raise click.BadParameter(f"{text!r} is no input with its sizes, as x=1x3x224x224")
-    return name, tuple(map(int, sizes.split("x")))
 
 
 def optimizer(text: str) -> Optimizer:

@@ -112,22 +112,24 @@ def with_adapters(
     return graph, trained, adapters
 
 
-def merged(
-    graph: Graph, adapters: tuple[Adapter, ...], values: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return `values` with every adapter's product added to its weight, and without the factors.
-
-    A weight that `values` lacks was folded away at compile time and is taken from the graph.
-    """
+def merged(adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return `values` with every adapter's product added to its weight, and without the factors."""
     result = dict(values)
     for adapter in adapters:
         a, b = (result.pop(name).astype(np.float64) for name in (adapter.a, adapter.b))
         product = adapter.scale * (a @ b.reshape(b.shape[-2:]))
-        weight = values.get(adapter.weight, graph.params[adapter.weight].data)
+        weight = values[adapter.weight]
         result[adapter.weight] = (weight + (product.T if adapter.transposed else product)).astype(
             weight.dtype
         )
     return result
+
+
+def with_folded(
+    graph: Graph, adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return `values` with the adapters' weights that were folded away when it was compiled."""
+    return {**{each.weight: graph.params[each.weight].data for each in adapters}, **values}
 
 
 def _adapter(

@@ -11,7 +11,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme, load_scheme, save_scheme
-from pockengine.compiler.sparse.lora import lora, merged
+from pockengine.compiler.sparse.lora import lora, merged, with_folded
 from pockengine.errors import SchemeError
 from pockengine.tests.compiler.small_nets import NetBuilder, attention_net, batches, residual_net
 
@@ -84,7 +84,7 @@ def test_the_merged_model_predicts_what_the_adapted_does(case: str) -> None:
     program = compile_program(graph, Training(scheme), check=True)
     values = with_products(program)
     plain = compile_program(build(), Training("full"), check=True)
-    whole = merged(graph, program.adapters, values)
+    whole = merged(program.adapters, with_folded(graph, program.adapters, values))
     assert set(whole) >= {adapter.weight for adapter in program.adapters}
     assert not any(name.endswith(("lora_A", "lora_B")) for name in whole)
     data = {name: batch[name] for name in ("x", "target")}

@@ -26,7 +26,7 @@ MAY_IMPORT = {
         "models": "compiler errors extras frontends",
         "check": "backends compiler devices errors frontends",
         "api": "backends check compiler devices errors files frontends",
-        "loaded": "backends errors files",
+        "loaded": "backends compiler errors files",
         "__init__": "api backends compiler errors frontends loaded",
         "farm": "errors",
         "farm/images": "errors farm",
@@ -44,7 +44,8 @@ MAY_IMPORT = {
         "finetune": "api backends compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
         "farm farm/references farm/results",
-        "cli": "api backends compiler devices errors extras finetune frontends models terminal "
+        "cli": "api backends compiler devices errors extras files finetune frontends loaded models "
+        "terminal "
         "farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
     }.items()

@@ -1,0 +1,97 @@
+"""`pockengine export ARTIFACT CHECKPOINT --out FILE`: trained weights, out of our formats."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.cli.options import ModelChoice, loss_option, shape_option
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.sparse.lora import merged, with_folded
+from pockengine.errors import ArtifactError
+from pockengine.extras import need
+from pockengine.files import write_whole
+from pockengine.frontends.doors import Visitor, find_door, framework_arrays
+from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.loaded import load
+
+ONNX = ".onnx"
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A file, or a folder.")
+@click.option("--adapters", is_flag=True, help="Write LoRA's adapters alone, as PEFT reads them.")
+@click.option("--model", "name", help="The MODEL that ARTIFACT was compiled from.")
+@shape_option
+@loss_option
+def export(
+    artifact: Path,
+    checkpoint: Path,
+    out: Path,
+    adapters: bool,
+    name: str | None,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    loss: str | None,
+) -> None:
+    """Write what CHECKPOINT trained, by the model's names and in its order of dimensions.
+
+    LoRA's products are merged into their weights, unless --adapters keeps them apart. A file ending
+    in .onnx is the ONNX --model with tuned weights; any other is safetensors, for every framework.
+    """
+    if (adapters or out.suffix == ONNX) and name is None:
+        raise click.UsageError("--adapters, and a file of ONNX, need the --model they belong to")
+    loaded = load(artifact)
+    if name is None:
+        loaded.save_weights(checkpoint, out)
+    else:
+        found = ModelChoice(name, None, dict(shapes), loss).find()
+        visitor = find_door(found.model, found.inputs)
+        graph = visitor.graph(found.loss)
+        check_model(loaded.artifact, graph, name)
+        values = read_checkpoint(loaded.artifact, checkpoint)
+        if adapters:
+            trained = tuple(loaded.artifact.scheme)
+            tuning = Tuning(graph, loaded.artifact.adapters, trained)
+            save_adapters(tuning, values, out, found.model)
+        else:
+            whole = with_folded(graph, loaded.artifact.adapters, values)
+            write_tuned(visitor, graph, merged(loaded.artifact.adapters, whole), out)
+    click.echo(f"written {out}")
+
+
+def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
+    """Raise ArtifactError unless the graph has all params that the artifact trains."""
+    factors = {factor for adapter in artifact.adapters for factor in (adapter.a, adapter.b)}
+    for param, spec in artifact.params.items():
+        if spec.kind == "param" and param not in factors:
+            held = graph.params.get(param)
+            if held is None or held.value.shape != spec.type.shape:
+                there = "no such param" if held is None else f"{held.value.type}"
+                raise ArtifactError(
+                    f"artifact {artifact.folder} has {param} {spec.type}, and {name} {there}; give "
+                    "the model that it was compiled from"
+                )
+
+
+def write_tuned(visitor: Visitor, graph: Graph, values: dict[str, np.ndarray], out: Path) -> None:
+    """Write merged weights as safetensors, or in the model's ONNX file."""
+    try:
+        if out.suffix != ONNX:
+            arrays = framework_arrays(graph, values)
+            write_whole(out, lambda part: save_file(arrays, part))
+            return
+        if visitor.door.framework != "ONNX":
+            raise ArtifactError(f"{out}: --model is one of {visitor.door.framework}, not of ONNX")
+        need(str(out), "onnx")
+        import onnx
+
+        model = visitor.tuned(graph, values)
+        write_whole(out, lambda part: onnx.save(model, part))
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ArtifactError(f"{out} cannot be written: {error}") from error

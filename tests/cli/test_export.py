@@ -1,0 +1,85 @@
+"""`pockengine export` gives back what `Compiled` gives, from an artifact and a checkpoint alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.numpy import load_file
+
+import pockengine
+from pockengine.api import Compiled
+from pockengine.cli.main import cli
+from pockengine.errors import ArtifactError
+
+MODEL = f"{__name__}:net"
+SCHEME = 'default = "frozen"\n[params]\n"0.weight" = { lora = 2, alpha = 4 }\n"2.bias" = "full"\n'
+
+
+def net() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)
+    return torch.nn.Sequential(*layers), (torch.randn(4, 6),)
+
+
+def other() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    return torch.nn.Sequential(torch.nn.Linear(6, 3)), (torch.randn(4, 6),)
+
+
+@pytest.fixture(name="compiled")
+def a_trained_artifact(tmp_path: Path) -> Compiled:
+    (tmp_path / "scheme.toml").write_text(SCHEME)
+    compiled = pockengine.compile(
+        *net(),
+        loss="cross_entropy",
+        scheme=tmp_path / "scheme.toml",
+        folder=tmp_path / "artifact",
+    )
+    rng = np.random.default_rng(0)
+    inputs = {"input": rng.standard_normal((4, 6)).astype(np.float32), "target": np.arange(4) % 3}
+    with compiled.session() as session:
+        for _ in range(3):
+            session.train_step(inputs, lr=0.5)
+        session.save(tmp_path / "checkpoint")
+    return compiled
+
+
+def export(folder: Path, out: str, *options: str) -> Result:
+    places = (str(folder / "artifact"), str(folder / "checkpoint"), "--out", str(folder / out))
+    return CliRunner().invoke(cli, ["export", *places, *options])
+
+
+@pytest.mark.parametrize("options", [(), ("--model", MODEL)])
+def test_weights_are_merged(compiled: Compiled, options: tuple[str, ...], tmp_path: Path) -> None:
+    said = export(tmp_path, "weights", *options)
+
+    assert said.exit_code == 0, said.output
+    wanted = compiled.state_dict(tmp_path / "checkpoint")
+    found = load_file(tmp_path / "weights")
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        np.testing.assert_array_equal(found[name], tensor.numpy())
+    assert not torch.equal(wanted["0.weight"], net()[0].state_dict()["0.weight"])
+
+
+def test_adapters_are_pefts(compiled: Compiled, tmp_path: Path) -> None:
+    compiled.save_adapters(tmp_path / "checkpoint", tmp_path / "wanted")
+
+    said = export(tmp_path, "adapter", "--adapters", "--model", MODEL)
+
+    assert said.exit_code == 0, said.output
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        found = (tmp_path / "adapter" / name).read_bytes()
+        assert found == (tmp_path / "wanted" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("compiled")
+def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+    assert "need the --model" in export(tmp_path, "adapter", "--adapters").output
+    wrong = export(tmp_path, "weights", "--model", f"{__name__}:other").exception
+    assert isinstance(wrong, ArtifactError)
+    assert "give the model that it was compiled from" in str(wrong)
+    foreign = export(tmp_path, "net.onnx", "--model", MODEL).exception
+    assert "--model is one of PyTorch, not of ONNX" in str(foreign)
+    assert not (tmp_path / "net.onnx").exists()
