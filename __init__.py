@@ -8,14 +8,25 @@ if TYPE_CHECKING:
     from pockengine.api import compile as compile
     from pockengine.api import compile_step as compile_step
     from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
+    from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
     from pockengine.compiler.optim import Adam as Adam
+    from pockengine.compiler.optim import Adamax as Adamax
     from pockengine.compiler.optim import AdamW as AdamW
+    from pockengine.compiler.optim import Asgd as Asgd
     from pockengine.compiler.optim import Groups as Groups
+    from pockengine.compiler.optim import Lamb as Lamb
+    from pockengine.compiler.optim import Lars as Lars
     from pockengine.compiler.optim import Lion as Lion
+    from pockengine.compiler.optim import Maximize as Maximize
+    from pockengine.compiler.optim import Muon as Muon
+    from pockengine.compiler.optim import NAdam as NAdam
+    from pockengine.compiler.optim import RAdam as RAdam
     from pockengine.compiler.optim import RMSprop as RMSprop
+    from pockengine.compiler.optim import Rprop as Rprop
     from pockengine.compiler.optim import Sgd as Sgd
+    from pockengine.compiler.optim import SparseAdam as SparseAdam
     from pockengine.compiler.passes.differentiate import Clip as Clip
     from pockengine.compiler.sizes import Range as Range
     from pockengine.compiler.sparse.lora import lora as lora
@@ -28,7 +39,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_OPTIMISERS = ("Adafactor", "Adagrad", "Adam", "AdamW", "Groups", "Lion", "RMSprop", "Sgd")
+_OPTIMISERS = (
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Asgd",
+    "Groups",
+    "Lamb",
+    "Lars",
+    "Lion",
+    "Maximize",
+    "Muon",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "Sgd",
+    "SparseAdam",
+)
 _PLACES = {
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",

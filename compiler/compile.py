@@ -12,9 +12,9 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
 from pockengine.compiler.ir.graph import Graph, Param, Space
 from pockengine.compiler.ir.verify import verify
-from pockengine.compiler.ir.writes import verify_entry
+from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
-from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer, Pass, run
 from pockengine.compiler.passes.differentiate import LOSS, Clip
@@ -203,12 +203,7 @@ def _prefixed(observe: Observer, entry: str) -> Observer:
 
 def _written(forward: Graph, trained: Mapping[str, Channels]) -> frozenset[str]:
     """Names of params whose contents change while training."""
-    states = {
-        node.operands[index].name
-        for node in forward.nodes
-        for index in lookup(node.op).writes
-        if index < len(node.operands)
-    }
+    states = {value.name for node in forward.nodes for value in written_values(node)}
     return frozenset(states | set(trained))
 
 

@@ -15,7 +15,7 @@ from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.pick import TABLE, index_table
 from pockengine.backends.space import Strides, broadcast_strides, collapse, contiguous_strides
 from pockengine.compiler.ir import Builder, Graph, Node, Shape, TensorType
-from pockengine.compiler.ops import lookup
+from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.ops.update import updated_type
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.target import Choice
@@ -68,7 +68,7 @@ def emit_update(node: Node, choice: Choice, device: Device) -> Kernel:
     """Emit an update node."""
     spec = choice.spec
     assert isinstance(spec, UpdateCut)
-    written = [index for index in lookup(node.op).writes if index < len(node.operands)]
+    written = written_operands(node)
     part = _part(node)
     graph = Graph(node.op)
     g = Builder(graph)

@@ -43,7 +43,7 @@ def _indexed_type(param: TensorType, axis: int, index: tuple[int, ...]) -> Tenso
     return param.with_shape((*param.shape[:axis], len(index), *param.shape[axis + 1 :]))
 
 
-def _updated_part(attrs: Attrs) -> tuple[Any, ...]:
+def updated_part(attrs: Attrs) -> tuple[Any, ...]:
     """NumPy's index of the elements that an update with these attrs writes."""
     if attrs["axis"] is None:
         return (...,)
@@ -76,7 +76,7 @@ def optimizer_update(
         return ()
 
     def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
-        param, part = arrays[0].copy(), _updated_part(given)
+        param, part = arrays[0].copy(), updated_part(given)
         own = {key: given[key] for key in attrs}
         absent = [None] * (len(names) - len(arrays))
         param[part], *new_states = step(param[part].copy(), *arrays[1:], *absent, **own)

@@ -46,28 +46,19 @@ class Adafactor:
         update.emit("sgd_update", step, g.scalar(1.0))
 
     def _plain(self, update: Update, blend: Value) -> Value:
-        return _track(update, "square", update.g.square(update.grad), blend)
+        return update.track("square", update.g.square(update.grad), blend)
 
     def _factored(self, update: Update, blend: Value) -> Value:
         """Row means times column means over the mean of the rows."""
         g, square = update.g, update.g.square(update.grad)
         order = update.param.permutation or tuple(range(len(square.shape)))
         last, other = order.index(len(order) - 1), order.index(len(order) - 2)
-        rows = _track(update, "rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
-        columns = _track(
-            update, "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
+        rows = update.track("rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
+        columns = update.track(
+            "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
         )
         mean = g.maximum(g.reduce_mean(rows, axes=(other,), keepdims=True), g.scalar(self.eps[0]))
         return g.div(g.mul(rows, columns), mean)
-
-
-def _track(update: Update, name: str, value: Value, blend: Value) -> Value:
-    """Move a state towards `value` by the share `blend`, and return its new contents."""
-    g = update.g
-    state = update.state(name, value.shape)
-    moved = g.add(state, g.mul(g.sub(value, state), blend))
-    g.emit("assign", state, moved)
-    return moved
 
 
 def _rms(update: Update, value: Value, factor: float) -> Value:

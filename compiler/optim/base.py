@@ -4,13 +4,15 @@ The learning rate and the step number are run-time inputs, `lr` (f32) and `step`
 step is 1), so that schedules need no new compilation.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.contents import Contents, Filled
-from pockengine.compiler.ir.graph import Node, Param, ParamKind, Value
+from pockengine.compiler.ir.contents import Filled
+from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value
 from pockengine.compiler.ir.types import F32, I32, DType, Shape, TensorType, f32
 from pockengine.compiler.ops.registry import ChannelSet
 from pockengine.compiler.ops.shape import part_of_axis
@@ -18,6 +20,9 @@ from pockengine.compiler.ops.shape import part_of_axis
 STATE_PREFIX = "optimizer."
 LEARNING_RATE = "lr"
 STEP = "step"
+
+Results = tuple[Value, ...]
+"""The new contents of a parameter, then of its states."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,11 @@ class Update:
         """The step number as a float, f32[]."""
         return self.g.cast(run_time_scalar(self.g, STEP, I32), dtype=F32.value)
 
-    def state(self, name: str, shape: Shape | None = None) -> Value:
-        """Declare a state of this parameter, zero at first, of the gradient's shape or another."""
-        return self.state_of(name, Filled(f32(*(self.grad.shape if shape is None else shape))))
-
-    def state_of(self, name: str, start: Contents) -> Value:
-        """Declare a state of this parameter that starts so."""
+    def state(self, name: str, shape: Shape | None = None, start: float = 0.0) -> Value:
+        """Declare a state, `start` everywhere at first, of the gradient's shape or another."""
+        contents = Filled(f32(*(self.grad.shape if shape is None else shape)), start)
         full_name = f"{STATE_PREFIX}{name}.{self.param.name}"
-        return self.g.param(full_name, start, trainable=False, kind=ParamKind.OPTIMIZER)
+        return self.g.param(full_name, contents, trainable=False, kind=ParamKind.OPTIMIZER)
 
     @property
     def part(self) -> Value:
@@ -60,6 +62,37 @@ class Update:
         if self.axis is None or self.channels is None:
             return self.param.value
         return part_of_axis(self.g, self.param.value, self.axis, self.channels)
+
+    def correction(self, beta: float) -> Value:
+        """1 - beta^step, without the cancellation that a power in f32 would suffer."""
+        g = self.g
+        return g.neg(g.expm1(g.mul(self.step, g.scalar(math.log(beta)))))
+
+    def track(self, name: str, value: Value, blend: Value) -> Value:
+        """Move a state towards `value` by the share `blend`, and return its new contents."""
+        g = self.g
+        state = self.state(name, value.shape)
+        moved = g.add(state, g.mul(g.sub(value, state), blend))
+        g.emit("assign", state, moved)
+        return moved
+
+    def by_elements(
+        self, formula: Callable[..., Sequence[Value]], others: Sequence[Value], *states: Value
+    ) -> Node:
+        """Append the update that a formula of elementwise ops says, as one kernel.
+
+        `formula(g, param, grad, *others, *states)` returns the new contents of the trained part of
+        the parameter, then of each state; `others` are scalars, or broadcast to the gradient.
+        """
+        operands = (self.grad, *others, *states)
+        body = Graph("update")
+        g = Builder(body)
+        types = [self.grad.type, *(value.type for value in operands)]
+        inner = [g.input(f"x{index}", type_) for index, type_ in enumerate(types)]
+        writes = (0, *range(len(types) - len(states), len(types)))
+        for place, new in zip(writes, formula(g, *inner), strict=True):
+            g.output(f"new_x{place}", new)
+        return self.emit("elementwise_update", *operands, body=body, writes=writes)
 
     def emit(self, op: str, *operands: Value, **attrs: Any) -> Node:
         """Append the update op that writes the trained part of the parameter."""

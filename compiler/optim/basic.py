@@ -1,11 +1,18 @@
 """The common optimisers, with PyTorch's meaning and names of every field."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Value
-from pockengine.compiler.optim.base import Update
+from pockengine.compiler.optim.base import Results, Update
+from pockengine.compiler.optim.formulas import blend, decayed, scaled, shrunk
 from pockengine.errors import CompileError
+
+ANY = (0.0, math.inf)
+SHARE = (0.0, 1.0)
 
 
 def check(optimizer: object, **ranges: tuple[float, float]) -> None:
@@ -17,25 +24,31 @@ def check(optimizer: object, **ranges: tuple[float, float]) -> None:
             raise CompileError(f"{optimizer}: {name} must be {bound}")
 
 
-_ANY = (0.0, math.inf)
-_SHARE = (0.0, 1.0)
+def check_betas(optimizer: Any) -> None:
+    """Raise CompileError unless both betas lie between 0 and 1."""
+    if not all(0 < beta < 1 for beta in optimizer.betas):
+        raise CompileError(f"{optimizer}: betas must lie between 0 and 1")
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent."""
+    """Stochastic gradient descent; `dampening` of a momentum is for all gradients but the first."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    dampening: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self, momentum=_SHARE, weight_decay=_ANY)
-        if self.nesterov and not self.momentum:
-            raise CompileError(f"{self}: nesterov needs a momentum")
+        check(self, momentum=SHARE, weight_decay=ANY, dampening=(-math.inf, math.inf))
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise CompileError(f"{self}: nesterov needs a momentum, and no dampening")
 
     def update(self, update: Update) -> None:
         """Append `sgd_update`; with momentum also a velocity."""
+        if self.momentum and self.dampening:
+            self._dampened(update)
+            return
         states = [update.state("velocity")] if self.momentum else []
         update.emit(
             "sgd_update",
@@ -47,19 +60,35 @@ class Sgd:
             nesterov=self.nesterov,
         )
 
+    def _dampened(self, update: Update) -> None:
+        """v = m v + (1 - dampening) g';  p -= lr v, with v = g' at the first step."""
+        g = update.g
+        first = g.le(update.step, g.scalar(1.0))
+        share = g.where(first, g.scalar(1.0), g.scalar(1.0 - self.dampening))
+
+        def formula(g: Builder, p: Value, dp: Value, lr: Value, share: Value, v: Value) -> Results:
+            dp = decayed(g, p, dp, self.weight_decay)
+            v = g.add(g.mul(v, g.scalar(self.momentum)), g.mul(dp, share))
+            return g.sub(p, g.mul(lr, v)), v
+
+        update.by_elements(formula, (update.lr, share), update.state("velocity"))
+
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (arXiv 1412.6980); weight decay is added to the gradient."""
+    """Adam (arXiv 1412.6980); weight decay is added to the gradient.
+
+    `amsgrad` divides by the largest second moment so far (arXiv 1904.09237).
+    """
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    amsgrad: bool = False
 
     def __post_init__(self) -> None:
-        check(self, eps=_ANY, weight_decay=_ANY)
-        if not all(0 < beta < 1 for beta in self.betas):
-            raise CompileError(f"{self}: betas must lie between 0 and 1")
+        check(self, eps=ANY, weight_decay=ANY)
+        check_betas(self)
 
     def update(self, update: Update) -> None:
         """Append `adam_update` with its two moments."""
@@ -67,8 +96,11 @@ class Adam:
 
     def _append(self, update: Update, *, decoupled: bool) -> None:
         g, lr = update.g, update.lr
-        rate = g.div(lr, _correction(update, self.betas[0]))
-        root = g.rsqrt(_correction(update, self.betas[1]))
+        rate = g.div(lr, update.correction(self.betas[0]))
+        root = g.rsqrt(update.correction(self.betas[1]))
+        if self.amsgrad:
+            self._amsgrad(update, (lr, rate, root), decoupled)
+            return
         update.emit(
             "adam_update",
             update.grad,
@@ -84,6 +116,22 @@ class Adam:
             decoupled=decoupled,
         )
 
+    def _amsgrad(self, update: Update, scalars: Sequence[Value], decoupled: bool) -> None:
+        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
+            lr, rate, root, first, second, most = rest
+            if decoupled:
+                p = shrunk(g, p, lr, self.weight_decay)
+            else:
+                dp = decayed(g, p, dp, self.weight_decay)
+            first = blend(g, first, dp, self.betas[0])
+            second = blend(g, second, g.square(dp), self.betas[1])
+            most = g.maximum(most, second)
+            below = g.add(g.mul(g.sqrt(most), root), g.scalar(self.eps))
+            return g.sub(p, g.div(g.mul(rate, first), below)), first, second, most
+
+        states = [update.state(name) for name in ("first", "second", "most")]
+        update.by_elements(formula, scalars, *states)
+
 
 @dataclass(frozen=True)
 class AdamW(Adam):
@@ -98,18 +146,22 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop:
-    """RMSprop, not centred."""
+    """RMSprop; `centered` takes the variance of the gradient for its mean square."""
 
     alpha: float = 0.99
     eps: float = 1e-8
     weight_decay: float = 0.0
     momentum: float = 0.0
+    centered: bool = False
 
     def __post_init__(self) -> None:
-        check(self, alpha=_SHARE, eps=_ANY, weight_decay=_ANY, momentum=_SHARE)
+        check(self, alpha=SHARE, eps=ANY, weight_decay=ANY, momentum=SHARE)
 
     def update(self, update: Update) -> None:
         """Append `rmsprop_update`; with momentum also a velocity."""
+        if self.centered:
+            self._centered(update)
+            return
         states = [update.state("square")]
         if self.momentum:
             states.append(update.state("velocity"))
@@ -124,6 +176,25 @@ class RMSprop:
             momentum=self.momentum,
         )
 
+    def _centered(self, update: Update) -> None:
+        """s and a, the means of g^2 and g;  v = m v + g / (sqrt(s - a^2) + eps);  p -= lr v."""
+
+        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
+            lr, square, mean, *velocity = rest
+            dp = decayed(g, p, dp, self.weight_decay)
+            square = blend(g, square, g.square(dp), self.alpha)
+            mean = blend(g, mean, dp, self.alpha)
+            # Rounding may leave less than nothing of a constant gradient.
+            variance = g.maximum(g.sub(square, g.square(mean)), g.scalar(0.0))
+            step = scaled(g, dp, variance, self.eps)
+            if not velocity:
+                return g.sub(p, g.mul(lr, step)), square, mean
+            step = g.add(g.mul(velocity[0], g.scalar(self.momentum)), step)
+            return g.sub(p, g.mul(lr, step)), square, mean, step
+
+        names = ("square", "average", *(("velocity",) if self.momentum else ()))
+        update.by_elements(formula, (update.lr,), *map(update.state, names))
+
 
 @dataclass(frozen=True)
 class Adagrad:
@@ -132,9 +203,10 @@ class Adagrad:
     lr_decay: float = 0.0
     weight_decay: float = 0.0
     eps: float = 1e-10
+    initial_accumulator_value: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self, lr_decay=_ANY, weight_decay=_ANY, eps=_ANY)
+        check(self, lr_decay=ANY, weight_decay=ANY, eps=ANY, initial_accumulator_value=ANY)
 
     def update(self, update: Update) -> None:
         """Append `adagrad_update` with its sum of squares."""
@@ -146,7 +218,7 @@ class Adagrad:
             "adagrad_update",
             update.grad,
             rate,
-            update.state("square"),
+            update.state("square", start=self.initial_accumulator_value),
             eps=self.eps,
             weight_decay=self.weight_decay,
         )
@@ -160,7 +232,7 @@ class Lion:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self, weight_decay=_ANY)
+        check(self, weight_decay=ANY)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise CompileError(f"{self}: betas must lie in [0, 1)")
 
@@ -175,9 +247,3 @@ class Lion:
             beta2=self.betas[1],
             weight_decay=self.weight_decay,
         )
-
-
-def _correction(update: Update, beta: float) -> Value:
-    """1 - beta^step, without the cancellation that a power in f32 would suffer."""
-    g = update.g
-    return g.neg(g.expm1(g.mul(update.step, g.scalar(math.log(beta)))))

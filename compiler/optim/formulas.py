@@ -1,32 +1,32 @@
 """Update nodes as elementwise arithmetic: what a backend emits, and what fuses with a gradient.
 
-The same formulas as in compiler/ops/update.py, which says what each of them is.
+The same formulas as in compiler/ops/update.py, which says what each of them is; an
+`elementwise_update` brings its own.
 """
 
 from collections.abc import Callable, Sequence
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ir.inline import inline
 
 Formula = Callable[[Builder, Node, Sequence[Value]], list[Value]]
 """Builds the new contents of each written operand from the operands' current elements."""
 
 
-def _decayed(g: Builder, node: Node, param: Value, grad: Value) -> Value:
-    """grad + weight_decay param."""
-    decay = node.attrs["weight_decay"]
+def decayed(g: Builder, param: Value, grad: Value, decay: float) -> Value:
+    """grad + decay param."""
     return g.add(grad, g.mul(param, g.scalar(decay))) if decay else grad
 
 
-def _shrunk(g: Builder, node: Node, param: Value, lr: Value) -> Value:
-    """param (1 - lr weight_decay)."""
-    decay = node.attrs["weight_decay"]
+def shrunk(g: Builder, param: Value, lr: Value, decay: float) -> Value:
+    """param (1 - lr decay)."""
     if not decay:
         return param
     return g.mul(param, g.sub(g.scalar(1.0), g.mul(lr, g.scalar(decay))))
 
 
-def _blend(g: Builder, old: Value, new: Value, keep: float) -> Value:
+def blend(g: Builder, old: Value, new: Value, keep: float) -> Value:
     """keep old + (1 - keep) new."""
     return g.add(g.mul(old, g.scalar(keep)), g.mul(new, g.scalar(1.0 - keep)))
 
@@ -34,7 +34,7 @@ def _blend(g: Builder, old: Value, new: Value, keep: float) -> Value:
 def _sgd(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     param, grad, lr = current[:3]
     momentum = g.scalar(node.attrs["momentum"])
-    step = _decayed(g, node, param, grad)
+    step = decayed(g, param, grad, node.attrs["weight_decay"])
     if len(current) == 3:
         return [g.sub(param, g.mul(lr, step))]
     velocity = g.add(g.mul(current[3], momentum), step)
@@ -45,25 +45,25 @@ def _sgd(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
 def _adam(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     param, grad, lr, rate, root, first, second = current
     if node.attrs["decoupled"]:
-        param = _shrunk(g, node, param, lr)
+        param = shrunk(g, param, lr, node.attrs["weight_decay"])
     else:
-        grad = _decayed(g, node, param, grad)
-    first = _blend(g, first, grad, node.attrs["beta1"])
-    second = _blend(g, second, g.square(grad), node.attrs["beta2"])
+        grad = decayed(g, param, grad, node.attrs["weight_decay"])
+    first = blend(g, first, grad, node.attrs["beta1"])
+    second = blend(g, second, g.square(grad), node.attrs["beta2"])
     below = g.add(g.mul(g.sqrt(second), root), g.scalar(node.attrs["eps"]))
     return [g.sub(param, g.div(g.mul(rate, first), below)), first, second]
 
 
-def _scaled(g: Builder, node: Node, grad: Value, square: Value) -> Value:
+def scaled(g: Builder, grad: Value, square: Value, eps: float) -> Value:
     """grad / (sqrt(square) + eps)."""
-    return g.div(grad, g.add(g.sqrt(square), g.scalar(node.attrs["eps"])))
+    return g.div(grad, g.add(g.sqrt(square), g.scalar(eps)))
 
 
 def _rmsprop(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     param, grad, lr, square = current[:4]
-    grad = _decayed(g, node, param, grad)
-    square = _blend(g, square, g.square(grad), node.attrs["alpha"])
-    step = _scaled(g, node, grad, square)
+    grad = decayed(g, param, grad, node.attrs["weight_decay"])
+    square = blend(g, square, g.square(grad), node.attrs["alpha"])
+    step = scaled(g, grad, square, node.attrs["eps"])
     if len(current) == 4:
         return [g.sub(param, g.mul(lr, step)), square]
     velocity = g.add(g.mul(current[4], g.scalar(node.attrs["momentum"])), step)
@@ -72,16 +72,16 @@ def _rmsprop(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
 
 def _adagrad(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     param, grad, lr, square = current
-    grad = _decayed(g, node, param, grad)
+    grad = decayed(g, param, grad, node.attrs["weight_decay"])
     square = g.add(square, g.square(grad))
-    return [g.sub(param, g.mul(lr, _scaled(g, node, grad, square))), square]
+    return [g.sub(param, g.mul(lr, scaled(g, grad, square, node.attrs["eps"]))), square]
 
 
 def _lion(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     param, grad, lr, first = current
-    direction = g.sign(_blend(g, first, grad, node.attrs["beta1"]))
-    moved = g.sub(_shrunk(g, node, param, lr), g.mul(lr, direction))
-    return [moved, _blend(g, first, grad, node.attrs["beta2"])]
+    direction = g.sign(blend(g, first, grad, node.attrs["beta1"]))
+    moved = g.sub(shrunk(g, param, lr, node.attrs["weight_decay"]), g.mul(lr, direction))
+    return [moved, blend(g, first, grad, node.attrs["beta2"])]
 
 
 def _ema(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
@@ -100,6 +100,10 @@ def _assign(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
     return [current[1]]
 
 
+def _body(g: Builder, node: Node, current: Sequence[Value]) -> list[Value]:
+    return inline(g, node.attrs["body"], current)
+
+
 FORMULAS: dict[str, Formula] = {
     "sgd_update": _sgd,
     "adam_update": _adam,
@@ -109,4 +113,5 @@ FORMULAS: dict[str, Formula] = {
     "ema_update": _ema,
     "add_update": _add,
     "assign": _assign,
+    "elementwise_update": _body,
 }

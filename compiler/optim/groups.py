@@ -33,3 +33,14 @@ class Scaled:
     def update(self, update: Update) -> None:
         """Append the optimiser's update."""
         self.optimizer.update(replace(update, rate=update.rate * self.rate))
+
+
+@dataclass(frozen=True)
+class Maximize:
+    """An optimiser that climbs: what PyTorch calls `maximize=True`."""
+
+    optimizer: Optimizer
+
+    def update(self, update: Update) -> None:
+        """Append the optimiser's update by the gradient's opposite."""
+        self.optimizer.update(replace(update, grad=update.g.neg(update.grad)))

@@ -4,10 +4,11 @@ A weight's gradient that only its optimiser reads is a product whose epilogue ca
 each sum goes straight into the weight, and into the optimiser's states, while it is in a register.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.inline import inline
 from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim.formulas import FORMULAS
@@ -111,16 +112,5 @@ def _replay(g: Builder, maker: Node, inner: Mapping[Value, Value]) -> Value:
     """Emit the maker's nodes into the new body; return the gradient there."""
     if maker.op != "fusion":
         return g.repeat(maker, tuple(inner[value] for value in maker.operands)).result
-    body: Graph = maker.attrs["body"]
-    known = dict(zip(body.inputs, (inner[value] for value in maker.operands), strict=True))
-    known |= dict(_constants(g, body))
-    for node in body.nodes:
-        copy = g.repeat(node, tuple(known[value] for value in node.operands))
-        known.update(zip(node.results, copy.results, strict=True))
-    (gradient,) = body.outputs.values()
-    return known[gradient]
-
-
-def _constants(g: Builder, body: Graph) -> Iterator[tuple[Value, Value]]:
-    for value, data in body.constants.items():
-        yield value, g.constant(data, "c")
+    (gradient,) = inline(g, maker.attrs["body"], [inner[value] for value in maker.operands])
+    return gradient

@@ -6,6 +6,7 @@ import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.writes import written_values
 from pockengine.compiler.ops.registry import lookup, node_cost
 
 LARGEST_GROWTH = 4096
@@ -21,12 +22,7 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
     Nothing is read; params of which the shape alone is known are left out.
     """
     fixed: dict[Value, Contents] = {v: Held(data) for v, data in graph.constants.items()}
-    states = {
-        node.operands[index]
-        for node in graph.nodes
-        for index in lookup(node.op).writes
-        if index < len(node.operands)
-    }
+    states = {value for node in graph.nodes for value in written_values(node)}
     for name, param in graph.params.items():
         free = not param.trainable and name not in written and param.value not in states
         if free and param.contents.known:

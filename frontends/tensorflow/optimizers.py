@@ -10,10 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pockengine.compiler.ir import Value
-from pockengine.compiler.ir.contents import Filled
 from pockengine.compiler.optim import Lion, Optimizer, Update
 from pockengine.errors import ImportModelError
 
@@ -52,7 +49,7 @@ class KerasAdam:
     def update(self, update: Update) -> None:
         """Append `adam_update`: rate = lr sqrt(1 - b2^t) / (1 - b1^t), and nothing in the root."""
         g = update.g
-        first, second = (_correction(update, beta) for beta in (self.beta_1, self.beta_2))
+        first, second = (update.correction(beta) for beta in (self.beta_1, self.beta_2))
         update.emit(
             "adam_update",
             update.grad,
@@ -83,9 +80,9 @@ class KerasRMSprop:
         """Append the moments and the step."""
         g, grad = update.g, update.grad
         blend = g.scalar(1 - self.rho)
-        variance = _track(update, "square", g.square(grad), blend)
+        variance = update.track("square", g.square(grad), blend)
         if self.centered:
-            mean = _track(update, "average", grad, blend)
+            mean = update.track("average", grad, blend)
             variance = g.sub(variance, g.square(mean))
         direction = g.div(grad, g.sqrt(g.add(variance, g.scalar(self.epsilon))))
         _descend(update, direction, self.momentum, False, self.weight_decay)
@@ -102,8 +99,7 @@ class KerasAdagrad:
     def update(self, update: Update) -> None:
         """Append the sum of squares and the step."""
         g, grad = update.g, update.grad
-        start = Filled(grad.type, self.initial_accumulator_value)
-        state = update.state_of("square", start)
+        state = update.state("square", start=self.initial_accumulator_value)
         total = g.add(state, g.square(grad))
         g.emit("assign", state, total)
         direction = g.div(grad, g.sqrt(g.add(total, g.scalar(self.epsilon))))
@@ -128,7 +124,7 @@ class KerasAdafactor:
         variance = (
             self._factored(update, square, blend)
             if len(square.shape) > 1
-            else _track(update, "square", square, blend)
+            else update.track("square", square, blend)
         )
         direction = g.div(update.grad, g.sqrt(variance))
         excess = g.mul(_rms(update, direction), g.scalar(1 / self.clip_threshold))
@@ -147,9 +143,9 @@ class KerasAdafactor:
         g, rank = update.g, len(square.shape)
         order = update.param.permutation or tuple(range(rank))
         last, other = order.index(rank - 1), order.index(rank - 2)
-        rows = _track(update, "rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
-        columns = _track(
-            update, "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
+        rows = update.track("rows", g.reduce_mean(square, axes=(last,), keepdims=True), blend)
+        columns = update.track(
+            "columns", g.reduce_mean(square, axes=(other,), keepdims=True), blend
         )
         return g.div(g.mul(rows, columns), g.reduce_mean(rows, axes=(other,), keepdims=True))
 
@@ -243,23 +239,8 @@ def _descend(
     update.emit("sgd_update", g.add(whole, decay), g.scalar(1.0))
 
 
-def _track(update: Update, name: str, value: Value, blend: Value) -> Value:
-    """Move a state towards `value` by the share `blend`, and return its new contents."""
-    g = update.g
-    state = update.state(name, value.shape)
-    moved = g.add(state, g.mul(g.sub(value, state), blend))
-    g.emit("assign", state, moved)
-    return moved
-
-
 def _rms(update: Update, value: Value) -> Value:
     """Root mean square of all elements."""
     g, axes = update.g, tuple(range(len(value.shape)))
     square = g.square(value)
     return g.sqrt(g.reduce_mean(square, axes=axes) if axes else square)
-
-
-def _correction(update: Update, beta: float) -> Value:
-    """1 - beta^step, without the cancellation that a power in f32 would suffer."""
-    g = update.g
-    return g.neg(g.expm1(g.mul(update.step, g.scalar(float(np.log(beta))))))

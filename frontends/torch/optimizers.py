@@ -4,22 +4,32 @@ The learning rate is given at each step. It is that of the first group; other gr
 ratio to it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from pockengine.compiler.optim import (
+    Adadelta,
     Adafactor,
     Adagrad,
     Adam,
+    Adamax,
     AdamW,
+    Asgd,
     Groups,
+    Maximize,
+    Muon,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
+    Rprop,
     Scaled,
     Sgd,
+    SparseAdam,
     Update,
 )
 from pockengine.errors import CompileError, ImportModelError
@@ -48,9 +58,14 @@ def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
             f"{optimizer!r} is no optimizer; give one of torch.optim, of pockengine, or a name"
         )
     name = type(optimizer).__name__
-    build = _BUILDERS.get(type(optimizer))
-    if build is None:
-        known = ", ".join(kind.__name__ for kind in _BUILDERS)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ImportModelError(
+            "LBFGS computes the loss as often as its line search asks for, a compiled step once; "
+            "give Adam, or Rprop for whole batches"
+        )
+    kind = _KINDS.get(type(optimizer))
+    if kind is None:
+        known = ", ".join(known.__name__ for known in _KINDS)
         raise ImportModelError(f"PyTorch's optimizer {name} has no equivalent; known are {known}")
     if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise ImportModelError(
@@ -60,34 +75,15 @@ def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
     first = float(optimizer.param_groups[0]["lr"])
     rules: list[tuple[str, Optimizer]] = []
     for group in optimizer.param_groups:
-        _check(name, group)
         rate = float(group["lr"])
         if not first > 0:
             raise ImportModelError(f"{name}: the first group's lr is {first}; give one above 0")
-        chosen = build(group) if rate == first else Scaled(build(group), rate / first)
+        own = _own(kind, group)
+        chosen = own if rate == first else Scaled(own, rate / first)
         for parameter in group["params"]:
             key = _escaped(names.get(id(parameter), ""))
             rules += [(key, chosen), (f"{key}.lora_[AB]", chosen)] if key else []
     return Groups(Absent(), tuple(rules))
-
-
-REFUSED: Mapping[str, Any] = {
-    "amsgrad": False,
-    "centered": False,
-    "dampening": 0,
-    "initial_accumulator_value": 0,
-    "maximize": False,
-    "beta2_decay": -0.8,
-}
-"""Settings that must have these values."""
-
-
-def _check(name: str, group: Settings) -> None:
-    for setting, value in REFUSED.items():
-        if group.get(setting, value) != value:
-            raise ImportModelError(
-                f"{name}({setting}={group[setting]}) is not supported; leave {setting} at {value}"
-            )
 
 
 def _escaped(name: str) -> str:
@@ -95,44 +91,36 @@ def _escaped(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def _adam(group: Settings) -> Optimizer:
-    kind = AdamW if group.get("decoupled_weight_decay") else Adam
-    return kind(_floats(group["betas"]), float(group["eps"]), float(group["weight_decay"]))
+def _own(kind: type, group: Settings) -> Optimizer:
+    """Return ours, whose settings have PyTorch's names; what stands for a default is None there."""
+    chosen = AdamW if kind is Adam and group.get("decoupled_weight_decay") else kind
+    defaults = {field.name: field.default for field in fields(chosen)}
+    given = {key: group[key] for key in defaults if group.get(key) is not None}
+    optimizer: Optimizer = chosen(**{k: _like(defaults[k], value) for k, value in given.items()})
+    return Maximize(optimizer) if group.get("maximize") else optimizer
 
 
-def _floats(pair: Any) -> tuple[float, float]:
-    return float(pair[0]), float(pair[1])
+def _like(default: Any, value: Any) -> Any:
+    """Return a setting as a plain number, or numbers, of its default's type."""
+    if isinstance(default, tuple):
+        pairs = zip(default, value, strict=True)
+        return tuple(known if number is None else float(number) for known, number in pairs)
+    return type(default)(value)
 
 
-def _adamw(group: Settings) -> Optimizer:
-    return AdamW(_floats(group["betas"]), float(group["eps"]), float(group["weight_decay"]))
-
-
-def _sgd(group: Settings) -> Optimizer:
-    return Sgd(float(group["momentum"]), float(group["weight_decay"]), bool(group["nesterov"]))
-
-
-def _rmsprop(group: Settings) -> Optimizer:
-    fields = ("alpha", "eps", "weight_decay", "momentum")
-    return RMSprop(**{field: float(group[field]) for field in fields})
-
-
-def _adagrad(group: Settings) -> Optimizer:
-    return Adagrad(**{field: float(group[field]) for field in ("lr_decay", "weight_decay", "eps")})
-
-
-def _adafactor(group: Settings) -> Optimizer:
-    first, second = group["eps"]
-    settings = {"d": float(group["d"]), "weight_decay": float(group["weight_decay"])}
-    least = torch.finfo(torch.float32).eps if first is None else float(first)
-    return Adafactor(eps=(least, float(second)), **settings)
-
-
-_BUILDERS: Mapping[type, Callable[[Settings], Optimizer]] = {
-    torch.optim.Adafactor: _adafactor,
-    torch.optim.Adagrad: _adagrad,
-    torch.optim.Adam: _adam,
-    torch.optim.AdamW: _adamw,
-    torch.optim.RMSprop: _rmsprop,
-    torch.optim.SGD: _sgd,
+_KINDS: Mapping[type, type] = {
+    torch.optim.ASGD: Asgd,
+    torch.optim.Adadelta: Adadelta,
+    torch.optim.Adafactor: Adafactor,
+    torch.optim.Adagrad: Adagrad,
+    torch.optim.Adam: Adam,
+    torch.optim.AdamW: AdamW,
+    torch.optim.Adamax: Adamax,
+    torch.optim.Muon: Muon,
+    torch.optim.NAdam: NAdam,
+    torch.optim.RAdam: RAdam,
+    torch.optim.RMSprop: RMSprop,
+    torch.optim.Rprop: Rprop,
+    torch.optim.SGD: Sgd,
+    torch.optim.SparseAdam: SparseAdam,
 }

@@ -11,6 +11,7 @@ from torch import nn
 
 import pockengine
 from pockengine.errors import PockEngineError
+from pockengine.frontends.torch.optimizers import to_optimizer
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.frontends.torch.checks import check_state
 
@@ -28,6 +29,13 @@ def grouped(model: nn.Sequential) -> torch.optim.Optimizer:
     return torch.optim.SGD([first, rest], lr=0.01, momentum=0.9, nesterov=False)
 
 
+def mixed(model: nn.Sequential) -> torch.optim.Optimizer:
+    """Every option of one kind, on a layer each."""
+    rest = {"params": model[2].parameters(), "decoupled_weight_decay": True, "lr": 0.02}
+    groups = [{"params": model[0].parameters(), "weight_decay": 0.1, "maximize": True}, rest]
+    return torch.optim.RAdam(groups, lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
+
+
 Maker = Callable[[nn.Sequential], torch.optim.Optimizer]
 MAKERS: dict[str, Maker] = {
     "sgd": lambda m: torch.optim.SGD(m.parameters(), 0.01, 0.9, weight_decay=0.1, nesterov=True),
@@ -36,7 +44,10 @@ MAKERS: dict[str, Maker] = {
     "adamw": lambda m: torch.optim.AdamW(m.parameters(), 0.01),
     "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), 0.01, momentum=0.5),
     "adagrad": lambda m: torch.optim.Adagrad(m.parameters(), 0.01, lr_decay=0.1),
-    "adafactor": lambda m: torch.optim.Adafactor(m.parameters(), 0.01),
+    "adafactor": lambda m: torch.optim.Adafactor(m.parameters(), 0.01, beta2_decay=-0.5),
+    "dampening": lambda m: torch.optim.SGD(m.parameters(), 0.01, 0.9, 0.5, maximize=True),
+    "amsgrad": lambda m: torch.optim.AdamW(m.parameters(), 0.01, amsgrad=True),
+    "mixed": mixed,
 }
 
 
@@ -58,6 +69,10 @@ def test_optimizer_of_pytorch_does_what_it_does_there(name: str, device: Path | 
         check_state(compiled.state_dict(session), twin.state_dict())
 
 
+class Unknown(torch.optim.SGD):
+    """Anything may be changed in it."""
+
+
 def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
     optimizer = torch.optim.Adam(model.parameters())
     model(X).sum().backward()
@@ -69,18 +84,40 @@ def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
     ("make", "words"),
     [
         (lambda m: torch.optim.SGD(m[0].parameters(), 0.1), "not given parameter 2.weight"),
-        (lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad=True.*not supported"),
-        (lambda m: torch.optim.Rprop(m.parameters()), "Rprop has no equivalent; known are"),
+        (lambda m: torch.optim.LBFGS(m.parameters()), "LBFGS computes the loss as often as"),
+        (lambda m: Unknown(m.parameters()), "Unknown has no equivalent; known are ASGD"),
         (stepped, "Adam has taken steps already"),
         (lambda m: torch.optim.Adam, "is no optimizer"),
         (lambda m: 3, "is no optimizer"),
-        (lambda m: "adma", "unknown optimizer 'adma'; known are adafactor"),
+        (lambda m: "adma", "unknown optimizer 'adma'; known are adadelta"),
     ],
 )
 def test_what_cannot_be_taken_is_named(make: Callable[[nn.Sequential], Any], words: str) -> None:
     model = net()
     with pytest.raises(PockEngineError, match=words):
         pockengine.compile(model, (X,), loss="cross_entropy", optimizer=make(model))
+
+
+OWN = {
+    "Adadelta": pockengine.Adadelta(0.8, 1e-5, 0.1),
+    "Adagrad": pockengine.Adagrad(0.1, 0.2, 1e-5, 0.3),
+    "Adamax": pockengine.Adamax((0.8, 0.9), 1e-5, 0.1),
+    "ASGD": pockengine.Asgd(0.1, 0.5, 3.0, 0.1),
+    "Muon": pockengine.Muon(0.2, 0.8, False, (3.0, -4.0, 2.0), 1e-5, 3, "match_rms_adamw"),
+    "NAdam": pockengine.NAdam((0.8, 0.9), 1e-5, 0.1, 0.2, True),
+    "RMSprop": pockengine.RMSprop(0.8, 1e-5, 0.1, 0.7, True),
+    "Rprop": pockengine.Rprop((0.4, 1.3), (0.1, 2.0)),
+    "SparseAdam": pockengine.SparseAdam((0.8, 0.9), 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_setting_is_taken_over(name: str) -> None:
+    model = nn.Linear(3, 2, bias=False)
+    own = OWN[name]
+    settings = {key: value for key, value in vars(own).items() if key != "others"}
+    given = getattr(torch.optim, name)(model.parameters(), **settings)
+    assert to_optimizer(model, given).rules[0] == ("weight", own)
 
 
 def test_name_stands_for_the_defaults() -> None:

@@ -14,7 +14,7 @@ from pockengine.compiler.compile import Training, compile_program, find_scheme
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.optim import Adafactor, Optimizer, Sgd, Update
+from pockengine.compiler.optim import Adafactor, Lamb, Lars, Muon, Optimizer, Sgd, Update
 from pockengine.compiler.passes.differentiate import apply_gradients, differentiate
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.lora import with_adapters
@@ -31,6 +31,9 @@ NUDGE, NUDGES = 1e-7, 4
 """Relative changes of a state by about its rounding, and how many are tried."""
 CONDITION = 10.0
 """How many times the way that nudges move a result is allowed beside."""
+
+WHOLE = (Adafactor, Lamb, Lars, Muon)
+"""Optimisers of which each element's step depends on the whole gradient."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -81,7 +84,7 @@ class Reference:
         for name, size in sizes.items():
             param = name.removeprefix("gradient of ")
             small, shape = size <= limit, self.params[param].value.shape
-            whole = isinstance(self.optimizer, Adafactor) or small.shape != shape
+            whole = isinstance(self.optimizer, WHOLE) or small.shape != shape
             masks[param] = np.broadcast_to(small.any(), shape) if whole else small
         return masks
 

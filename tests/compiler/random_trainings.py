@@ -6,15 +6,26 @@ from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import Graph, Value
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import (
+    Adadelta,
     Adafactor,
     Adagrad,
     Adam,
+    Adamax,
     AdamW,
+    Asgd,
     Groups,
+    Lamb,
+    Lars,
     Lion,
+    Maximize,
+    Muon,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
+    Rprop,
     Sgd,
+    SparseAdam,
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import Scheme
@@ -34,6 +45,25 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     Adafactor(weight_decay=0.1),
     Lion(weight_decay=0.1),
     Groups(Sgd(momentum=0.9), (("p1.*", Adam(eps=1e-3)), ("p2.*", Sgd()))),
+    Sgd(momentum=0.9, weight_decay=0.1, dampening=0.5),
+    Adam(eps=1e-3, weight_decay=0.1, amsgrad=True),
+    AdamW(eps=1e-3, amsgrad=True),
+    RMSprop(eps=1e-2, weight_decay=0.1, centered=True),
+    RMSprop(eps=1e-2, momentum=0.5, centered=True),
+    Adagrad(initial_accumulator_value=0.5),
+    Maximize(Adam(eps=1e-3)),
+    Adadelta(eps=1e-3, weight_decay=0.1),
+    Adamax(eps=1e-3, weight_decay=0.1),
+    Asgd(lambd=0.1, t0=1, weight_decay=0.1),
+    NAdam(eps=1e-3, weight_decay=0.1),
+    NAdam(eps=1e-3, weight_decay=0.1, decoupled_weight_decay=True),
+    RAdam(betas=(0.5, 0.9), eps=1e-3, weight_decay=0.1),
+    RAdam(betas=(0.5, 0.9), eps=1e-3, weight_decay=0.1, decoupled_weight_decay=True),
+    Rprop(),
+    Lars(weight_decay=0.1, trust_coefficient=0.1),
+    Lamb(weight_decay=0.1),
+    Muon(),
+    SparseAdam(eps=1e-3),
 )
 CLIPS = (*(Clip(),) * 6, Clip(value=0.05), Clip(norm=0.1), Clip(value=0.2, norm=0.3))
 

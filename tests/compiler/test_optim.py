@@ -7,26 +7,29 @@ import pytest
 import torch
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import (
+    Adadelta,
     Adafactor,
     Adagrad,
     Adam,
+    Adamax,
     AdamW,
+    Asgd,
     Groups,
     Lion,
+    Maximize,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
+    Rprop,
     Sgd,
     Update,
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import CompileError
-
-RATE = 0.05
-STEPS = 6
-Params = list[torch.Tensor]
+from pockengine.tests.compiler.regression import RATE, assert_same, data, ours, regression
+from pockengine.tests.compiler.regression_torch import Params, theirs
 
 CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = {
     "sgd": (Sgd(), lambda p: torch.optim.SGD(p, RATE)),
@@ -52,65 +55,75 @@ CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = 
         Adafactor(weight_decay=0.01),
         lambda p: torch.optim.Adafactor(p, RATE, weight_decay=0.01),
     ),
+    "sgd-dampening": (
+        Sgd(0.9, 0.01, dampening=0.3),
+        lambda p: torch.optim.SGD(p, RATE, 0.9, 0.3, 0.01),
+    ),
+    "adam-amsgrad": (
+        Adam((0.5, 0.6), weight_decay=0.01, amsgrad=True),
+        lambda p: torch.optim.Adam(p, RATE, (0.5, 0.6), weight_decay=0.01, amsgrad=True),
+    ),
+    "adamw-amsgrad": (
+        AdamW((0.5, 0.6), amsgrad=True),
+        lambda p: torch.optim.AdamW(p, RATE, (0.5, 0.6), amsgrad=True),
+    ),
+    "rmsprop-centered": (
+        RMSprop(0.9, weight_decay=0.01, centered=True),
+        lambda p: torch.optim.RMSprop(p, RATE, 0.9, weight_decay=0.01, centered=True),
+    ),
+    "rmsprop-centered-momentum": (
+        RMSprop(0.9, momentum=0.8, centered=True),
+        lambda p: torch.optim.RMSprop(p, RATE, 0.9, momentum=0.8, centered=True),
+    ),
+    "adagrad-start": (
+        Adagrad(initial_accumulator_value=0.5),
+        lambda p: torch.optim.Adagrad(p, RATE, initial_accumulator_value=0.5),
+    ),
+    "maximize": (
+        Maximize(AdamW()),
+        lambda p: torch.optim.AdamW(p, RATE, maximize=True),
+    ),
+    "adadelta": (
+        Adadelta(weight_decay=0.01),
+        lambda p: torch.optim.Adadelta(p, RATE, weight_decay=0.01),
+    ),
+    "adamax": (
+        Adamax((0.8, 0.9), weight_decay=0.01),
+        lambda p: torch.optim.Adamax(p, RATE, (0.8, 0.9), weight_decay=0.01),
+    ),
+    "asgd": (
+        Asgd(lambd=0.1, t0=3, weight_decay=0.01),
+        lambda p: torch.optim.ASGD(p, RATE, lambd=0.1, t0=3, weight_decay=0.01),
+    ),
+    "nadam": (
+        NAdam(weight_decay=0.01),
+        lambda p: torch.optim.NAdam(p, RATE, weight_decay=0.01),
+    ),
+    "nadam-decoupled": (
+        NAdam(weight_decay=0.1, momentum_decay=0.5, decoupled_weight_decay=True),
+        lambda p: torch.optim.NAdam(
+            p, RATE, weight_decay=0.1, momentum_decay=0.5, decoupled_weight_decay=True
+        ),
+    ),
+    "radam": (
+        RAdam(weight_decay=0.01),
+        lambda p: torch.optim.RAdam(p, RATE, weight_decay=0.01),
+    ),
+    "radam-decoupled": (
+        RAdam((0.8, 0.9), weight_decay=0.1, decoupled_weight_decay=True),
+        lambda p: torch.optim.RAdam(
+            p, RATE, (0.8, 0.9), weight_decay=0.1, decoupled_weight_decay=True
+        ),
+    ),
+    "radam-never-rectified": (
+        RAdam((0.8, 0.6)),
+        lambda p: torch.optim.RAdam(p, RATE, (0.8, 0.6)),
+    ),
+    "rprop": (
+        Rprop((0.4, 1.3), (0.01, 0.1)),
+        lambda p: torch.optim.Rprop(p, RATE, (0.4, 1.3), (0.01, 0.1)),
+    ),
 }
-
-
-def regression() -> Graph:
-    """loss = mean((x w + b - y)^2), with a weight that PyTorch would hold transposed."""
-    g = Builder(Graph("regression"))
-    rng = np.random.default_rng(0)
-    x = g.input("x", TensorType(F32, (8, 5)))
-    y = g.input("y", TensorType(F32, (8, 3)))
-    w = g.param("w", rng.standard_normal((5, 3)).astype(np.float32), permutation=(1, 0))
-    b = g.param("b", rng.standard_normal(3).astype(np.float32))
-    error = g.sub(g.add(g.matmul(x, w), b), y)
-    g.output("loss", g.reduce_mean(g.square(error), axes=(0, 1)))
-    return g.graph
-
-
-def data(step: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(step)
-    return {
-        "x": rng.standard_normal((8, 5)).astype(np.float32),
-        "y": rng.standard_normal((8, 3)).astype(np.float32),
-    }
-
-
-def ours(training: Training, steps: int = STEPS) -> dict[str, np.ndarray]:
-    program = compile_program(regression(), training, check=True)
-    params = {name: param.data.copy() for name, param in program.params.items()}
-    scalars = {"lr": np.asarray(RATE, np.float32)}
-    for step in range(steps):
-        scalars["step"] = np.asarray(step // training.micro_batches + 1, np.int32)
-        run(program.entries["train"].graph, {**data(step), **scalars}, params)
-        if training.micro_batches > 1 and (step + 1) % training.micro_batches == 0:
-            run(program.entries["update"].graph, scalars, params)
-    return params
-
-
-def theirs(
-    make: Callable[[Params], torch.optim.Optimizer],
-    clip: Callable[[Params], object] = lambda params: None,
-    micro_batches: int = 1,
-) -> dict[str, np.ndarray]:
-    graph = regression()
-    w = torch.from_numpy(graph.params["w"].data.T.copy()).requires_grad_()
-    b = torch.from_numpy(graph.params["b"].data.copy()).requires_grad_()
-    optimizer = make([w, b])
-    for step in range(STEPS):
-        x, y = (torch.from_numpy(array) for array in data(step).values())
-        loss = torch.nn.functional.mse_loss(torch.nn.functional.linear(x, w, b), y)
-        (loss / micro_batches).backward()
-        if (step + 1) % micro_batches == 0:
-            clip([w, b])
-            optimizer.step()
-            optimizer.zero_grad()
-    return {"w": w.detach().numpy().T, "b": b.detach().numpy()}
-
-
-def assert_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
-    for name, array in theirs.items():
-        np.testing.assert_allclose(ours[name], array, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -199,6 +212,15 @@ def test_adafactor_keeps_a_row_and_a_column() -> None:
         lambda: Adam((0.9, 1.0)),
         lambda: RMSprop(alpha=-1),
         lambda: Adagrad(eps=-1),
+        lambda: Adagrad(initial_accumulator_value=-1),
+        lambda: Sgd(0.9, nesterov=True, dampening=0.1),
+        lambda: Adadelta(rho=1.0),
+        lambda: Adamax((1.0, 0.9)),
+        lambda: NAdam(momentum_decay=-1),
+        lambda: RAdam(eps=-1),
+        lambda: Rprop((1.1, 1.2)),
+        lambda: Rprop(step_sizes=(2, 1)),
+        lambda: Asgd(lambd=-1),
         lambda: Lion((1.0, 0.9)),
         lambda: Adafactor(d=0.5),
         lambda: Clip(norm=0),

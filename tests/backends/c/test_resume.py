@@ -11,8 +11,19 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
-from pockengine.compiler.optim import Adagrad, Adam, AdamW, Lion, RMSprop, Sgd
-from pockengine.compiler.optim.adafactor import Adafactor
+from pockengine.compiler.optim import (
+    Adafactor,
+    Adagrad,
+    Adam,
+    AdamW,
+    Lamb,
+    Lion,
+    Muon,
+    NAdam,
+    RMSprop,
+    Rprop,
+    Sgd,
+)
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.variants import compile_variants
 from pockengine.devices.schema import load_device
@@ -27,6 +38,10 @@ OPTIMIZERS = {
     "adagrad": Adagrad(),
     "lion": Lion(),
     "adafactor": Adafactor(),
+    "dampening": Sgd(momentum=0.9, dampening=0.5),
+    "nadam": NAdam(),
+    "rprop": Rprop(),
+    "muon": Muon(others=Lamb()),
 }
 
 

@@ -1,5 +1,6 @@
 """Every optimiser in generated C agrees with the oracle, also on a share of the channels."""
 
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,33 @@ import pytest
 from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import (
+    Adadelta,
     Adafactor,
     Adagrad,
     Adam,
+    Adamax,
     AdamW,
+    Asgd,
+    Groups,
+    Lamb,
+    Lars,
     Lion,
+    Maximize,
+    Muon,
+    NAdam,
     Optimizer,
+    RAdam,
     RMSprop,
+    Rprop,
     Sgd,
+    SparseAdam,
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.tests.backends.c.trainings import check_training
+
+STEPS = 10
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": Sgd(weight_decay=0.01),
@@ -32,6 +47,31 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "lion": Lion(),
     "adafactor": Adafactor(weight_decay=0.01),
 }
+
+TOGETHER: dict[str, Optimizer] = {
+    "dampening": Sgd(0.9, 0.01, dampening=0.3),
+    "amsgrad": Adam((0.5, 0.6), weight_decay=0.01, amsgrad=True),
+    "adamw-amsgrad": AdamW((0.5, 0.6), amsgrad=True),
+    "centered": RMSprop(0.9, eps=1e-3, weight_decay=0.01, centered=True),
+    "centered-momentum": RMSprop(0.9, eps=1e-3, momentum=0.8, centered=True),
+    "adagrad-start": Adagrad(initial_accumulator_value=0.5),
+    "maximize": Maximize(Sgd(0.5)),
+    "adadelta": Adadelta(weight_decay=0.01),
+    "adamax": Adamax(weight_decay=0.01),
+    "asgd": Asgd(lambd=0.1, t0=2, weight_decay=0.01),
+    "nadam": NAdam(weight_decay=0.01),
+    "nadam-decoupled": NAdam(weight_decay=0.1, decoupled_weight_decay=True),
+    "radam": RAdam((0.8, 0.9), weight_decay=0.01),
+    "radam-decoupled": RAdam((0.8, 0.9), weight_decay=0.1, decoupled_weight_decay=True),
+    "rprop": Rprop((0.4, 1.3), (0.01, 0.1)),
+    "lars": Lars(weight_decay=0.01, trust_coefficient=0.1),
+    "lars-nesterov": Lars(weight_decay=0.01, trust_coefficient=0.1, nesterov=True),
+    "lamb": Lamb(weight_decay=0.01),
+    "muon": Muon(),
+    "muon-others": Muon(nesterov=False, others=Lamb()),
+    "sparseadam": SparseAdam(),
+}
+"""Optimisers made of elementwise ops: each trains weights of its own in one program."""
 
 
 def regression() -> Graph:
@@ -46,14 +86,45 @@ def regression() -> Graph:
     return g.graph
 
 
-def trains_as_the_oracle(training: Training, folder: Path) -> None:
-    batches = np.random.default_rng(1).standard_normal((4, 6, 10)).astype(np.float32)
-    check_training(regression(), training, {"x": batches}, folder)
+def regressions() -> Graph:
+    """The same for each optimiser of `TOGETHER`, with the sum of their losses."""
+    g = Builder(Graph("regressions"))
+    rng = np.random.default_rng(0)
+    x = g.input("x", TensorType(F32, (6, 10)))
+    losses = []
+    for name in TOGETHER:
+        w = g.param(f"{name}.w", rng.standard_normal((10, 7)).astype(np.float32))
+        b = g.param(f"{name}.b", rng.standard_normal(7).astype(np.float32))
+        y = g.add(g.matmul(x, w), b)
+        losses.append(g.reduce_mean(g.square(y), axes=(0, 1), keepdims=False))
+    g.output("loss", reduce(g.add, losses))
+    return g.graph
+
+
+def trains_as_the_oracle(training: Training, folder: Path, graph: Graph | None = None) -> None:
+    batches = np.random.default_rng(1).standard_normal((STEPS, 6, 10)).astype(np.float32)
+    check_training(graph or regression(), training, {"x": batches}, folder)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_trains_as_the_oracle(name: str, tmp_path: Path) -> None:
     trains_as_the_oracle(Training(optimizer=OPTIMIZERS[name]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        schemes.FULL,
+        schemes.ParamChoice("range", channels=(2, 5)),
+        schemes.ParamChoice("channels", channels=(0, 4, 5, 9)),
+    ],
+    ids=["full", "range", "channels"],
+)
+def test_formulas_train_as_the_oracle(choice: schemes.ParamChoice, tmp_path: Path) -> None:
+    rules = tuple((f"{name}.*", optimizer) for name, optimizer in TOGETHER.items())
+    scheme = Scheme("drawn", (("*.w", choice), ("*.b", schemes.FULL)))
+    training = Training(scheme=scheme, optimizer=Groups(Sgd(), rules))
+    trains_as_the_oracle(training, tmp_path, regressions())
 
 
 @pytest.mark.parametrize("name", ["nesterov", "adamw"])

@@ -1,0 +1,57 @@
+"""An update that is data: its body computes the new elements by elementwise nodes.
+
+The body's inputs are the part of the param that trains, its gradient and the other operands in
+order; its outputs are the new contents of the operands at `writes`, the param's first. Operands
+broadcast, as those of elementwise ops do. So an optimiser is a formula, and no kernel of its own.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define, lookup
+from pockengine.compiler.ops.update import PART, updated_part, updated_type
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.graph import Graph
+
+Attrs = Mapping[str, Any]
+
+
+def _infer(types: Types, attrs: Attrs) -> Types:
+    body: Graph = attrs["body"]
+    part = updated_type(types[0], attrs)
+    taken = (part, *types[1:])
+    if taken != tuple(value.type for value in body.inputs):
+        raise GraphError(f"the body of an elementwise_update takes other operands than {taken}")
+    given = [value.type for value in body.outputs.values()]
+    if given != [part] * len(attrs["writes"]) or any(taken[i] != part for i in attrs["writes"]):
+        raise GraphError(f"an elementwise_update of {part} writes operands of that type alone")
+    other = [node.op for node in body.nodes if not lookup(node.op).elementwise]
+    if other:
+        raise GraphError(f"the body of an elementwise_update has {other[0]}, not elementwise")
+    return ()
+
+
+def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
+    from pockengine.compiler.ir.evaluate import run  # the evaluator needs the registry first
+
+    body: Graph = attrs["body"]
+    param, part = arrays[0].copy(), updated_part(attrs)
+    operands = (param[part], *arrays[1:])
+    inputs = {value.name: array for value, array in zip(body.inputs, operands, strict=True)}
+    param[part], *states = run(body, inputs).values()
+    return (param, *states)
+
+
+define(
+    "elementwise_update",
+    "param grad operands",
+    variadic=True,
+    optional=1,
+    attrs={"body": REQUIRED, "writes": REQUIRED, **PART},
+    infer=_infer,
+    eval=_eval,
+    writes=(0,),
+    pointwise=True,
+)

@@ -1,0 +1,41 @@
+"""The same regression trained by an optimizer of PyTorch."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from pockengine.tests.compiler.regression import STEPS, data, regression
+
+Params = list[torch.Tensor]
+
+
+class Stepping(Protocol):
+    """What the loop needs of an optimizer."""
+
+    def step(self) -> object:
+        """Update the parameters."""
+
+    def zero_grad(self) -> object:
+        """Drop their gradients."""
+
+
+def theirs(
+    make: Callable[[Params], Stepping],
+    clip: Callable[[Params], object] = lambda params: None,
+    micro_batches: int = 1,
+) -> dict[str, np.ndarray]:
+    graph = regression()
+    w = torch.from_numpy(graph.params["w"].data.T.copy()).requires_grad_()
+    b = torch.from_numpy(graph.params["b"].data.copy()).requires_grad_()
+    optimizer = make([w, b])
+    for step in range(STEPS):
+        x, y = (torch.from_numpy(array) for array in data(step).values())
+        loss = torch.nn.functional.mse_loss(torch.nn.functional.linear(x, w, b), y)
+        (loss / micro_batches).backward()
+        if (step + 1) % micro_batches == 0:
+            clip([w, b])
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"w": w.detach().numpy().T, "b": b.detach().numpy()}

@@ -1,0 +1,37 @@
+"""Optimisers against optax's of the same name."""
+
+import numpy as np
+import optax
+import pytest
+
+from pockengine.compiler.compile import Training
+from pockengine.compiler.optim import Lamb, Lars
+from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
+
+LAYERWISE = {
+    "lars": (Lars(), optax.lars(RATE)),
+    "lars-all": (
+        Lars(0.8, 0.01, 0.02, 1e-3, nesterov=True),
+        optax.lars(RATE, 0.01, trust_coefficient=0.02, eps=1e-3, momentum=0.8, nesterov=True),
+    ),
+    "lamb": (Lamb(), optax.lamb(RATE)),
+    "lamb-decay": (
+        Lamb((0.8, 0.9), 1e-3, 0.1),
+        optax.lamb(RATE, 0.8, 0.9, 1e-3, weight_decay=0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERWISE)
+def test_layerwise_rates_are_those_of_optax(name: str) -> None:
+    optimizer, transformation = LAYERWISE[name]
+    graph = regression()
+    params = {name: param.data for name, param in graph.params.items()}
+    state = transformation.init(params)
+    for step in range(STEPS):
+        x, y = data(step).values()
+        error = 2 * (x @ params["w"] + params["b"] - y) / y.size
+        grads = {"w": x.T @ error, "b": error.sum(0)}
+        updates, state = transformation.update(grads, state, params)
+        params = {k: np.asarray(v) for k, v in optax.apply_updates(params, updates).items()}
+    assert_same(ours(Training(optimizer=optimizer)), params)
