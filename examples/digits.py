@@ -35,12 +35,12 @@ BATCH = 16
 NEW = 5
 """Digits below this are known from pretraining; the others are new."""
 SCHEMES = ("full", "bias-only", str(Path(__file__).parent / "sparse.toml"))
-TEST_BATCHES = 12
+TEST_ROWS = 12 * BATCH
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Batches of pictures [batches, N, 1, 8, 8] f32 and labels [batches, N] i64, from 0."""
+    """Pictures [N, 1, 8, 8] f32 and labels [N] i64, from 0."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -60,17 +60,14 @@ class Outcome:
 
 
 def split_digits(new: bool, seed: int = 0) -> tuple[Digits, Digits]:
-    """Training and test batches of the known or the new digits."""
+    """Training and test pictures of the known or the new digits."""
     data = load_digits()
     chosen = np.flatnonzero((data.target >= NEW) == new)
     np.random.default_rng(seed).shuffle(chosen)
     images = (data.images[chosen, None] / 8 - 1).astype(np.float32)
     labels = (data.target[chosen] % NEW).astype(np.int64)
-    count = len(chosen) // BATCH * BATCH
-    images = images[:count].reshape(-1, BATCH, 1, 8, 8)
-    labels = labels[:count].reshape(-1, BATCH)
-    test = Digits(images[:TEST_BATCHES], labels[:TEST_BATCHES])
-    return Digits(images[TEST_BATCHES:], labels[TEST_BATCHES:]), test
+    test = Digits(images[:TEST_ROWS], labels[:TEST_ROWS])
+    return Digits(images[TEST_ROWS:], labels[TEST_ROWS:]), test
 
 
 def pretrain(epochs: int = 8) -> SmallCNN:
@@ -80,18 +77,18 @@ def pretrain(epochs: int = 8) -> SmallCNN:
     model = SmallCNN(classes=NEW)
     train, _ = split_digits(new=False)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    images, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
     for _ in range(epochs):
-        for images, labels in zip(train.images, train.labels, strict=True):
+        for rows, wanted in zip(images.split(BATCH), labels.split(BATCH), strict=True):
             optimizer.zero_grad()
-            logits = model(torch.from_numpy(images))
-            nn.functional.cross_entropy(logits, torch.from_numpy(labels)).backward()
+            nn.functional.cross_entropy(model(rows), wanted).backward()
             optimizer.step()
     model.head.reset_parameters()
     return model
 
 
 def accuracy(board: Transport, compiled: Compiled, weights: Path, test: Digits) -> float:
-    """Predict the test batches on the board and count the right ones."""
+    """Predict the test pictures on the board and count the right ones."""
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "test.safetensors"
         save_file({"x": test.images}, data)
@@ -108,7 +105,7 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
     train, test = split_digits(new=True)
     compiled = compile(
         model,
-        (torch.from_numpy(train.images[0]),),
+        (torch.from_numpy(train.images[:BATCH]),),
         loss="cross_entropy",
         optimizer=Sgd(momentum=0.9),
         scheme=scheme,
@@ -120,6 +117,7 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
         data = Path(place) / "train.safetensors"
         save_file({"x": train.images, "target": train.labels}, data)
         args = ("train", "--weights", "weights", "--data", "data", "--steps", str(steps))
+        args += ("--shuffle",)
         inputs = {"weights": artifact.weights, "data": data}
         job = Job(
             artifact.executable,

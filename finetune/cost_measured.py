@@ -58,7 +58,7 @@ def count_instructions(
         )
     with _built(graph, scheme, device, optimizer) as artifact:
         data = artifact.folder / "zeros.safetensors"
-        save_file({name: array[None] for name, array in _zeros(artifact).items()}, data)
+        save_file({n: np.atleast_1d(array) for n, array in _zeros(artifact).items()}, data)
         command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
         command += ["--data", str(data), "--steps", "2", "--lr", "0.0", "--threads", "1"]
         counted = count(command, marks=2, arch=device.cpu.arch)

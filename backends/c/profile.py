@@ -69,7 +69,7 @@ def profile_step(
         weights, data = folder / "weights", folder / "data"
         slots = param_slots(program)[0]
         write_weights({slot.name: slot.contents for slot in slots}, weights)
-        save_file({name: np.stack([array]) for name, array in inputs.items()}, data)
+        save_file({name: np.atleast_1d(array) for name, array in inputs.items()}, data)
         command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
         command += ["--steps", str(steps + 1), "--lr", str(RATE), "--threads", str(threads)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

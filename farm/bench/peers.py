@@ -15,7 +15,7 @@ from pockengine.devices import load_device
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FarmError
 from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
-from pockengine.farm.bench.run import train_arguments, write_batches
+from pockengine.farm.bench.run import train_arguments, write_rows
 from pockengine.farm.references.guest import (
     FRAMEWORKS,
     HOW_TO_GET,
@@ -105,9 +105,9 @@ class HostPeers:
 def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
     """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
     short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])
-    batches = folder / "counted.safetensors"
-    write_batches(artifact, short, batches)
-    arguments = train_arguments(short, str(artifact.weights), str(batches), threads=1)
+    rows = folder / "counted.safetensors"
+    write_rows(artifact, short, rows)
+    arguments = train_arguments(short, str(artifact.weights), str(rows), threads=1)
     arch = load_device(artifact.device).cpu.arch
     counted = count_twice(
         [str(artifact.executable), *arguments],

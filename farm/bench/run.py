@@ -29,18 +29,21 @@ class BoardRun:
     peak_rss_bytes: int
 
 
-def write_batches(artifact: Artifact, data: JobData, path: Path) -> None:
-    """Write a job's batches as the runner reads them, by the names of the artifact's inputs."""
+def write_rows(artifact: Artifact, data: JobData, path: Path) -> None:
+    """Write a job's batches as the runner reads them: rows, by the names of the artifact's inputs.
+
+    A model with a loss of its own reads no labels.
+    """
     names = [name for name in artifact.entries["train"].inputs if name != RATE]
-    arrays = (np.ascontiguousarray(data.images), np.ascontiguousarray(data.labels))
-    # It ignores strides; a model with a loss of its own reads no labels.
+    images = data.images.reshape(-1, *data.images.shape[2:])
+    arrays = map(np.ascontiguousarray, (images, data.labels.reshape(-1)))  # it ignores strides
     save_file(dict(zip(names, arrays, strict=False)), path)
 
 
-def train_arguments(data: JobData, weights: str, batches: str, threads: int) -> list[str]:
+def train_arguments(data: JobData, weights: str, rows: str, threads: int) -> list[str]:
     """Return the runner's command for all steps of a job."""
     return [
-        *["train", "--weights", weights, "--data", batches, "--steps", str(data.steps)],
+        *["train", "--weights", weights, "--data", rows, "--steps", str(data.steps)],
         *["--lr", repr(data.job.learning_rate), "--threads", str(threads)],
     ]
 
@@ -57,17 +60,17 @@ def train_on_board(
 
     JobFailed when the program fails or prints something else than its report.
     """
-    batches = folder / "batches.safetensors"
-    write_batches(artifact, data, batches)
+    rows = folder / "rows.safetensors"
+    write_rows(artifact, data, rows)
     job = Job(
         artifact.executable,
         args=(
-            *train_arguments(data, "weights", "batches", threads),
+            *train_arguments(data, "weights", "rows", threads),
             "--save",
             "tuned",
             "--save-whole",
         ),
-        inputs={"weights": artifact.weights, "batches": batches},
+        inputs={"weights": artifact.weights, "rows": rows},
         outputs=("tuned",),
         time_limit_s=TIME_LIMIT_S,
     )

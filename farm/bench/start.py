@@ -9,7 +9,7 @@ from statistics import median
 
 from pockengine.backends.artifact import Artifact
 from pockengine.errors import JobFailed
-from pockengine.farm.bench.run import train_arguments, write_batches
+from pockengine.farm.bench.run import train_arguments, write_rows
 from pockengine.farm.references.job import JobData
 
 STARTS = 5
@@ -28,20 +28,20 @@ def measure_start(artifact: Artifact, data: JobData, threads: int, folder: Path)
 
     Its files are read from the page cache. JobFailed when the program fails.
     """
-    batches = folder / "batches-of-the-runner.safetensors"
-    write_batches(artifact, data, batches)
+    rows = folder / "rows.safetensors"
+    write_rows(artifact, data, rows)
     one = replace(data, images=data.images[:1], labels=data.labels[:1])
     times = []
     for _ in range(STARTS):
         begin = time.perf_counter()
-        _run(artifact, one, batches, threads)
+        _run(artifact, one, rows, threads)
         times.append(1e3 * (time.perf_counter() - begin))
-    return Start(median(times), _run(artifact, data, batches, threads))
+    return Start(median(times), _run(artifact, data, rows, threads))
 
 
-def _run(artifact: Artifact, data: JobData, batches: Path, threads: int) -> int:
+def _run(artifact: Artifact, data: JobData, rows: Path, threads: int) -> int:
     """Train; return the peak memory that the program reports."""
-    arguments = train_arguments(data, str(artifact.weights), str(batches), threads)
+    arguments = train_arguments(data, str(artifact.weights), str(rows), threads)
     done = subprocess.run(
         [str(artifact.executable), *arguments], capture_output=True, text=True, check=False
     )

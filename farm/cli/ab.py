@@ -17,7 +17,7 @@ from pockengine.farm.jobs.job import Job
 @click.argument("board")
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--data", type=click.Path(path_type=Path), required=True, help="Batches to train.")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Rows to train on.")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(4))
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1))

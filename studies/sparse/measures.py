@@ -116,7 +116,7 @@ def instructions_of(
             folder=Path(place) / "artifact",
         ).artifact
         data = Path(place) / "batch.safetensors"
-        save_file({name: np.stack([array] * 2) for name, array in batch.items()}, data)
+        save_file({name: np.ascontiguousarray(rows) for name, rows in batch.items()}, data)
         arguments = [
             "train",
             "--weights",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pockengine.examples.digits import BATCH, SCHEMES, pretrain, show, split_digits, tune
+from pockengine.examples.digits import SCHEMES, pretrain, show, split_digits, tune
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.boards.connect import connect
 
@@ -22,7 +22,7 @@ def test_schemes_learn_new_digits() -> None:
 
 def test_training_and_test_pictures_are_apart() -> None:
     train, test = split_digits(new=True)
-    assert train.images.shape[1:] == test.images.shape[1:] == (BATCH, 1, 8, 8)
+    assert train.images.shape[1:] == test.images.shape[1:] == (1, 8, 8)
     assert set(np.unique(test.labels)) == set(range(5))
     seen = {image.tobytes() for image in train.images.reshape(-1, 64)}
     repeated = sum(image.tobytes() in seen for image in test.images.reshape(-1, 64))

@@ -45,7 +45,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 4
+#define PE_ABI 5
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -131,13 +131,14 @@ typedef struct pe_progress {
 
 typedef enum pe_schedule_kind { PE_CONSTANT_RATE, PE_LINEAR, PE_COSINE } pe_schedule_kind;
 
-/* The learning rate over the updates of a training (pe_schedule.h), and the batches that it goes
- * round: what a checkpoint keeps for the runner. A total of 0 stands for neither. */
+/* The learning rate over the updates of a training (pe_schedule.h), and the rows of data that it
+ * goes round: what a checkpoint keeps for the runner. A total of 0 stands for neither. */
 typedef struct pe_schedule {
     pe_schedule_kind kind;
     double rate; /* the highest */
     int64_t warmup, total;
-    int64_t batches;
+    int64_t rows;
+    bool shuffled; /* each epoch anew, by the seed (pe_row_order.h) */
 } pe_schedule;
 
 /* What a file of params is to hold. */
@@ -229,6 +230,9 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
+
+/* The same for one of so many equal parts of each input, such as a row of a batch. */
+pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part, int64_t parts);
 
 /* Size of a tensor's elements, and of one element. */
 size_t pe_tensor_bytes(const pe_tensor *tensor);

@@ -15,7 +15,7 @@ const char *const pe_checkpoint_keys[PE_KEYS] = {
     [PE_KEY_PROGRAM] = "pockengine.program",    [PE_KEY_RUNTIME] = "pockengine.runtime",
     [PE_KEY_SCHEDULE] = "pockengine.schedule",  [PE_KEY_RATE] = "pockengine.rate",
     [PE_KEY_WARMUP] = "pockengine.warmup",      [PE_KEY_TOTAL] = "pockengine.total",
-    [PE_KEY_BATCHES] = "pockengine.batches",
+    [PE_KEY_ROWS] = "pockengine.rows",          [PE_KEY_SHUFFLE] = "pockengine.shuffle",
 };
 
 const char *const pe_schedule_names[3] = {"constant", "linear", "cosine"};
@@ -75,7 +75,8 @@ static int fill(texts *t, pe_session *session, pe_content content) {
     put_text(t, PE_KEY_RATE, t->numbers[PE_KEY_RATE]);
     put_number(t, PE_KEY_WARMUP, schedule->warmup);
     put_number(t, PE_KEY_TOTAL, schedule->total);
-    put_number(t, PE_KEY_BATCHES, schedule->batches);
+    put_number(t, PE_KEY_ROWS, schedule->rows);
+    put_number(t, PE_KEY_SHUFFLE, schedule->shuffled);
     return PE_KEYS;
 }
 

@@ -8,17 +8,18 @@
  *     pockengine.name, .program, .runtime    the program's name and specification, our version
  *     pockengine.schedule            "constant", "linear" or "cosine"; with it
  *     pockengine.rate                bits of its f64 as 16 hexadecimal digits
- *     pockengine.warmup, .total, .batches    in decimal
+ *     pockengine.warmup, .total      in decimal
+ *     pockengine.rows, .shuffle      rows of the data, and whether epochs shuffle them: 0 or 1
  *
- * Version 1 had neither checksums nor what follows the seed. A file without a version holds params
- * only.
+ * Version 2 had .batches in place of the rows, so that its schedule is left out; version 1 had
+ * neither checksums nor what follows the seed. A file without a version holds params only.
  */
 #ifndef PE_CHECKPOINT_H
 #define PE_CHECKPOINT_H
 
 #include "pe_safetensors.h"
 
-#define PE_CHECKPOINT_VERSION 2
+#define PE_CHECKPOINT_VERSION 3
 
 enum {
     PE_KEY_VERSION,
@@ -35,7 +36,8 @@ enum {
     PE_KEY_RATE,
     PE_KEY_WARMUP,
     PE_KEY_TOTAL,
-    PE_KEY_BATCHES,
+    PE_KEY_ROWS,
+    PE_KEY_SHUFFLE,
     PE_KEYS
 };
 

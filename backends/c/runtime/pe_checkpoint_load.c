@@ -82,7 +82,7 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
 /* A decimal number up to a limit, or UINT64_MAX. */
 static uint64_t decimal(const char *value, uint64_t limit) {
     const size_t length = strlen(value);
-    const bool digits = length > 0 && length <= 10 && strspn(value, "0123456789") == length;
+    const bool digits = length > 0 && length <= 19 && strspn(value, "0123456789") == length;
     const uint64_t number = digits ? strtoull(value, NULL, 10) : UINT64_MAX;
     return number <= limit ? number : UINT64_MAX;
 }
@@ -117,6 +117,10 @@ static uint64_t number_of(int key, const char *value) {
     case PE_KEY_PROGRAM:
     case PE_KEY_RUNTIME:
         return 0; /* for people; what does not fit the program is found by its tensors */
+    case PE_KEY_ROWS:
+        return decimal(value, INT64_MAX);
+    case PE_KEY_SHUFFLE:
+        return decimal(value, 1);
     default:
         return decimal(value, key == PE_KEY_SEED ? UINT32_MAX : INT32_MAX);
     }
@@ -158,9 +162,8 @@ static pe_status check_texts(const loading *load, char *message) {
                        "%s is a checkpoint of version %llu; this program reads versions 1 to %d",
                        load->path, (unsigned long long)version, PE_CHECKPOINT_VERSION);
     }
-    const int wanted = knows_any(load, PE_KEY_SCHEDULE) ? PE_KEYS
-                       : version < 2                    ? PE_KEY_CONTENT
-                                                        : PE_KEY_SCHEDULE;
+    const bool scheduled = version > 2 && knows_any(load, PE_KEY_SCHEDULE);
+    const int wanted = scheduled ? PE_KEYS : version < 2 ? PE_KEY_CONTENT : PE_KEY_SCHEDULE;
     for (int i = 0; i < wanted; i++) {
         if (!load->known[i]) {
             return pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s lacks %s", load->path,
@@ -235,11 +238,16 @@ static void take_texts(const loading *load) {
         .collected = (int64_t)n[PE_KEY_COLLECTED],
         .seed = (uint32_t)n[PE_KEY_SEED],
     };
+    session->schedule = (pe_schedule){0};
+    if (!load->known[PE_KEY_ROWS]) {
+        return;
+    }
     session->schedule = (pe_schedule){
         .kind = (pe_schedule_kind)n[PE_KEY_SCHEDULE],
         .warmup = (int64_t)n[PE_KEY_WARMUP],
         .total = (int64_t)n[PE_KEY_TOTAL],
-        .batches = (int64_t)n[PE_KEY_BATCHES],
+        .rows = (int64_t)n[PE_KEY_ROWS],
+        .shuffled = n[PE_KEY_SHUFFLE] != 0,
     };
     memcpy(&session->schedule.rate, &n[PE_KEY_RATE], sizeof session->schedule.rate);
 }

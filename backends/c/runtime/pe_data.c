@@ -1,90 +1,86 @@
+/* Batches of rows, read by their places in the files. */
 #include "pe_data.h"
 
-#include <string.h>
 #include <unistd.h>
 
-static bool fits(const pe_tensor *input, const pe_st_tensor *tensor) {
-    return tensor->rank == input->rank + 1 && tensor->shape[0] > 0 &&
-           strcmp(pe_dtype_name(input->dtype), tensor->dtype) == 0 &&
-           memcmp(input->shape, tensor->shape + 1, (size_t)input->rank * sizeof input->shape[0]) ==
-               0;
+#include "pe_row_order.h"
+
+int64_t pe_data_batches(const pe_data *data) { return data->rows / data->batch; }
+
+int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place) {
+    return data->shuffled ? pe_shuffled_row(data->rows, data->seed, epoch, place) : place;
 }
 
-static pe_status visit(void *context, const pe_st_tensor *tensor, char *message) {
-    pe_data *data = context;
-    for (int i = 0; i < data->entry->input_count; i++) {
-        const pe_tensor *input = &data->entry->inputs[i];
-        if (pe_is_control(input) || strcmp(input->name, tensor->name) != 0) {
-            continue;
-        }
-        if (data->offsets[i]) {
-            return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", data->path, input->name);
-        }
-        if (!fits(input, tensor)) {
-            return pe_fail(message, PE_ERROR_MISMATCH,
-                           "%s: %s must be %s with %d dimensions: batches, then the input's shape",
-                           data->path, input->name, pe_dtype_name(input->dtype), input->rank + 1);
-        }
-        if (data->batches && data->batches != tensor->shape[0]) {
-            return pe_fail(message, PE_ERROR_MISMATCH, "%s: %s has %lld batches, others %lld",
-                           data->path, input->name, (long long)tensor->shape[0],
-                           (long long)data->batches);
-        }
-        data->batches = tensor->shape[0];
-        data->offsets[i] = tensor->offset;
-        return PE_OK;
-    }
-    return pe_fail(message, PE_ERROR_MISMATCH, "%s holds \"%s\", which entry %s does not read",
-                   data->path, tensor->name, data->entry->name);
+/* Whether an input has a number for each batch, and no rows. */
+static bool is_of_batch(const pe_data *data, int input) {
+    return data->entry->inputs[input].rank == 0;
 }
 
-static pe_status check_complete(const pe_data *data, char *message) {
-    for (int i = 0; i < data->entry->input_count; i++) {
-        if (!pe_is_control(&data->entry->inputs[i]) && !data->offsets[i]) {
-            return pe_fail(message, PE_ERROR_MISMATCH, "%s does not hold %s, which entry %s reads",
-                           data->path, data->entry->inputs[i].name, data->entry->name);
+/* Reads rows that follow each other in the file into their slots of the batch. */
+static pe_status read_rows(const pe_data *data, const pe_session *session, int input, int64_t row,
+                           int64_t count, int64_t slot, char *message) {
+    const pe_column *column = &data->columns[input];
+    const pe_tensor *tensor = &data->entry->inputs[input];
+    const size_t bytes = pe_tensor_bytes(tensor) / (size_t)data->batch;
+    unsigned char *memory = pe_tensor_data(session, tensor);
+    return pe_st_read_at(column->file, data->path, column->offset + (uint64_t)row * bytes,
+                         memory + (size_t)slot * bytes, (size_t)count * bytes, message);
+}
+
+/* Reads one input's rows of a batch; rows that are neighbours come in one piece. */
+static pe_status read_column(const pe_data *data, const pe_session *session, int input,
+                             int64_t epoch, int64_t batch, char *message) {
+    const int64_t begin = batch * data->batch;
+    pe_status status = PE_OK;
+    for (int64_t slot = 0; status == PE_OK && slot < data->batch;) {
+        const int64_t left = data->rows - (begin + slot); /* 0 or less behind the last row */
+        const int64_t row = pe_data_row(data, epoch, left > 0 ? begin + slot : data->rows - 1);
+        int64_t count = 1;
+        while (count < left && slot + count < data->batch &&
+               pe_data_row(data, epoch, begin + slot + count) == row + count) {
+            count++;
         }
+        status = read_rows(data, session, input, row, count, slot, message);
+        slot += count;
     }
-    return PE_OK;
+    return status;
 }
 
-pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, char *message) {
-    memset(data, 0, sizeof *data);
-    data->entry = entry;
-    data->path = path;
-    if (entry->input_count > PE_MAX_INPUTS) {
-        data->file = -1;
-        return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", entry->name,
-                       PE_MAX_INPUTS);
-    }
-    pe_status status = pe_st_open(path, &data->file, message);
-    if (status == PE_OK) {
-        const pe_st_visitor visitor = {.tensor = visit, .context = data};
-        status = pe_st_read(data->file, path, &visitor, message);
-    }
-    return status == PE_OK ? check_complete(data, message) : status;
-}
-
-pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t index,
+pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t epoch, int64_t batch,
                        char *message) {
-    for (int i = 0; i < data->entry->input_count; i++) {
+    pe_status status = PE_OK;
+    for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
         const pe_tensor *input = &data->entry->inputs[i];
-        if (!data->offsets[i]) {
+        const pe_column *column = &data->columns[i];
+        if (!column->offset) {
             continue;
         }
-        const size_t bytes = pe_tensor_bytes(input);
-        const uint64_t offset = data->offsets[i] + (uint64_t)(index % data->batches) * bytes;
-        const pe_status status = pe_st_read_at(data->file, data->path, offset,
-                                               pe_tensor_data(session, input), bytes, message);
-        if (status != PE_OK) {
-            return status;
+        if (is_of_batch(data, i)) {
+            const size_t bytes = pe_tensor_bytes(input);
+            status =
+                pe_st_read_at(column->file, data->path, column->offset + (uint64_t)batch * bytes,
+                              pe_tensor_data(session, input), bytes, message);
+        } else {
+            status = read_column(data, session, i, epoch, batch, message);
         }
     }
-    return PE_OK;
+    return status;
+}
+
+pe_status pe_data_read_row(const pe_data *data, const pe_session *session, int64_t row,
+                           int64_t slot, char *message) {
+    pe_status status = PE_OK;
+    for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
+        if (data->columns[i].offset && !is_of_batch(data, i)) {
+            status = read_rows(data, session, i, row, 1, slot, message);
+        }
+    }
+    return status;
 }
 
 void pe_data_close(pe_data *data) {
-    if (data->file >= 0) {
-        close(data->file);
+    for (int i = 0; i < data->file_count; i++) {
+        close(data->files[i]);
     }
+    data->file_count = 0;
 }

@@ -1,7 +1,10 @@
-/* A data file: batches for the inputs of an entry.
+/* The data of a command: rows for the inputs of an entry, cut into batches. docs/runner.md says
+ * which files hold them.
  *
- * A safetensors file with one tensor for each input, of the input's dtype and of its shape with one
- * leading dimension more, the number of batches, equal for all. Controls (pe.h) are no data.
+ * An input [B, ...] takes B rows a batch from an array [N, ...], an input of rank 0 one number a
+ * batch from an array [N / B]. Where inputs differ in B, their arrays hold whole batches, and what
+ * is called a row here is a batch. Rows are read when they are wanted, never a whole file. Controls
+ * (pe.h) are no data.
  */
 #ifndef PE_DATA_H
 #define PE_DATA_H
@@ -10,20 +13,44 @@
 
 #define PE_MAX_INPUTS 32
 
+/* The rows of one input. */
+typedef struct pe_column {
+    int file;        /* one of the data's */
+    uint64_t offset; /* in the file, of the first row; 0 where there is no array */
+    int64_t rows;    /* first dimension of the array */
+} pe_column;
+
 typedef struct pe_data {
     const pe_entry *entry;
-    const char *path;
-    int file;
-    int64_t batches;
-    uint64_t offsets[PE_MAX_INPUTS]; /* in the file, of each input's first batch; 0 if absent */
+    const char *path; /* as the command has it */
+    int file_count;
+    int files[PE_MAX_INPUTS];
+    pe_column columns[PE_MAX_INPUTS]; /* one for each input */
+    int64_t rows;
+    int64_t batch; /* rows of a batch, at least 1 */
+    bool whole;    /* inputs differ in their rows: each row is a batch */
+    bool shuffled; /* each epoch has an order of its own, by the seed (pe_row_order.h) */
+    uint32_t seed;
 } pe_data;
 
-/* Opens a data file and checks it against the entry's inputs. */
+/* Opens the arrays of all inputs, and checks names, types and numbers of rows. pe_data_close is
+ * called after an error too. */
 pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, char *message);
 
-/* Reads batch `index` (modulo the number of batches) straight into the inputs' memory. */
-pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t index,
+/* Batches of an epoch, without a short last one. */
+int64_t pe_data_batches(const pe_data *data);
+
+/* The row at a place of an epoch. */
+int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place);
+
+/* Reads a batch of an epoch straight into the inputs' memory. The last row is read again where
+ * there are none behind it. */
+pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t epoch, int64_t batch,
                        char *message);
+
+/* Reads one row into its place of the batch in memory. */
+pe_status pe_data_read_row(const pe_data *data, const pe_session *session, int64_t row,
+                           int64_t slot, char *message);
 
 void pe_data_close(pe_data *data);
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pe_data_bad.h"
+
 #define PE_COUNT_LIMIT 1000000000
 
 typedef enum value_kind { COUNT, RATE, TEXT, CHOICE, FLAG, OPTIONAL } value_kind;
@@ -39,7 +41,8 @@ static const option rows[] = {
     {"weights", ~0, TEXT, AT(weights), 0, 0, NULL, "FILE", "the program's weights"},
     {"checkpoint", RUNS | EXPORT, TEXT, AT(checkpoint), 0, 0, NULL, "FILE",
      "what a training saved, on top of the weights"},
-    {"data", RUNS, TEXT, AT(data), 0, 0, NULL, "FILE", "batches of the entry's inputs"},
+    {"data", RUNS, TEXT, AT(data), 0, 0, NULL, "FILE|FOLDER|NAME=FILE,...",
+     "rows for the inputs: safetensors, .npz, .npy, or a folder of NAME.npy"},
     {"threads", RUNS, COUNT, AT(threads), 1, PE_COUNT_LIMIT, NULL, "N", "threads; 1 unless given"},
     {"steps", TRAIN, COUNT, AT(steps), 0, PE_COUNT_LIMIT, NULL, "N",
      "steps to make; with --resume, counted from the training's beginning"},
@@ -50,7 +53,12 @@ static const option rows[] = {
      "updates over which the rate rises; 0 unless given"},
     {"total", TRAIN, COUNT, AT(total), 1, PE_COUNT_LIMIT, NULL, "N",
      "update with which the schedule ends; the last one unless given"},
-    {"seed", TRAIN, COUNT, AT(seed), 0, UINT32_MAX, NULL, "N", "of random numbers"},
+    {"seed", TRAIN, COUNT, AT(seed), 0, UINT32_MAX, NULL, "N",
+     "of random numbers and of the rows' order; 0 unless given"},
+    {"shuffle", TRAIN, FLAG, AT(shuffle), 0, 0, NULL, NULL,
+     "take the rows of each epoch in an order of its own"},
+    {"skip-bad", TRAIN, COUNT, AT(skip_bad), 0, PE_MAX_BAD_ROWS, NULL, "N",
+     "leave out up to N rows that are not finite or have wrong indices; name each"},
     {"first-step", TRAIN, COUNT, AT(first_step), 1, PE_COUNT_LIMIT, NULL, "N",
      "number of the first step, and with it of its batch"},
     {"save", TRAIN, TEXT, AT(save), 0, 0, NULL, "PLACE",
@@ -77,9 +85,9 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static const struct {
     const char *name, *help;
 } commands[PE_COMMANDS] = {
-    [PE_COMMAND_TRAIN] = {"train", "train on batches, one a step, from the first again at the end"},
-    [PE_COMMAND_EVALUATE] = {"evaluate", "means of losses and metrics over all batches"},
-    [PE_COMMAND_PREDICT] = {"predict", "outputs of all batches, as safetensors"},
+    [PE_COMMAND_TRAIN] = {"train", "train on batches of rows, one a step, epoch after epoch"},
+    [PE_COMMAND_EVALUATE] = {"evaluate", "means of losses and metrics over all whole batches"},
+    [PE_COMMAND_PREDICT] = {"predict", "outputs of all rows, as safetensors"},
     [PE_COMMAND_EXPORT] = {"export", "trained weights in the model's order, as safetensors"},
     [PE_COMMAND_INFO] = {"info", "what the program is: entries, inputs, memory"},
 };
@@ -220,6 +228,7 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
         .total = -1,
         .save_every = -1,
         .keep = -1,
+        .skip_bad = -1,
         .schedule = -1,
         .rate = NAN,
     };

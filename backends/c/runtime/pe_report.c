@@ -54,12 +54,17 @@ void pe_print_event(const pe_event *event) {
     fflush(stdout);
 }
 
-void pe_print_summary(const pe_session *session, int64_t init_ns) {
-    printf(
-        "{\"threads\": %d, \"params_bytes\": %zu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %lld, "
-        "\"init_ns\": %lld}\n",
-        session->threads, session->program->params_bytes, session->program->arena_bytes,
-        pe_peak_rss_bytes(), (long long)init_ns);
+void pe_print_bad_row(int64_t row, const char *why) {
+    printf("{\"bad_row\": %lld, \"why\": ", (long long)row);
+    pe_print_text(why);
+    puts("}");
+}
+
+void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns) {
+    printf("{\"rows\": %lld, \"threads\": %d, \"params_bytes\": %zu, \"arena_bytes\": %zu, "
+           "\"peak_rss_bytes\": %lld, \"init_ns\": %lld}\n",
+           (long long)rows, session->threads, session->program->params_bytes,
+           session->program->arena_bytes, pe_peak_rss_bytes(), (long long)init_ns);
 }
 
 static void print_tensor(const pe_tensor *tensor) {

@@ -10,8 +10,11 @@ void pe_print_text(const char *text);
 /* Prints an event of a training. */
 void pe_print_event(const pe_event *event);
 
-/* The last line of a command: threads, memory, and how long it took to begin. */
-void pe_print_summary(const pe_session *session, int64_t init_ns);
+/* A bad row that was left out of a training. */
+void pe_print_bad_row(int64_t row, const char *why);
+
+/* The last line of a command: rows of its data, threads, memory, and how long it took to begin. */
+void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns);
 
 /* The program: sizes, entries with their inputs and outputs, and with `params` every param. */
 void pe_print_info(const pe_program *program, bool params);

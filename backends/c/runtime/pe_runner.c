@@ -40,7 +40,7 @@ static pe_status load(pe_session *session, const pe_options *o) {
 static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t begin,
                              bool *stopped) {
     const pe_entry *entry;
-    pe_data data = {.file = -1};
+    pe_data data = {.file_count = 0};
     pe_status status = find_entry(session, o->command, &entry);
     if (status == PE_OK) {
         status = load(session, o);
@@ -58,7 +58,7 @@ static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t b
         if (session->program->report) {
             session->program->report();
         }
-        pe_print_summary(session, init_ns);
+        pe_print_summary(session, data.rows, init_ns);
     }
     pe_data_close(&data);
     return status;

@@ -21,14 +21,14 @@ enum {
 /* Runs a command as main's arguments say it; returns the exit code. */
 int pe_runner(const pe_program *program, int count, char **arguments);
 
-/* Trains on the batches; *stopped is whether a signal ended it. */
-pe_status pe_run_training(pe_session *session, const pe_data *data, const pe_options *options,
+/* Trains on batches of the data; *stopped is whether a signal ended it. */
+pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *options,
                           bool *stopped);
 
-/* Writes the outputs of all batches to a file of the same form as the data's. */
+/* Writes the outputs of all rows to a safetensors file. */
 pe_status pe_run_prediction(pe_session *session, const pe_data *data, const pe_options *options);
 
-/* Prints the means of scalar outputs over all batches. */
+/* Prints the means of scalar outputs over all whole batches. */
 pe_status pe_run_evaluation(pe_session *session, const pe_data *data);
 
 #endif

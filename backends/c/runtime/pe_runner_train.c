@@ -2,6 +2,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "pe_data_bad.h"
 #include "pe_place.h"
 #include "pe_report.h"
 #include "pe_runner.h"
@@ -22,11 +23,18 @@ static void catch_signals(void) {
 /* What the training's callbacks need. */
 typedef struct context {
     const pe_data *data;
+    pe_bad_rows *bad;
 } context;
 
 static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
     const context *c = argument;
-    return pe_data_read(c->data, session, step - 1, session->message);
+    const int64_t batches = pe_data_batches(c->data);
+    if (batches == 0) { /* the entry reads no data */
+        return PE_OK;
+    }
+    const int64_t epoch = (step - 1) / batches, batch = (step - 1) % batches;
+    const pe_status status = pe_data_read(c->data, session, epoch, batch, session->message);
+    return status == PE_OK ? pe_data_mend(c->data, session, epoch, batch, c->bad) : status;
 }
 
 static bool report(void *argument, const pe_event *event) {
@@ -82,6 +90,41 @@ static void place(pe_session *session, const pe_options *o) {
     }
 }
 
+/* Settles the order of the rows: the command's, and the checkpoint's where the training is resumed.
+ */
+static pe_status settle_order(pe_session *session, pe_data *data, const pe_options *o,
+                              bool resumed) {
+    pe_schedule *s = &session->schedule;
+    const bool placed = resumed && s->total > 0;
+    if (data->rows > 0 && pe_data_batches(data) == 0) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "%s has %lld rows, and a batch of entry %s takes %lld: give more rows, or "
+                       "compile for a smaller batch",
+                       data->path, (long long)data->rows, data->entry->name,
+                       (long long)data->batch);
+    }
+    if (placed && s->rows != data->rows) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "the training to resume had %lld rows, %s has %lld; start from its "
+                       "checkpoint by --checkpoint to train on other data",
+                       (long long)s->rows, data->path, (long long)data->rows);
+    }
+    if (placed && o->shuffle && !s->shuffled) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "the training to resume has its rows in order; leave out --shuffle, or "
+                       "start from its checkpoint by --checkpoint");
+    }
+    data->shuffled = placed ? s->shuffled : o->shuffle;
+    data->seed = session->progress.seed;
+    if (data->shuffled && data->whole) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "--shuffle needs inputs that take the same number of rows; those of entry "
+                       "%s differ in their first dimensions",
+                       data->entry->name);
+    }
+    return PE_OK;
+}
+
 /* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
 static pe_status settle_schedule(pe_session *session, const pe_data *data, const pe_options *o,
                                  int64_t until, bool resumed) {
@@ -91,17 +134,12 @@ static pe_status settle_schedule(pe_session *session, const pe_data *data, const
     const int64_t left = until > p->steps ? until - p->steps : 0;
     const int64_t last = p->updates + (p->collected + left + group - 1) / group;
     pe_schedule s = resumed ? session->schedule : (pe_schedule){.rate = NAN};
-    if (s.total > 0 && s.batches > 0 && s.batches != data->batches) {
-        return pe_fail(session->message, PE_ERROR_MISMATCH,
-                       "the training to resume had %lld batches, %s has %lld; start from its "
-                       "checkpoint by --checkpoint to train on other data",
-                       (long long)s.batches, data->path, (long long)data->batches);
-    }
     s.kind = o->schedule >= 0 ? (pe_schedule_kind)o->schedule : s.kind;
     s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
     s.total = o->total > 0 ? o->total : s.total > 0 ? s.total : last > 0 ? last : 1;
-    s.batches = data->batches;
+    s.rows = data->rows;
+    s.shuffled = data->shuffled;
     session->schedule = s;
     if (!(s.rate >= 0) || !isfinite((float)s.rate)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "train needs --lr");
@@ -132,7 +170,7 @@ static pe_status repeat(pe_session *session, const pe_training *training, int64_
 }
 
 /* Settles where the training begins and ends, and tries what would fail at its end. */
-static pe_status begin(pe_session *session, const pe_data *data, const pe_options *o,
+static pe_status begin(pe_session *session, pe_data *data, const pe_options *o,
                        pe_training *training) {
     bool found;
     pe_status status = resume(session, o, training, &found);
@@ -141,7 +179,10 @@ static pe_status begin(pe_session *session, const pe_data *data, const pe_option
     }
     place(session, o);
     training->until = o->resume ? o->steps : session->progress.steps + o->steps;
-    status = settle_schedule(session, data, o, training->until, found);
+    status = settle_order(session, data, o, found);
+    if (status == PE_OK) {
+        status = settle_schedule(session, data, o, training->until, found);
+    }
     if (status == PE_OK && training->until + o->repeat > INT32_MAX) {
         status = pe_fail(session->message, PE_ERROR_ARGUMENT, "steps beyond number %d", INT32_MAX);
     }
@@ -152,9 +193,9 @@ static pe_status begin(pe_session *session, const pe_data *data, const pe_option
     return status == PE_OK && o->save ? pe_try_place(session, &training->place) : status;
 }
 
-pe_status pe_run_training(pe_session *session, const pe_data *data, const pe_options *o,
-                          bool *stopped) {
-    context c = {data};
+pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *o, bool *stopped) {
+    pe_bad_rows bad = {.limit = o->skip_bad, .notify = pe_print_bad_row};
+    context c = {data, &bad};
     pe_training training = training_of(o, &c);
     pe_status status = begin(session, data, o, &training);
     if (status == PE_OK) {

@@ -57,6 +57,9 @@ pe_status pe_st_open(const char *path, int *file, char *message);
  * it has any; a file without is sound. */
 pe_status pe_st_verify(int file, const char *path, bool *sealed, char *message);
 
+/* Size of an open file. */
+pe_status pe_st_size(int file, const char *path, uint64_t *bytes, char *message);
+
 /* Reads exactly these bytes of the file. */
 pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,
                         char *message);
@@ -83,9 +86,10 @@ typedef struct pe_st_text {
     const char *value;
 } pe_st_text;
 
-/* What a file is to hold: texts, and tensors that follow each other without gaps. With `lead` > 0
- * each tensor has a first dimension of that size more. With `data`, where the tensors lie at their
- * offsets, the file begins with checksums. */
+/* What a file is to hold: texts, and tensors that follow each other without gaps. With `batches` >
+ * 0 these are the results of so many batches: a tensor whose first dimension is `batch` has `rows`
+ * in its place, any other a first dimension of that many batches more. With `data`, where the
+ * tensors lie at their offsets, the file begins with checksums. */
 typedef struct pe_st_content {
     const pe_tensor *tensors;
     int tensor_count;
@@ -93,9 +97,12 @@ typedef struct pe_st_content {
     pe_tensor (*shaped)(const pe_tensor *tensor); /* the shape in the file; NULL: as it is */
     const pe_st_text *texts;
     int text_count;
-    int64_t lead;
+    int64_t batches, batch, rows;
     const unsigned char *data;
 } pe_st_content;
+
+/* Whether the file is to hold the rows of this one of the tensors, not one for each batch. */
+bool pe_st_has_rows(const pe_st_content *content, int tensor);
 
 /* Whether the file is to hold this one of the tensors. */
 bool pe_st_takes(const pe_st_content *content, int tensor);

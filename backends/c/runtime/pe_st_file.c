@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "pe_safetensors.h"
@@ -11,6 +12,15 @@ pe_status pe_st_open(const char *path, int *file, char *message) {
     return *file >= 0
                ? PE_OK
                : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
+}
+
+pe_status pe_st_size(int file, const char *path, uint64_t *bytes, char *message) {
+    struct stat status;
+    if (fstat(file, &status) != 0 || status.st_size < 0) {
+        return pe_fail(message, PE_ERROR_SYSTEM, "cannot read %s: %s", path, strerror(errno));
+    }
+    *bytes = (uint64_t)status.st_size;
+    return PE_OK;
 }
 
 pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,

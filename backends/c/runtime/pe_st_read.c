@@ -4,9 +4,7 @@
  * ... } tensor = { "dtype" : "F32", "shape" : [n, ...], "data_offsets" : [begin, end] }, keys in
  * any order
  */
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "pe_st_header.h"
 
@@ -149,16 +147,14 @@ static pe_status parse_header(pe_st_header *h, const pe_st_visitor *visitor, uin
 
 /* Checks the lengths of file and header. */
 static pe_status open_header(pe_st_header *h, uint64_t *file_bytes) {
-    struct stat status;
     unsigned char prefix[8];
-    if (fstat(h->file, &status) != 0 || status.st_size < 0) {
-        return pe_fail(h->message, PE_ERROR_SYSTEM, "cannot read %s: %s", h->path, strerror(errno));
-    }
-    *file_bytes = (uint64_t)status.st_size;
-    if (*file_bytes < sizeof prefix) {
+    pe_status failed = pe_st_size(h->file, h->path, file_bytes, h->message);
+    if (failed == PE_OK && *file_bytes < sizeof prefix) {
         return pe_st_bad(h, "shorter than the length of a header");
     }
-    const pe_status failed = pe_st_read_at(h->file, h->path, 0, prefix, sizeof prefix, h->message);
+    if (failed == PE_OK) {
+        failed = pe_st_read_at(h->file, h->path, 0, prefix, sizeof prefix, h->message);
+    }
     if (failed != PE_OK) {
         return failed;
     }

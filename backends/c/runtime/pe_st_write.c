@@ -101,6 +101,11 @@ bool pe_st_takes(const pe_st_content *content, int tensor) {
     return !content->takes || content->takes(&content->tensors[tensor]);
 }
 
+bool pe_st_has_rows(const pe_st_content *content, int tensor) {
+    const pe_tensor *t = &content->tensors[tensor];
+    return content->batches > 0 && t->rank > 0 && t->shape[0] == content->batch;
+}
+
 /* The checksums: zeros while they are only counted, and in the header's own place. */
 static void put_checksums(sink *s, const pe_st_content *content) {
     char digits[PE_ST_DIGITS + 1] = "00000000";
@@ -148,8 +153,10 @@ static uint64_t put_header(sink *s, const pe_st_content *content) {
         if (pe_st_takes(content, i)) {
             put_text(s, between);
             const pe_tensor *tensor = &content->tensors[i];
-            const pe_tensor shaped = content->shaped ? content->shaped(tensor) : *tensor;
-            offset = put_tensor(s, &shaped, content->lead, offset);
+            const bool rows = pe_st_has_rows(content, i);
+            pe_tensor shaped = content->shaped ? content->shaped(tensor) : *tensor;
+            shaped.shape[0] = rows ? content->rows : shaped.shape[0];
+            offset = put_tensor(s, &shaped, rows ? 0 : content->batches, offset);
             between = ",";
         }
     }

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from pockengine.tests.backends.c.kill_trainings import OPTIMISED, command_of, newest
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
-from pockengine.tests.backends.c.runner import Runner, initial
+from pockengine.tests.backends.c.runner import Runner, as_rows, initial
 
 DISK_BYTES = 256 * 1024
 STEPS = 2000
@@ -108,7 +108,7 @@ def main(count: int, seed: int) -> None:
         weights, data = folder / "weights.safetensors", folder / "data.safetensors"
         save_file({**initial(program), **program.constants}, weights)
         batches = np.random.default_rng(0).standard_normal((7, 300)).astype(np.float32)
-        save_file({"x": batches}, data)
+        save_file(as_rows({"x": batches}), data)
         disk.mkdir()
         for fault in FAULTS:
             size = f"size={DISK_BYTES}"

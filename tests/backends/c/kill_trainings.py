@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
-from pockengine.tests.backends.c.runner import RATE, Runner, initial
+from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial
 from pockengine.tests.backends.c.sealed import texts_of
 
 STEPS, EVERY = 60, 4
@@ -126,7 +126,7 @@ def main(count: int, seed: int) -> None:
         weights, data = folder / "weights.safetensors", folder / "data.safetensors"
         save_file({**initial(program), **program.constants}, weights)
         batches = np.random.default_rng(0).standard_normal((7, 300)).astype(np.float32)
-        save_file({"x": batches}, data)
+        save_file(as_rows({"x": batches}), data)
         click.echo(kill_trainings(Runner(path, program, weights, data), folder, count, seed))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,14 @@ class Runner:
         weights, data = files.get("weights", self.weights), files.get("data", self.data)
         fixed = ("--weights", weights, "--data", data, "--steps", steps, "--lr", RATE)
         return self.call("train", *fixed, *more)
+
+
+def as_rows(batches: Mapping[str, np.ndarray]) -> Arrays:
+    """Data as the runner reads them, from arrays [batches, B, ...]; numbers [batches] stay."""
+    return {
+        name: array.reshape(-1, *array.shape[2:]) if array.ndim > 1 else array
+        for name, array in batches.items()
+    }
 
 
 def initial(program: Program) -> Arrays:

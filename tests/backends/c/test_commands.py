@@ -14,7 +14,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.tests.backends.c.programs import build_sanitized
-from pockengine.tests.backends.c.runner import Runner, initial, lines
+from pockengine.tests.backends.c.runner import Runner, as_rows, initial, lines
 
 SHAPE, PERMUTATION = (3, 5, 2), (2, 0, 1)
 """Of the weight in the framework, and how it is turned into ours."""
@@ -47,7 +47,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     save_file({**initial(program), **program.constants}, weights)
     shape = program.params["weight"].data.shape
     batches = np.random.default_rng(0).standard_normal((3, *shape)).astype(np.float32)
-    save_file({"x": batches}, data)
+    save_file(as_rows({"x": batches}), data)
     return Runner(path, program, weights, data)
 
 
@@ -82,9 +82,9 @@ def test_evaluation_prints_the_means(runner: Runner, saved: Path) -> None:
         assert [line["batch"] for line in told[:3]] == [1, 2, 3]
         state = initial(runner.program) | (load_file(saved) if files else {})
         graph = runner.program.entries["evaluate"].graph
-        batches = load_file(runner.data)["x"]
+        batches = load_file(runner.data)["x"].reshape(3, 2, 3, 5)
         losses = [float(run(graph, {"x": batch}, dict(state))["loss"]) for batch in batches]
-        assert told[3]["evaluated"] == 3
+        assert (told[3]["evaluated"], told[3]["rows"], told[3]["of"]) == (3, 6, 6)
         assert told[3]["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.tests.backends.c.kill_trainings import kill_trainings
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
-from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
+from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
 from pockengine.tests.backends.c.sealed import texts_of
 
 
@@ -24,7 +24,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
     batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
-    save_file({"x": batches}, data)
+    save_file(as_rows({"x": batches}), data)
     return Runner(path, program, weights, data)
 
 
@@ -101,10 +101,10 @@ def test_damaged_checkpoints_are_passed_over(runner: Runner, tmp_path: Path) -> 
 def test_other_data_are_no_training_to_resume(runner: Runner, tmp_path: Path) -> None:
     saved, data = tmp_path / "saved", tmp_path / "data"
     lines(runner.train(2, "--save", saved))
-    save_file({"x": np.zeros((5, 300), np.float32)}, data)
+    save_file({"x": np.zeros(1500, np.float32)}, data)
     done = runner.train(4, "--save", saved, "--resume", data=data)
     assert done.returncode == 1
-    assert "had 3 batches" in done.stderr
+    assert "had 900 rows" in done.stderr
     assert losses(lines(runner.train(1, "--checkpoint", saved, data=data))) != {}
 
 
@@ -160,7 +160,7 @@ def bad_data(runner: Runner, path: Path) -> Path:
     """Seven batches, of which the fourth makes a loss that is not finite."""
     x = np.random.default_rng(2).standard_normal((7, 300)).astype(np.float32)
     x[3, 17] = np.inf
-    save_file({"x": x}, path)
+    save_file(as_rows({"x": x}), path)
     return path
 
 
@@ -196,7 +196,7 @@ def test_a_rollback_goes_on_behind_the_bad_batch(runner: Runner, tmp_path: Path)
 
 def test_rollbacks_without_end_are_a_divergence(runner: Runner, tmp_path: Path) -> None:
     data, saved = tmp_path / "data", tmp_path / "saved"
-    save_file({"x": np.full((2, 300), np.nan, np.float32)}, data)
+    save_file({"x": np.full(600, np.nan, np.float32)}, data)
     done = runner.train(99, "--save", saved, "--on-nan=rollback", data=data)
     assert done.returncode == 3
     assert done.stdout.count("rolled_back") == 3

@@ -197,7 +197,7 @@ def test_micro_batches_collect_what_an_update_applies(tmp_path: Path) -> None:
 def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
     program, artifact = compiled
     rng = np.random.default_rng(0)
-    save_file({name: np.stack([data]) for name, data in batch(rng).items()}, tmp_path / "data")
+    save_file(batch(rng), tmp_path / "data")
     ballast = np.ones(50_000_000)  # the parent's peak must not be counted
     command = [str(artifact.executable), "train", "--weights", str(artifact.weights), "--steps"]
     command += ["1", "--data", str(tmp_path / "data"), "--lr", "0.1"]

@@ -60,8 +60,9 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     case = new_case(tmp_path, OPTIMIZERS[name], micro_batches, scheme)
     data, weights = tmp_path / "data", case.artifact.weights
-    stacked = {key: np.stack([batch[key] for batch in case.batches]) for key in ("x", "labels")}
-    save_file(stacked, data)
+    save_file(
+        {key: np.concatenate([b[key] for b in case.batches]) for key in ("x", "labels")}, data
+    )
     with open_session(case.artifact) as session:
         losses = case.train(session, STEPS)
         final = session.params()

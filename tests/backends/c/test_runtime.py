@@ -20,7 +20,7 @@ from pockengine.tests.backends.c.programs import (
     convolutional_graph,
     point_graph,
 )
-from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
+from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
     batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
-    save_file({"x": batches}, data)
+    save_file(as_rows({"x": batches}), data)
     return Runner(path, program, weights, data)
 
 
@@ -48,7 +48,7 @@ def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads
     saved = tmp_path / "out.safetensors"
     told = lines(runner.train(5, "--threads", threads, "--save", saved, "--repeat", 2))
     state = initial(runner.program)
-    batches = load_file(runner.data)["x"]
+    batches = load_file(runner.data)["x"].reshape(3, 300)
     for step in range(5):
         inputs = {"x": batches[step % 3], "lr": np.float32(RATE).reshape(())}
         loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]
@@ -71,14 +71,15 @@ def test_a_checkpoint_continues_the_training(runner: Runner, tmp_path: Path) -> 
         np.testing.assert_array_equal(array, load_file(second)[name])
 
 
-def test_prediction_writes_every_batch(runner: Runner, tmp_path: Path) -> None:
+def test_prediction_writes_every_row(runner: Runner, tmp_path: Path) -> None:
     output = tmp_path / "predictions.safetensors"
     done = runner.call(
         "predict", "--weights", runner.weights, "--data", runner.data, "--output", output
     )
-    assert len(lines(done)) == 4
-    batches, point = load_file(runner.data)["x"], initial(runner.program)["point"]
-    np.testing.assert_allclose(load_file(output)["distance"], abs(point - batches), rtol=1e-6)
+    assert lines(done)[3] == {"predicted": 900, "path": str(output)}
+    rows, point = load_file(runner.data)["x"], initial(runner.program)["point"]
+    wanted = abs(np.tile(point, 3) - rows)
+    np.testing.assert_allclose(load_file(output)["distance"], wanted, rtol=1e-6)
 
 
 def test_wrong_usage_exits_with_two(runner: Runner) -> None:
@@ -107,10 +108,12 @@ def test_weights_of_another_model_are_refused_by_name(runner: Runner, tmp_path: 
 def test_data_that_do_not_fit_are_refused_by_name(runner: Runner, tmp_path: Path) -> None:
     path = tmp_path / "data.safetensors"
     for arrays, word in (
-        ({"x": np.zeros((2, 299), np.float32)}, "x must be F32 with 2 dimensions"),
-        ({"x": np.zeros(300, np.float32)}, "x must be F32"),
-        ({"x": np.zeros((2, 300), np.int32)}, "x must be F32"),
-        ({"y": np.zeros((2, 300), np.float32)}, '"y"'),
+        ({"x": np.zeros((2, 300), np.float32)}, "F32 [2, 300]; entry train takes rows"),
+        ({"x": np.zeros(299, np.float32)}, "has 299 rows, and a batch of entry train takes 300"),
+        ({"x": np.zeros(300, np.int32)}, "x is I32 [300]; entry train takes rows of it as F32 [N]"),
+        ({"x": np.zeros(0, np.float32)}, "x is F32 [0]"),
+        ({"y": np.zeros(300, np.float32)}, '"y"'),
+        ({}, "does not hold x"),
     ):
         save_file(arrays, path)
         refused(runner.train(1, data=path), word)
@@ -185,7 +188,7 @@ def test_a_file_is_checked_whole_where_marks_are_few(tmp_path: Path) -> None:
     weights = {**initial(program), **program.constants}
     assert len(weights) > 6
     checkpoint, saved, data = (tmp_path / name for name in ("in", "out", "data"))
-    save_file({"x": np.zeros((1, 4, 12, 12, 3), np.float32), "labels": np.zeros((1, 4), int)}, data)
+    save_file({"x": np.zeros((4, 12, 12, 3), np.float32), "labels": np.zeros(4, int)}, data)
     runner = Runner(path, program, checkpoint, data)
     save_file(weights, checkpoint)
     assert runner.train(0, "--save", saved, "--save-whole").returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine.tests.backends.c.programs import build_sanitized, point_graph
-from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
+from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
     batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
-    save_file({"x": batches}, data)
+    save_file(as_rows({"x": batches}), data)
     return Runner(path, program, weights, data)
 
 
@@ -187,7 +187,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(runner: Runner, saved: Path
 
 def test_params_that_are_not_finite_are_not_saved(runner: Runner, saved: Path) -> None:
     before, data = saved.read_bytes(), saved.parent / "large"
-    save_file({"x": np.full((1, 300), 1000, np.float32)}, data)
+    save_file({"x": np.full(300, 1000, np.float32)}, data)
     done = runner.train(1, "--lr", "3e38", "--save", saved, data=data)
     assert done.returncode == 3  # the step's loss was finite, what it made of the params is not
     assert "point is not finite at element 0" in done.stderr or "momentum" in done.stderr
@@ -196,9 +196,9 @@ def test_params_that_are_not_finite_are_not_saved(runner: Runner, saved: Path) -
 
 
 def test_a_first_step_reads_its_own_batch(runner: Runner, tmp_path: Path) -> None:
-    x, data = load_file(runner.data)["x"], tmp_path / "data"
+    x, data = load_file(runner.data)["x"].reshape(3, 300), tmp_path / "data"
     for step in (2, 3, 4):
-        save_file({"x": x[[(step - 1) % 3]]}, data)
+        save_file({"x": x[(step - 1) % 3]}, data)
         (expected, *_) = lines(runner.train(1, data=data))
         (found, *_) = lines(runner.train(1, "--first-step", step))
         assert (found["step"], found["loss"]) == (step, expected["loss"])

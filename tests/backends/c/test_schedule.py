@@ -16,7 +16,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     path, program = build_sanitized(point_graph(), folder)
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
-    save_file({"x": np.zeros((1, 300), np.float32)}, data)
+    save_file({"x": np.zeros(300, np.float32)}, data)
     return Runner(path, program, weights, data)
 
 

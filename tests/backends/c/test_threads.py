@@ -126,8 +126,8 @@ def test_a_whole_step_touches_only_its_memory_and_never_races(tmp_path: Path, fl
     weights, data = tmp_path / "weights", tmp_path / "data"
     params = {name: param.data for name, param in program.params.items()}
     save_file({**params, **program.constants}, weights)
-    x = rng.standard_normal((2, 4, 12, 12, 3)).astype(np.float32)
-    save_file({"x": x, "labels": rng.integers(0, 5, (2, 4))}, data)
+    x = rng.standard_normal((8, 12, 12, 3)).astype(np.float32)
+    save_file({"x": x, "labels": rng.integers(0, 5, 8)}, data)
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", "4", "--lr", "0.1", "--threads", "3"]
     run_sanitized(command)

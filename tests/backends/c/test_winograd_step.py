@@ -11,7 +11,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.tests.backends.c.harness import SANITIZED, device_of
 from pockengine.tests.backends.c.programs import build_sanitized, compile_for
-from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines
+from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
 
 SIZE = (2, 10, 11, 16)
 
@@ -43,7 +43,7 @@ def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
     rng = np.random.default_rng(0)
-    save_file({"x": rng.standard_normal((2, *SIZE)).astype(np.float32)}, data)
+    save_file(as_rows({"x": rng.standard_normal((2, *SIZE)).astype(np.float32)}), data)
     return Runner(path, program, weights, data)
 
 
@@ -54,7 +54,7 @@ def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
     told = lines(done)
-    state, batches = initial(runner.program), load_file(runner.data)["x"]
+    state, batches = initial(runner.program), load_file(runner.data)["x"].reshape(-1, *SIZE)
     for step in range(3):
         inputs = {"x": batches[step % 2], "lr": np.float32(RATE).reshape(())}
         loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]

@@ -14,6 +14,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.program import Program
 from pockengine.tests.backends.c.programs import build_sanitized
+from pockengine.tests.backends.c.runner import as_rows
 
 RATE = 0.05
 
@@ -26,7 +27,7 @@ def check_training(
     state = {name: param.data.copy() for name, param in program.params.items()}
     weights, data, saved = (folder / name for name in ("weights", "data", "saved"))
     save_file({**state, **program.constants}, weights)
-    save_file(dict(batches), data)
+    save_file(as_rows(batches), data)
     steps = len(next(iter(batches.values())))
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", str(steps), "--lr", str(RATE), "--threads", "2", "--save", str(saved)]

@@ -19,6 +19,7 @@ from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.references.instructions import count_twice
 from pockengine.farm.transports.emulated import QEMU
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+from pockengine.tests.backends.c.runner import as_rows
 
 STEPS, BATCH, RATE = 10, 4, 0.05
 NEEDS = {"rpi4": QEMU, "jetson-orin": QEMU, "snapdragon-dsp": "qemu-hexagon"}
@@ -68,7 +69,7 @@ def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
 ) -> None:
     if shutil.which(NEEDS.get(device, "sh")) is None:
         pytest.skip(f"{NEEDS[device]} is not installed (./bazelw installs it)")
-    save_file(data, tmp_path / "data")
+    save_file(as_rows(data), tmp_path / "data")
 
     found = list(train(device, build(device, tmp_path), tmp_path / "data", tmp_path))
 
@@ -81,7 +82,7 @@ def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
     data: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     artifact = build("snapdragon-dsp", tmp_path)
-    save_file(data, tmp_path / "data")
+    save_file(as_rows(data), tmp_path / "data")
     files = ["--weights", str(artifact.weights), "--data", str(tmp_path / "data")]
     command = [str(artifact.executable), "train", *files, "--steps", "3", "--lr", "0.05"]
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
@@ -13,6 +12,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Sgd
 from pockengine.devices.schema import load_device
 from pockengine.errors import FarmError
+from pockengine.farm.bench.run import write_rows
 from pockengine.farm.references.instructions import InstructionCount, count_twice
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.torch_reference import load_weights, train
@@ -72,9 +72,9 @@ def test_missing_artifact_is_named(tmp_path: Path) -> None:
 
 
 def count_steps(artifact: Artifact, data: JobData, folder: Path, steps: int) -> InstructionCount:
-    batches = folder / "batches.safetensors"
-    save_file({"x": data.images, "target": data.labels}, batches)
-    files = ["--weights", str(artifact.weights), "--data", str(batches)]
+    rows = folder / "rows.safetensors"
+    write_rows(artifact, data, rows)
+    files = ["--weights", str(artifact.weights), "--data", str(rows)]
     settings = ["--steps", str(steps), "--lr", "0.01", "--threads", "1"]
     command = [str(artifact.executable), "train", *files, *settings]
     return count_twice(command, marks=steps)

@@ -147,8 +147,8 @@ def _files(folder: Path) -> dict[str, Path]:
     artifact = write_artifact(program, backend, folder / "artifact")
     rng = np.random.default_rng(0)
     data = folder / "data.safetensors"
-    rows = {"x": rng.standard_normal((7, 4, 8)).astype(np.float32)}
-    save_file({**rows, "labels": rng.integers(0, 3, (7, 4))}, data)
+    rows = {"x": rng.standard_normal((28, 8)).astype(np.float32)}
+    save_file({**rows, "labels": rng.integers(0, 3, 28)}, data)
     return {
         "run": artifact.executable,
         "weights.safetensors": artifact.folder / "weights.safetensors",

@@ -1,0 +1,83 @@
+#include "pe_data_bad.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Checks the floating-point numbers of one row of the batch in memory. */
+static pe_status check_finite(const pe_data *data, pe_session *session, int64_t slot) {
+    for (int i = 0; i < data->entry->input_count; i++) {
+        const pe_tensor *input = &data->entry->inputs[i];
+        const bool checked = input->dtype == PE_F32 && data->columns[i].offset && input->rank > 0;
+        const size_t count = checked ? pe_tensor_bytes(input) / 4 / (size_t)data->batch : 0;
+        const float *numbers = (const float *)pe_tensor_data(session, input) + (size_t)slot * count;
+        for (size_t j = 0; j < count; j++) {
+            if (!isfinite(numbers[j])) {
+                return pe_fail(session->message, PE_ERROR_VALUE,
+                               "input %s holds %g at element %zu of the row", input->name,
+                               (double)numbers[j], j);
+            }
+        }
+    }
+    return PE_OK;
+}
+
+/* Checks one row of the batch in memory; its indices only where they are not known to be sound. */
+static pe_status check_row(const pe_data *data, pe_session *session, int64_t slot, bool indices,
+                           const pe_bad_rows *bad) {
+    const pe_status status = bad->limit >= 0 ? check_finite(data, session, slot) : PE_OK;
+    return status == PE_OK && indices ? pe_check_part(session, data->entry, slot, data->batch)
+                                      : status;
+}
+
+/* Notes a bad row, whose fault the session's message says. */
+static pe_status note(const pe_data *data, pe_session *session, int64_t row, pe_bad_rows *bad) {
+    char why[PE_MESSAGE_BYTES];
+    for (int64_t i = 0; i < bad->count; i++) {
+        if (bad->rows[i] == row) {
+            return PE_OK;
+        }
+    }
+    memcpy(why, session->message, sizeof why);
+    if (bad->count >= bad->limit) {
+        return pe_fail(session->message, PE_ERROR_VALUE,
+                       "%.100s: row %lld is bad, after %lld others: %.200s; mend it, or leave more "
+                       "rows out by --skip-bad",
+                       data->path, (long long)row, (long long)bad->count, why);
+    }
+    bad->rows[bad->count++] = row;
+    bad->notify(row, why);
+    return PE_OK;
+}
+
+/* Reads the next sound row of the epoch to where the row of a place was bad. */
+static pe_status replace_row(const pe_data *data, pe_session *session, int64_t epoch, int64_t place,
+                             int64_t slot, pe_bad_rows *bad) {
+    for (int64_t i = 0; i < data->rows; i++) {
+        pe_status status = note(data, session, pe_data_row(data, epoch, place), bad);
+        place = (place + 1) % data->rows;
+        if (status == PE_OK) {
+            const int64_t row = pe_data_row(data, epoch, place);
+            status = pe_data_read_row(data, session, row, slot, session->message);
+        }
+        if (status != PE_OK || check_row(data, session, slot, true, bad) == PE_OK) {
+            return status;
+        }
+    }
+    return pe_fail(session->message, PE_ERROR_VALUE, "%s has no sound row", data->path);
+}
+
+pe_status pe_data_mend(const pe_data *data, pe_session *session, int64_t epoch, int64_t batch,
+                       pe_bad_rows *bad) {
+    const bool indices = pe_check_ranges(session, data->entry) != PE_OK;
+    pe_status status = PE_OK;
+    for (int64_t slot = 0; (indices || bad->limit >= 0) && slot < data->batch; slot++) {
+        if (check_row(data, session, slot, indices, bad) != PE_OK) {
+            const int64_t place = batch * data->batch + slot;
+            status = replace_row(data, session, epoch, place, slot, bad);
+        }
+        if (status != PE_OK) {
+            return status;
+        }
+    }
+    return PE_OK;
+}

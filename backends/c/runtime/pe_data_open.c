@@ -1,0 +1,265 @@
+/* Finds the arrays of data in files, and matches them with the inputs of an entry. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pe_data.h"
+#include "pe_data_source.h"
+
+/* What visits the arrays of one file. */
+typedef struct visit_context {
+    pe_data *data;
+    int file;
+    const char *path;
+} visit_context;
+
+static bool is_data(const pe_data *data, int input) {
+    return !pe_is_control(&data->entry->inputs[input]);
+}
+
+/* Rows that an input takes in a batch. */
+static int64_t rows_of(const pe_tensor *input) { return input->rank > 0 ? input->shape[0] : 1; }
+
+static bool fits(const pe_tensor *input, const pe_st_tensor *array) {
+    const int rank = input->rank > 0 ? input->rank : 1;
+    return array->rank == rank && array->shape[0] > 0 && rows_of(input) > 0 &&
+           strcmp(pe_dtype_name(input->dtype), array->dtype) == 0 &&
+           memcmp(input->shape + 1, array->shape + 1,
+                  (size_t)(rank - 1) * sizeof input->shape[0]) == 0;
+}
+
+/* Writes a shape as [2, 3]; with `rows` in place of its first dimension, if it is a text. */
+static void describe_shape(const int64_t *shape, int rank, const char *rows, char *text,
+                           size_t size) {
+    size_t length = (size_t)snprintf(text, size, "[%s", rows ? rows : "");
+    for (int i = rows ? 1 : 0; i < rank && length < size; i++) {
+        length += (size_t)snprintf(text + length, size - length, "%s%lld", i ? ", " : "",
+                                   (long long)shape[i]);
+    }
+    if (length < size) {
+        snprintf(text + length, size - length, "]");
+    }
+}
+
+static pe_status refuse(const visit_context *c, const pe_tensor *input, const pe_st_tensor *array,
+                        char *message) {
+    char has[128], wants[128];
+    describe_shape(array->shape, array->rank, NULL, has, sizeof has);
+    describe_shape(input->shape, input->rank, "N", wants, sizeof wants);
+    return pe_fail(message, PE_ERROR_MISMATCH,
+                   "%s: %s is %s %s; entry %s takes rows of it as %s %s, with N of at least 1",
+                   c->path, input->name, array->dtype, has, c->data->entry->name,
+                   pe_dtype_name(input->dtype), wants);
+}
+
+static pe_status visit(void *context, const pe_st_tensor *array, char *message) {
+    const visit_context *c = context;
+    pe_data *data = c->data;
+    for (int i = 0; i < data->entry->input_count; i++) {
+        const pe_tensor *input = &data->entry->inputs[i];
+        if (!is_data(data, i) || strcmp(input->name, array->name) != 0) {
+            continue;
+        }
+        if (data->columns[i].offset) {
+            return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", c->path, input->name);
+        }
+        if (!fits(input, array)) {
+            return refuse(c, input, array, message);
+        }
+        data->columns[i] = (pe_column){c->file, array->offset, array->shape[0]};
+        return PE_OK;
+    }
+    return pe_fail(message, PE_ERROR_MISMATCH, "%s holds \"%s\", which entry %s does not read",
+                   c->path, array->name, data->entry->name);
+}
+
+/* The only input that holds data, or NULL. */
+static const char *only_input(const pe_data *data) {
+    const char *name = NULL;
+    for (int i = 0; i < data->entry->input_count; i++) {
+        if (is_data(data, i)) {
+            if (name) {
+                return NULL;
+            }
+            name = data->entry->inputs[i].name;
+        }
+    }
+    return name;
+}
+
+/* Reads a file with one array, of which the command or the entry says whose rows it holds. */
+static pe_status open_array(visit_context *c, const char *name, char *message) {
+    pe_st_tensor array = {.rank = 0};
+    uint64_t bytes = 0;
+    name = name ? name : only_input(c->data);
+    if (!name) {
+        return pe_fail(message, PE_ERROR_ARGUMENT,
+                       "%s holds one array, and entry %s reads several: give NAME=FILE for each, "
+                       "with commas between them",
+                       c->path, c->data->entry->name);
+    }
+    snprintf(array.name, sizeof array.name, "%s", name);
+    pe_status status = pe_st_size(c->file, c->path, &bytes, message);
+    if (status == PE_OK) {
+        status = pe_npy_read(c->file, c->path, 0, bytes, &array, message);
+    }
+    return status == PE_OK ? visit(c, &array, message) : status;
+}
+
+/* Reads a file of any form, which its first bytes tell. With a name it must be one array. */
+static pe_status open_file(pe_data *data, const char *path, const char *name, char *message) {
+    visit_context c = {.data = data, .path = path};
+    const pe_st_visitor visitor = {.tensor = visit, .context = &c};
+    char magic[4] = "";
+    if (data->file_count == PE_MAX_INPUTS) {
+        return pe_fail(message, PE_ERROR_ARGUMENT, "%s: more than %d files", path, PE_MAX_INPUTS);
+    }
+    pe_status status = pe_st_open(path, &c.file, message);
+    if (status != PE_OK) {
+        return status;
+    }
+    data->files[data->file_count++] = c.file;
+    if (pread(c.file, magic, sizeof magic, 0) == (ssize_t)sizeof magic) {
+        if (name || memcmp(magic, "\x93NUM", sizeof magic) == 0) {
+            return open_array(&c, name, message);
+        }
+        if (memcmp(magic, "PK\3\4", sizeof magic) == 0 ||
+            memcmp(magic, "PK\5\6", sizeof magic) == 0) {
+            return pe_npz_read(c.file, path, &visitor, message);
+        }
+    }
+    return pe_st_read(c.file, path, &visitor, message);
+}
+
+/* Reads a folder that has a file NAME.npy for each input. */
+static pe_status open_folder(pe_data *data, const char *path, char *message) {
+    pe_status status = PE_OK;
+    for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
+        const char *name = data->entry->inputs[i].name;
+        char file[PATH_MAX];
+        if (is_data(data, i)) {
+            const int length = snprintf(file, sizeof file, "%s/%s.npy", path, name);
+            status =
+                length > 0 && (size_t)length < sizeof file
+                    ? open_file(data, file, name, message)
+                    : pe_fail(message, PE_ERROR_ARGUMENT, "the path %.100s... is too long", path);
+        }
+    }
+    return status;
+}
+
+/* Reads a list NAME=FILE,NAME=FILE. */
+static pe_status open_list(pe_data *data, const char *list, char *message) {
+    pe_status status = PE_OK;
+    while (status == PE_OK && *list) {
+        char part[PATH_MAX];
+        const size_t length = strcspn(list, ",");
+        if (length >= sizeof part) {
+            return pe_fail(message, PE_ERROR_ARGUMENT, "the path %.100s... is too long", list);
+        }
+        memcpy(part, list, length);
+        part[length] = '\0';
+        char *equals = strchr(part, '=');
+        if (!equals) {
+            return pe_fail(message, PE_ERROR_ARGUMENT,
+                           "--data has \"%.100s\" in a list of NAME=FILE", part);
+        }
+        *equals = '\0';
+        status = open_file(data, equals + 1, part, message);
+        list += length + (list[length] == ',');
+    }
+    return status;
+}
+
+/* Reads the path's arrays, whatever is there. */
+static pe_status open_path(pe_data *data, const char *path, char *message) {
+    struct stat status;
+    const bool there = stat(path, &status) == 0;
+    return there && S_ISDIR(status.st_mode)      ? open_folder(data, path, message)
+           : !there && strchr(path, '=') != NULL ? open_list(data, path, message)
+                                                 : open_file(data, path, NULL, message);
+}
+
+/* Settles what a row is: inputs that take different numbers of rows share only whole batches. */
+static void settle_batch(pe_data *data) {
+    data->batch = 0;
+    for (int i = 0; i < data->entry->input_count; i++) {
+        const pe_tensor *input = &data->entry->inputs[i];
+        if (is_data(data, i) && input->rank > 0) {
+            data->whole = data->whole || (data->batch && data->batch != rows_of(input));
+            data->batch = rows_of(input);
+        }
+    }
+    data->whole = data->whole || !data->batch;
+    data->batch = data->whole ? 1 : data->batch;
+}
+
+/* Rows of the data that an array has, or -1 if it ends within one. */
+static int64_t count_rows(const pe_data *data, int input) {
+    const int64_t take = rows_of(&data->entry->inputs[input]);
+    const int64_t rows = data->columns[input].rows;
+    return !data->whole ? rows : rows % take ? -1 : rows / take;
+}
+
+/* Checks that all arrays are there, and of one length; that is the data's. */
+static pe_status settle_rows(pe_data *data, char *message) {
+    const pe_entry *entry = data->entry;
+    for (int i = 0; i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        if (!is_data(data, i)) {
+            continue;
+        }
+        if (!data->columns[i].offset) {
+            return pe_fail(message, PE_ERROR_MISMATCH, "%s does not hold %s, which entry %s reads",
+                           data->path, input->name, entry->name);
+        }
+        const int64_t rows = count_rows(data, i);
+        if (rows < 0) {
+            return pe_fail(message, PE_ERROR_MISMATCH,
+                           "%s: %s has %lld rows; inputs of entry %s differ in their rows a batch, "
+                           "so that each needs whole batches, of %lld",
+                           data->path, input->name, (long long)data->columns[i].rows, entry->name,
+                           (long long)rows_of(input));
+        }
+        if (input->rank > 0 || data->whole) {
+            if (data->rows && data->rows != rows) {
+                return pe_fail(message, PE_ERROR_MISMATCH, "%s: %s has %lld %s, others %lld",
+                               data->path, input->name, (long long)rows,
+                               data->whole ? "batches" : "rows", (long long)data->rows);
+            }
+            data->rows = rows;
+        }
+    }
+    return PE_OK;
+}
+
+/* Checks the inputs that have a number for each batch, a short last one among them. */
+static pe_status check_numbers(const pe_data *data, char *message) {
+    const int64_t batches = (data->rows + data->batch - 1) / data->batch;
+    for (int i = 0; i < data->entry->input_count; i++) {
+        const pe_tensor *input = &data->entry->inputs[i];
+        if (is_data(data, i) && input->rank == 0 && data->columns[i].rows != batches) {
+            return pe_fail(message, PE_ERROR_MISMATCH,
+                           "%s: %s has %lld numbers; it takes one for each of %lld batches",
+                           data->path, input->name, (long long)data->columns[i].rows,
+                           (long long)batches);
+        }
+    }
+    return PE_OK;
+}
+
+pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, char *message) {
+    *data = (pe_data){.entry = entry, .path = path, .batch = 1};
+    if (entry->input_count > PE_MAX_INPUTS) {
+        return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", entry->name,
+                       PE_MAX_INPUTS);
+    }
+    pe_status status = open_path(data, path, message);
+    if (status == PE_OK) {
+        settle_batch(data);
+        status = settle_rows(data, message);
+    }
+    return status == PE_OK ? check_numbers(data, message) : status;
+}

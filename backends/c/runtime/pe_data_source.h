@@ -1,0 +1,15 @@
+/* Arrays in files of data; private to pe_data*.c. */
+#ifndef PE_DATA_SOURCE_H
+#define PE_DATA_SOURCE_H
+
+#include "pe_safetensors.h"
+
+/* The array of a .npy file, or of a part of a file from `begin` to `end`. The name of the tensor
+ * stays as it is; where a dtype is none of ours, its own spelling stands there. */
+pe_status pe_npy_read(int file, const char *path, uint64_t begin, uint64_t end,
+                      pe_st_tensor *tensor, char *message);
+
+/* Visits the arrays of a .npz file, which are stored and not deflated. */
+pe_status pe_npz_read(int file, const char *path, const pe_st_visitor *visitor, char *message);
+
+#endif
