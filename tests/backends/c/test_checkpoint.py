@@ -37,7 +37,7 @@ def test_a_checkpoint_says_what_it_holds(case: Case, tmp_path: Path) -> None:
     texts = texts_of(saved(case, tmp_path / "checkpoint"))
     assert len(texts.pop("pockengine.frozen")) == 8
     assert texts == {
-        "pockengine.checkpoint": "2",
+        "pockengine.checkpoint": "3",
         "pockengine.steps": "3",
         "pockengine.updates": "3",
         "pockengine.collected": "0",
@@ -167,10 +167,25 @@ def test_checkpoints_of_the_first_version_still_load(case: Case, tmp_path: Path)
         same(session.params(), {name: arrays[name] for name in session.params()})
 
 
+def test_checkpoints_of_the_second_version_load_without_their_schedule(
+    case: Case, tmp_path: Path
+) -> None:
+    path = saved(case, tmp_path / "checkpoint")
+    scheduled = {"schedule": "cosine", "rate": "0" * 16, "warmup": "0", "total": "9"}
+    texts = {**texts_of(path), "pockengine.checkpoint": "2", "pockengine.batches": "5"}
+    texts |= {f"pockengine.{key}": value for key, value in scheduled.items()}
+    write_sealed(path, load_file(path), texts)
+    with open_session(case.artifact) as session:
+        session.load(path)
+        assert (session.steps, session.seed) == (3, SEED)
+        session.save(path)
+    assert "pockengine.schedule" not in texts_of(path)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("checkpoint", "3", "version 3; this program reads versions 1 to 2"),
+        ("checkpoint", "4", "version 4; this program reads versions 1 to 3"),
         ("checkpoint", "one", 'checkpoint is "one", which is no value'),
         ("steps", "-1", "no value of its kind"),
         ("steps", "4294967296", "no value of its kind"),
@@ -180,6 +195,8 @@ def test_checkpoints_of_the_first_version_still_load(case: Case, tmp_path: Path)
         ("frozen", "12", "no value of its kind"),
         ("schedule", "square", "no value of its kind"),
         ("rate", "0.5", "no value of its kind"),
+        ("rows", "9" * 19, "no value of its kind"),
+        ("shuffle", "2", "no value of its kind"),
         ("warmup", "3", "lacks pockengine.schedule"),
         ("updates", None, "lacks pockengine.updates"),
         ("content", None, "lacks pockengine.content"),
