@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from pockengine.api import compile_step as compile_step
     from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
     from pockengine.compiler.optim import Adadelta as Adadelta
+    from pockengine.backends.training.callbacks import Callback as Callback
+    from pockengine.backends.training.checkpoints import Checkpoints as Checkpoints
+    from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
+    from pockengine.backends.training.metrics import Metric as Metric
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
     from pockengine.compiler.optim import Adam as Adam
@@ -61,6 +65,10 @@ _OPTIMISERS = (
     "SparseAdam",
 )
 _PLACES = {
+    "Callback": "pockengine.backends.training.callbacks",
+    "Checkpoints": "pockengine.backends.training.checkpoints",
+    "EarlyStopping": "pockengine.backends.training.early_stopping",
+    "Metric": "pockengine.backends.training.metrics",
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",

@@ -17,8 +17,9 @@ from safetensors.numpy import save_file
 from pockengine.backends.artifact import Artifact, check_place, write_artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.protocol import Backend, BackendOptions, Progress
-from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.registry import backend_for
 from pockengine.backends.session import Session
+from pockengine.backends.training.trainer import Trainer
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
@@ -48,10 +49,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compiled:
+class Compiled(Trainer):
     """A model compiled for a device: its graph, its program, and the artifact on disk.
 
-    What gives weights back takes them from a session, or from the checkpoint that a board saved.
+    `fit` trains it from data. What gives weights back takes those that `fit` trained, unless it is
+    given a session, or the checkpoint that a board saved.
     """
 
     graph: Graph
@@ -64,11 +66,7 @@ class Compiled:
     def __repr__(self) -> str:
         return f"Compiled: {self.artifact}"
 
-    def session(self, threads: int = 1) -> Session:
-        """Open the artifact on this machine; it must have been compiled for `host`."""
-        return open_session(self.artifact, threads)
-
-    def tuned(self, source: Session | Path) -> Any:
+    def tuned(self, source: Session | Path | None = None) -> Any:
         """Return tuned weights in the form of the framework that the model is of.
 
         LoRA's products are merged into their weights, as they are by all that gives weights back.
@@ -93,7 +91,7 @@ class Compiled:
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"weights {path} cannot be written: {error}") from error
 
-    def state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
+    def state_dict(self, source: Session | Path | None = None) -> "dict[str, torch.Tensor]":
         """Return tuned parameters as PyTorch holds them, by the model's own names.
 
         It is the whole state_dict of the module, which `module.load_state_dict` takes: what no step
@@ -102,16 +100,17 @@ class Compiled:
         model = self.visitor.model if self.visitor and self._is_torch() else None
         return self._torch_state(source, model)
 
-    def loss_state_dict(self, source: Session | Path) -> "dict[str, torch.Tensor]":
+    def loss_state_dict(self, source: Session | Path | None = None) -> "dict[str, torch.Tensor]":
         """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
         from pockengine.frontends.torch.loss import loss_state
 
         state = self._torch_state(source, None)
         return {} if self.visitor is None else loss_state(self.visitor.model, state)
 
-    def _torch_state(self, source: Session | Path, module: Any) -> "dict[str, torch.Tensor]":
+    def _torch_state(self, source: Session | Path | None, module: Any) -> "dict[str, torch.Tensor]":
         from pockengine.frontends.torch.model import to_state_dict
 
+        source = self.trained if source is None else source
         values = self._merged(source)
         known = {name: data for name, data in values.items() if name in self.graph.params}
         steps = source.steps if isinstance(source, Session) else 0
@@ -133,12 +132,13 @@ class Compiled:
     def _tuning(self) -> Tuning:
         return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))
 
-    def _merged(self, source: Session | Path) -> dict[str, np.ndarray]:
+    def _merged(self, source: Session | Path | None) -> dict[str, np.ndarray]:
         """All params by name; weights that have a LoRA adapter with its product added."""
         adapters = self.program.adapters
         return merged(adapters, with_folded(self.graph, adapters, self._params(source)))
 
-    def _params(self, source: Session | Path) -> dict[str, np.ndarray]:
+    def _params(self, source: Session | Path | None) -> dict[str, np.ndarray]:
+        source = self.trained if source is None else source
         if isinstance(source, Session):
             return source.params()
         return read_checkpoint(self.artifact, source)

@@ -60,6 +60,10 @@ class RuntimeFailure(PockEngineError):
     """A compiled program that reported an error or was fed the wrong inputs."""
 
 
+class TrainingDiverged(RuntimeFailure):
+    """A training whose loss, or whose params, are no longer finite."""
+
+
 class FinetuneError(PockEngineError):
     """Data, a recipe or a table of trials that does not fit what is to be tuned."""
 

@@ -9,15 +9,15 @@ from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.checkpoint import read_checkpoint
-from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
+from pockengine.backends.training.trainer import Trainer
 from pockengine.compiler.sparse.lora import merged
 from pockengine.errors import ArtifactError
 from pockengine.files import write_whole
 
 
 @dataclass(frozen=True, repr=False)
-class Loaded:
+class Loaded(Trainer):
     """An artifact without the model that it was compiled from.
 
     What gives weights back takes them from a session, or from a checkpoint of the runner or of a
@@ -29,12 +29,12 @@ class Loaded:
     def __repr__(self) -> str:
         return f"Loaded: {self.artifact}"
 
-    def session(self, threads: int = 1) -> Session:
-        """Open the artifact on this machine; it must have been compiled for `host`."""
-        return open_session(self.artifact, threads)
+    def weights(self, source: Session | Path | str | None = None) -> dict[str, np.ndarray]:
+        """Return the model's weights by its names, in its order of dimensions.
 
-    def weights(self, source: Session | Path | str) -> dict[str, np.ndarray]:
-        """Return the model's weights by its names, in its order of dimensions."""
+        They are those that `fit` trained, unless a session or a checkpoint is given.
+        """
+        source = self.trained if source is None else source
         values = (
             source.params()
             if isinstance(source, Session)

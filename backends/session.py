@@ -21,8 +21,10 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from safetensors import safe_open
 
 from pockengine.backends.artifact import Artifact
+from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
@@ -34,28 +36,44 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
+class Course:
+    """What a whole training follows: its rate, and `rows` of data, in order or shuffled.
+
+    `rows` are 0 where they are not known.
+    """
+
+    schedule: RateSchedule
+    rows: int = 0
+    shuffled: bool = False
+
+
+@dataclass(frozen=True)
 class Progress:
     """What the next step depends on beside params: counts of steps and updates, and the seed.
 
-    `collected` are the micro-batches since the last update.
+    `collected` are the micro-batches since the last update. `course` is None where the caller gives
+    the rates and the data's order himself.
     """
 
     steps: int = 0
     updates: int = 0
     collected: int = 0
     seed: int = 0
+    course: Course | None = None
 
 
 class Session(ABC):
     """An artifact with its memory and threads. Close it, or use it in a `with` statement.
 
-    `steps` and `updates` count what was run, and `seed` is that of random numbers; checkpoints keep
-    all three. A call that fails counts nothing.
+    `steps` and `updates` count what was run, `seed` is that of random numbers, and `course` what
+    the training follows, if it was said; checkpoints keep all four. A call that fails counts
+    nothing.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
+    def __init__(self, artifact: Artifact, threads: int = 1) -> None:
+        self.artifact, self.threads = artifact, threads
         self.steps, self.updates, self.seed = 0, 0, 0
+        self.course: Course | None = None
         self._collected = 0
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -136,6 +154,19 @@ class Session(ABC):
             self._collected = 0
 
     @property
+    def is_update_due(self) -> bool:
+        """Whether as many micro-batches are collected as an update is the mean of."""
+        return self._has_update and self._collected >= self.artifact.micro_batches
+
+    def restart(self) -> None:
+        """Begin a training anew on the params as they are: fresh optimiser states, counts of 0."""
+        with self._locked(), safe_open(self.artifact.weights, "np") as compiled:
+            for name, spec in self.artifact.params.items():
+                if spec.kind == "state":
+                    self.set_param(name, compiled.get_tensor(name))
+            self._go_on_from(Progress())
+
+    @property
     def _has_update(self) -> bool:
         return any(name.partition("@")[0] == "update" for name in self.artifact.entries)
 
@@ -204,26 +235,41 @@ class Session(ABC):
     def load(self, path: Path | str) -> None:
         """Replace params by those of a checkpoint, and go on where it was saved.
 
-        `steps`, `updates` and `seed` become the checkpoint's; a file of params sets them to 0.
+        `steps`, `updates`, `seed` and `course` become the checkpoint's; a file of params has none.
         RuntimeFailure names what is damaged or of another program, and nothing is changed.
         """
         with self._locked():
-            progress = self._load_file(path)
-            self.steps, self._collected = progress.steps, progress.collected
-            self.updates, self.seed = progress.updates, progress.seed
+            self._go_on_from(self._load_file(path))
 
     def save(self, path: Path | str, *, whole: bool = False) -> None:
         """Write a checkpoint: what training writes, and what the next step depends on besides.
 
         It resumes on top of the artifact's weights; a `whole` one holds frozen weights too. A kill
-        at any moment leaves the old file or the new one. RuntimeFailure when what was trained is no
-        longer finite: the old file stays.
+        at any moment leaves the old file or the new one. TrainingDiverged when what was trained is
+        no longer finite: the old file stays.
         """
         with self._locked():
             counts = (self.steps, self.updates, self._collected)
             if not all(0 <= count < 2**31 for count in counts):
                 raise RuntimeFailure(f"steps and updates must be from 0 to 2^31 - 1, not {counts}")
-            self._save_file(path, Progress(*counts, self.seed & 0xFFFFFFFF), whole)
+            self._save_file(path, self._progress(), whole)
+
+    def take(self, other: "Session") -> None:
+        """Become as another session of the same artifact is, its threads aside."""
+        with self._locked():
+            for name, data in other.params().items():
+                self.set_param(name, data)
+            self._go_on_from(other._progress())
+
+    def _progress(self) -> Progress:
+        counts = (self.steps, self.updates, self._collected)
+        return Progress(*counts, self.seed & 0xFFFFFFFF, self.course)
+
+    def _go_on_from(self, progress: Progress) -> None:
+        """Stand where a training of this progress stands."""
+        self.steps, self.updates = progress.steps, progress.updates
+        self._collected, self.seed = progress.collected, progress.seed
+        self.course = progress.course
 
     def _param_type(self, name: str) -> TensorType:
         spec = self.artifact.params.get(name)

@@ -8,7 +8,7 @@ processes (executor.py).
 import hashlib
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,17 @@ from pockengine.api import compile
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
+from pockengine.backends.training.batch import Batch
+from pockengine.backends.training.data import open_data
+from pockengine.backends.training.judging import predict
+from pockengine.backends.training.loop import train
+from pockengine.backends.training.signature import signature_of
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
-from pockengine.errors import FinetuneError
+from pockengine.errors import FinetuneError, TrainingDiverged
 from pockengine.finetune.files import place_once
 from pockengine.finetune.recipe import Recipe, batches
-from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import TARGET, Examples
 from pockengine.finetune.trial_channels import settle_channels
 
@@ -56,7 +61,7 @@ def run_trial(
     subject: Subject,
     scheme: Scheme,
     recipe: Recipe,
-    train: Examples,
+    training: Examples,
     judged: Examples,
     folder: Path | None = None,
 ) -> TrialOutcome:
@@ -66,16 +71,16 @@ def run_trial(
     compiled artifacts between trials. The same arguments give the same outcome bit
     for bit, `seconds` aside. Raises FinetuneError for data that do not fit the graph.
     """
-    _check_labels(subject, train, judged)
+    _check_labels(subject, training, judged)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
-            return run_trial(subject, scheme, recipe, train, judged, Path(place))
-    scheme = settle_channels(subject, scheme, train, folder)
+            return run_trial(subject, scheme, recipe, training, judged, Path(place))
+    scheme = settle_channels(subject, scheme, training, folder)
     artifact = compiled(subject, scheme, recipe.optimizer, folder)
     with open_session(artifact, threads=1) as session:
         start = time.perf_counter()
-        losses, steps = _train(session, recipe, train, subject.batch)
-        logits = judge(session, judged, subject.logits, subject.batch)
+        losses = train_examples(session, recipe, training, subject.batch)
+        logits, steps = judge(session, judged, subject.logits), session.steps
         seconds = time.perf_counter() - start
     sound = np.isfinite(logits).all(axis=1)
     right = sound & (logits.argmax(axis=1) == judged.labels)
@@ -108,39 +113,34 @@ def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folde
     return folder / "artifacts" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def judge(session: Session, examples: Examples, logits: str, batch: int) -> np.ndarray:
-    """Return the logits [N, classes] of all examples; the last batch is padded, then cut."""
-    names = session.artifact.entries["predict"].inputs
-    count = len(examples)
-    predictions = []
-    for first in range(0, count, batch):
-        rows = np.minimum(np.arange(first, first + batch), count - 1)
-        given = {name: examples.inputs[name][rows] for name in names if name in examples.inputs}
-        predictions.append(session.predict(given)[logits])
-    return np.concatenate(predictions)[:count]
+def judge(session: Session, examples: Examples, logits: str) -> np.ndarray:
+    """Return the logits [N, classes] of all examples."""
+    signature = signature_of(session.artifact)
+    return predict(session, signature, open_data(signature, examples.inputs, "predict"))[logits]
 
 
-def _train(
-    session: Session, recipe: Recipe, train: Examples, batch: int
-) -> tuple[list[float], int]:
-    """Train all epochs; return the last epoch's losses, up to the first that is not finite."""
-    steps = -(-len(train) // batch)
-    rates = recipe.rates(recipe.epochs * steps)
+def train_examples(session: Session, recipe: Recipe, examples: Examples, batch: int) -> list[float]:
+    """Train all epochs; return the last epoch's losses, NaN behind them where it diverged."""
+    rates = recipe.rates(recipe.epochs * -(-len(examples) // batch))
     losses: list[float] = []
+    try:
+        for step in train(session, _given(recipe, examples, batch), rates, recipe.seed):
+            losses.append(step.loss)
+            if step.ends_epoch and step.epoch < recipe.epochs:
+                losses.clear()
+    except TrainingDiverged:
+        losses.append(float("nan"))
+    return losses
+
+
+def _given(recipe: Recipe, examples: Examples, batch: int) -> Iterator[Batch]:
+    """Give the batches of all epochs in the recipe's order."""
     for epoch in range(recipe.epochs):
-        losses = []
-        for rows in batches(len(train), batch, epoch, recipe.seed):
-            inputs = _step_inputs(train, rows)
-            result = session.train_step(inputs, rates(session.steps + 1), recipe.seed)
-            losses.append(float(result[LOSS]))
-            if not np.isfinite(losses[-1]):
-                return losses, session.steps
-    return losses, session.steps
-
-
-def _step_inputs(examples: Examples, rows: np.ndarray) -> Mapping[str, np.ndarray]:
-    inputs = {name: array[rows] for name, array in examples.inputs.items()}
-    return {**inputs, TARGET: examples.labels[rows]}
+        steps = batches(len(examples), batch, epoch, recipe.seed)
+        for number, rows in enumerate(steps, start=1):
+            inputs = {name: array[rows] for name, array in examples.inputs.items()}
+            inputs[TARGET] = examples.labels[rows]
+            yield Batch(inputs, batch, epoch, last=number == len(steps))
 
 
 def _check_labels(subject: Subject, *parts: Examples) -> None:

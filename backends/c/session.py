@@ -11,16 +11,18 @@ import numpy as np
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.library import load_library, program_in, sizes_of
 from pockengine.backends.session import Progress, Session
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 _MESSAGE_BYTES = 512
+_DIVERGED = 7
+"""PE_ERROR_DIVERGED of pe.h."""
 
 
 class LibrarySession(Session):
     """An artifact's library with its memory and threads."""
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
-        super().__init__(artifact)
+        super().__init__(artifact, threads)
         self._library = load_library(self.artifact)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
         self._handle: int | None = self._library.pe_open(
@@ -75,9 +77,11 @@ class LibrarySession(Session):
     def _call(self, name: str, *arguments: object) -> None:
         """Call a function of the library on the session; RuntimeFailure has its message."""
         with self._locked():
-            if getattr(self._library, name)(self._open(), *arguments):
+            status = getattr(self._library, name)(self._open(), *arguments)
+            if status:
                 message: bytes = self._library.pe_message(self._handle)
-                raise RuntimeFailure(message.decode(errors="replace"))
+                failure = TrainingDiverged if status == _DIVERGED else RuntimeFailure
+                raise failure(message.decode(errors="replace"))
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:

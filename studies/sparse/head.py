@@ -17,10 +17,10 @@ from pockengine.backends.registry import open_session
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.sparse import preset
 from pockengine.finetune.files import place_once
-from pockengine.finetune.recipe import Recipe, batches
+from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
-from pockengine.finetune.task import TARGET, Tuning
-from pockengine.finetune.trial import compiled, judge
+from pockengine.finetune.task import Tuning
+from pockengine.finetune.trial import compiled, judge, train_examples
 from pockengine.frontends.torch.model import to_state_dict
 from pockengine.studies.sparse.desk import Desk, LoadedPair
 from pockengine.studies.sparse.journal import digest
@@ -59,15 +59,9 @@ def train_head(
 ) -> tuple[float, dict[str, np.ndarray]]:
     """Train the head alone; return its accuracy on validation, and its arrays by name."""
     scheme = preset("head-only", subject.graph)
-    train, steps = tuning.train, recipe.epochs * -(-len(tuning.train) // subject.batch)
-    rates = recipe.rates(steps)
     with open_session(compiled(subject, scheme, recipe.optimizer, folder), threads=1) as session:
-        for epoch in range(recipe.epochs):
-            for rows in batches(len(train), subject.batch, epoch, recipe.seed):
-                inputs = {name: array[rows] for name, array in train.inputs.items()}
-                inputs[TARGET] = train.labels[rows]
-                session.train_step(inputs, rates(session.steps + 1), recipe.seed)
-        logits = judge(session, tuning.validation, subject.logits, subject.batch)
+        train_examples(session, recipe, tuning.train, subject.batch)
+        logits = judge(session, tuning.validation, subject.logits)
         head = {name: session.get_param(name) for name in scheme.resolve(subject.graph)}
     return float((logits.argmax(1) == tuning.validation.labels).mean()), head
 

@@ -70,8 +70,8 @@ def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
 def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
     artifact = compiled_artifact(SUBJECT, preset("full", SUBJECT.graph), RECIPE.optimizer, folder)
     with open_session(artifact) as session:
-        logits = judge(session, digits(37), "logits", SUBJECT.batch)
-        whole = judge(session, digits(48), "logits", SUBJECT.batch)
+        logits = judge(session, digits(37), "logits")
+        whole = judge(session, digits(48), "logits")
 
     assert np.array_equal(logits, whole[:37])
 

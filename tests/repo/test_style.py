@@ -22,12 +22,13 @@ MAY_IMPORT = {
         "devices": "errors files",
         "compiler": "errors files",
         "backends": "compiler devices errors files",
+        "backends/training": "backends compiler errors files terminal",
         "frontends": "compiler errors files",
         "models": "compiler errors extras frontends",
         "check": "backends compiler devices errors frontends",
-        "api": "backends check compiler devices errors files frontends",
-        "loaded": "backends compiler errors files",
-        "__init__": "api backends compiler errors frontends loaded",
+        "api": "backends backends/training check compiler devices errors files frontends",
+        "loaded": "backends backends/training compiler errors files",
+        "__init__": "api backends backends/training compiler errors frontends loaded",
         "farm": "errors",
         "farm/images": "errors farm",
         "farm/transports": "errors farm farm/images",
@@ -41,7 +42,7 @@ MAY_IMPORT = {
         "farm/report": "backends compiler errors farm/bench farm/results",
         "farm/cli": "backends devices errors farm farm/bench farm/boards farm/jobs "
         "farm/labgrid farm/references farm/report farm/results",
-        "finetune": "api backends compiler devices errors files farm/references",
+        "finetune": "api backends backends/training compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
         "farm farm/references farm/results",
         "cli": "api backends compiler devices errors extras files finetune frontends loaded models "

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import read_checkpoint
-from pockengine.backends.session import Progress, Session
+from pockengine.backends.rate_schedule import RateSchedule
+from pockengine.backends.session import Course, Progress, Session
 from pockengine.compiler.ir import Graph, TensorType, Value
 from pockengine.compiler.ir.text import parse_graph
 from pockengine.compiler.ops.registry import lookup, written_operands
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import TrainingDiverged
 from pockengine.files import write_whole
 
 RUBBISH = 0xFF
@@ -26,7 +28,7 @@ class ToySession(Session):
     """An artifact's graphs, evaluated node by node where the plan has put their values."""
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
-        super().__init__(artifact)
+        super().__init__(artifact, threads)
         code = artifact.folder / "code"
         plan = json.loads((code / "plan.json").read_text(encoding="utf-8"))
         self._offsets, self._plans = plan["params"], plan["entries"]
@@ -82,15 +84,17 @@ class ToySession(Session):
         for name, data in read_checkpoint(self.artifact, Path(path)).items():
             self._write_param(name, data)
         with safe_open(path, "np") as file:
-            known = (file.metadata() or {}).get("toy_progress")
-        return Progress(*json.loads(known)) if known else Progress()
+            known = json.loads((file.metadata() or {}).get("toy_progress", "{}"))
+        course = known.pop("course", None)
+        if course is not None:
+            course = Course(RateSchedule(**course.pop("schedule")), **course)
+        return Progress(**known, course=course)
 
     def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
         params = {name: np.ascontiguousarray(data) for name, data in self.params().items()}
         if not all(np.isfinite(data).all() for data in params.values()):
-            raise RuntimeFailure(f"{path} is not written: a param is not finite; lower the rate")
-        counts = progress.steps, progress.updates, progress.collected, progress.seed
-        metadata = {"toy_progress": json.dumps(counts)}
+            raise TrainingDiverged(f"{path} is not written: a param is not finite; lower the rate")
+        metadata = {"toy_progress": json.dumps(asdict(progress))}
         write_whole(Path(path), lambda part: save_file(params, part, metadata))
 
 

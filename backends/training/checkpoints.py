@@ -1,0 +1,141 @@
+"""A folder of checkpoints: the newest ones of a training, and the log of what it came to.
+
+The files are named as the runner names them, `step-0000001000.safetensors`, so that either goes on
+from the other's. `history.jsonl` is synced before each of them is written, `best.safetensors` is
+what early stopping restores.
+"""
+
+import os
+import re
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.history import Epoch, History, from_lines, to_line, to_lines
+from pockengine.backends.training.loop import Step
+from pockengine.errors import ArtifactError, RuntimeFailure
+from pockengine.files import write_text_whole
+
+BEST, LOG = "best.safetensors", "history.jsonl"
+_NAME = re.compile(r"step-(\d{10})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often a training is saved: every so many steps, or at each epoch's end.
+
+    The newest `keep` stay. A kill at any moment leaves them whole. With `on_nan` "rollback" a loss
+    that is not finite brings back the last one, and training goes on with the batch behind the bad
+    one; with "stop" it raises TrainingDiverged, and the last one stays.
+    """
+
+    folder: Path | str
+    every: int | None = None
+    keep: int = 2
+    on_nan: str = "stop"
+
+    def __post_init__(self) -> None:
+        if self.keep < 1 or (self.every is not None and self.every < 1):
+            raise RuntimeFailure(
+                f"checkpoints every {self.every} steps, the last {self.keep} kept: both must be at "
+                "least 1"
+            )
+        if self.on_nan not in {"stop", "rollback"}:
+            raise RuntimeFailure(f'on_nan is {self.on_nan!r}; it may be "stop" or "rollback"')
+
+    def is_due(self, step: Step) -> bool:
+        """Whether a checkpoint follows this step."""
+        return step.ends_epoch if self.every is None else step.number % self.every == 0
+
+    def path(self, name: int | str) -> Path:
+        """Return the place of a step's checkpoint, or of another file of the training."""
+        return Path(self.folder) / (
+            f"step-{name:010d}.safetensors" if isinstance(name, int) else name
+        )
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a checkpoint, the newest first."""
+        found = (_NAME.fullmatch(path.name) for path in Path(self.folder).glob("step-*"))
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def load(self, session: Session) -> bool:
+        """Go on from the newest sound checkpoint; return whether there is one.
+
+        Unsound ones are passed over with a warning; where all are, the error is that of the newest.
+        """
+        failures = []
+        for step in self.steps():
+            try:
+                session.load(self.path(step))
+            except (RuntimeFailure, ArtifactError) as error:
+                failures.append(error)
+                warnings.warn(f"{error}; an older checkpoint is tried", stacklevel=2)
+            else:
+                return True
+        if failures:
+            raise failures[0]
+        return False
+
+    def check_unused(self) -> None:
+        """Raise RuntimeFailure where a new training would mix with another one's checkpoints."""
+        steps = self.steps()
+        if steps:
+            raise RuntimeFailure(
+                f"{self.folder} holds checkpoints of a training, the newest of step {steps[0]}; "
+                "resume=True goes on with it, another folder begins a new one"
+            )
+
+    def history(self, last: int) -> History:
+        """Read the log up to a step; a training of the runner has none."""
+        with suppress(FileNotFoundError):
+            return from_lines(self.path(LOG).read_text(encoding="utf-8").splitlines(), last)
+        return History()
+
+    def save(self, session: Session) -> None:
+        """Write a checkpoint, and let the oldest go."""
+        session.save(self.path(session.steps))
+        for step in self.steps()[self.keep :]:
+            self.path(step).unlink(missing_ok=True)
+
+    def begin(self, session: Session, history: History) -> "Log":
+        """Make the folder ready: a first checkpoint, and the log as far as it is known.
+
+        What would fail at the end fails here.
+        """
+        try:
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+            for left in Path(self.folder).glob("step-*.safetensors.partial*"):
+                left.unlink(missing_ok=True)  # a killed training's
+            write_text_whole(self.path(LOG), "".join(f"{line}\n" for line in to_lines(history)))
+            log = Log(self.path(LOG))
+        except OSError as error:
+            raise RuntimeFailure(f"{self.folder} cannot be written: {error}") from error
+        self.save(session)
+        return log
+
+
+def as_checkpoints(given: Checkpoints | Path | str | None) -> Checkpoints | None:
+    """Return where a training is saved; a path is a folder."""
+    return Checkpoints(given) if isinstance(given, Path | str) else given
+
+
+class Log:
+    """The file that steps and epochs are written to, one a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, record: Step | Epoch) -> None:
+        """Add a record; it lies safely on the disk after `sync`."""
+        self._file.write(f"{to_line(record)}\n")
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; nothing more is written."""
+        self._file.close()

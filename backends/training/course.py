@@ -1,0 +1,73 @@
+"""The rates and the position of a training that begins, or that goes on."""
+
+import math
+
+from pockengine.backends.rate_schedule import RateSchedule
+from pockengine.backends.session import Course, Session
+from pockengine.backends.training.batch import Source
+from pockengine.backends.training.loop import Rates
+from pockengine.errors import RuntimeFailure
+
+
+def settle_rates(
+    session: Session,
+    source: Source,
+    lr: float | Rates | None,
+    schedule: str | None,
+    warmup: int | None,
+    steps: int | None,
+) -> Rates:
+    """Return the rate of each update, and keep it in the session for its checkpoints.
+
+    What the caller does not say is that of the training that the session goes on with. `steps` is
+    the number of the last step, None where it is not known.
+    """
+    known = session.course
+    if known and known.rows and source.rows:
+        _check_same(known, source)
+    if callable(lr):
+        if schedule is not None or warmup is not None:
+            raise RuntimeFailure("lr gives the rate of each update; leave schedule and warmup out")
+        rates = lr
+    else:
+        rates = _schedule(session, known, lr, schedule, warmup, steps)
+    session.course = None
+    if isinstance(rates, RateSchedule):
+        session.course = Course(rates, source.rows, source.shuffled)
+    return rates
+
+
+def _schedule(
+    session: Session,
+    known: Course | None,
+    lr: float | None,
+    kind: str | None,
+    warmup: int | None,
+    steps: int | None,
+) -> RateSchedule:
+    old = known and known.schedule
+    if lr is None and old is None:
+        raise RuntimeFailure("a training needs a learning rate: give lr")
+    kind = kind or (old.kind if old else "constant")
+    warmup = warmup if warmup is not None else old.warmup if old else 0
+    if old is None and steps is None and kind != "constant":
+        raise RuntimeFailure(
+            f"a {kind} schedule needs the number of steps, which these data do not say; give "
+            "steps, or lr=pockengine.RateSchedule(...)"
+        )
+    total = old.steps if old else math.ceil((steps or 1) / session.artifact.micro_batches)
+    if kind == "constant":
+        total = max(total, warmup + 1)
+    return RateSchedule(kind, old.rate if lr is None and old else float(lr or 0), total, warmup)
+
+
+def _check_same(known: Course, source: Source) -> None:
+    if (known.rows, known.shuffled) != (source.rows, source.shuffled):
+        said = [
+            f"{rows} rows, {'shuffled' if shuffled else 'in order'}"
+            for rows, shuffled in ((known.rows, known.shuffled), (source.rows, source.shuffled))
+        ]
+        raise RuntimeFailure(
+            f"the training to resume had {said[0]}, and these data are {said[1]}; give the same, "
+            "or load the checkpoint into a session and begin a new training"
+        )

@@ -1,0 +1,72 @@
+"""What `fit`, `evaluate` and `predict` take as data.
+
+- rows in memory: a dict of arrays [N, ...] by the inputs' names, a tuple of them in the inputs'
+  order, or a single array
+- a stream of batches: a PyTorch DataLoader, a tf.data.Dataset, a list or any other iterable of
+  dicts and tuples, or a function that returns one
+
+No framework is imported: tensors are known by what they can do.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pockengine.backends.training.batch import Source
+from pockengine.backends.training.rows import Rows
+from pockengine.backends.training.signature import Signature
+from pockengine.backends.training.stream import Stream
+from pockengine.errors import RuntimeFailure
+
+
+def open_data(
+    signature: Signature,
+    data: Any,
+    entry: str,
+    *,
+    batch: int | None = None,
+    shuffle: bool | None = False,
+) -> Source:
+    """Return data as a source of batches for an entry; RuntimeFailure names what does not fit.
+
+    `batch` is the number of rows where it may vary, else the largest. `shuffle` None is True for
+    rows; a stream has its own order.
+    """
+    if not (isinstance(data, Mapping | tuple) or hasattr(data, "shape")):
+        return _stream(signature, data, entry, batch, shuffle)
+    if batch is not None:
+        _check_batch(signature, batch)
+    arrays = signature.named(data, entry)
+    scalars = [name for name, array in arrays.items() if not array.ndim]
+    if scalars or not arrays:
+        raise RuntimeFailure(
+            f"{', '.join(scalars) or 'what the entry reads'} has no rows; give arrays [N, ...]"
+        )
+    return Rows(signature, arrays, batch, True if shuffle is None else shuffle)
+
+
+def _stream(
+    signature: Signature, data: Any, entry: str, batch: int | None, shuffle: bool | None
+) -> Stream:
+    if not callable(data) and not isinstance(data, Iterable):
+        raise RuntimeFailure(
+            f"data of the type {type(data).__name__} cannot be read; give a dict or tuple of "
+            "arrays, a DataLoader, a tf.data.Dataset, or an iterable of batches"
+        )
+    if shuffle or batch is not None:
+        raise RuntimeFailure(
+            "batches that come one by one have their own size and order; shuffle and cut them "
+            "where they are made, or give arrays"
+        )
+    return Stream(signature, data, entry)
+
+
+def _check_batch(signature: Signature, batch: int) -> None:
+    if not signature.varies and batch != signature.batch:
+        raise RuntimeFailure(
+            f"{signature.name} was compiled for batches of {signature.batch}, not {batch}; compile "
+            "it for a pockengine.Range of sizes"
+        )
+    if not signature.smallest <= batch <= signature.batch:
+        raise RuntimeFailure(
+            f"batch is {batch}; {signature.name} takes {signature.low} to {signature.batch}"
+        )

@@ -1,0 +1,69 @@
+"""Early stopping: a training ends when it no longer becomes better."""
+
+import math
+from dataclasses import dataclass
+
+from pockengine.backends.training.history import Epoch
+from pockengine.errors import RuntimeFailure
+
+VALIDATION = "validation_"
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """End a training when a figure has not become better for `patience` epochs.
+
+    `monitor` is a figure of the history's epochs; it became better when it fell, or with `mode`
+    "max" rose, by more than `least`. With `restore` the session ends as it was in the best epoch.
+    """
+
+    patience: int
+    monitor: str = f"{VALIDATION}loss"
+    mode: str = "min"
+    least: float = 0.0
+    restore: bool = True
+
+    def __post_init__(self) -> None:
+        if self.patience < 1 or self.mode not in {"min", "max"}:
+            raise RuntimeFailure(
+                f"early stopping with patience {self.patience} and mode {self.mode!r}: patience is "
+                'at least 1, and mode "min" or "max"'
+            )
+
+
+class Watch:
+    """The best of the epochs so far, and for how many there was no better one."""
+
+    def __init__(self, rule: EarlyStopping) -> None:
+        self.rule = rule
+        self.best: Epoch | None = None
+        self._waited = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether patience has ended."""
+        return self._waited >= self.rule.patience
+
+    def weigh(self, epoch: Epoch) -> bool:
+        """Take an epoch that ended; return whether it is the best so far."""
+        figure = self._figure(epoch)
+        if self.best is None or self._gain(figure, self._figure(self.best)) > self.rule.least:
+            self.best, self._waited = epoch, 0
+            return True
+        self._waited += 1
+        return False
+
+    def _gain(self, new: float, old: float) -> float:
+        """Return by how much a figure is better; NaN is worse than any number."""
+        if math.isnan(new) or math.isnan(old):
+            return -math.inf if math.isnan(new) else math.inf
+        return new - old if self.rule.mode == "max" else old - new
+
+    def _figure(self, epoch: Epoch) -> float:
+        monitor = self.rule.monitor
+        if monitor not in epoch.figures:
+            raise RuntimeFailure(
+                f"early stopping by {monitor}, which no epoch has; they have "
+                f"{', '.join(epoch.figures)}: give validation data, or EarlyStopping(monitor=...)"
+            )
+        return epoch.figures[monitor]

@@ -1,0 +1,77 @@
+"""What `fit` settles and checks before the first step of a training."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.batch import Source
+from pockengine.backends.training.checkpoints import Checkpoints
+from pockengine.backends.training.data import open_data
+from pockengine.backends.training.early_stopping import VALIDATION, EarlyStopping, Watch
+from pockengine.backends.training.history import History
+from pockengine.backends.training.judging import evaluate
+from pockengine.backends.training.loop import LOSS
+from pockengine.backends.training.metrics import Metrics
+from pockengine.backends.training.run import Judge
+from pockengine.backends.training.signature import Signature
+from pockengine.errors import RuntimeFailure
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a training ends: after an epoch, or after a step, counted from its beginning."""
+
+    epochs: int | None
+    steps: int | None
+
+    def __post_init__(self) -> None:
+        given = [end for end in (self.epochs, self.steps) if end is not None]
+        if len(given) != 1 or given[0] < 1:
+            raise RuntimeFailure(
+                f"a training ends after epochs={self.epochs} or steps={self.steps}; give one of "
+                "them, at least 1"
+            )
+
+    def last(self, source: Source) -> int | None:
+        """Return the number of the last step, if the data say it."""
+        if self.epochs is None or source.batches is None:
+            return self.steps
+        return self.epochs * source.batches
+
+
+def judge_of(
+    session: Session, signature: Signature, validation: Any, metrics: Metrics, batch: int | None
+) -> Judge | None:
+    """Return what judges the session by validation data; None where there are none."""
+    if validation is None and metrics:
+        raise RuntimeFailure("metrics judge validation data, and there are none; give validation")
+    if validation is None:
+        return None
+    source = open_data(signature, validation, "evaluate", batch=batch)
+    return partial(evaluate, session, signature, source, metrics)
+
+
+def begin(session: Session, place: Checkpoints | None, resume: bool, seed: int | None) -> History:
+    """Place the session at a training's beginning, or where it goes on; return what came before.
+
+    Without a checkpoint it goes on from where it stands.
+    """
+    history = History()
+    if not resume:
+        if place:
+            place.check_unused()
+        session.restart()
+    elif place and place.load(session):
+        history = place.history(session.steps)
+    if seed is not None:
+        session.seed = seed & 0xFFFFFFFF
+    return history
+
+
+def watch_of(early_stopping: EarlyStopping | int | None, judge: Judge | None) -> Watch | None:
+    """Return what watches a training; a number is the patience with the validation's loss."""
+    if isinstance(early_stopping, int):
+        monitor = LOSS if judge is None else f"{VALIDATION}{LOSS}"
+        return Watch(EarlyStopping(early_stopping, monitor))
+    return Watch(early_stopping) if early_stopping else None

@@ -1,0 +1,105 @@
+"""What a training came to: a loss for each step, and figures for each epoch.
+
+Beside its checkpoints a training keeps them in `history.jsonl`, one object a line, so that a
+resumed training tells the same story as an uninterrupted one.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+
+from pockengine.backends.training.loop import Step
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Figures at the end of an epoch by name: `loss`, `rate`, `seconds`, `validation_loss`, ...
+
+    `loss` is the mean over the rows that were trained on, each before its step. An epoch is not
+    `whole` where the training ended within it.
+    """
+
+    number: int
+    step: int
+    figures: dict[str, float]
+    whole: bool = True
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {value:.5g}" for name, value in self.figures.items())
+        return f"epoch {self.number}: {figures}"
+
+
+@dataclass
+class History:
+    """A training's steps and epochs, in order; `stopped` says why it ended before its end."""
+
+    steps: list[Step] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    stopped: str | None = None
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """The epochs' figures as columns by name; NaN where an epoch has none."""
+        names = dict.fromkeys(name for epoch in self.epochs for name in epoch.figures)
+        return {
+            name: [epoch.figures.get(name, math.nan) for epoch in self.epochs] for name in names
+        }
+
+    def __repr__(self) -> str:
+        """Show the last epochs as a table."""
+        count = self.steps[-1].number if self.steps else 0
+        head = f"History: {len(self.epochs)} epochs, {count} steps"
+        names = list(self.history)
+        rows = [["epoch", *names]] if names else []
+        for epoch in self.epochs[-_SHOWN:]:
+            figures = (epoch.figures.get(name, math.nan) for name in names)
+            rows.append([str(epoch.number), *(f"{value:.5g}" for value in figures)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = (
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+            for row in rows
+        )
+        return "\n".join((f"{head}; {self.stopped}" if self.stopped else head, *lines))
+
+    def last_loss(self) -> float:
+        """Return the mean loss of the last step's epoch over its rows."""
+        number = self.steps[-1].epoch
+        steps = list(takewhile(lambda step: step.epoch == number, reversed(self.steps)))
+        rows = sum(step.rows for step in steps)
+        return math.fsum(step.loss * step.rows for step in steps) / rows
+
+
+_SHOWN = 10
+
+
+def to_line(record: Step | Epoch) -> str:
+    """Write a record of the log."""
+    return json.dumps({type(record).__name__.lower(): asdict(record)})
+
+
+def to_lines(history: History) -> list[str]:
+    """Write a log as it came to be: each epoch behind its last step."""
+    epochs = {epoch.step: to_line(epoch) for epoch in history.epochs}
+    lines = []
+    for step in history.steps:
+        lines.append(to_line(step))
+        if step.number in epochs:
+            lines.append(epochs[step.number])
+    return lines
+
+
+def from_lines(lines: Iterable[str], last: int) -> History:
+    """Read a log up to a step; what comes behind it, or was cut short by a kill, is left out."""
+    history = History()
+    for line in lines:
+        try:
+            ((kind, values),) = json.loads(line).items()
+        except ValueError:
+            break
+        if kind == "step" and values["number"] <= last:
+            history.steps.append(Step(**values))
+        if kind == "epoch" and values["step"] <= last and values["whole"]:
+            history.epochs.append(Epoch(**values))
+    return history

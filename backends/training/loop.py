@@ -1,0 +1,68 @@
+"""The training loop: one step after another, from where a session stands.
+
+It trains, counts and notices a loss that is not finite. Who goes through it does all else: reports,
+judges, saves. A step is over when it is given.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.batch import Batch
+from pockengine.errors import RuntimeFailure, TrainingDiverged
+
+LOSS = "loss"
+
+Rates = Callable[[int], float]
+"""The rate of each update of the weights, the first being update 1."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step that was made, on `rows` rows. Steps and epochs count from 1."""
+
+    number: int
+    epoch: int
+    loss: float
+    rate: float
+    rows: int
+    ends_epoch: bool
+
+
+def train(
+    session: Session, batches: Iterable[Batch], rates: Rates, seed: int, until: int | None = None
+) -> Iterator[Step]:
+    """Train on all batches, or to step `until`; give each step after it is made.
+
+    Every group of micro-batches ends with an update. TrainingDiverged after a step whose loss is
+    not finite.
+    """
+    if until is not None and session.steps >= until:
+        return
+    for batch in batches:
+        rate = float(rates(session.updates + 1))
+        outputs = session.train_step(batch.inputs, rate, seed)
+        if session.is_update_due:
+            session.apply_updates(rate)
+        loss = _loss(session, outputs)
+        yield Step(session.steps, batch.epoch + 1, loss, rate, batch.rows, batch.last)
+        if until is not None and session.steps >= until:
+            return
+
+
+def _loss(session: Session, outputs: dict[str, np.ndarray]) -> float:
+    """Return the loss of the session's last step."""
+    if LOSS not in outputs:
+        raise RuntimeFailure(
+            f"{session.artifact.name} gives no output {LOSS!r}, only {', '.join(outputs)}; make "
+            "its steps by session.train_step"
+        )
+    loss = float(outputs[LOSS])
+    if not np.isfinite(loss):
+        raise TrainingDiverged(
+            f"the loss of step {session.steps} is not finite ({loss}); take a lower rate, or look "
+            "at this batch"
+        )
+    return loss

@@ -1,0 +1,103 @@
+"""Metrics: what a user judges by, given predictions and targets of rows.
+
+A metric is a function `f(prediction, target)`, whose values are averaged over the rows, or an
+object with `update`, `compute` and `reset`, as torchmetrics has them. Metrics of PyTorch's world
+are given its tensors, all others NumPy's arrays.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pockengine.errors import RuntimeFailure
+
+Metrics = Mapping[str, Any] | Iterable[Any] | None
+_TORCH = {"ignite", "torch", "torcheval", "torchmetrics"}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric with the output and the input that it compares.
+
+    They may be left out where the model has one output, and one input that `predict` does not read.
+    """
+
+    judge: Any
+    output: str | None = None
+    target: str | None = None
+
+
+class Tally:
+    """One metric over many batches."""
+
+    def __init__(self, metric: Metric, name: str, output: str, target: str) -> None:
+        self.name, self._output, self._target = name, output, target
+        self._judge, self._keeps = metric.judge, hasattr(metric.judge, "update")
+        self._convert = _tensor if _is_torch(metric.judge) else np.asarray
+        self._values: list[tuple[float, int]] = []
+        if self._keeps:
+            self._judge.reset()
+
+    def add(self, outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
+        """Take the rows of a batch."""
+        prediction, target = outputs[self._output], inputs[self._target]
+        judge: Callable[[Any, Any], Any] = self._judge.update if self._keeps else self._judge
+        value = judge(self._convert(prediction), self._convert(target))
+        if not self._keeps:
+            self._values.append((float(value), len(prediction)))
+
+    def result(self) -> float:
+        """Return the metric over all rows."""
+        if self._keeps:
+            return float(self._judge.compute())
+        rows = sum(count for _, count in self._values)
+        return math.fsum(value * count for value, count in self._values) / rows
+
+
+def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) -> list[Tally]:
+    """Return a tally for each metric; RuntimeFailure where it is not clear what one compares."""
+    given = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics or ())
+    found = []
+    for name, value in given:
+        metric = value if isinstance(value, Metric) else Metric(value)
+        output = _chosen(name, "output", metric.output, tuple(outputs))
+        target = _chosen(name, "target", metric.target, tuple(targets))
+        found.append(Tally(metric, name, output, target))
+    return found
+
+
+def _by_name(metrics: Any) -> list[tuple[str, Any]]:
+    """Name metrics as their functions or classes are; those of one name by numbers too."""
+    found: dict[str, Any] = {}
+    for metric in metrics if isinstance(metrics, Iterable) else [metrics]:
+        judge = metric.judge if isinstance(metric, Metric) else metric
+        name = getattr(judge, "__name__", type(judge).__name__).strip("<>").lower()
+        count = sum(known.rstrip("0123456789_") == name for known in found)
+        found[f"{name}_{count + 1}" if count else name] = metric
+    return list(found.items())
+
+
+def _chosen(metric: str, kind: str, wanted: str | None, known: tuple[str, ...]) -> str:
+    """Return what a metric compares, if it is said or the only one."""
+    if wanted in known or (wanted is None and len(known) == 1):
+        return wanted or known[0]
+    fact = f"there is no {wanted}" if wanted else "which one is meant is not clear"
+    raise RuntimeFailure(
+        f"metric {metric} needs one {kind} of {', '.join(known) or 'none'}, and {fact}; give "
+        f"pockengine.Metric(judge, {kind}=...)"
+    )
+
+
+def _is_torch(judge: Any) -> bool:
+    """Whether a function or an object's class comes from PyTorch's world."""
+    kinds = (judge,) if hasattr(judge, "__name__") else type(judge).__mro__
+    return any((kind.__module__ or "").partition(".")[0] in _TORCH for kind in kinds)
+
+
+def _tensor(array: np.ndarray) -> Any:
+    """Return an array as PyTorch has it, which who has such a metric has loaded."""
+    return sys.modules["torch"].from_numpy(np.ascontiguousarray(array))

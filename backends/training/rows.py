@@ -1,0 +1,109 @@
+"""Rows in memory: arrays [N, ...] by the inputs' names, cut into batches, in a keyed order."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.row_order import RowOrder
+from pockengine.backends.training.batch import Batch
+from pockengine.backends.training.signature import Signature
+from pockengine.errors import RuntimeFailure
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Arrays of rows by name; an input of shape [B, ...] takes B rows a batch, a scalar one number.
+
+    `size` is the B of inputs whose batch may vary. `shuffled` needs one B for all but scalars.
+    """
+
+    signature: Signature
+    arrays: Mapping[str, np.ndarray]
+    size: int | None = None
+    shuffled: bool = False
+
+    def __post_init__(self) -> None:
+        for name, array in self.arrays.items():
+            self.signature.check(name, array)
+        if not self.rows:
+            raise RuntimeFailure(f"the data are empty: {', '.join(self.arrays)} has no row")
+        batches = {name: self._batch(name) for name in self.arrays}
+        steps = {-(-len(array) // batches[name]) for name, array in self.arrays.items()}
+        uneven = {(batches[name], len(array)) for name, array in self.arrays.items()}
+        if len(steps) > 1 or len({batch for batch, _ in uneven}) < len(uneven):
+            shown = ", ".join(f"{name} has {len(array)}" for name, array in self.arrays.items())
+            raise RuntimeFailure(f"inputs must have the same number of rows: {shown}")
+        if self.shuffled and len({batches[name] for name in self._with_rows()}) > 1:
+            raise RuntimeFailure(
+                "inputs whose batches have different numbers of rows cannot be shuffled together; "
+                "give shuffle=False"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch."""
+        return len(self.arrays[self._first])
+
+    @property
+    def batches(self) -> int:
+        """Steps of an epoch of training: a short last batch only where batches may vary."""
+        whole, rest = divmod(self.rows, self._batch(self._first))
+        return whole + (rest >= self.signature.smallest)
+
+    def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
+        """Give the batches to train on behind the first `done`, to the end of the last epoch."""
+        count = self.batches
+        if not count:
+            raise RuntimeFailure(
+                f"the data have {self.rows} rows, and {self.signature.name} takes "
+                f"{self._batch(self._first)} a batch; give more rows, or compile it for a "
+                "pockengine.Range of sizes"
+            )
+        order = RowOrder(self.rows, seed, self.shuffled)
+        while epochs is None or done < epochs * count:
+            epoch, place = divmod(done, count)
+            yield self._taken(order, epoch, place, last=place + 1 == count)
+            done += 1
+
+    def once(self) -> Iterator[Batch]:
+        """Give every row once and in order; the last batch may be short."""
+        order = RowOrder(self.rows)
+        count = -(-self.rows // self._batch(self._first))
+        for place in range(count):
+            yield self._taken(order, 0, place, last=place + 1 == count)
+
+    def _taken(self, order: RowOrder, epoch: int, place: int, last: bool) -> Batch:
+        """Return batch `place` of an epoch."""
+        batch = self._batch(self._first)
+        count = min(batch, self.rows - place * batch)
+        index = order.rows_at(epoch, place * batch, count) if self.shuffled else None
+        inputs = {
+            name: self._cut(name, place) if index is None or not self._rank(name) else array[index]
+            for name, array in self.arrays.items()
+        }
+        return Batch(inputs, count, epoch, last)
+
+    def _cut(self, name: str, place: int) -> np.ndarray:
+        """Return batch `place` of an input in the order in which its rows lie."""
+        array, batch = self.arrays[name], self._batch(name)
+        return np.asarray(
+            array[place * batch : (place + 1) * batch] if self._rank(name) else array[place]
+        )
+
+    @property
+    def _first(self) -> str:
+        """The input whose rows are counted: the first that is no scalar."""
+        return next(iter(self._with_rows()), next(iter(self.arrays)))
+
+    def _with_rows(self) -> list[str]:
+        return [name for name in self.arrays if self._rank(name)]
+
+    def _rank(self, name: str) -> int:
+        return self.signature.inputs[name].rank
+
+    def _batch(self, name: str) -> int:
+        """Rows that one batch takes of an input."""
+        if self.size is not None and self.signature.free.get(name) == 0:
+            return self.size
+        return (*self.signature.inputs[name].shape, 1)[0]

@@ -1,0 +1,147 @@
+"""What an artifact reads from data: its inputs by name, and how many rows of them make a batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.ir.types import TensorType
+from pockengine.errors import RuntimeFailure
+
+Arrays = dict[str, np.ndarray]
+
+ENTRIES = ("train", "evaluate", "predict")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs of an artifact's entries that are data, in the model's order.
+
+    `by_entry` has the names that each entry reads. Where a size varies, `inputs` have the largest,
+    `free` the dimension in which each varies, and `low` is the least.
+    """
+
+    name: str
+    inputs: Mapping[str, TensorType]
+    by_entry: Mapping[str, tuple[str, ...]]
+    free: Mapping[str, int]
+    low: int = 1
+
+    @property
+    def batch(self) -> int:
+        """The rows of a batch, at most: those of the first input that is no scalar."""
+        return next((type_.shape[0] for type_ in self.inputs.values() if type_.shape), 1)
+
+    @property
+    def even(self) -> bool:
+        """Whether a batch has as many rows of each input."""
+        return all(type_.shape[0] == self.batch for type_ in self.inputs.values() if type_.shape)
+
+    @property
+    def varies(self) -> bool:
+        """Whether batches may be of any size within a range."""
+        return any(axis == 0 for axis in self.free.values())
+
+    @property
+    def smallest(self) -> int:
+        """The least rows that a step can be made of."""
+        return self.low if self.varies else self.batch
+
+    def reads(self, entry: str) -> tuple[str, ...]:
+        """Return the names that an entry reads from data; RuntimeFailure where it is not there."""
+        if entry not in self.by_entry:
+            known = ", ".join(self.by_entry)
+            raise RuntimeFailure(f"{self.name} has no entry {entry!r}; it has {known}")
+        return self.by_entry[entry]
+
+    def named(self, item: Any, entry: str) -> Arrays:
+        """Return what an entry reads of a mapping by name, a tuple by the inputs' order, or one.
+
+        A mapping within a tuple gives names, and the rest of the tuple the inputs that are left.
+        RuntimeFailure names what is missing, or what no entry reads.
+        """
+        given, places = self._apart(item)
+        free = [name for name in self.inputs if name not in given]
+        if len(places) > len(free):
+            raise RuntimeFailure(
+                f"a batch has {len(given) + len(places)} parts, but {self.name} has the inputs "
+                f"{', '.join(self.inputs)}; leave the others out, or give a dict by name"
+            )
+        given.update(zip(free, places, strict=False))
+        unknown = sorted(set(given) - set(self.inputs))
+        if unknown:
+            raise RuntimeFailure(
+                f"the data have {', '.join(unknown)}, which {self.name} does not read; its inputs "
+                f"are {', '.join(self.inputs)}: rename or drop them"
+            )
+        wanted = self.reads(entry)
+        missing = [name for name in wanted if name not in given]
+        if missing:
+            raise RuntimeFailure(
+                f"the data have no {', '.join(missing)}; {entry} of {self.name} reads "
+                f"{', '.join(wanted)}"
+            )
+        return {name: to_numpy(given[name]) for name in wanted}
+
+    def _apart(self, item: Any) -> tuple[dict[str, Any], list[Any]]:
+        """Return the parts of an item that have names, and those that have places."""
+        if isinstance(item, Mapping):
+            return dict(item), []
+        if not isinstance(item, tuple | list):
+            return {}, [item]
+        given: dict[str, Any] = {}
+        places = []
+        for part in item:
+            more, rest = self._apart(part) if isinstance(part, Mapping | tuple) else ({}, [part])
+            given.update(more)
+            places += rest
+        return given, places
+
+    def check(self, name: str, array: np.ndarray) -> None:
+        """Raise RuntimeFailure unless rows of an input have its dtype, and its shape but for N."""
+        type_ = self.inputs[name]
+        if array.dtype != type_.dtype.numpy:
+            wanted = type_.dtype.numpy.name
+            raise RuntimeFailure(
+                f"{name} has the dtype {array.dtype}, and {self.name} reads {wanted}; convert it "
+                f"by .astype(numpy.{wanted})"
+            )
+        fixed = [axis for axis in range(1, len(type_.shape)) if axis != self.free.get(name)]
+        ranks = array.ndim, max(len(type_.shape), 1)
+        if ranks[0] != ranks[1] or any(array.shape[a] != type_.shape[a] for a in fixed):
+            row = ", ".join(str(size) for size in type_.shape[1:])
+            raise RuntimeFailure(
+                f"{name} has the shape {list(array.shape)}, and {self.name} reads rows "
+                f"[N{', ' + row if row else ''}]"
+            )
+
+
+def signature_of(artifact: Artifact) -> Signature:
+    """Return what an artifact's entries read from data."""
+    sizes = artifact.sizes
+    specs = {}
+    for entry in ENTRIES:
+        name = entry if sizes is None else sizes.range.entry(entry, sizes.range.high)
+        if name in artifact.entries:
+            specs[entry] = _data(artifact.entries[name].inputs)
+    inputs = {name: type_ for spec in specs.values() for name, type_ in spec.items()}
+    free = {} if sizes is None else {n: a for n, a in sizes.range.axes.items() if n in inputs}
+    low = 1 if sizes is None else sizes.range.low
+    by_entry = {entry: tuple(spec) for entry, spec in specs.items()}
+    return Signature(artifact.name, inputs, by_entry, free, low)
+
+
+def _data(inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
+    return {name: type_ for name, type_ in inputs.items() if name not in {RATE, STEP, SEED}}
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """Return a framework's tensor, or anything like an array, as NumPy has it."""
+    if hasattr(value, "detach"):  # PyTorch's
+        value = value.detach().cpu()
+    if hasattr(value, "numpy"):  # PyTorch's and TensorFlow's
+        value = value.numpy()
+    return np.asarray(value)
