@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from pockengine.api import compile as compile
     from pockengine.api import compile_step as compile_step
     from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
-    from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.backends.training.callbacks import Callback as Callback
     from pockengine.backends.training.checkpoints import Checkpoints as Checkpoints
     from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
     from pockengine.backends.training.metrics import Metric as Metric
+    from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
     from pockengine.compiler.optim import Adam as Adam

@@ -10,12 +10,15 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.library import load_library, program_in, sizes_of
-from pockengine.backends.session import Progress, Session
+from pockengine.backends.rate_schedule import KINDS, RateSchedule
+from pockengine.backends.session import Course, Progress, Session
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 _MESSAGE_BYTES = 512
 _DIVERGED = 7
 """PE_ERROR_DIVERGED of pe.h."""
+_NUMBERS = 10
+"""PE_PROGRESS_NUMBERS of pe_host.h."""
 
 
 class LibrarySession(Session):
@@ -59,14 +62,16 @@ class LibrarySession(Session):
         self._call("pe_set_param", name.encode(), _address(data), data.nbytes)
 
     def _load_file(self, path: Path | str) -> Progress:
-        counts = (ctypes.c_int64 * 4)()
+        numbers = (ctypes.c_int64 * _NUMBERS)()
         self._call("pe_load_weights", os.fsencode(path))
-        self._library.pe_get_progress(self._handle, counts)
-        return Progress(*counts)
+        self._library.pe_get_progress(self._handle, numbers)
+        steps, updates, collected, seed = numbers[:4]
+        return Progress(steps, updates, collected, seed, _course(numbers[4:]))
 
     def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
         kept = progress.steps, progress.updates, progress.collected, progress.seed
-        self._library.pe_set_progress(self._open(), (ctypes.c_int64 * 4)(*kept))
+        numbers = (ctypes.c_int64 * _NUMBERS)(*kept, *_numbers(progress.course))
+        self._library.pe_set_progress(self._open(), numbers)
         self._call("pe_save_checkpoint", os.fsencode(path), whole)
 
     def _open(self) -> int:
@@ -82,6 +87,26 @@ class LibrarySession(Session):
                 message: bytes = self._library.pe_message(self._handle)
                 failure = TrainingDiverged if status == _DIVERGED else RuntimeFailure
                 raise failure(message.decode(errors="replace"))
+
+
+def _course(numbers: Sequence[int]) -> Course | None:
+    """Read a schedule of the runtime; None where it has none."""
+    kind, bits, warmup, total, rows, shuffled = numbers
+    if not total:
+        return None
+    rate = float(np.int64(bits).view(np.float64))
+    steps = max(total, warmup + 1) if KINDS[kind] == "constant" else total
+    return Course(RateSchedule(KINDS[kind], rate, steps, warmup), rows, bool(shuffled))
+
+
+def _numbers(course: Course | None) -> tuple[int, ...]:
+    """Write a schedule for the runtime."""
+    if course is None:
+        return ()
+    schedule = course.schedule
+    bits = int(np.float64(schedule.rate).view(np.int64))
+    kept = KINDS.index(schedule.kind), bits, schedule.warmup, schedule.steps
+    return *kept, course.rows, course.shuffled
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:

@@ -126,12 +126,27 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
 
 void pe_get_progress(const pe_session *session, int64_t *numbers) {
     const pe_progress *p = &session->progress;
-    memcpy(numbers, (const int64_t[]){p->steps, p->updates, p->collected, p->seed},
-           4 * sizeof *numbers);
+    const pe_schedule *s = &session->schedule;
+    int64_t rate;
+    memcpy(&rate, &s->rate, sizeof rate);
+    memcpy(numbers,
+           (const int64_t[PE_PROGRESS_NUMBERS]){p->steps, p->updates, p->collected, p->seed,
+                                                (int64_t)s->kind, rate, s->warmup, s->total,
+                                                s->rows, s->shuffled},
+           PE_PROGRESS_NUMBERS * sizeof *numbers);
 }
 
 void pe_set_progress(pe_session *session, const int64_t *numbers) {
-    session->progress = (pe_progress){numbers[0], numbers[1], numbers[2], (uint32_t)numbers[3]};
+    const int64_t *n = numbers;
+    double rate;
+    memcpy(&rate, &n[5], sizeof rate);
+    session->progress = (pe_progress){n[0], n[1], n[2], (uint32_t)n[3]};
+    session->schedule = (pe_schedule){.kind = (pe_schedule_kind)n[4],
+                                      .rate = rate,
+                                      .warmup = n[6],
+                                      .total = n[7],
+                                      .rows = n[8],
+                                      .shuffled = n[9] != 0};
 }
 
 const char *pe_message(const pe_session *session) { return session->message; }

@@ -36,7 +36,9 @@ typedef struct pe_sizes {
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
                   void *const *outputs, const pe_sizes *sizes);
 
-/* Copies the session's progress: steps, updates, collected, seed. */
+/* Copies the session's progress and schedule: steps, updates, collected, seed; kind, the bits of
+ * the rate, warmup, total, rows, shuffled. */
+#define PE_PROGRESS_NUMBERS 10
 void pe_get_progress(const pe_session *session, int64_t *numbers);
 void pe_set_progress(pe_session *session, const int64_t *numbers);
 

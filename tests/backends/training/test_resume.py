@@ -2,10 +2,12 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import pockengine
 from pockengine.backends.training.callbacks import Callback
@@ -187,5 +189,27 @@ def test_what_cannot_be_resumed_is_named(tmp_path: Path) -> None:
     net.fit(TRAIN, epochs=1, lr=0.1, checkpoint=tmp_path)
     with pytest.raises(RuntimeFailure, match=r"newest of step 5; resume=True goes on"):
         net.fit(TRAIN, epochs=1, lr=0.1, checkpoint=tmp_path)
+    with pytest.raises(RuntimeFailure, match="had 22 rows, shuffled, and these data are 21 rows"):
+        net.fit(data(21), epochs=2, checkpoint=tmp_path, resume=True)
+    with pytest.raises(RuntimeFailure, match="these data are 22 rows, in order"):
+        net.fit(TRAIN, epochs=2, checkpoint=tmp_path, resume=True, shuffle=False)
     with pytest.raises(RuntimeFailure, match="cannot be written"):
         net.fit(TRAIN, epochs=1, lr=0.1, checkpoint=Path("/proc/none"))
+
+
+def test_the_runner_goes_on_with_a_training_and_gives_it_back(tmp_path: Path) -> None:
+    whole, net = compiled(), compiled()
+    options = {"epochs": 4, "lr": 0.02, "schedule": "cosine", "warmup": 2, "seed": 5}
+    whole.fit(TRAIN, **options)
+    place = pockengine.Checkpoints(tmp_path / "kept", every=50)
+    net.fit(TRAIN, **options, checkpoint=place, callbacks=[StopAfter(7)])
+    save_file(TRAIN, tmp_path / "data")
+    command = [net.artifact.executable, "train", "--weights", net.artifact.weights]
+    command += ["--data", tmp_path / "data", "--steps", "13", "--save", tmp_path / "kept"]
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert place.steps() == [13, 7]
+
+    net.fit(TRAIN, epochs=4, checkpoint=place, resume=True)
+
+    same(net.trained.params(), whole.trained.params())
