@@ -105,16 +105,16 @@ def check_step(model: Graph | Visitor, loss: object, training: Training, given: 
             _check_by_oracle(graph, training, ())
             return
         feed = {value.name: reference.feed[value.name] for value in graph.inputs}
-        found = _compiled(graph, training, feed)
+        compiled = _compiled(graph, training, feed)
         names = Names(graph, model.door.framework, _channels(graph, training))
 
         def nudged(nudge: Nudge) -> Step | None:
             again = model.reference(loss, nudge)
             return None if again is None else _step(again)
 
-        _compare(found, _step(reference), nudged, names)
-    if set(found.gradients) - set(reference.gradients or {}):
-        _compare_with_oracle(found, graph, training, feed)
+        _compare(compiled, _step(reference), nudged, names)
+    if set(compiled.gradients) - set(reference.gradients or {}):
+        _compare_with_oracle(compiled, graph, training, feed)
 
 
 def _check_by_oracle(graph: Graph, training: Training, given: object) -> None:
@@ -123,11 +123,11 @@ def _check_by_oracle(graph: Graph, training: Training, given: object) -> None:
 
 
 def _compare_with_oracle(
-    found: Step, graph: Graph, training: Training, feed: Mapping[str, np.ndarray]
+    compiled: Step, graph: Graph, training: Training, feed: Mapping[str, np.ndarray]
 ) -> None:
     names = Names(graph, ORACLE, _channels(graph, training))
     wanted = _oracle(graph, training, feed, lambda array: array)
-    _compare(found, wanted, lambda nudge: _oracle(graph, training, feed, nudge), names)
+    _compare(compiled, wanted, lambda nudge: _oracle(graph, training, feed, nudge), names)
 
 
 def _step(reference: Reference) -> Step:
@@ -161,8 +161,8 @@ def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
         arrays = given if isinstance(given, (tuple, list)) else ()
         known = {name: np.asarray(array) for name, array in zip(names, arrays, strict=False)}
     highest: dict[str, int] = {}
-    for found in index_ranges(graph):
-        highest[found.input] = min(found.high, highest.get(found.input, found.high))
+    for indices in index_ranges(graph):
+        highest[indices.input] = min(indices.high, highest.get(indices.input, indices.high))
     rng, feed = np.random.default_rng(0), {}
     for value in graph.inputs:
         if value.name == SEED:
@@ -209,9 +209,9 @@ def _oracle(graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nu
     for value, gradient in backward(g, adapted.outputs["loss"], wrt).items():
         g.output(f"gradient of {value.name}", gradient)
     controls = {RATE: np.float32(0), STEP: np.int32(1), SEED: np.int32(SEED_OF_STEP)}
-    found = run(adapted, {**controls, **feed}, params)
-    gradients = {name: found[f"gradient of {name}"] for name in trained}
-    return Step(float(found["loss"]), _in_order(adapted, gradients))
+    results = run(adapted, {**controls, **feed}, params)
+    gradients = {name: results[f"gradient of {name}"] for name in trained}
+    return Step(float(results["loss"]), _in_order(adapted, gradients))
 
 
 def _trained(graph: Graph, training: Training) -> tuple[Graph, dict[str, Channels]]:
@@ -232,17 +232,17 @@ def _in_order(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.nd
 def _channels(graph: Graph, training: Training) -> dict[str, tuple[int, Sequence[int]]]:
     """Return the axis, in the framework's order, and the channels of weights that train in part."""
     adapted, trained = _trained(graph, training)
-    found = {}
+    parts = {}
     for name, channels in trained.items():
         if channels is not None:
             param = adapted.params[name]
             axis = channel_axis("the check", adapted, param)
-            found[name] = (axis if param.permutation is None else param.permutation[axis], channels)
-    return found
+            parts[name] = (axis if param.permutation is None else param.permutation[axis], channels)
+    return parts
 
 
 def _compare(
-    found: Step, reference: Step, again: Callable[[Nudge], Step | None], names: Names
+    compiled: Step, reference: Step, again: Callable[[Nudge], Step | None], names: Names
 ) -> None:
     """Compare the loss, then every gradient that both have; `again` runs the reference nudged."""
     if not np.isfinite(reference.loss):
@@ -252,24 +252,24 @@ def _compare(
     for nudges in (FINE, COARSE):
         runs = [again(_nudge(rng, nudges.size)) for _ in range(nudges.count)]
         steps = [reference, *(step for step in runs if step is not None)]
-        error = next(_differences(found, steps, nudges.allowance, names), None)
+        error = next(_differences(compiled, steps, nudges.allowance, names), None)
         if error is None:
             return
     raise error
 
 
 def _differences(
-    found: Step, steps: list[Step], allowance: float, names: Names
+    compiled: Step, steps: list[Step], allowance: float, names: Names
 ) -> Iterator[CheckError]:
     """Yield what differs by more than rounding; `steps` are the reference, and nudged ones."""
     reference = steps[0]
-    common = [name for name in found.gradients if name in reference.gradients]
+    common = [name for name in compiled.gradients if name in reference.gradients]
     largest = max((_size(reference.gradients[name]) for name in common), default=0.0)
     losses = [np.asarray(step.loss) for step in steps]
     allowed = LOSS_TOLERANCE * _size(losses[0]) + allowance * _spread(losses)
-    yield from _difference("the loss", np.asarray(found.loss), losses[0], allowed, names)
+    yield from _difference("the loss", np.asarray(compiled.loss), losses[0], allowed, names)
     for name in common:
-        arrays = [found.gradients[name], *(step.gradients[name] for step in steps)]
+        arrays = [compiled.gradients[name], *(step.gradients[name] for step in steps)]
         if name in names.channels:
             axis, channels = names.channels[name]
             arrays = [array.take(list(channels), axis) for array in arrays]
@@ -278,9 +278,9 @@ def _differences(
 
 
 def _difference(
-    label: str, found: np.ndarray, wanted: np.ndarray, allowed: float, names: Names
+    label: str, array: np.ndarray, wanted: np.ndarray, allowed: float, names: Names
 ) -> Iterator[CheckError]:
-    error = _size(found - wanted.astype(np.float64))
+    error = _size(array - wanted.astype(np.float64))
     if error <= allowed:
         return
     yield CheckError(

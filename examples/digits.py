@@ -47,7 +47,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SchemeResult:
     """What one scheme reached: test accuracies, final loss, and bytes planned at compile time."""
 
     scheme: str
@@ -100,7 +100,7 @@ def accuracy(board: Transport, compiled: Compiled, weights: Path, test: Digits) 
     return float((logits.argmax(-1) == test.labels).mean())
 
 
-def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int) -> Outcome:
+def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int) -> SchemeResult:
     """Compile for one scheme, train on the board, and measure before and after."""
     train, test = split_digits(new=True)
     compiled = compile(
@@ -132,10 +132,10 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
     losses = [line["loss"] for line in lines if "loss" in line]
     train_bytes, inference = (artifact.entries[n].arena_bytes for n in ("train", "predict"))
     name = Path(scheme).stem
-    return Outcome(name, trained, before, after, losses[-1], train_bytes, inference)
+    return SchemeResult(name, trained, before, after, losses[-1], train_bytes, inference)
 
 
-def show(outcomes: Sequence[Outcome], board: str, steps: int) -> Table:
+def show(outcomes: Sequence[SchemeResult], board: str, steps: int) -> Table:
     """Lay the outcomes out as a table."""
     title = (
         f"Accuracy on the digits {NEW} to 9, before and after {steps} steps of {BATCH} on {board}"

@@ -124,13 +124,13 @@ def find_door(model: Any, example_inputs: Any) -> Visitor:
 
 def framework_arrays(graph: Graph, values: Arrays) -> dict[str, np.ndarray]:
     """Return arrays by name, in the framework's own order of dimensions."""
-    found = {}
+    arrays = {}
     for name, array in values.items():
         param = graph.params.get(name)
         if param is not None:
             back = None if param.permutation is None else np.argsort(param.permutation)
-            found[name] = np.array(array if back is None else array.transpose(back), order="C")
-    return found
+            arrays[name] = np.array(array if back is None else array.transpose(back), order="C")
+    return arrays
 
 
 def _from_torch(model: Any, inputs: Any, loss: Any) -> Graph:

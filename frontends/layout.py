@@ -158,12 +158,12 @@ def _stored_groups(
 ) -> list[int] | None:
     """Return the groups in stored order; None when one is not stored in one piece, in order."""
     owner = {dim: index for index, (old, _) in enumerate(groups) for dim in old}
-    found: list[int] = []
+    order: list[int] = []
     for dim in _order(layout, shape):
-        if not found or found[-1] != owner[dim]:
-            found.append(owner[dim])
-    whole = [dim for index in found for dim in groups[index][0] if shape[dim] != 1]
-    if len(found) != len(set(found)) or whole != _order(layout, shape):
+        if not order or order[-1] != owner[dim]:
+            order.append(owner[dim])
+    whole = [dim for index in order for dim in groups[index][0] if shape[dim] != 1]
+    if len(order) != len(set(order)) or whole != _order(layout, shape):
         return None
     # A group of ones may stand anywhere.
-    return found + [index for index in range(len(groups)) if index not in found]
+    return order + [index for index in range(len(groups)) if index not in order]

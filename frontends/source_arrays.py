@@ -19,7 +19,7 @@ def source_arrays(
     """
     if values is None:
         values = {name: param.data for name, param in graph.params.items()}
-    found = {}
+    arrays = {}
     for name, array in values.items():
         param = graph.params.get(name)
         if param is None:
@@ -30,5 +30,5 @@ def source_arrays(
             )
         if param.permutation is not None:
             array = array.transpose(np.argsort(param.permutation))
-        found[name] = np.array(array, order="C")
-    return found
+        arrays[name] = np.array(array, order="C")
+    return arrays

@@ -33,11 +33,11 @@ def sign_of(g: Builder, value: Value) -> Sign:
     known: dict[Value, Sign] = {}
     pending = [value]
     while pending:
-        found = _sign(g, pending[-1], known)
-        if isinstance(found, Sign):
-            known[pending.pop()] = found
+        answer = _sign(g, pending[-1], known)
+        if isinstance(answer, Sign):
+            known[pending.pop()] = answer
         else:
-            pending.extend(found)
+            pending.extend(answer)
     return known[value]
 
 
@@ -76,5 +76,5 @@ def _is_variance(value: Value) -> bool:
     node = value.node
     if node is None or node.op != "sub":
         return False
-    made = [operand.node.op if operand.node else "" for operand in node.operands]
-    return made == ["reduce_mean", "square"]
+    ops = [operand.node.op if operand.node else "" for operand in node.operands]
+    return ops == ["reduce_mean", "square"]

@@ -95,19 +95,19 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
 
 def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, Tensor]:
     """Return the results that are no new states, by name; a scalar that comes first is the loss."""
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     for index, (name, result) in enumerate(zip(traced.outputs, results, strict=True)):
         if index in traced.writes or result is None or isinstance(result, Key):
             continue
         try:
-            found[name] = walker.tensor(result)
+            outputs[name] = walker.tensor(result)
         except (Unsupported, GraphError) as error:
             walker.problems.add(f"result {name}", str(error), "")
-    if "loss" not in found and found:
-        first, tensor = next(iter(found.items()))
+    if "loss" not in outputs and outputs:
+        first, tensor = next(iter(outputs.items()))
         if not tensor.rank and tensor.dtype is F32:
-            found = {"loss" if name == first else name: x for name, x in found.items()}
-    return found
+            outputs = {"loss" if name == first else name: x for name, x in outputs.items()}
+    return outputs
 
 
 def _classes_second(output: Tensor, loss: str) -> Tensor:

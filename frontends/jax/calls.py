@@ -14,7 +14,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.places import Place, is_jax, is_library
 from pockengine.frontends.jax.primitives import random
 from pockengine.frontends.jax.primitives.random import Key
-from pockengine.frontends.jax.primitives.registry import Context
+from pockengine.frontends.jax.primitives.registry import JaxContext
 from pockengine.frontends.layout import Tensor, reshape
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ SAME_GRADIENT = {"_sinc_maclaurin", "_softmax", "logaddexp", "logaddexp2", "relu
 """JAX's own functions whose rule is for speed or exactness: ours derives the same."""
 
 
-def _relu(ctx: Context, x: Tensor) -> Tensor:
+def _relu(ctx: JaxContext, x: Tensor) -> Tensor:
     return emit.unary("relu")(ctx.g, x)
 
 
-def _relu6(ctx: Context, x: Tensor) -> Tensor:
+def _relu6(ctx: JaxContext, x: Tensor) -> Tensor:
     return Tensor(ctx.g.hardtanh(x.value, min=0.0, max=6.0), x.layout)
 
 

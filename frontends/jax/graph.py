@@ -17,7 +17,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result
 from pockengine.frontends.jax.places import Place
-from pockengine.frontends.jax.primitives import RULES, Context
+from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
@@ -114,16 +114,16 @@ class Walker:
         ]
         if any(0 in variable.aval.shape for variable in equation.outvars):
             raise Unsupported(EMPTY)
-        found = rule.apply(self.context(equation), *arguments, **equation.params)
-        results = [found] if isinstance(found, Tensor) else list(found)
+        built = rule.apply(self.context(equation), *arguments, **equation.params)
+        results = [built] if isinstance(built, Tensor) else list(built)
         if results[0].shape != shape and not results[0].rank:  # all operands were uniform
             results[0] = emit.broadcast(self.g, results[0], shape)
         return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
 
-    def context(self, equation: Any) -> Context:
+    def context(self, equation: Any) -> JaxContext:
         """Return what a rule is told about an equation."""
         types = [variable.aval for variable in equation.outvars]
-        return Context(
+        return JaxContext(
             self.g,
             tuple(tuple(type_.shape) for type_ in types),
             tuple(type_.dtype for type_ in types),
@@ -175,8 +175,8 @@ def _computed(equation: Any, operands: list[Known]) -> list[Known]:
     params = equation.params
     if equation.primitive.name == "broadcast_in_dim" and np.ndim(operands[0]) == 0:
         return [np.broadcast_to(operands[0], params["shape"])]
-    found = equation.primitive.bind(*operands, **params)
-    return [_held(x) for x in (found if equation.primitive.multiple_results else [found])]
+    results = equation.primitive.bind(*operands, **params)
+    return [_held(x) for x in (results if equation.primitive.multiple_results else [results])]
 
 
 def _checked(result: Tensor, expected: Any) -> Tensor:

@@ -30,12 +30,12 @@ class Place:
 
 def _folders() -> tuple[str, ...]:
     """Return where the libraries' and this package's files lie."""
-    found = [str(Path(__file__).parent)]
+    folders = [str(Path(__file__).parent)]
     for name in LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
-            found.append(str(Path(file).parent))
-    return tuple(f"{folder}/" for folder in found)
+            folders.append(str(Path(file).parent))
+    return tuple(f"{folder}/" for folder in folders)
 
 
 def is_library(file: str) -> bool:

@@ -20,7 +20,7 @@ from pockengine.frontends.layout import Layout, Tensor, framework_order, identit
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.fold import can_fold, fold
 from pockengine.frontends.onnx.inline import flat_nodes
-from pockengine.frontends.onnx.ops import Context, OnnxRule, Result, find_rule
+from pockengine.frontends.onnx.ops import OnnxContext, OnnxRule, Result, find_rule
 from pockengine.frontends.problems import Problems
 
 NO_RULE = "there is no rule for it; express it by other operators"
@@ -218,15 +218,15 @@ class _Importer:
         ]
         _check_axis(node, attributes, inputs)
         domain = "" if node.domain == "ai.onnx" else node.domain
-        context = Context(
+        context = OnnxContext(
             self.g,
             self.opsets.get(domain, 1),
             tuple(bool(name) for name in node.output),
             self.choices.training,
             self._tensor,
         )
-        found = rule.apply(context, *inputs, **attributes)
-        return [found] if found is None or isinstance(found, (Tensor, np.ndarray)) else found
+        built = rule.apply(context, *inputs, **attributes)
+        return [built] if built is None or isinstance(built, (Tensor, np.ndarray)) else built
 
     def _static(self, name: str) -> np.ndarray:
         if name not in self.arrays:
@@ -251,16 +251,16 @@ class _Importer:
 
     def outputs(self) -> dict[str, Tensor]:
         """Return the graph's outputs, in the framework's order and of the declared type."""
-        found = {}
+        outputs = {}
         for value in self.graph.output:
             try:
                 if value.name not in self.failed:
                     tensor = self._tensor(value.name)
                     _check_declared(value, tensor)
-                    found[value.name] = plain(framework_order(self.g, tensor))
+                    outputs[value.name] = plain(framework_order(self.g, tensor))
             except (Unsupported, GraphError) as error:
                 self.problems.add("an output", str(error), value.name)
-        return found
+        return outputs
 
 
 @dataclass(frozen=True)

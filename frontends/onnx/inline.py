@@ -47,15 +47,15 @@ def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
 def _expandable(model: ModelProto) -> list[tuple[str, str]]:
     """Find the operators that we have no rule for and the standard has a body for."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    found = set()
+    functions = set()
     for node in model.graph.node:
         known = find_rule(node.domain, node.op_type) or can_fold(node) or node.op_type == "Constant"
         version = versions.get(node.domain)
         if not known and version is not None and defs.has(node.op_type, version, node.domain):
             schema = defs.get_schema(node.op_type, version, node.domain)
             if schema.has_function or schema.has_context_dependent_function:
-                found.add((node.domain, node.op_type))
-    return sorted(found)
+                functions.add((node.domain, node.op_type))
+    return sorted(functions)
 
 
 def _write_defaults(model: ModelProto, functions: Sequence[tuple[str, str]]) -> None:

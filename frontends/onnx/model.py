@@ -78,14 +78,14 @@ def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ..
 
     graph = read_model(model)[0].graph
     initialized = {tensor.name for tensor in graph.initializer}
-    found = []
+    inputs = []
     for value in graph.input:
         if value.name not in initialized:
             tensor = value.type.tensor_type
             sizes = [size.dim_value if size.dim_value > 0 else None for size in tensor.shape.dim]
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-            found.append(Declared(value.name, tuple(sizes), dtype))
-    return tuple(found)
+            inputs.append(Declared(value.name, tuple(sizes), dtype))
+    return tuple(inputs)
 
 
 def to_initializers(

@@ -204,11 +204,11 @@ def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, np.ndarra
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
         with private_folder(folder) as place:
-            made = place / "adapter"
-            made.mkdir()
-            _write_files(made, text, tensors)
+            fresh = place / "adapter"
+            fresh.mkdir()
+            _write_files(fresh, text, tensors)
             if not folder.exists():
-                os.rename(made, folder)
+                os.rename(fresh, folder)
                 return
         _write_files(folder, text, tensors)
     except (OSError, SafetensorError) as error:

@@ -67,9 +67,9 @@ def load_adapters(tuning: Tuning, folder: Path) -> dict[str, np.ndarray]:
     """
     config = _read_config(folder)
     tensors = _read_tensors(folder)
-    found = {}
+    arrays = {}
     for adapter in tuning.adapters:
-        found.update(_factors(adapter, tuning.graph, config, tensors))
+        arrays.update(_factors(adapter, tuning.graph, config, tensors))
     for key in sorted(tensors):
         name, array = _plain_name(key), tensors[key]
         param = tuning.graph.params.get(name)
@@ -77,13 +77,13 @@ def load_adapters(tuning: Tuning, folder: Path) -> dict[str, np.ndarray]:
             raise AdapterError(_stranger(folder, key, tensors, config, tuning.graph))
         ours = _as_ours(array, param.permutation, key, param.value.shape)
         if name in tuning.trained:
-            found[name] = ours
+            arrays[name] = ours
         elif not np.array_equal(ours, param.data):
             raise AdapterError(
                 f'{folder}: {name} was trained, but is frozen here; add "{name}" = "full" to the '
                 "scheme, or import the model with this weight"
             )
-    return found
+    return arrays
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

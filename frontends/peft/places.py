@@ -50,8 +50,8 @@ class Place:
 
     def drop_zeros(self, adapter: Adapter, graph: Graph, tensors: Tensors) -> None:
         """Take the same out of what was read; AdapterError where they are something."""
-        found = [tensors.pop(key) for key in self.zeros(adapter, graph) if key in tensors]
-        if found and all(array.any() for array in found):
+        adapters = [tensors.pop(key) for key in self.zeros(adapter, graph) if key in tensors]
+        if adapters and all(array.any() for array in adapters):
             raise AdapterError(
                 f"{self.module}: the adapter of its out_proj is trained. {TWICE}, so only PEFT "
                 "knows what it means: merge it there (merge_and_unload), and import that model"

@@ -38,10 +38,10 @@ def _of_lite(path: Path) -> tuple[Declared, ...]:
     from pockengine.frontends.tensorflow.lite.file import read_lite
 
     model = read_lite(path)
-    found = []
+    inputs = []
     for number in model.inputs:
         tensor = model.tensors[number]
         integer = tensor.kind in ("INT32", "INT64") and not tensor.quantised
         dtype = np.dtype(tensor.kind.lower() if integer else np.float32)
-        found.append(Declared(model.name_of(number), (None, *tensor.shape[1:]), dtype))
-    return tuple(found)
+        inputs.append(Declared(model.name_of(number), (None, *tensor.shape[1:]), dtype))
+    return tuple(inputs)

@@ -18,7 +18,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
-from pockengine.frontends.tensorflow.ops import RULES, Context, Known, Opaque
+from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext
 from pockengine.frontends.tensorflow.own_gradient import check_gradient
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 
@@ -139,8 +139,8 @@ class Importer:
         ]
         shapes = tuple(_static_shape(output) for output in op.outputs)
         attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
-        found = rule.apply(Context(self.g, shapes), *inputs, **attributes)
-        return found if isinstance(found, (list, tuple)) else [found]
+        results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
+        return results if isinstance(results, (list, tuple)) else [results]
 
     def _read(self, op: Any, variable: Known, *rest: Known) -> Known:
         """Read a variable, or its rows."""
@@ -229,14 +229,14 @@ def _needed(graph: Any) -> list[Any]:
     """Return the operators that results or writes depend on, in order."""
     waiting = [output.op for output in graph.outputs]
     waiting += [op for op in graph.get_operations() if _has_effect(op)]
-    found = set()
+    needed = set()
     while waiting:
         op = waiting.pop()
-        if op.name not in found:
-            found.add(op.name)
+        if op.name not in needed:
+            needed.add(op.name)
             waiting.extend(source.op for source in op.inputs)
     inputs = {source.op.name for source in graph.inputs}
-    return [op for op in graph.get_operations() if op.name in found and op.name not in inputs]
+    return [op for op in graph.get_operations() if op.name in needed and op.name not in inputs]
 
 
 def _has_effect(op: Any) -> bool:

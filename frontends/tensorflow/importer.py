@@ -131,11 +131,11 @@ def _sources(
         if outer is None:
             sources.append(_input(importer, names.pop(0), source))
         elif outer.dtype == tf.resource:
-            found = variables.get(id(outer))
+            variable = variables.get(id(outer))
             sources.append(
                 Opaque("it reads a resource that is no variable, such as a table or an iterator")
-                if found is None
-                else import_variable(*found, uses_of(source, may_write))
+                if variable is None
+                else import_variable(*variable, uses_of(source, may_write))
             )
         else:
             sources.append(np.asarray(outer))

@@ -89,8 +89,8 @@ def _check_zip(path: Path) -> None:
 
 def _seekable(file: Any) -> BinaryIO:
     """Return a file of an archive as what HDF5 reads from; it can seek."""
-    found: BinaryIO = file
-    return found
+    stream: BinaryIO = file
+    return stream
 
 
 def _check_hdf5(path: Path, file: h5py.File, size: int) -> None:
@@ -100,12 +100,12 @@ def _check_hdf5(path: Path, file: h5py.File, size: int) -> None:
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
             raise ImportModelError(f"{path} links to other data at {group.name}/{name}: {link}")
-        found = group[name]
-        if not isinstance(found, h5py.Dataset):
+        entry = group[name]
+        if not isinstance(entry, h5py.Dataset):
             continue
-        if found.external or found.is_virtual:
-            raise ImportModelError(f"{path} keeps {found.name} in another file; save it in one")
-        total += int(found.size or 0) * found.dtype.itemsize
+        if entry.external or entry.is_virtual:
+            raise ImportModelError(f"{path} keeps {entry.name} in another file; save it in one")
+        total += int(entry.size or 0) * entry.dtype.itemsize
     if total > max(ROOMY, FOLDED * size):
         raise ImportModelError(f"{path} unfolds from {size} to {total} bytes; save it again")
 

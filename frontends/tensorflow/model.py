@@ -102,5 +102,5 @@ def _dotted(release: tuple[int, ...]) -> str:
 
 def _release(version: str) -> tuple[int, ...]:
     """Return the first two numbers of a version, such as (3, 10) of 3.10.0.dev1."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return tuple(map(int, found.groups())) if found else ()
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else ()

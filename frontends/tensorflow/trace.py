@@ -164,8 +164,8 @@ def _message(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0] == "in user code:":
         return lines[-1]
-    told = [line for line in lines if not line.startswith("Exception encountered when calling")]
-    return told[0] if told else repr(error)
+    messages = [line for line in lines if not line.startswith("Exception encountered when calling")]
+    return messages[0] if messages else repr(error)
 
 
 def _user_line(error: BaseException) -> str:
@@ -183,7 +183,7 @@ def _user_line(error: BaseException) -> str:
 
 def named_results(results: Any) -> dict[str, Any]:
     """Name tensors by their places: "output", "output.0", or by the keys of a mapping."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
 
     def visit(path: tuple[str, ...], value: Any) -> None:
         if isinstance(value, Mapping):
@@ -195,10 +195,10 @@ def named_results(results: Any) -> dict[str, Any]:
                 visit((*path, str(key)), item)
         elif value is not None:
             parts = path if path and not path[0].isdigit() else ("output", *path)
-            found[".".join(parts)] = tf.convert_to_tensor(value)
+            tensors[".".join(parts)] = tf.convert_to_tensor(value)
 
     visit((), results)
-    return found
+    return tensors
 
 
 def arguments_of(subject: Subject, given: Any) -> Arguments:

@@ -34,14 +34,14 @@ def drop_dead(program: "ExportedProgram") -> None:
 
 def _counts(root: torch.fx.GraphModule, name: Node) -> list[Node] | None:
     """Return what only counts batches in this buffer, in order; None where something reads it."""
-    found: list[Node] = []
+    counters: list[Node] = []
     for user in name.users:
         body = _body(root, user)
         if body is not None:
             inner = [node for node in body.graph.nodes if node.op == "placeholder"]
             places = [inner[i] for i, x in enumerate(_arguments(user)) if x is name]
         elif str(user.target) == "aten.add_.Tensor" and user.args[0] is name:
-            found.append(user)
+            counters.append(user)
             places = [user]
         else:
             return None
@@ -49,8 +49,8 @@ def _counts(root: torch.fx.GraphModule, name: Node) -> list[Node] | None:
             more = _counts(root, place)
             if more is None:
                 return None
-            found.extend(more)
-    return found
+            counters.extend(more)
+    return counters
 
 
 def _drop_argument(root: torch.fx.GraphModule, name: Node) -> None:
@@ -89,9 +89,9 @@ def _writes(node: torch.fx.Node) -> bool:
         if source.op == "get_attr" and node.op == "call_function"
     ]
     inner = (
-        each
+        part
         for body in bodies
         if isinstance(body, torch.fx.GraphModule)
-        for each in body.graph.nodes
+        for part in body.graph.nodes
     )
-    return node.is_impure() or any(_writes(each) for each in inner if each.op == "call_function")
+    return node.is_impure() or any(_writes(part) for part in inner if part.op == "call_function")

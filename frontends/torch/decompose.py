@@ -86,20 +86,20 @@ def _definitions(target: Any) -> list[Callable[..., Any]]:
         plain = _functional(target)
         return [] if plain is None else [plain, *_definitions(plain)]
     key = "CompositeImplicitAutograd"
-    found = []
+    definitions = []
     if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key):
-        found.append(target.decompose)
+        definitions.append(target.decompose)
     if target in decomposition_table:
-        found.append(decomposition_table[target])
-    return found
+        definitions.append(decomposition_table[target])
+    return definitions
 
 
 def _functional(target: Any) -> Any:
     """Return relu of relu_: the operator that computes what an in-place one writes."""
     namespace, _, name = target._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    found = getattr(packet, target._overloadname, None) if name.endswith("_") else None
-    return None if found is None or found._schema.is_mutable else found
+    overload = getattr(packet, target._overloadname, None) if name.endswith("_") else None
+    return None if overload is None or overload._schema.is_mutable else overload
 
 
 def _is_tensor(node: Node) -> bool:

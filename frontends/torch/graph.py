@@ -21,7 +21,7 @@ from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order
 from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
-from pockengine.frontends.torch.aten import Context, rule_for
+from pockengine.frontends.torch.aten import AtenContext, rule_for
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.decompose import decompose, missing_rule
 from pockengine.frontends.torch.loss import Loss
@@ -128,14 +128,14 @@ class _Importer:
         """
         flat = list(results_of(program.graph_module))
         names = output_names(program.call_spec.out_spec, len(flat), own_loss)
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
             tensor = self._output(name, result) if isinstance(result, Node) else None
             if tensor is not None:
-                found[name] = tensor
-        if list(found) == ["output"] and _is_loss(found["output"]):
-            return {"loss": found["output"]}
-        return found
+                tensors[name] = tensor
+        if list(tensors) == ["output"] and _is_loss(tensors["output"]):
+            return {"loss": tensors["output"]}
+        return tensors
 
     def _output(self, name: str, node: Node) -> Tensor | None:
         try:
@@ -211,7 +211,7 @@ class _Importer:
         arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
         if any(self.known[source] is None for source in node.all_input_nodes):
             return None
-        result = rule(Context(self.g, shape, dtype), **arguments)
+        result = rule(AtenContext(self.g, shape, dtype), **arguments)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
             result = emit.cast(self.g, result, dtype)  # what is written keeps its type
         return _checked(node, result)

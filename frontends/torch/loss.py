@@ -33,9 +33,9 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
         return outputs, loss(outputs, *given)
 
     parameters = list(inspect.signature(kind.forward).parameters.values())
-    rest = [each for each in parameters if each.kind is inspect.Parameter.VAR_KEYWORD]
+    rest = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
-    kept = [each for each in parameters if each not in rest]
+    kept = [p for p in parameters if p not in rest]
     forward.__signature__ = inspect.Signature([*kept, *extra, *rest])  # type: ignore[attr-defined]
     wrapped = copy.copy(module)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
@@ -96,7 +96,7 @@ def _held_by(module: nn.Module, loss: Loss) -> nn.Module | None:
 
 def _trains(held: nn.Module, own: set[int]) -> bool:
     """Return whether a module has parameters that train, beside the model's own."""
-    return any(each.requires_grad and id(each) not in own for each in held.parameters())
+    return any(tensor.requires_grad and id(tensor) not in own for tensor in held.parameters())
 
 
 def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
@@ -107,12 +107,12 @@ def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
     function = loss.forward if isinstance(loss, nn.Module) else loss
     parameters = list(inspect.signature(function).parameters.values())
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if not parameters or any(each.kind not in plain for each in parameters[:1]):
+    if not parameters or any(parameter.kind not in plain for parameter in parameters[:1]):
         raise ImportModelError("the loss must take the model's outputs: loss(outputs, target)")
     names = [
-        each.name
-        for each in parameters[1:]
-        if each.kind in plain and each.default is inspect.Parameter.empty
+        parameter.name
+        for parameter in parameters[1:]
+        if parameter.kind in plain and parameter.default is inspect.Parameter.empty
     ]
     clashing = sorted(set(names) & set(inspect.signature(module.forward).parameters))
     if clashing:

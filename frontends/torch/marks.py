@@ -60,9 +60,9 @@ def _is_mask(node: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype is torch.bool and value.dim() > 1
 
 
-def _are_sizes(found: Sequence[Any], expected: Sequence[int]) -> bool:
+def _are_sizes(sizes: Sequence[Any], expected: Sequence[int]) -> bool:
     """Whether these sizes are known, and are those."""
-    return all(isinstance(size, int) for size in found) and tuple(found) == tuple(expected)
+    return all(isinstance(size, int) for size in sizes) and tuple(sizes) == tuple(expected)
 
 
 def _only_reader(node: Node) -> Node | None:

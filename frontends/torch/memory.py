@@ -15,7 +15,7 @@ from pockengine.frontends.dtypes import USE
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY
-from pockengine.frontends.torch.aten import Context, elementwise
+from pockengine.frontends.torch.aten import AtenContext, elementwise
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.nodes import DETACH
 from pockengine.frontends.torch.params import DTYPES
@@ -108,7 +108,7 @@ class Memory:
         if isinstance(value, (list, tuple)):
             return [self.detached(part) for part in value]
         if isinstance(value, Tensor) and _is_float(value):
-            return elementwise.detach(Context(self.g, (), None), value)
+            return elementwise.detach(AtenContext(self.g, (), None), value)
         return value
 
     def tensor(self, name: Node) -> Known:

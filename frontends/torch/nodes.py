@@ -92,5 +92,5 @@ def source_line(node: Node) -> str:
     """Return the line of the module's code that called this operator, and where it stands."""
     lines = [line.strip() for line in node.meta.get("stack_trace", "").splitlines()]
     places = [index for index, line in enumerate(lines[:-1]) if line.startswith("File ")]
-    found = re.match(r'File "(.*)", line (\d+)', lines[places[-1]]) if places else None
-    return f"`{lines[places[-1] + 1]}` at {found[1]}:{found[2]}" if found else ""
+    match = re.match(r'File "(.*)", line (\d+)', lines[places[-1]]) if places else None
+    return f"`{lines[places[-1] + 1]}` at {match[1]}:{match[2]}" if match else ""

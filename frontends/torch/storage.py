@@ -43,7 +43,7 @@ class Storages:
             self._origins[name] = Origin(origin, same=True)
             self._merge(storage, _storage(origin))
         elif name.op == "call_function":
-            sources = (each for each in _sources(name) if _storage(each) == storage)
+            sources = (value for value in _sources(name) if _storage(value) == storage)
             source = next(sources, None)
             if source is not None:
                 self._origins[name] = Origin(source, same=False)

@@ -40,7 +40,7 @@ STATUSES = (PASSED, FAILED, UNSUPPORTED)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseResult:
     """What became of a case, and why where it did not pass."""
 
     case: Case
@@ -48,19 +48,19 @@ class Outcome:
     reason: str = ""
 
 
-def run_cases(cases: Sequence[Case], folder: Path, threads: int = 1) -> list[Outcome]:
+def run_cases(cases: Sequence[Case], folder: Path, threads: int = 1) -> list[CaseResult]:
     """Import, compile, build and run the cases in generated C for this machine."""
     backend = CBackend(load_device("host"))
     graphs: dict[str, Graph] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseResult] = []
     for case in cases:
         if case.incomparable is not None:
-            outcomes.append(Outcome(case, UNSUPPORTED, case.incomparable))
+            outcomes.append(CaseResult(case, UNSUPPORTED, case.incomparable))
             continue
         try:
             graphs[case.name] = _compiled_alone(case, backend)
         except (ImportModelError, GraphError, CompileError) as error:
-            outcomes.append(Outcome(case, UNSUPPORTED, str(error).splitlines()[-1].strip()))
+            outcomes.append(CaseResult(case, UNSUPPORTED, str(error).splitlines()[-1].strip()))
     if graphs:
         program = compile_entries("onnx_cases", graphs, target=backend.target())
         artifact = write_artifact(program, backend, folder / "artifact")
@@ -77,7 +77,7 @@ def _compiled_alone(case: Case, backend: CBackend) -> Graph:
     return graph
 
 
-def _outcome(case: Case, session: Session) -> Outcome:
+def _outcome(case: Case, session: Session) -> CaseResult:
     known = session.artifact.entries[case.name].inputs
     inputs = {name: array for name, array in case.inputs.items() if name in known}
     found = session.run(case.name, inputs)
@@ -85,14 +85,14 @@ def _outcome(case: Case, session: Session) -> Outcome:
         got = found[name]
         if got.dtype != expected.dtype or got.shape != expected.shape:
             said = f"{got.dtype}{list(got.shape)}, not {expected.dtype}{list(expected.shape)}"
-            return Outcome(case, FAILED, f"output {name} is {said}")
+            return CaseResult(case, FAILED, f"output {name} is {said}")
         if not np.allclose(got, expected, case.rtol, case.atol, equal_nan=True):
             wrong = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
-            return Outcome(case, FAILED, f"output {name} is off by {wrong:g}")
-    return Outcome(case, PASSED)
+            return CaseResult(case, FAILED, f"output {name} is off by {wrong:g}")
+    return CaseResult(case, PASSED)
 
 
-def count(outcomes: Sequence[Outcome]) -> dict[str, dict[str, int]]:
+def count(outcomes: Sequence[CaseResult]) -> dict[str, dict[str, int]]:
     """Count the cases of each operator by what became of them."""
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
@@ -106,7 +106,7 @@ def status_of(row: dict[str, int]) -> str:
     return FAILED if row[FAILED] else PASSED if row[PASSED] else UNSUPPORTED
 
 
-def table_of(outcomes: Sequence[Outcome]) -> Table:
+def table_of(outcomes: Sequence[CaseResult]) -> Table:
     """Lay the counts out, an operator a row."""
     table = Table(title=f"ONNX {onnx.__version__} cases in generated C")
     table.add_column("operator")
@@ -120,7 +120,7 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def records_of(outcomes: Sequence[Outcome], threads: int) -> list[Record]:
+def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
     """Turn the counts into records."""
     setup = Setup(
         commit=current_commit(),

@@ -7,7 +7,7 @@ from pockengine.tests.conformance.onnx_nodes import (
     FAILED,
     PASSED,
     UNSUPPORTED,
-    Outcome,
+    CaseResult,
     count,
     records_of,
     run_cases,
@@ -23,22 +23,22 @@ INCOMPARABLE = [
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[CaseResult]:
     return run_cases(training_cases(), tmp_path_factory.mktemp("onnx"), threads=2)
 
 
-def test_no_case_fails(outcomes: list[Outcome]) -> None:
+def test_no_case_fails(outcomes: list[CaseResult]) -> None:
     assert len(outcomes) == 121
     assert not [(o.case.name, o.reason) for o in outcomes if o.status == FAILED]
 
 
-def test_only_foreign_random_numbers_are_unsupported(outcomes: list[Outcome]) -> None:
+def test_only_foreign_random_numbers_are_unsupported(outcomes: list[CaseResult]) -> None:
     unsupported = {o.case.name: o.reason for o in outcomes if o.status == UNSUPPORTED}
 
     assert unsupported == dict.fromkeys(INCOMPARABLE, RANDOM_MASK)
 
 
-def test_records_count_operators_and_cases(outcomes: list[Outcome]) -> None:
+def test_records_count_operators_and_cases(outcomes: list[CaseResult]) -> None:
     values = {record.metric: record.value for record in records_of(outcomes, threads=2)}
 
     assert values == {

@@ -8,11 +8,11 @@ from pockengine.frontends.jax.primitives import (
     reduction,
     shape,
 )
-from pockengine.frontends.jax.primitives.registry import RULES, Context, Primitive
+from pockengine.frontends.jax.primitives.registry import RULES, JaxContext, Primitive
 
 __all__ = [
     "RULES",
-    "Context",
+    "JaxContext",
     "Primitive",
     "convolution",
     "elementwise",

@@ -12,7 +12,7 @@ from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import Unsupported, Window
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.shape import spread
 from pockengine.frontends.layout import HWIO, NHWC, Tensor, permute, reshape, stored
 
@@ -31,7 +31,7 @@ class _Sweep:
 
 @primitive("conv_general_dilated")
 def conv_general_dilated(
-    ctx: Context, x: Tensor, w: Tensor, *, dimension_numbers: Any, **params: Any
+    ctx: JaxContext, x: Tensor, w: Tensor, *, dimension_numbers: Any, **params: Any
 ) -> Tensor:
     """Convolve; a spread picture makes it the gradient of a convolution's picture.
 

@@ -10,7 +10,7 @@ from pockengine.frontends.emit import gradient as emit_gradient
 from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, plain
 
 UNARY = alike(
@@ -48,7 +48,7 @@ def _define_logical(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @primitive(name)
-    def rule(ctx: Context, *operands: Tensor, **_: Any) -> Tensor:
+    def rule(ctx: JaxContext, *operands: Tensor, **_: Any) -> Tensor:
         if operands[0].dtype is not BOOL:
             raise Unsupported("bits of integers; use arithmetic or booleans")
         return emitted(ctx.g, *operands)
@@ -63,12 +63,12 @@ for _name, _meaning in LOGICAL.items():
 
 
 @primitive(*SAME)
-def same(ctx: Context, *operands: Tensor, **_: Any) -> list[Tensor]:
+def same(ctx: JaxContext, *operands: Tensor, **_: Any) -> list[Tensor]:
     """Return each operand."""
     return list(operands)
 
 
-def _lean(ctx: Context, *operands: Tensor) -> list[Tensor]:
+def _lean(ctx: JaxContext, *operands: Tensor) -> list[Tensor]:
     """Drop leading dimensions of size 1 that JAX gives a bias before it adds it."""
     full = any(operand.shape == ctx.shape for operand in operands)
     return [_without_ones(x) if full and x.shape != ctx.shape else x for x in operands]
@@ -84,7 +84,7 @@ def _without_ones(x: Tensor) -> Tensor:
 
 
 @primitive("abs")
-def abs_(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def abs_(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     """|x|, whose gradient at zero is that of x."""
     trains = ctx.forward and x.dtype is F32 and emit.trains(ctx.g, x)
     if not trains or ctx.smooth or _positive(x):
@@ -102,14 +102,14 @@ def _positive(x: Tensor) -> bool:
 
 
 @primitive("stop_gradient")
-def stop_gradient(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def stop_gradient(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     """Return the same numbers, through which no gradient flows."""
     return emit.unary("stop_gradient")(ctx.g, x) if x.dtype is F32 and ctx.forward else x
 
 
 @primitive("reduce_precision")
 def reduce_precision(
-    ctx: Context, x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any
+    ctx: JaxContext, x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any
 ) -> Tensor:
     """Return x, where that has no more bits than are asked for."""
     if exponent_bits < 8 or mantissa_bits < 23:
@@ -121,7 +121,7 @@ def reduce_precision(
 
 
 @primitive("round")
-def round_(ctx: Context, x: Tensor, *, rounding_method: Any, **_: Any) -> Tensor:
+def round_(ctx: JaxContext, x: Tensor, *, rounding_method: Any, **_: Any) -> Tensor:
     """Round to the nearest integer; halves to the even one, or away from zero."""
     if int(rounding_method) == 1:
         return emit.unary("round")(ctx.g, x)
@@ -130,7 +130,7 @@ def round_(ctx: Context, x: Tensor, *, rounding_method: Any, **_: Any) -> Tensor
 
 
 @primitive("integer_pow")
-def integer_pow(ctx: Context, x: Tensor, *, y: int, **_: Any) -> Tensor:
+def integer_pow(ctx: JaxContext, x: Tensor, *, y: int, **_: Any) -> Tensor:
     """Raise to a power that is a small integer, by squaring."""
     power = whole_power(ctx.g, x, y)
     if y >= -1 or not ctx.forward or not emit.trains(ctx.g, x):
@@ -145,7 +145,7 @@ def integer_pow(ctx: Context, x: Tensor, *, y: int, **_: Any) -> Tensor:
 
 
 @primitive("pow")
-def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+def pow_(ctx: JaxContext, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     """x^y; y may be an integer, and has no gradient then."""
     if x.dtype is not F32:
         raise Unsupported("powers of integers; cast them to float32")
@@ -160,14 +160,14 @@ def pow_(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
 
 
 @primitive("div")
-def div(ctx: Context, x: Tensor, y: Tensor, **_: Any) -> Tensor:
+def div(ctx: JaxContext, x: Tensor, y: Tensor, **_: Any) -> Tensor:
     """x / y; integers lose the fraction."""
     if x.dtype is not F32:
         return emit.arithmetic(ctx.g, "quotient", x, y)
     return _mean(ctx, x, y) or emit.arithmetic(ctx.g, "div", x, y)
 
 
-def _mean(ctx: Context, x: Tensor, y: Tensor) -> Tensor | None:
+def _mean(ctx: JaxContext, x: Tensor, y: Tensor) -> Tensor | None:
     """Read a sum over its number of elements as the mean that it is."""
     number, node = ctx.g.graph.constants.get(y.value), x.value.node
     if number is None or number.ndim or node is None:
@@ -187,7 +187,7 @@ def _mean(ctx: Context, x: Tensor, y: Tensor) -> Tensor | None:
 
 
 @primitive("clamp")
-def clamp(ctx: Context, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tensor:
+def clamp(ctx: JaxContext, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tensor:
     """Keep x between two bounds; on one of them nothing has a gradient."""
     known = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
     if x.dtype is F32 and all(bound is not None and bound.ndim == 0 for bound in known):
@@ -204,14 +204,14 @@ def clamp(ctx: Context, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tenso
         emit.arithmetic(ctx.g, "lt", low, x),
         emit.arithmetic(ctx.g, "lt", x, high),
     )
-    found = emit.unary("stop_gradient")(ctx.g, bounded)
+    clamped = emit.unary("stop_gradient")(ctx.g, bounded)
     for here, value in ((inside, x), (below, low), (above, high)):
-        found = emit.elementwise(ctx.g, "where", here, value, found)
-    return found
+        clamped = emit.elementwise(ctx.g, "where", here, value, clamped)
+    return clamped
 
 
 @primitive("select_n")
-def select_n(ctx: Context, which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
+def select_n(ctx: JaxContext, which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
     """Take the case of this number for each element."""
     if which.dtype is BOOL:
         return emit.elementwise(ctx.g, "where", which, cases[-1], cases[0])
@@ -223,7 +223,7 @@ def select_n(ctx: Context, which: Tensor, *cases: Tensor, **_: Any) -> Tensor:
 
 
 @primitive("convert_element_type")
-def convert_element_type(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def convert_element_type(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     """Cast; a float loses its fraction on the way to an integer."""
     return emit.cast(ctx.g, x, ctx.dtype)
 

@@ -16,9 +16,9 @@ from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit.index import last_writers
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.windows import (
-    Places,
+    FlatIndex,
     Windows,
     as_given,
     as_rows,
@@ -45,7 +45,7 @@ def _check_mode(mode: Any) -> None:
 
 @primitive("gather")
 def gather(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     index: Tensor,
     *,
@@ -90,7 +90,7 @@ def _clipped(g: Builder, index: Tensor, windows: Windows) -> Tensor:
     return emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", index, 0), most)
 
 
-def _filled(ctx: Context, inside: Tensor, y: Tensor, value: Any) -> Tensor:
+def _filled(ctx: JaxContext, inside: Tensor, y: Tensor, value: Any) -> Tensor:
     """Put the value where y was read outside."""
     if y.dtype is BOOL:
         outside = emit.unary("logical_not")(ctx.g, inside)
@@ -104,7 +104,7 @@ def _filled(ctx: Context, inside: Tensor, y: Tensor, value: Any) -> Tensor:
     return emit.elementwise(ctx.g, "where", inside, y, number)
 
 
-def _taken(g: Builder, lines: Tensor, places: Places, windows: Windows) -> Tensor:
+def _taken(g: Builder, lines: Tensor, places: FlatIndex, windows: Windows) -> Tensor:
     """Read rows of (batch, picked, rest) at (batch, count): (batch, count, rest)."""
     rest, count = lines.shape[2], places.flat.shape[1]
     if not windows.batch:
@@ -121,7 +121,7 @@ def _wide(g: Builder, flat: Tensor, rest: int) -> Tensor:
     return emit.broadcast(g, reshape(g, flat, (*flat.shape, 1)), (*flat.shape, rest))
 
 
-def _added(g: Builder, rows: Tensor, places: Places, windows: Windows) -> Tensor:
+def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: Windows) -> Tensor:
     """Add rows of (batch, count, rest) to zeros of x's shape; what is outside is dropped."""
     batch, count, rest = rows.shape
     picked = math.prod(windows.shape[dim] for dim in windows.picked)
@@ -138,7 +138,7 @@ def _added(g: Builder, rows: Tensor, places: Places, windows: Windows) -> Tensor
 
 def _written(
     g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any, mode: Any
-) -> tuple[Windows, Places]:
+) -> tuple[Windows, FlatIndex]:
     """Say where each update goes; what is seen to break a promise is refused."""
     _check_mode(mode)
     windows = scatter_windows(x, updates, numbers)
@@ -161,7 +161,7 @@ def _may_leave(g: Builder, index: Tensor, windows: Windows, *, known_only: bool 
 
 
 def _scatter_sum(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     index: Tensor,
     updates: Tensor,
@@ -185,7 +185,7 @@ def _scatter_sum(
 
 @primitive("scatter")
 def scatter(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     index: Tensor,
     updates: Tensor,
@@ -206,7 +206,7 @@ def scatter(
     return _replaced(ctx.g, x, as_rows(ctx.g, updates, windows, index), places, windows, last)
 
 
-def _promised(g: Builder, places: Places) -> bool:
+def _promised(g: Builder, places: FlatIndex) -> bool:
     """Trust that indices differ, as JAX does; refuse what is seen to repeat."""
     data = known(g, places.flat)
     for line in () if data is None else data:
@@ -228,7 +228,7 @@ def _repeated(updates: Tensor) -> Tensor | None:
     return Tensor(value, ()) if not value.shape else None
 
 
-def _hits(g: Builder, places: Places, windows: Windows) -> Tensor:
+def _hits(g: Builder, places: FlatIndex, windows: Windows) -> Tensor:
     """Say which elements of x are written."""
     rest = math.prod(windows.shape[dim] for dim in windows.rest)
     ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
@@ -236,7 +236,7 @@ def _hits(g: Builder, places: Places, windows: Windows) -> Tensor:
 
 
 def _replaced(
-    g: Builder, x: Tensor, rows: Tensor, places: Places, windows: Windows, last: Tensor | None
+    g: Builder, x: Tensor, rows: Tensor, places: FlatIndex, windows: Windows, last: Tensor | None
 ) -> Tensor:
     """Put rows in x; those that are not the last ones at their place are left out."""
     floats = emit.cast(g, rows, F32) if rows.dtype is BOOL else rows
@@ -257,7 +257,7 @@ def _nonzero(g: Builder, x: Tensor) -> Tensor:
 
 
 def _combine(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     index: Tensor,
     updates: Tensor,
@@ -308,10 +308,10 @@ def _extreme(
     mask = emit.broadcast(g, reshape(g, here, (batch, picked, count, 1)), wide.shape)
     candidates = emit.elementwise(g, "where", mask, wide, emit.scalar(g, nothing, F32))
     own = reshape(g, lines, (batch, picked, 1, rest))
-    found = emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
+    combined = emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
     # What is not written has no ties, though it be as infinite as the candidates left out.
     hit = emit.reduce(g, "reduce_max", emit.cast(g, here, F32), [2], keepdims=True)
-    return emit.elementwise(g, "where", emit.arithmetic(g, "gt", hit, 0.5), found, lines)
+    return emit.elementwise(g, "where", emit.arithmetic(g, "gt", hit, 0.5), combined, lines)
 
 
 def _define_scatters() -> None:

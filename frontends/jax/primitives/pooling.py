@@ -7,7 +7,7 @@ from typing import Any
 from pockengine.compiler.ir import F32, Builder, Shape, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported, Window
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import NHWC, Tensor, permute, reshape, stored
 
 
@@ -48,20 +48,20 @@ def _pooling(x: Tensor, params: dict[str, Any]) -> _Pooling:
         params.get("window_dilation") or (1,) * x.rank,
         strict=True,
     )
-    each = [none] * (4 - x.rank) + list(columns)
-    moving = [dim for dim in range(4) if each[dim] != none]
+    windows = [none] * (4 - x.rank) + list(columns)
+    moving = [dim for dim in range(4) if windows[dim] != none]
     if len(moving) > 2:
         raise Unsupported(f"windows over {len(moving)} dimensions; use one or two")
     spare = [dim for dim in (2, 1, 0, 3) if dim not in moving]  # the last one stays the channels
     over = sorted([*moving, *spare[: 2 - len(moving)]])
     rest = [dim for dim in range(4) if dim not in over]
-    (kh, sh, (top, bottom), dh), (kw, sw, (left, right), dw) = (each[dim] for dim in over)
+    (kh, sh, (top, bottom), dh), (kw, sw, (left, right), dw) = (windows[dim] for dim in over)
     window = Window((kh, kw), (sh, sw), (top, bottom, left, right), (dh, dw))
     return _Pooling(window, (rest[0], rest[1], over[0], over[1]))
 
 
 @primitive("reduce_window_max")
-def reduce_window_max(ctx: Context, x: Tensor, **params: Any) -> Tensor:
+def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the maximum of each window."""
     pool = _pooling(x, params)
     value = ctx.g.max_pool2d(pool.enter(ctx.g, x), dilation=pool.window.dilation, **pool.attrs)
@@ -69,14 +69,14 @@ def reduce_window_max(ctx: Context, x: Tensor, **params: Any) -> Tensor:
 
 
 @primitive("reduce_window_min")
-def reduce_window_min(ctx: Context, x: Tensor, **params: Any) -> Tensor:
+def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the minimum of each window."""
     negative = emit.unary("neg")
     return negative(ctx.g, reduce_window_max(ctx, negative(ctx.g, x), **params))
 
 
 @primitive("reduce_window_sum")
-def reduce_window_sum(ctx: Context, x: Tensor, **params: Any) -> Tensor:
+def reduce_window_sum(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Add up each window: its average, times its size."""
     pool = _pooling(x, params)
     if pool.window.dilation != (1, 1):
@@ -87,7 +87,7 @@ def reduce_window_sum(ctx: Context, x: Tensor, **params: Any) -> Tensor:
 
 
 @primitive("select_and_scatter_add")
-def select_and_scatter_add(ctx: Context, dy: Tensor, x: Tensor, **params: Any) -> Tensor:
+def select_and_scatter_add(ctx: JaxContext, dy: Tensor, x: Tensor, **params: Any) -> Tensor:
     """Add each window's cotangent where its first maximum stood: the gradient of max pooling."""
     if params["select_prim"].name != "ge":
         raise Unsupported("the gradient of a pooling that takes no maximum")

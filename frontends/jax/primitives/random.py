@@ -15,7 +15,7 @@ import numpy as np
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.random import box_muller, seed_input
-from pockengine.frontends.jax.primitives.registry import Context
+from pockengine.frontends.jax.primitives.registry import JaxContext
 from pockengine.frontends.layout import Tensor, plain
 
 
@@ -36,7 +36,7 @@ def _hashable(part: Any) -> Hashable:
     return part.tobytes() if isinstance(part, np.ndarray) else str(part)
 
 
-def uniform(ctx: Context, key: Key, low: Tensor, high: Tensor) -> Tensor:
+def uniform(ctx: JaxContext, key: Key, low: Tensor, high: Tensor) -> Tensor:
     """Draw numbers in [low, high)."""
     unit = _unit(ctx, key, "uniform", ctx.shape)
     bounds = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
@@ -48,13 +48,13 @@ def uniform(ctx: Context, key: Key, low: Tensor, high: Tensor) -> Tensor:
     return emit.arithmetic(ctx.g, "add", emit.arithmetic(ctx.g, "mul", unit, width), low)
 
 
-def normal(ctx: Context, key: Key) -> Tensor:
+def normal(ctx: JaxContext, key: Key) -> Tensor:
     """Draw normal numbers, by the formula of Box and Muller."""
     return box_muller(
         ctx.g, _unit(ctx, key, "radius", ctx.shape), _unit(ctx, key, "angle", ctx.shape)
     )
 
 
-def _unit(ctx: Context, key: Key, use: str, shape: Shape) -> Tensor:
+def _unit(ctx: JaxContext, key: Key, use: str, shape: Shape) -> Tensor:
     stream = ctx.stream((*key.path, use, shape))
     return plain(ctx.g.random_uniform(seed_input(ctx.g), shape=shape, stream=stream))

@@ -6,7 +6,7 @@ from typing import Any
 from pockengine.compiler.ir import BOOL, F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.shape import merged
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
@@ -23,25 +23,25 @@ def _reduce(g: Builder, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 @primitive("reduce_and")
-def reduce_and(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+def reduce_and(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
     """Whether all hold."""
     return _reduce_bool(ctx, "reduce_min", x, axes)
 
 
 @primitive("reduce_or")
-def reduce_or(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+def reduce_or(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
     """Whether any holds."""
     return _reduce_bool(ctx, "reduce_max", x, axes)
 
 
-def _reduce_bool(ctx: Context, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
+def _reduce_bool(ctx: JaxContext, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
     if x.dtype is not BOOL:
         raise Unsupported("bits of integers; use arithmetic or booleans")
     return emit.arithmetic(ctx.g, "gt", _reduce(ctx.g, op, emit.cast(ctx.g, x, F32), axes), 0.5)
 
 
 @primitive("argmax")
-def argmax(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+def argmax(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
     """Say where the first maximum stands along a dimension."""
     (dim,) = axes
     value = ctx.g.argmax(framework_order(ctx.g, x), axis=dim)
@@ -49,19 +49,21 @@ def argmax(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
 
 
 @primitive("argmin")
-def argmin(ctx: Context, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+def argmin(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
     """Say where the first minimum stands along a dimension."""
     return argmax(ctx, emit.unary("neg")(ctx.g, x), axes=axes)
 
 
 @primitive("cumsum")
-def cumsum(ctx: Context, x: Tensor, *, axis: int, reverse: bool, **_: Any) -> Tensor:
+def cumsum(ctx: JaxContext, x: Tensor, *, axis: int, reverse: bool, **_: Any) -> Tensor:
     """Add up along a dimension."""
     return Tensor(ctx.g.cumsum(x.value, axis=x.axis(axis), reverse=reverse), x.layout)
 
 
 @primitive("dot_general")
-def dot_general(ctx: Context, a: Tensor, b: Tensor, *, dimension_numbers: Any, **_: Any) -> Tensor:
+def dot_general(
+    ctx: JaxContext, a: Tensor, b: Tensor, *, dimension_numbers: Any, **_: Any
+) -> Tensor:
     """Multiply over any dimensions, with any batch dimensions, as one product of matrices.
 
     The result has the batch dimensions, then what is left of a, then what is left of b.

@@ -22,7 +22,7 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 
 
 @dataclass(frozen=True)
-class Context:
+class JaxContext:
     """What a rule gets besides operands and parameters: the results' shapes, and NumPy types.
 
     `forward` says that the graph will be differentiated here; a step that holds its own gradients

@@ -8,33 +8,33 @@ import numpy as np
 
 from pockengine.compiler.ir import I32, Builder, Shape
 from pockengine.frontends import emit
-from pockengine.frontends.jax.primitives.registry import Context, primitive
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, framework_order, identity, permute, plain, reshape
 
 
 @primitive("reshape", "expand_dims")
 def reshape_(
-    ctx: Context, x: Tensor, *, dimensions: Sequence[int] | None = None, **_: Any
+    ctx: JaxContext, x: Tensor, *, dimensions: Sequence[int] | None = None, **_: Any
 ) -> Tensor:
     """Reshape, after permuting where `dimensions` says so, or add dimensions of size 1."""
     return reshape(ctx.g, x if dimensions is None else permute(x, dimensions), ctx.shape)
 
 
 @primitive("squeeze")
-def squeeze(ctx: Context, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
+def squeeze(ctx: JaxContext, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
     """Drop dimensions of size 1."""
     return emit.squeeze(ctx.g, x, dimensions)
 
 
 @primitive("transpose")
-def transpose(ctx: Context, x: Tensor, *, permutation: Sequence[int], **_: Any) -> Tensor:
+def transpose(ctx: JaxContext, x: Tensor, *, permutation: Sequence[int], **_: Any) -> Tensor:
     """Permute the dimensions; moves nothing yet."""
     return permute(x, permutation)
 
 
 @primitive("broadcast_in_dim")
 def broadcast_in_dim(
-    ctx: Context, x: Tensor, *, broadcast_dimensions: Sequence[int], **_: Any
+    ctx: JaxContext, x: Tensor, *, broadcast_dimensions: Sequence[int], **_: Any
 ) -> Tensor:
     """Put dimension i of x at `broadcast_dimensions[i]` of the result and repeat it there."""
     sizes = dict(zip(map(int, broadcast_dimensions), x.shape, strict=True))
@@ -43,13 +43,13 @@ def broadcast_in_dim(
 
 
 @primitive("concatenate")
-def concatenate(ctx: Context, *parts: Tensor, dimension: int, **_: Any) -> Tensor:
+def concatenate(ctx: JaxContext, *parts: Tensor, dimension: int, **_: Any) -> Tensor:
     """Concatenate along a dimension."""
     return emit.concat(ctx.g, parts, dimension)
 
 
 @primitive("stack")
-def stack(ctx: Context, *parts: Tensor, axis: int, **_: Any) -> Tensor:
+def stack(ctx: JaxContext, *parts: Tensor, axis: int, **_: Any) -> Tensor:
     """Put tensors side by side along a new dimension."""
     shape = list(ctx.shape)
     shape[axis] = 1
@@ -57,7 +57,7 @@ def stack(ctx: Context, *parts: Tensor, axis: int, **_: Any) -> Tensor:
 
 
 @primitive("unstack")
-def unstack(ctx: Context, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
+def unstack(ctx: JaxContext, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
     """Take a dimension apart."""
     places = range(x.shape[axis])
     lines = (emit.slice_dim(ctx.g, x, axis, place, place + 1) for place in places)
@@ -65,7 +65,7 @@ def unstack(ctx: Context, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
 
 
 @primitive("tile")
-def tile(ctx: Context, x: Tensor, *, reps: Sequence[int], **_: Any) -> Tensor:
+def tile(ctx: JaxContext, x: Tensor, *, reps: Sequence[int], **_: Any) -> Tensor:
     """Repeat the whole tensor along each dimension."""
     pairs = list(zip(reps, x.shape, strict=True))
     lines = reshape(ctx.g, x, tuple(part for _, size in pairs for part in (1, size)))
@@ -74,7 +74,7 @@ def tile(ctx: Context, x: Tensor, *, reps: Sequence[int], **_: Any) -> Tensor:
 
 
 @primitive("split")
-def split(ctx: Context, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any) -> list[Tensor]:
+def split(ctx: JaxContext, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any) -> list[Tensor]:
     """Cut into parts along a dimension."""
     stops = np.cumsum(sizes).tolist()
     spans = zip([0, *stops], stops, strict=False)
@@ -83,7 +83,7 @@ def split(ctx: Context, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any)
 
 @primitive("slice")
 def slice_(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     *,
     start_indices: Sequence[int],
@@ -98,7 +98,7 @@ def slice_(
 
 
 @primitive("rev")
-def rev(ctx: Context, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
+def rev(ctx: JaxContext, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
     """Reverse the order along some dimensions."""
     axes = tuple(sorted(x.axis(dim) for dim in dimensions))
     return Tensor(ctx.g.reverse(x.value, axes=axes), x.layout)
@@ -106,7 +106,7 @@ def rev(ctx: Context, x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tens
 
 @primitive("pad", static=(1,))
 def pad(
-    ctx: Context,
+    ctx: JaxContext,
     x: Tensor,
     value: np.ndarray,
     *,
@@ -134,7 +134,7 @@ def spread(g: Builder, x: Tensor, gaps: Shape, value: float) -> Tensor:
 
 @primitive("dynamic_slice")
 def dynamic_slice(
-    ctx: Context, x: Tensor, *starts: Tensor, slice_sizes: Sequence[int], **_: Any
+    ctx: JaxContext, x: Tensor, *starts: Tensor, slice_sizes: Sequence[int], **_: Any
 ) -> Tensor:
     """Take a slice whose start may be data; it is moved so that it lies inside."""
     for dim, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
@@ -153,7 +153,7 @@ def dynamic_slice(
 
 @primitive("dynamic_update_slice")
 def dynamic_update_slice(
-    ctx: Context, x: Tensor, update: Tensor, *starts: Tensor, **_: Any
+    ctx: JaxContext, x: Tensor, update: Tensor, *starts: Tensor, **_: Any
 ) -> Tensor:
     """Replace a slice whose start may be data; it is moved so that it lies inside."""
     inside: Tensor | None = None
@@ -173,7 +173,7 @@ def dynamic_update_slice(
     return update if inside is None else emit.elementwise(ctx.g, "where", inside, update, x)
 
 
-def _clamped(ctx: Context, start: Tensor, most: int) -> Tensor:
+def _clamped(ctx: JaxContext, start: Tensor, most: int) -> Tensor:
     """Move a start between 0 and `most`."""
     known = ctx.g.graph.constants.get(start.value)
     if known is not None:
@@ -181,7 +181,7 @@ def _clamped(ctx: Context, start: Tensor, most: int) -> Tensor:
     return emit.arithmetic(ctx.g, "minimum", emit.arithmetic(ctx.g, "maximum", start, 0), most)
 
 
-def _counting(ctx: Context, count: int) -> Tensor:
+def _counting(ctx: JaxContext, count: int) -> Tensor:
     return plain(ctx.g.constant(np.arange(count, dtype=I32.numpy)))
 
 

@@ -77,7 +77,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Places:
+class FlatIndex:
     """Index vectors as one number each, (batch, count); outside of x they are -1 or clamped.
 
     `inside` has the shape of the index vectors; None where all of them are known to lie inside.
@@ -103,7 +103,7 @@ def known(g: Builder, x: Tensor) -> np.ndarray | None:
     return whole.transpose(np.argsort(x.layout)) if x.rank else whole
 
 
-def find_places(g: Builder, index: Tensor, windows: Windows, *, clamp: bool) -> Places:
+def find_places(g: Builder, index: Tensor, windows: Windows, *, clamp: bool) -> FlatIndex:
     """Turn index vectors (..., k) into numbers, moved inside, or -1 for those that are not."""
     data = known(g, index)
     if data is not None:
@@ -119,7 +119,7 @@ def find_places(g: Builder, index: Tensor, windows: Windows, *, clamp: bool) -> 
         flat = emit.elementwise(g, "where", wide, flat, emit.scalar(g, -1, flat.dtype))
     free = [d for d in range(flat.rank) if d not in windows.index_batch]
     lead = tuple(flat.shape[d] for d in (*windows.index_batch, *free))
-    return Places(merged(g, flat, windows.index_batch, free), inside, lead)
+    return FlatIndex(merged(g, flat, windows.index_batch, free), inside, lead)
 
 
 def _room(windows: Windows) -> list[int]:
@@ -127,7 +127,7 @@ def _room(windows: Windows) -> list[int]:
     return [windows.shape[d] - windows.sizes[d] for d in windows.index_map]
 
 
-def _known_places(g: Builder, data: np.ndarray, windows: Windows, clamp: bool) -> Places:
+def _known_places(g: Builder, data: np.ndarray, windows: Windows, clamp: bool) -> FlatIndex:
     """Do the same for indices that are known now."""
     room = np.array(_room(windows), data.dtype)
     inside = np.all((data >= 0) & (data <= room), axis=-1)
@@ -147,7 +147,7 @@ def _known_places(g: Builder, data: np.ndarray, windows: Windows, clamp: bool) -
     moved = np.transpose(total, (*windows.index_batch, *free)).astype(data.dtype)
     batch = math.prod(total.shape[d] for d in windows.index_batch)
     flat = plain(g.constant(np.ascontiguousarray(moved.reshape(batch, -1))))
-    return Places(
+    return FlatIndex(
         flat, None if np.all(inside) else plain(g.constant(np.asarray(inside))), moved.shape
     )
 
@@ -209,7 +209,7 @@ def ungrouped(g: Builder, x: Tensor, windows: Windows) -> Tensor:
 
 
 def as_given(
-    g: Builder, rows: Tensor, places: Places, windows: Windows, index: Tensor, rank: int
+    g: Builder, rows: Tensor, places: FlatIndex, windows: Windows, index: Tensor, rank: int
 ) -> Tensor:
     """Bring (batch, count, rest) to the order of dimensions that JAX's result has."""
     labels = windows.labels(index.rank)

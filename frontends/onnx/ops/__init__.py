@@ -11,7 +11,7 @@ from pockengine.frontends.onnx.ops import (
 )
 from pockengine.frontends.onnx.ops.registry import (
     RULES,
-    Context,
+    OnnxContext,
     OnnxRule,
     Result,
     find_rule,
@@ -19,7 +19,7 @@ from pockengine.frontends.onnx.ops.registry import (
 
 __all__ = [
     "RULES",
-    "Context",
+    "OnnxContext",
     "OnnxRule",
     "Result",
     "elementwise",

@@ -13,7 +13,7 @@ from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.onnx.ops.registry import Context, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 MEANINGS = alike(
     """
@@ -54,7 +54,7 @@ def _define(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @onnx_op(name)
-    def rule(ctx: Context, *operands: Tensor) -> Tensor:
+    def rule(ctx: OnnxContext, *operands: Tensor) -> Tensor:
         return emitted(ctx.g, *operands)
 
 
@@ -62,7 +62,7 @@ def _define_with_settings(name: str, meaning: str, settings: dict[str, str]) -> 
     emitted = emitter(meaning)
 
     @onnx_op(name, attributes=settings)
-    def rule(ctx: Context, x: Tensor, **attributes: Any) -> Tensor:
+    def rule(ctx: OnnxContext, x: Tensor, **attributes: Any) -> Tensor:
         return emitted(ctx.g, x, **{settings[name]: value for name, value in attributes.items()})
 
 
@@ -73,13 +73,13 @@ for _name, (_meaning, _settings) in SETTINGS.items():
 
 
 @onnx_op("Identity")
-def identity(ctx: Context, x: Tensor) -> Tensor:
+def identity(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Return x."""
     return x
 
 
 @onnx_op("Pow")
-def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
+def power(ctx: OnnxContext, x: Tensor, exponent: Tensor) -> Tensor:
     """x to a power; known ones by products where they can be."""
     number = emit.number(ctx.g, exponent)
     known = None if number is None else known_power(ctx.g, x, number)
@@ -91,7 +91,9 @@ def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
 
 
 @onnx_op("Cast")
-def cast(ctx: Context, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+def cast(
+    ctx: OnnxContext, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> Tensor:
     """Convert the elements."""
     from onnx.helper import tensor_dtype_to_np_dtype
 
@@ -101,7 +103,7 @@ def cast(ctx: Context, x: Tensor, *, to: int, saturate: int = 1, round_mode: str
 
 @onnx_op("CastLike")
 def cast_like(
-    ctx: Context, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up"
+    ctx: OnnxContext, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up"
 ) -> Tensor:
     """Convert the elements to the type of another tensor."""
     return emit.cast(ctx.g, x, like.dtype)
@@ -109,7 +111,7 @@ def cast_like(
 
 @onnx_op("Clip", static=(1, 2))
 def clip(
-    ctx: Context, x: Tensor, low: np.ndarray | None = None, high: np.ndarray | None = None
+    ctx: OnnxContext, x: Tensor, low: np.ndarray | None = None, high: np.ndarray | None = None
 ) -> Tensor:
     """Limit the elements to a range known at compile time."""
     least = -math.inf if low is None else float(low)
@@ -118,7 +120,7 @@ def clip(
 
 
 @onnx_op("HardSigmoid")
-def hard_sigmoid(ctx: Context, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+def hard_sigmoid(ctx: OnnxContext, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """Alpha x + beta, limited to [0, 1]."""
     line = emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, x, alpha), beta)
     return emit_activation.clip(ctx.g, "clamp", line, 0.0, 1.0)
@@ -126,7 +128,7 @@ def hard_sigmoid(ctx: Context, x: Tensor, *, alpha: float = 0.2, beta: float = 0
 
 @onnx_op("Dropout", static=(1, 2))
 def dropout(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     amount: np.ndarray | None = None,
     mode: np.ndarray | None = None,
@@ -144,7 +146,7 @@ def dropout(
     return [y, _mask(ctx, x, y, share, active)] if ctx.wants(1) else [y]
 
 
-def _mask(ctx: Context, x: Tensor, y: Tensor, share: float, active: bool) -> Tensor:
+def _mask(ctx: OnnxContext, x: Tensor, y: Tensor, share: float, active: bool) -> Tensor:
     """Return which elements of x are kept in y, from the same random numbers."""
     if active and share < 1:
         node = y.value.node

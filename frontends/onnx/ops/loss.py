@@ -5,7 +5,7 @@ from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.emit.loss import Classification, Reduction
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.onnx.ops.registry import Context, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 NO_LABEL = -(2**31)
 """Stands for an ignore_index that is not given: no label is ignored."""
@@ -20,7 +20,7 @@ def _options(weight: Tensor | None, ignore_index: int | None, reduction: str) ->
 
 @onnx_op("NegativeLogLikelihoodLoss")
 def nll_loss(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
@@ -35,7 +35,7 @@ def nll_loss(
 
 @onnx_op("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None = None,

@@ -15,11 +15,11 @@ from pockengine.frontends.layout import (
     permute,
     reshape,
 )
-from pockengine.frontends.onnx.ops.registry import Context, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 
 @onnx_op("MatMul")
-def matmul(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+def matmul(ctx: OnnxContext, a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices, vectors or batches of matrices."""
     return emit.matmul(ctx.g, a, b)
 
@@ -30,7 +30,7 @@ def _gemm_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
 
 @onnx_op("Gemm", wish=_gemm_wish)
 def gemm(
-    ctx: Context,
+    ctx: OnnxContext,
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -77,19 +77,19 @@ def window_of(
     return Window((kernel[0], kernel[1]), (steps[0], steps[1]), sides, (gaps[0], gaps[1]))
 
 
-def _picture(ctx: Context, x: Tensor) -> Tensor:
+def _picture(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Make a picture of height 1 of a line."""
     return x if x.rank == 4 else reshape(ctx.g, x, (*x.shape[:2], 1, x.shape[2]))
 
 
-def _as_given(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+def _as_given(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
     """Make a line of the picture again if `x` is one."""
     return y if x.rank == 4 else reshape(ctx.g, y, (*y.shape[:2], y.shape[3]))
 
 
 @onnx_op("Conv", wish=_conv_wish)
 def conv(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -111,7 +111,7 @@ def conv(
 
 @onnx_op("MaxPool")
 def max_pool(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     *,
     kernel_shape: list[int],
@@ -134,7 +134,7 @@ def max_pool(
 
 @onnx_op("AveragePool")
 def average_pool(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     *,
     kernel_shape: list[int],
@@ -160,7 +160,7 @@ def average_pool(
 
 @onnx_op("BatchNormalization", states=(3, 4))
 def batch_normalization(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -190,7 +190,7 @@ def batch_normalization(
 
 
 def _batch_norm_training(
-    ctx: Context, x: Tensor, norm: NormParams, momentum: float
+    ctx: OnnxContext, x: Tensor, norm: NormParams, momentum: float
 ) -> list[Tensor]:
     g = ctx.g
     bare = NormParams(norm.gamma, norm.beta, None, None, norm.eps)
@@ -209,14 +209,14 @@ def _batch_norm_training(
     return results
 
 
-def _is_state(ctx: Context, x: Tensor) -> bool:
+def _is_state(ctx: OnnxContext, x: Tensor) -> bool:
     param = ctx.g.graph.param_of(x.value)
     return param is not None and not param.trainable
 
 
 @onnx_op("LayerNormalization")
 def layer_normalization(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor | None = None,
@@ -241,7 +241,7 @@ def layer_normalization(
 
 @onnx_op("RMSNormalization")
 def rms_normalization(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     scale: Tensor,
     *,
@@ -255,7 +255,7 @@ def rms_normalization(
 
 @onnx_op("InstanceNormalization")
 def instance_normalization(
-    ctx: Context, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
+    ctx: OnnxContext, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalise each channel of each sample; scale and shift each channel."""
     return emit_norm.group_norm(ctx.g, x, x.shape[1], scale, bias, epsilon)
@@ -263,7 +263,7 @@ def instance_normalization(
 
 @onnx_op("GroupNormalization")
 def group_normalization(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
@@ -274,11 +274,13 @@ def group_normalization(
 ) -> Tensor:
     """Normalise each group of channels; scale and shift each channel."""
     if ctx.opset < 21:  # scale and shift were given for each group
-        each = x.shape[1] // num_groups
+        channels = x.shape[1] // num_groups
         scale, bias = (
             reshape(
                 ctx.g,
-                emit.broadcast(ctx.g, reshape(ctx.g, part, (num_groups, 1)), (num_groups, each)),
+                emit.broadcast(
+                    ctx.g, reshape(ctx.g, part, (num_groups, 1)), (num_groups, channels)
+                ),
                 (x.shape[1],),
             )
             for part in (scale, bias)

@@ -9,7 +9,7 @@ from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
-from pockengine.frontends.onnx.ops.registry import Context, dims_of, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, onnx_op
 
 Step = Callable[[Builder, Tensor], Tensor]
 
@@ -35,7 +35,7 @@ REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
 def _define(name: str, before: Step, op: str, after: Step) -> None:
     @onnx_op(name, static=(1,))
     def rule(
-        ctx: Context,
+        ctx: OnnxContext,
         x: Tensor,
         given: np.ndarray | None = None,
         *,
@@ -56,7 +56,7 @@ for _name, _steps in REDUCTIONS.items():
 
 @onnx_op("ReduceLogSumExp", static=(1,))
 def reduce_log_sum_exp(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     given: np.ndarray | None = None,
     *,
@@ -78,7 +78,7 @@ def reduce_log_sum_exp(
 def _define_place(name: str, before: Step) -> None:
     @onnx_op(name)
     def rule(
-        ctx: Context, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+        ctx: OnnxContext, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
     ) -> Tensor:
         dim = axis % x.rank
         values = framework_order(ctx.g, before(ctx.g, x))
@@ -98,7 +98,7 @@ _define_place("ArgMin", emit.unary("neg"))
 
 @onnx_op("CumSum", static=(1,))
 def cumsum(
-    ctx: Context, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
+    ctx: OnnxContext, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
 ) -> Tensor:
     """Sum up to each element along a dimension."""
     if exclusive or reverse:
@@ -108,7 +108,7 @@ def cumsum(
 
 def _define_softmax(name: str, op: str) -> None:
     @onnx_op(name)
-    def rule(ctx: Context, x: Tensor, *, axis: int | None = None) -> Tensor:
+    def rule(ctx: OnnxContext, x: Tensor, *, axis: int | None = None) -> Tensor:
         if ctx.opset >= 13:
             return emit.along_last(ctx.g, op, x, -1 if axis is None else axis)
         # Before opset 13 the dimensions from `axis` on count as one.
@@ -123,19 +123,19 @@ _define_softmax("LogSoftmax", "log_softmax")
 
 
 @onnx_op("GlobalAveragePool")
-def global_average_pool(ctx: Context, x: Tensor) -> Tensor:
+def global_average_pool(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Average each channel of (N, C, ...)."""
     return emit.reduce(ctx.g, "reduce_mean", x, range(2, x.rank), keepdims=True)
 
 
 @onnx_op("GlobalMaxPool")
-def global_max_pool(ctx: Context, x: Tensor) -> Tensor:
+def global_max_pool(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Take the maximum of each channel of (N, C, ...)."""
     return emit.reduce(ctx.g, "reduce_max", x, range(2, x.rank), keepdims=True)
 
 
 @onnx_op("Hardmax")
-def hardmax(ctx: Context, x: Tensor, *, axis: int = -1) -> Tensor:
+def hardmax(ctx: OnnxContext, x: Tensor, *, axis: int = -1) -> Tensor:
     """1 at the first maximum along a dimension, else 0."""
     if ctx.opset < 13:
         raise Unsupported("Hardmax before opset 13; convert the model to a newer opset")

@@ -27,7 +27,7 @@ Wish = Callable[[int, Mapping[str, Any]], Layout | None]
 
 
 @dataclass(frozen=True)
-class Context:
+class OnnxContext:
     """What a rule gets besides its inputs and attributes.
 
     `wanted` says of each of the operator's outputs whether it has a name; `training` whether the

@@ -13,7 +13,7 @@ import numpy as np
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import HWIO, NHWC, Layout, Tensor, framework_order, stored
-from pockengine.frontends.onnx.ops.registry import Context, dims_of, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, onnx_op
 
 Place = Callable[[np.ndarray, int, int, float], np.ndarray]
 """From places in the result, old size, new size and scale to places in the input."""
@@ -104,7 +104,7 @@ _TAPS: Mapping[str, Callable[[_Sampling, np.ndarray], Taps]] = {
 
 @onnx_op("Resize", static=(1, 2, 3))
 def resize(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     region: np.ndarray | None = None,
     scales: np.ndarray | None = None,
@@ -130,14 +130,14 @@ def resize(
 
 
 @onnx_op("Upsample", static=(1,))
-def upsample(ctx: Context, x: Tensor, scales: np.ndarray, *, mode: str = "nearest") -> Tensor:
+def upsample(ctx: OnnxContext, x: Tensor, scales: np.ndarray, *, mode: str = "nearest") -> Tensor:
     """Resize by scales, as before opset 10."""
     how = _Sampling(mode, "asymmetric", "floor", 0.0, False)
     return _resized(ctx, x, list(range(x.rank)), scales, None, how)
 
 
 def _resized(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     dims: Sequence[int],
     scales: np.ndarray | None,
@@ -164,7 +164,7 @@ def _wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
 
 @onnx_op("ConvTranspose", wish=_wish)
 def conv_transpose(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,

@@ -8,23 +8,23 @@ from pockengine.compiler.ir import DType, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.onnx.ops.registry import Context, dims_of, integers, onnx_op
+from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, integers, onnx_op
 
 
 @onnx_op("Shape")
-def shape(ctx: Context, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
+def shape(ctx: OnnxContext, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
     """Tell the shape, which is known now."""
     return np.asarray(x.shape[start:end], np.int64)
 
 
 @onnx_op("Size")
-def size(ctx: Context, x: Tensor) -> np.ndarray:
+def size(ctx: OnnxContext, x: Tensor) -> np.ndarray:
     """Tell the number of elements, which is known now."""
     return np.asarray(x.size, np.int64)
 
 
 @onnx_op("Reshape", static=(1,))
-def reshape_(ctx: Context, x: Tensor, target: np.ndarray, *, allowzero: int = 0) -> Tensor:
+def reshape_(ctx: OnnxContext, x: Tensor, target: np.ndarray, *, allowzero: int = 0) -> Tensor:
     """Reshape; -1 stands for what is left, and 0 for the size that was there."""
     sizes = integers(target) or []
     if not allowzero:
@@ -38,14 +38,14 @@ def reshape_(ctx: Context, x: Tensor, target: np.ndarray, *, allowzero: int = 0)
 
 
 @onnx_op("Flatten")
-def flatten(ctx: Context, x: Tensor, *, axis: int = 1) -> Tensor:
+def flatten(ctx: OnnxContext, x: Tensor, *, axis: int = 1) -> Tensor:
     """Make a matrix of the dimensions before and from `axis` on."""
     axis = axis % x.rank if axis != x.rank else axis
     return reshape(ctx.g, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
 @onnx_op("Transpose")
-def transpose(ctx: Context, x: Tensor, *, perm: list[int] | None = None) -> Tensor:
+def transpose(ctx: OnnxContext, x: Tensor, *, perm: list[int] | None = None) -> Tensor:
     """Permute the dimensions; reverse them unless told otherwise."""
     dims = list(range(x.rank))
     if perm is not None and sorted(perm) != dims:
@@ -55,7 +55,7 @@ def transpose(ctx: Context, x: Tensor, *, perm: list[int] | None = None) -> Tens
 
 @onnx_op("Squeeze", static=(1,))
 def squeeze(
-    ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+    ctx: OnnxContext, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Drop dimensions of size 1; all of them unless told which."""
     dims = dims_of(x.rank, given, axes)
@@ -68,7 +68,7 @@ def squeeze(
 
 @onnx_op("Unsqueeze", static=(1,))
 def unsqueeze(
-    ctx: Context, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+    ctx: OnnxContext, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Add dimensions of size 1."""
     count = len(axes or []) if given is None else given.size
@@ -79,14 +79,14 @@ def unsqueeze(
 
 
 @onnx_op("Concat")
-def concat(ctx: Context, *parts: Tensor, axis: int) -> Tensor:
+def concat(ctx: OnnxContext, *parts: Tensor, axis: int) -> Tensor:
     """Concatenate along a dimension."""
     return emit.concat(ctx.g, parts, axis)
 
 
 @onnx_op("Split", static=(1,))
 def split(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     sizes: np.ndarray | None = None,
     *,
@@ -112,7 +112,7 @@ def split(
 
 @onnx_op("Slice", static=(1, 2, 3, 4))
 def slice_(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     starts: np.ndarray,
     ends: np.ndarray,
@@ -135,7 +135,7 @@ def slice_(
 
 
 @onnx_op("Expand", static=(1,))
-def expand(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+def expand(ctx: OnnxContext, x: Tensor, target: np.ndarray) -> Tensor:
     """Broadcast to a shape, which may itself be broadcast."""
     return emit.broadcast(ctx.g, x, _broadcast(x.shape, tuple(integers(target) or ())))
 
@@ -148,7 +148,7 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
 
 
 @onnx_op("Tile", static=(1,))
-def tile(ctx: Context, x: Tensor, repeats: np.ndarray) -> Tensor:
+def tile(ctx: OnnxContext, x: Tensor, repeats: np.ndarray) -> Tensor:
     """Repeat the whole tensor a number of times along each dimension."""
     counts = integers(repeats) or []
     wide = tuple(part for size in x.shape for part in (1, size))
@@ -162,7 +162,7 @@ def tile(ctx: Context, x: Tensor, repeats: np.ndarray) -> Tensor:
 
 @onnx_op("Pad", static=(1, 2, 3))
 def pad(
-    ctx: Context,
+    ctx: OnnxContext,
     x: Tensor,
     pads: np.ndarray,
     value: np.ndarray | None = None,
@@ -183,7 +183,7 @@ def pad(
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
 
 
-def _wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
+def _wrapped(ctx: OnnxContext, index: Tensor, size: int) -> Tensor:
     """Count negative indices from the end."""
     data = ctx.g.graph.constants.get(index.value)
     if data is not None:
@@ -194,7 +194,7 @@ def _wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
 
 
 @onnx_op("Gather")
-def gather(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+def gather(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """Read x at these places of a dimension."""
     places = _wrapped(ctx, index, x.shape[axis])
     values = framework_order(ctx.g, x), framework_order(ctx.g, places)
@@ -202,7 +202,7 @@ def gather(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
 
 
 @onnx_op("GatherElements")
-def gather_elements(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+def gather_elements(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """Read x at places of a dimension that each element of index gives for itself."""
     stop = list(index.shape)
     stop[axis] = x.shape[axis]
@@ -213,7 +213,7 @@ def gather_elements(ctx: Context, x: Tensor, index: Tensor, *, axis: int = 0) ->
 
 
 @onnx_op("Trilu", static=(1,))
-def trilu(ctx: Context, x: Tensor, k: np.ndarray | None = None, *, upper: int = 1) -> Tensor:
+def trilu(ctx: OnnxContext, x: Tensor, k: np.ndarray | None = None, *, upper: int = 1) -> Tensor:
     """Keep the upper or lower triangle of each matrix, from its k-th diagonal on."""
     offset = 0 if k is None else int(k)
     rows, columns = x.shape[-2:]
@@ -224,7 +224,7 @@ def trilu(ctx: Context, x: Tensor, k: np.ndarray | None = None, *, upper: int = 
 
 @onnx_op("OneHot", static=(1, 2))
 def one_hot(
-    ctx: Context, index: Tensor, depth: np.ndarray, values: np.ndarray, *, axis: int = -1
+    ctx: OnnxContext, index: Tensor, depth: np.ndarray, values: np.ndarray, *, axis: int = -1
 ) -> Tensor:
     """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
     count = int(np.ravel(depth)[0])

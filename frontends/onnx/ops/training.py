@@ -13,20 +13,20 @@ from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.onnx.ops.registry import TRAINING_DOMAIN, Context, onnx_op
+from pockengine.frontends.onnx.ops.registry import TRAINING_DOMAIN, OnnxContext, onnx_op
 
 Step = Callable[..., tuple[Tensor, ...]]
 """From (value, gradient, *states) to (new value, *new states)."""
 
 
-def _sum(ctx: Context, a: Tensor, factor: float, b: Tensor, weight: float) -> Tensor:
+def _sum(ctx: OnnxContext, a: Tensor, factor: float, b: Tensor, weight: float) -> Tensor:
     """Factor a + weight b."""
     return emit.arithmetic(
         ctx.g, "add", emit.weighted(ctx.g, a, factor), emit.weighted(ctx.g, b, weight)
     )
 
 
-def _regularised(ctx: Context, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
+def _regularised(ctx: OnnxContext, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
     """Gradient + coefficient x."""
     return _sum(ctx, x, coefficient, gradient, 1.0) if coefficient else gradient
 
@@ -44,7 +44,7 @@ def _for_each(tensors: Sequence[Tensor], states: int, step: Step) -> list[Tensor
 
 @onnx_op("Adagrad", domain=TRAINING_DOMAIN)
 def adagrad(
-    ctx: Context,
+    ctx: OnnxContext,
     rate: Tensor,
     count: Tensor,
     *tensors: Tensor,
@@ -72,7 +72,7 @@ def adagrad(
 
 @onnx_op("Adam", domain=TRAINING_DOMAIN)
 def adam(
-    ctx: Context,
+    ctx: OnnxContext,
     rate: Tensor,
     count: Tensor,
     *tensors: Tensor,
@@ -101,7 +101,7 @@ def adam(
     return _for_each(tensors, 2, step)
 
 
-def _adam_rate(ctx: Context, rate: Tensor, count: Tensor, alpha: float, beta: float) -> Tensor:
+def _adam_rate(ctx: OnnxContext, rate: Tensor, count: Tensor, alpha: float, beta: float) -> Tensor:
     """Correct the rate for moments that began at zero."""
     left = [
         emit.arithmetic(
@@ -121,7 +121,7 @@ def _adam_rate(ctx: Context, rate: Tensor, count: Tensor, alpha: float, beta: fl
 
 @onnx_op("Momentum", domain=TRAINING_DOMAIN)
 def momentum(
-    ctx: Context,
+    ctx: OnnxContext,
     rate: Tensor,
     count: Tensor,
     *tensors: Tensor,
@@ -152,7 +152,7 @@ def momentum(
 
 @onnx_op("Gradient", domain=TRAINING_DOMAIN)
 def gradient(
-    ctx: Context, *inputs: Tensor, xs: list[str], y: str, zs: list[str] | None = None
+    ctx: OnnxContext, *inputs: Tensor, xs: list[str], y: str, zs: list[str] | None = None
 ) -> list[Tensor]:
     """Differentiate the scalar `y` with respect to the tensors `xs`; `zs` stay as they are.
 
@@ -162,6 +162,6 @@ def gradient(
     if any(given.value is not own.value for given, own in zip(inputs, wrt, strict=False)):
         raise Unsupported("the gradient at other values than those that the graph has computed")
     top = ctx.find(y)
-    found = backward(ctx.g, top.value, {x.value: None for x in wrt})
+    gradients = backward(ctx.g, top.value, {x.value: None for x in wrt})
     zeros = partial(emit.weighted, ctx.g, factor=0.0)
-    return [Tensor(found[x.value], x.layout) if x.value in found else zeros(x) for x in wrt]
+    return [Tensor(gradients[x.value], x.layout) if x.value in gradients else zeros(x) for x in wrt]

@@ -21,7 +21,7 @@ from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteOperator, read_lite
 from pockengine.frontends.tensorflow.lite.ops import LITE_RULES
-from pockengine.frontends.tensorflow.ops import Context, Known
+from pockengine.frontends.tensorflow.ops import Known, TfContext
 from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
 
 DAMAGE = (
@@ -140,8 +140,8 @@ class _Importer:
             else self._tensor(number)
             for position, number in enumerate(operator.inputs)
         ]
-        found = rule.apply(Context(self.g, ()), operator.options, *inputs)
-        results = found if isinstance(found, (list, tuple)) else [found]
+        built = rule.apply(TfContext(self.g, ()), operator.options, *inputs)
+        results = built if isinstance(built, (list, tuple)) else [built]
         for number, result in zip(operator.outputs, results, strict=True):
             self.known[number] = result
 
@@ -159,10 +159,10 @@ class _Importer:
         """
         if number in self.known:
             return self.known[number]
-        found = self._constant(number)
-        if found.rank != 1:
-            self.known[number] = found
-        return found
+        constant = self._constant(number)
+        if constant.rank != 1:
+            self.known[number] = constant
+        return constant
 
     def _constant(self, number: int) -> Tensor:
         """Take in what the file holds: floats of one dimension or more become params."""
@@ -196,15 +196,15 @@ class _Importer:
 
     def outputs(self) -> dict[str, Tensor]:
         """Return the outputs by their names."""
-        found = {}
+        outputs = {}
         for number in self.model.outputs:
             name = self.model.name_of(number)
             try:
                 if number not in self.failed:
-                    found[name] = self._tensor(number)
+                    outputs[name] = self._tensor(number)
             except (Unsupported, GraphError) as error:
                 self.problems.add("an output", str(error), name)
-        return found
+        return outputs
 
 
 def _wishes(model: LiteModel) -> dict[int, Layout]:
@@ -217,4 +217,4 @@ def _wishes(model: LiteModel) -> dict[int, Layout]:
                 rank = len(model.tensors[number].shape)
                 wish = rule.wishes.get(position, identity(rank))
                 wishes.setdefault(number, set()).add(wish if len(wish) == rank else identity(rank))
-    return {number: found.pop() for number, found in wishes.items() if len(found) == 1}
+    return {number: layouts.pop() for number, layouts in wishes.items() if len(layouts) == 1}

@@ -18,7 +18,7 @@ from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import IN_OUT, Layout, Tensor, permute, plain, stored
-from pockengine.frontends.tensorflow.ops import RULES, Context, Known
+from pockengine.frontends.tensorflow.ops import RULES, Known, TfContext
 from pockengine.frontends.tensorflow.ops.nn import NCHW_OF_NHWC, NHWC_OF_NCHW, window_of
 
 Rule = Callable[..., Known]
@@ -54,7 +54,7 @@ def lite_op(
     return register
 
 
-def activated(ctx: Context, y: Tensor, kind: int) -> Tensor:
+def activated(ctx: TfContext, y: Tensor, kind: int) -> Tensor:
     """Apply the activation that an operator carries along, by its number in the schema."""
     named = {0: None, 1: "Relu", 3: "Relu6", 4: "Tanh"}
     if kind == 2:
@@ -160,7 +160,7 @@ def _define_same(name: str, op: str, settings: Settings) -> None:
     rule = RULES[op]
 
     @lite_op(name, static=rule.static)
-    def apply(ctx: Context, options: Any, *inputs: Any) -> Known:
+    def apply(ctx: TfContext, options: Any, *inputs: Any) -> Known:
         given = [x for x in inputs if x is not None]
         return rule.apply(ctx, *given, **(settings(options) if options else {}))
 
@@ -173,7 +173,7 @@ def _define(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @lite_op(name)
-    def rule(ctx: Context, options: Any, *operands: Tensor) -> Tensor:
+    def rule(ctx: TfContext, options: Any, *operands: Tensor) -> Tensor:
         return emitted(ctx.g, *operands)
 
 
@@ -184,7 +184,7 @@ for _name, _meaning in (("HARD_SWISH", "hard_swish"), ("PRELU", "prelu")):
 
 def _define_arithmetic(name: str, op: str) -> None:
     @lite_op(name)
-    def rule(ctx: Context, options: Any, a: Tensor, b: Tensor) -> Tensor:
+    def rule(ctx: TfContext, options: Any, a: Tensor, b: Tensor) -> Tensor:
         y = emit.elementwise(ctx.g, op, a, b)
         return activated(ctx, y, options.FusedActivationFunction() if options else 0)
 
@@ -203,7 +203,7 @@ def _window(x: Tensor, kernel: tuple[int, int], options: Any) -> emit_nn.Window:
 
 
 def _convolved(
-    ctx: Context, options: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, groups: int
+    ctx: TfContext, options: Any, x: Tensor, kernel: Tensor, bias: Tensor | None, groups: int
 ) -> Tensor:
     """Convolve NHWC by a weight seen as (O, I, KH, KW)."""
     window = _window(x, (kernel.shape[2], kernel.shape[3]), options)
@@ -213,7 +213,7 @@ def _convolved(
 
 @lite_op("CONV_2D", wishes={1: OHWI})
 def conv2d(
-    ctx: Context, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    ctx: TfContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """Convolve by (O, KH, KW, I)."""
     kernel = permute(weight, (0, 3, 1, 2))
@@ -222,7 +222,7 @@ def conv2d(
 
 @lite_op("DEPTHWISE_CONV_2D", wishes={1: DEPTHWISE})
 def depthwise_conv2d(
-    ctx: Context, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    ctx: TfContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """Convolve each channel by filters of its own, given as (1, KH, KW, C M)."""
     return _convolved(ctx, options, x, permute(weight, (3, 0, 1, 2)), bias, x.shape[3])
@@ -230,7 +230,7 @@ def depthwise_conv2d(
 
 @lite_op("FULLY_CONNECTED", wishes={1: IN_OUT})
 def fully_connected(
-    ctx: Context, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
+    ctx: TfContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """Map rows by (out, in); without KeepNumDims all leading dimensions are rows."""
     if not options.KeepNumDims() and x.rank != 2:
@@ -241,7 +241,7 @@ def fully_connected(
 
 def _define_pool(name: str, average: bool) -> None:
     @lite_op(name)
-    def rule(ctx: Context, options: Any, x: Tensor) -> Tensor:
+    def rule(ctx: TfContext, options: Any, x: Tensor) -> Tensor:
         window = _window(x, (options.FilterHeight(), options.FilterWidth()), options)
         picture = permute(x, NCHW_OF_NHWC)
         if average:
@@ -256,7 +256,7 @@ _define_pool("MAX_POOL_2D", average=False)
 
 
 @lite_op("RESHAPE", static=(1,))
-def reshape(ctx: Context, options: Any, x: Tensor, target: np.ndarray | None = None) -> Tensor:
+def reshape(ctx: TfContext, options: Any, x: Tensor, target: np.ndarray | None = None) -> Tensor:
     """Reshape to what an input or, in older files, an option says."""
     shape = target if target is not None else np.array(options.NewShapeAsNumpy())
     shape = np.array(shape)
@@ -266,7 +266,7 @@ def reshape(ctx: Context, options: Any, x: Tensor, target: np.ndarray | None = N
 
 
 @lite_op("SQUEEZE")
-def squeeze(ctx: Context, options: Any, x: Tensor) -> Tensor:
+def squeeze(ctx: TfContext, options: Any, x: Tensor) -> Tensor:
     """Drop dimensions of size 1."""
     dims = options.SqueezeDimsAsNumpy() if options else 0
     named = [int(dim) for dim in dims] if isinstance(dims, np.ndarray) else []
@@ -274,26 +274,26 @@ def squeeze(ctx: Context, options: Any, x: Tensor) -> Tensor:
 
 
 @lite_op("SOFTMAX")
-def softmax(ctx: Context, options: Any, x: Tensor) -> Tensor:
+def softmax(ctx: TfContext, options: Any, x: Tensor) -> Tensor:
     """Softmax of beta x along the last dimension."""
     return RULES["Softmax"].apply(ctx, emit.weighted(ctx.g, x, options.Beta()))
 
 
 @lite_op("CONCATENATION")
-def concatenation(ctx: Context, options: Any, *parts: Tensor) -> Tensor:
+def concatenation(ctx: TfContext, options: Any, *parts: Tensor) -> Tensor:
     """Concatenate along an axis."""
     y = emit.concat(ctx.g, parts, options.Axis() % parts[0].rank)
     return activated(ctx, y, options.FusedActivationFunction())
 
 
 @lite_op("GELU")
-def gelu(ctx: Context, options: Any, x: Tensor) -> Tensor:
+def gelu(ctx: TfContext, options: Any, x: Tensor) -> Tensor:
     """x Φ(x), exact or by the tanh formula."""
     return emit_activation.gelu(ctx.g, x, "tanh" if options.Approximate() else "none")
 
 
 @lite_op("CAST")
-def cast(ctx: Context, options: Any, x: Tensor) -> Tensor:
+def cast(ctx: TfContext, options: Any, x: Tensor) -> Tensor:
     """Convert the elements."""
     kinds = {0: F32, 2: I32, 4: I64}
     kind = options.OutDataType() if options else 0
@@ -303,7 +303,7 @@ def cast(ctx: Context, options: Any, x: Tensor) -> Tensor:
 
 
 @lite_op("GATHER")
-def gather(ctx: Context, options: Any, x: Tensor, index: Tensor) -> Tensor:
+def gather(ctx: TfContext, options: Any, x: Tensor, index: Tensor) -> Tensor:
     """Read x at these places of a dimension."""
     settings = {"batch_dims": options.BatchDims()}
     return RULES["GatherV2"].apply(ctx, x, index, np.array(options.Axis()), **settings)
@@ -311,7 +311,7 @@ def gather(ctx: Context, options: Any, x: Tensor, index: Tensor) -> Tensor:
 
 @lite_op("TRANSPOSE_CONV", static=(0,), wishes={1: DEPTHWISE})
 def transpose_conv(
-    ctx: Context,
+    ctx: TfContext,
     options: Any,
     sizes: np.ndarray,
     weight: Tensor,

@@ -11,19 +11,19 @@ from pockengine.frontends.tensorflow.ops import (
 )
 from pockengine.frontends.tensorflow.ops.registry import (
     RULES,
-    Context,
     Known,
     Opaque,
     TensorList,
+    TfContext,
     TfRule,
 )
 
 __all__ = [
     "RULES",
-    "Context",
     "Known",
     "Opaque",
     "TensorList",
+    "TfContext",
     "TfRule",
     "blocks",
     "elementwise",

@@ -13,7 +13,7 @@ import numpy as np
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, permute, reshape
-from pockengine.frontends.tensorflow.ops.registry import Context, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Spread(Tensor):
 
 
 @tf_op("SpaceToBatchND", static=(1, 2))
-def space_to_batch(ctx: Context, x: Tensor, block: np.ndarray, pads: np.ndarray) -> Tensor:
+def space_to_batch(ctx: TfContext, x: Tensor, block: np.ndarray, pads: np.ndarray) -> Tensor:
     """Pad, and move every block-th element of the first dimensions into the batch."""
     sizes = integers(block)
     rest = x.rank - 1 - len(sizes)
@@ -46,7 +46,7 @@ def space_to_batch(ctx: Context, x: Tensor, block: np.ndarray, pads: np.ndarray)
 
 
 @tf_op("BatchToSpaceND", static=(1, 2))
-def batch_to_space(ctx: Context, x: Tensor, block: np.ndarray, crops: np.ndarray) -> Tensor:
+def batch_to_space(ctx: TfContext, x: Tensor, block: np.ndarray, crops: np.ndarray) -> Tensor:
     """Put the parts of the batch together again, and crop."""
     sizes = tuple(integers(block))
     if isinstance(x, Spread) and x.whole is not None and x.block == sizes:
@@ -60,7 +60,7 @@ def batch_to_space(ctx: Context, x: Tensor, block: np.ndarray, crops: np.ndarray
     return _crop(ctx, reshape(ctx.g, moved, (batch, *large, *shape[1 + count :])), crops)
 
 
-def _crop(ctx: Context, x: Tensor, crops: Any) -> Tensor:
+def _crop(ctx: TfContext, x: Tensor, crops: Any) -> Tensor:
     for dim, (low, high) in enumerate(np.asarray(crops).tolist(), start=1):
         x = emit.slice_dim(ctx.g, x, dim, low, x.shape[dim] - high)
     return x

@@ -11,7 +11,7 @@ from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor, permute, plain
-from pockengine.frontends.tensorflow.ops.registry import Context, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TfContext, tf_op
 
 MEANINGS = alike(
     """
@@ -52,13 +52,13 @@ def _define(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @tf_op(name)
-    def rule(ctx: Context, *operands: Tensor) -> Tensor:
+    def rule(ctx: TfContext, *operands: Tensor) -> Tensor:
         return emitted(ctx.g, *operands)
 
 
 def _define_zero_keeping(name: str, op: str) -> None:
     @tf_op(name)
-    def rule(ctx: Context, x: Tensor) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor) -> Tensor:
         return emit_gradient.zero_keeping(ctx.g, op, x)
 
 
@@ -69,25 +69,25 @@ for _name, _op in ZERO_KEEPING.items():
 
 
 @tf_op(*IDENTITY)
-def identity(ctx: Context, x: Tensor) -> Tensor:
+def identity(ctx: TfContext, x: Tensor) -> Tensor:
     """Return x."""
     return x
 
 
 @tf_op("IdentityN")
-def identities(ctx: Context, *inputs: Tensor) -> list[Tensor]:
+def identities(ctx: TfContext, *inputs: Tensor) -> list[Tensor]:
     """Return each input."""
     return list(inputs)
 
 
 @tf_op("StopGradient")
-def stop_gradient(ctx: Context, x: Tensor) -> Tensor:
+def stop_gradient(ctx: TfContext, x: Tensor) -> Tensor:
     """Return the same numbers, through which no gradient flows."""
     return emit.unary("stop_gradient")(ctx.g, x) if emit.trains(ctx.g, x) else x
 
 
 @tf_op("DivNoNan")
-def div_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+def div_no_nan(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
     """a / b, and 0 where b is 0."""
     if emit.number(ctx.g, b):
         return emit.elementwise(ctx.g, "div", a, b)
@@ -98,7 +98,7 @@ def div_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
 
 
 @tf_op("MulNoNan")
-def mul_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+def mul_no_nan(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
     """a b, and 0 where b is 0; the slopes are b and a there too."""
     g, product = ctx.g, emit.elementwise(ctx.g, "mul", a, b)
     assert product.value.node is not None
@@ -116,7 +116,7 @@ def mul_no_nan(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
 
 
 @tf_op("Xlogy")
-def xlogy(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+def xlogy(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
     """X log y, and 0 where x is 0."""
     zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
     log = emit.unary("log")(ctx.g, emit.choose(ctx.g, zero, 1.0, y))
@@ -124,7 +124,7 @@ def xlogy(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
 
 
 @tf_op("Pow")
-def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
+def power(ctx: TfContext, x: Tensor, exponent: Tensor) -> Tensor:
     """x to a power; known ones by products where they can be."""
     number = emit.number(ctx.g, exponent)
     known = None if number is None else known_power(ctx.g, x, number)
@@ -135,7 +135,7 @@ def power(ctx: Context, x: Tensor, exponent: Tensor) -> Tensor:
     return emit_gradient.power(ctx.g, x, exponent, lambda value: _log_above(ctx, value))
 
 
-def _log_above(ctx: Context, x: Value) -> Value:
+def _log_above(ctx: TfContext, x: Value) -> Value:
     """Return the logarithm where there is one, else 0."""
     g, one = ctx.g, ctx.g.scalar(1.0)
     return g.log(g.where(g.gt(x, g.scalar(0.0)), x, one))
@@ -143,7 +143,7 @@ def _log_above(ctx: Context, x: Value) -> Value:
 
 def _define_extreme(name: str, op: str, wins: str) -> None:
     @tf_op(name)
-    def rule(ctx: Context, a: Tensor, b: Tensor) -> Tensor:
+    def rule(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
         """Choose; at a tie the gradient goes to a, where our op would halve it."""
         g, y = ctx.g, emit.elementwise(ctx.g, op, a, b)
         if a.dtype is not F32 or not (emit.trains(g, a) or emit.trains(g, b)):
@@ -164,7 +164,7 @@ _define_extreme("Minimum", "minimum", "le")
 
 
 @tf_op("BiasAdd")
-def bias_add(ctx: Context, x: Tensor, bias: Tensor, *, data_format: str = "NHWC") -> Tensor:
+def bias_add(ctx: TfContext, x: Tensor, bias: Tensor, *, data_format: str = "NHWC") -> Tensor:
     """Add a bias of (C,) to the channels, which are last or, in NCHW, dimension 1."""
     if data_format == "NHWC" or x.rank < 3:
         return emit.elementwise(ctx.g, "add", x, bias)
@@ -174,13 +174,13 @@ def bias_add(ctx: Context, x: Tensor, bias: Tensor, *, data_format: str = "NHWC"
 
 
 @tf_op("Cast")
-def cast(ctx: Context, x: Tensor, *, DstT: np.dtype, Truncate: bool = False) -> Tensor:
+def cast(ctx: TfContext, x: Tensor, *, DstT: np.dtype, Truncate: bool = False) -> Tensor:
     """Convert the elements."""
     return emit.cast(ctx.g, x, known_dtype(DstT, f"a cast to {np.dtype(DstT).name}"))
 
 
 @tf_op("ClipByValue")
-def clip(ctx: Context, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def clip(ctx: TfContext, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Limit the elements; on the bounds the gradient passes."""
     least, most = emit.number(ctx.g, low), emit.number(ctx.g, high)
     if least is None or most is None:
@@ -189,13 +189,13 @@ def clip(ctx: Context, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 @tf_op("LeakyRelu")
-def leaky_relu(ctx: Context, x: Tensor, *, alpha: float = 0.2) -> Tensor:
+def leaky_relu(ctx: TfContext, x: Tensor, *, alpha: float = 0.2) -> Tensor:
     """x above zero, else alpha x."""
     return emit_activation.leaky_relu(ctx.g, x, alpha)
 
 
 @tf_op("Selu")
-def selu(ctx: Context, x: Tensor) -> Tensor:
+def selu(ctx: TfContext, x: Tensor) -> Tensor:
     """Scale times elu, with the constants of arXiv 1706.02515; at 0 the gradient is the scale."""
     below = emit.unary("expm1")(ctx.g, emit.arithmetic(ctx.g, "minimum", x, 0.0))
     above = emit.arithmetic(ctx.g, "ge", x, 0.0)
@@ -206,7 +206,7 @@ def selu(ctx: Context, x: Tensor) -> Tensor:
 
 def _define_filled(name: str, number: int) -> None:
     @tf_op(name)
-    def rule(ctx: Context, x: Tensor) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor) -> Tensor:
         return plain(ctx.g.broadcast_to(ctx.g.scalar(number, x.dtype), shape=x.shape))
 
 

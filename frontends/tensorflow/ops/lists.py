@@ -8,7 +8,7 @@ from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
-from pockengine.frontends.tensorflow.ops.registry import Context, TensorList, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TensorList, TfContext, integers, tf_op
 
 
 def _shape(given: np.ndarray) -> Shape | None:
@@ -19,7 +19,7 @@ def _shape(given: np.ndarray) -> Shape | None:
 
 @tf_op("TensorListReserve", static=(0, 1))
 def reserve(
-    ctx: Context, shape: np.ndarray, count: np.ndarray, *, element_dtype: np.dtype
+    ctx: TfContext, shape: np.ndarray, count: np.ndarray, *, element_dtype: np.dtype
 ) -> TensorList:
     """Make a list of unwritten items."""
     return TensorList((None,) * integers(count)[0], _shape(shape))
@@ -27,21 +27,21 @@ def reserve(
 
 @tf_op("EmptyTensorList", static=(0, 1))
 def empty(
-    ctx: Context, shape: np.ndarray, most: np.ndarray, *, element_dtype: np.dtype
+    ctx: TfContext, shape: np.ndarray, most: np.ndarray, *, element_dtype: np.dtype
 ) -> TensorList:
     """Make a list without items."""
     return TensorList((), _shape(shape))
 
 
 @tf_op("TensorListFromTensor", static=(1,))
-def from_tensor(ctx: Context, x: Tensor, shape: np.ndarray) -> TensorList:
+def from_tensor(ctx: TfContext, x: Tensor, shape: np.ndarray) -> TensorList:
     """Split a tensor into the slices of its first dimension."""
     parts = [emit.slice_dim(ctx.g, x, 0, i, i + 1) for i in range(x.shape[0])]
     return TensorList(tuple(emit.squeeze(ctx.g, part, [0]) for part in parts), x.shape[1:])
 
 
 @tf_op("TensorListGetItem", static=(1, 2))
-def get_item(ctx: Context, list_: TensorList, index: np.ndarray, shape: np.ndarray) -> Tensor:
+def get_item(ctx: TfContext, list_: TensorList, index: np.ndarray, shape: np.ndarray) -> Tensor:
     """Return one item."""
     item = list_.items[_place(list_, index)]
     if item is None:
@@ -51,7 +51,7 @@ def get_item(ctx: Context, list_: TensorList, index: np.ndarray, shape: np.ndarr
 
 @tf_op("TensorListSetItem", static=(1,))
 def set_item(
-    ctx: Context, list_: TensorList, index: np.ndarray, item: Tensor, *, resize: bool = False
+    ctx: TfContext, list_: TensorList, index: np.ndarray, item: Tensor, *, resize: bool = False
 ) -> TensorList:
     """Replace one item."""
     items = list(list_.items)
@@ -60,19 +60,21 @@ def set_item(
 
 
 @tf_op("TensorListPushBack")
-def push_back(ctx: Context, list_: TensorList, item: Tensor) -> TensorList:
+def push_back(ctx: TfContext, list_: TensorList, item: Tensor) -> TensorList:
     """Append an item."""
     return replace(list_, items=(*list_.items, item))
 
 
 @tf_op("TensorListLength")
-def length(ctx: Context, list_: TensorList) -> np.ndarray:
+def length(ctx: TfContext, list_: TensorList) -> np.ndarray:
     """Return the number of items."""
     return np.array(len(list_.items), np.int32)
 
 
 @tf_op("TensorListStack", static=(1,))
-def stack(ctx: Context, list_: TensorList, shape: np.ndarray, *, num_elements: int = -1) -> Tensor:
+def stack(
+    ctx: TfContext, list_: TensorList, shape: np.ndarray, *, num_elements: int = -1
+) -> Tensor:
     """Join the items along a new first dimension."""
     parts = [_wide(ctx, item) for item in list_.items]
     if not parts:
@@ -80,7 +82,7 @@ def stack(ctx: Context, list_: TensorList, shape: np.ndarray, *, num_elements: i
     return emit.concat(ctx.g, parts, 0)
 
 
-def _wide(ctx: Context, item: Tensor | None) -> Tensor:
+def _wide(ctx: TfContext, item: Tensor | None) -> Tensor:
     if item is None:
         raise Unsupported("an item of a list that is read before it is written")
     return reshape(ctx.g, item, (1, *item.shape))

@@ -14,7 +14,7 @@ from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
-from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 NCHW_OF_NHWC, NHWC_OF_NCHW = (0, 3, 1, 2), (0, 2, 3, 1)
 OIHW_OF_HWIO = (3, 2, 0, 1)
@@ -22,7 +22,7 @@ OIHW_OF_HWIO = (3, 2, 0, 1)
 
 @tf_op("MatMul")
 def matmul(
-    ctx: Context, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False
+    ctx: TfContext, a: Tensor, b: Tensor, *, transpose_a: bool = False, transpose_b: bool = False
 ) -> Tensor:
     """Multiply two matrices."""
     left = permute(a, (1, 0)) if transpose_a else a
@@ -31,7 +31,7 @@ def matmul(
 
 @tf_op("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 def batch_matmul(
-    ctx: Context, a: Tensor, b: Tensor, *, adj_x: bool = False, adj_y: bool = False
+    ctx: TfContext, a: Tensor, b: Tensor, *, adj_x: bool = False, adj_y: bool = False
 ) -> Tensor:
     """Multiply batches of matrices."""
     return emit.matmul(ctx.g, _swapped(a) if adj_x else a, _swapped(b) if adj_y else b)
@@ -42,7 +42,7 @@ def _swapped(x: Tensor) -> Tensor:
 
 
 @tf_op("Einsum")
-def einsum(ctx: Context, *operands: Tensor, equation: str) -> Tensor:
+def einsum(ctx: TfContext, *operands: Tensor, equation: str) -> Tensor:
     """Sum products over the letters that the result lacks, as one batch of matrix products."""
     if "..." in equation or len(operands) != 2:
         raise Unsupported(f"the einsum {equation!r}; write out its dimensions, for two operands")
@@ -109,7 +109,7 @@ def window_of(
 
 @tf_op("Conv2D")
 def conv2d(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     weight: Tensor,
     *,
@@ -137,7 +137,9 @@ def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequen
     return same_layout and padding == "VALID" and {*strides, *dilations} == {1}
 
 
-def _of_spread(convolve: Callable[..., Tensor], ctx: Context, x: Spread, weight: Tensor) -> Spread:
+def _of_spread(
+    convolve: Callable[..., Tensor], ctx: TfContext, x: Spread, weight: Tensor
+) -> Spread:
     """Convolve a spread picture as it is, and the whole one with gaps."""
     assert x.whole is not None  # space_to_batch has set it
     step = {"strides": [1, 1, 1, 1], "padding": "VALID"}
@@ -152,7 +154,7 @@ def _hw(x: Tensor) -> tuple[int, int]:
 
 @tf_op("DepthwiseConv2dNative")
 def depthwise_conv2d(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     weight: Tensor,
     *,
@@ -181,7 +183,7 @@ def depthwise_conv2d(
 
 @tf_op("Conv2DBackpropInput", static=(0,))
 def conv2d_transpose(
-    ctx: Context,
+    ctx: TfContext,
     sizes: np.ndarray,
     weight: Tensor,
     x: Tensor,
@@ -228,7 +230,7 @@ def _pool_window(
 
 @tf_op("MaxPool")
 def max_pool(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     *,
     ksize: list[int],
@@ -244,7 +246,7 @@ def max_pool(
 
 @tf_op("AvgPool")
 def avg_pool(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     *,
     ksize: list[int],
@@ -260,7 +262,7 @@ def avg_pool(
 
 @tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 def fused_batch_norm(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
@@ -292,7 +294,7 @@ def fused_batch_norm(
 
 @tf_op("DepthToSpace")
 def depth_to_space(
-    ctx: Context, x: Tensor, *, block_size: int, data_format: str = "NHWC"
+    ctx: TfContext, x: Tensor, *, block_size: int, data_format: str = "NHWC"
 ) -> Tensor:
     """Spread channels over blocks of pixels."""
     if data_format != "NHWC":
@@ -307,7 +309,7 @@ def depth_to_space(
 def _define_resize(name: str, linear: bool) -> None:
     @tf_op(name, static=(1,))
     def rule(
-        ctx: Context,
+        ctx: TfContext,
         x: Tensor,
         sizes: np.ndarray,
         *,

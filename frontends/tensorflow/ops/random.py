@@ -4,19 +4,19 @@ import numpy as np
 
 from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 STATE = Opaque("the state of TensorFlow's random numbers; draw from it only")
 
 
 @tf_op("StatelessRandomGetKeyCounter", ignored=(0,))
-def key_counter(ctx: Context, _: None) -> list[Opaque]:
+def key_counter(ctx: TfContext, _: None) -> list[Opaque]:
     """Return what only the rules below receive, and ignore."""
     return [STATE, STATE]
 
 
 @tf_op("StatelessRandomGetAlg")
-def algorithm(ctx: Context) -> Opaque:
+def algorithm(ctx: TfContext) -> Opaque:
     """Return what only the rules below receive, and ignore."""
     return STATE
 
@@ -24,6 +24,6 @@ def algorithm(ctx: Context) -> Opaque:
 @tf_op("StatelessRandomUniformV2", static=(0,), ignored=(1, 2, 3))
 @tf_op("StatelessRandomUniform", static=(0,), ignored=(1,))
 @tf_op("RandomUniform", static=(0,))
-def random_uniform(ctx: Context, shape: np.ndarray, *_: None) -> Tensor:
+def random_uniform(ctx: TfContext, shape: np.ndarray, *_: None) -> Tensor:
     """Numbers in [0, 1), each operator from a stream of its own."""
     return emit_random.uniform(ctx.g, tuple(integers(shape)))

@@ -7,7 +7,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.tensorflow.ops.registry import Context, Opaque, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 REDUCTIONS = {
     "Max": "reduce_max",
@@ -19,7 +19,7 @@ REDUCTIONS = {
 NO_GRADIENT = Opaque("the gradient that TensorFlow's own loss operator gives; ours is derived")
 
 
-def _reduce(ctx: Context, op: str, x: Tensor, axes: np.ndarray, keep_dims: bool) -> Tensor:
+def _reduce(ctx: TfContext, op: str, x: Tensor, axes: np.ndarray, keep_dims: bool) -> Tensor:
     """Reduce; unlike elsewhere, no axes means nothing to reduce."""
     dims = integers(axes)
     return emit.reduce(ctx.g, op, x, dims, keep_dims) if dims and x.rank else x
@@ -27,7 +27,7 @@ def _reduce(ctx: Context, op: str, x: Tensor, axes: np.ndarray, keep_dims: bool)
 
 def _define(name: str, op: str) -> None:
     @tf_op(name, static=(1,))
-    def rule(ctx: Context, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
         return _reduce(ctx, op, x, axes, keep_dims)
 
 
@@ -37,7 +37,7 @@ for _name, _op in REDUCTIONS.items():
 
 def _define_logical(name: str, op: str) -> None:
     @tf_op(name, static=(1,))
-    def rule(ctx: Context, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
         numbers = emit.cast(ctx.g, x, DType.F32)
         y = _reduce(ctx, op, numbers, axes, keep_dims)
         return emit.arithmetic(ctx.g, "ne", y, 0.0)
@@ -48,7 +48,7 @@ _define_logical("Any", "reduce_max")
 
 
 @tf_op("L2Loss")
-def l2_loss(ctx: Context, x: Tensor) -> Tensor:
+def l2_loss(ctx: TfContext, x: Tensor) -> Tensor:
     """sum(x^2) / 2."""
     total = emit.reduce(ctx.g, "reduce_sum", emit.unary("square")(ctx.g, x), (), keepdims=False)
     return emit.weighted(ctx.g, total, 0.5)
@@ -56,7 +56,7 @@ def l2_loss(ctx: Context, x: Tensor) -> Tensor:
 
 def _define_place(name: str, negate: bool) -> None:
     @tf_op(name, static=(1,))
-    def rule(ctx: Context, x: Tensor, axis: np.ndarray, *, output_type: np.dtype) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor, axis: np.ndarray, *, output_type: np.dtype) -> Tensor:
         values = emit.unary("neg")(ctx.g, x) if negate else x
         places = ctx.g.argmax(framework_order(ctx.g, values), axis=integers(axis)[0] % x.rank)
         return emit.cast(ctx.g, plain(places), known_dtype(output_type, f"places of {output_type}"))
@@ -68,7 +68,7 @@ _define_place("ArgMin", negate=True)
 
 @tf_op("Cumsum", static=(1,))
 def cumsum(
-    ctx: Context, x: Tensor, axis: np.ndarray, *, exclusive: bool = False, reverse: bool = False
+    ctx: TfContext, x: Tensor, axis: np.ndarray, *, exclusive: bool = False, reverse: bool = False
 ) -> Tensor:
     """Sum up to each element along a dimension."""
     if exclusive or reverse:
@@ -78,7 +78,7 @@ def cumsum(
 
 def _define_softmax(name: str, op: str) -> None:
     @tf_op(name)
-    def rule(ctx: Context, x: Tensor) -> Tensor:
+    def rule(ctx: TfContext, x: Tensor) -> Tensor:
         return emit.along_last(ctx.g, op, x, -1)
 
 
@@ -87,7 +87,7 @@ _define_softmax("LogSoftmax", "log_softmax")
 
 
 @tf_op("SparseSoftmaxCrossEntropyWithLogits")
-def sparse_cross_entropy(ctx: Context, logits: Tensor, labels: Tensor) -> list[Tensor | Opaque]:
+def sparse_cross_entropy(ctx: TfContext, logits: Tensor, labels: Tensor) -> list[Tensor | Opaque]:
     """Return each row's cross entropy; `idioms` turns their mean into one op."""
     log_probabilities = emit.along_last(ctx.g, "log_softmax", logits, -1)
     index = ctx.g.reshape(framework_order(ctx.g, labels), shape=(*labels.shape, 1))
@@ -96,7 +96,7 @@ def sparse_cross_entropy(ctx: Context, logits: Tensor, labels: Tensor) -> list[T
 
 
 @tf_op("SoftmaxCrossEntropyWithLogits")
-def cross_entropy(ctx: Context, logits: Tensor, targets: Tensor) -> list[Tensor | Opaque]:
+def cross_entropy(ctx: TfContext, logits: Tensor, targets: Tensor) -> list[Tensor | Opaque]:
     """Return each row's cross entropy of logits and class probabilities."""
     log_probabilities = emit.along_last(ctx.g, "log_softmax", logits, -1)
     products = emit.elementwise(ctx.g, "mul", log_probabilities, targets)

@@ -42,7 +42,7 @@ Rule = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Context:
+class TfContext:
     """What a rule gets besides its inputs and attributes.
 
     `shapes` are the results' shapes as far as TensorFlow has inferred them, None where unknown.

@@ -9,35 +9,35 @@ from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.tensorflow.ops.registry import Context, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
 
 
 @tf_op("Shape")
-def shape(ctx: Context, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
+def shape(ctx: TfContext, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
     """Return the shape, which is known."""
     return np.array(x.shape, out_type)
 
 
 @tf_op("ShapeN")
-def shapes(ctx: Context, *inputs: Tensor, out_type: np.dtype) -> list[np.ndarray]:
+def shapes(ctx: TfContext, *inputs: Tensor, out_type: np.dtype) -> list[np.ndarray]:
     """Return each shape."""
     return [np.array(x.shape, out_type) for x in inputs]
 
 
 @tf_op("Size")
-def size(ctx: Context, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
+def size(ctx: TfContext, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
     """Return the number of elements."""
     return np.array(x.size, out_type)
 
 
 @tf_op("Rank")
-def rank(ctx: Context, x: Tensor) -> np.ndarray:
+def rank(ctx: TfContext, x: Tensor) -> np.ndarray:
     """Return the number of dimensions."""
     return np.array(x.rank, np.int32)
 
 
 @tf_op("Reshape", static=(1,))
-def reshape_(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+def reshape_(ctx: TfContext, x: Tensor, target: np.ndarray) -> Tensor:
     """Reshape; one size may be -1."""
     sizes = integers(target)
     if sizes.count(-1) == 1:
@@ -48,7 +48,7 @@ def reshape_(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
     return _reshaped(ctx, x, tuple(sizes))
 
 
-def _reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
+def _reshaped(ctx: TfContext, x: Tensor, shape: Shape) -> Tensor:
     """Reshape; a reshape back to what was reshaped before is that."""
     node = x.value.node
     if node is not None and node.op == "reshape" and node.operands[0].shape == shape:
@@ -57,14 +57,14 @@ def _reshaped(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
 
 
 @tf_op("ExpandDims", static=(1,))
-def expand_dims(ctx: Context, x: Tensor, axis: np.ndarray) -> Tensor:
+def expand_dims(ctx: TfContext, x: Tensor, axis: np.ndarray) -> Tensor:
     """Insert a dimension of size 1."""
     dim = integers(axis)[0] % (x.rank + 1)
     return reshape(ctx.g, x, (*x.shape[:dim], 1, *x.shape[dim:]))
 
 
 @tf_op("Squeeze")
-def squeeze(ctx: Context, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> Tensor:
+def squeeze(ctx: TfContext, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> Tensor:
     """Drop dimensions of size 1, all of them when none is named."""
     ones = [dim for dim in range(x.rank) if x.shape[dim] == 1]
     gone = {dim % x.rank for dim in squeeze_dims or ones}
@@ -73,19 +73,19 @@ def squeeze(ctx: Context, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> Ten
 
 
 @tf_op("Transpose", static=(1,))
-def transpose(ctx: Context, x: Tensor, perm: np.ndarray) -> Tensor:
+def transpose(ctx: TfContext, x: Tensor, perm: np.ndarray) -> Tensor:
     """Permute the dimensions."""
     return permute(x, integers(perm))
 
 
 @tf_op("BroadcastTo", static=(1,))
-def broadcast_to(ctx: Context, x: Tensor, target: np.ndarray) -> Tensor:
+def broadcast_to(ctx: TfContext, x: Tensor, target: np.ndarray) -> Tensor:
     """Repeat dimensions of size 1."""
     return emit.broadcast(ctx.g, x, tuple(integers(target)))
 
 
 @tf_op("Tile", static=(1,))
-def tile(ctx: Context, x: Tensor, multiples: np.ndarray) -> Tensor:
+def tile(ctx: TfContext, x: Tensor, multiples: np.ndarray) -> Tensor:
     """Repeat the whole tensor a number of times along each dimension."""
     counts = integers(multiples)
     wide = tuple(part for size in x.shape for part in (1, size))
@@ -95,14 +95,14 @@ def tile(ctx: Context, x: Tensor, multiples: np.ndarray) -> Tensor:
 
 
 @tf_op("ConcatV2", static=(-1,))
-def concat(ctx: Context, *inputs: Any) -> Tensor:
+def concat(ctx: TfContext, *inputs: Any) -> Tensor:
     """Concatenate; the last input is the axis."""
     *parts, axis = inputs
     return emit.concat(ctx.g, parts, integers(axis)[0] % parts[0].rank)
 
 
 @tf_op("Pack")
-def pack(ctx: Context, *parts: Tensor, axis: int = 0) -> Tensor:
+def pack(ctx: TfContext, *parts: Tensor, axis: int = 0) -> Tensor:
     """Stack along a new dimension."""
     dim = axis % (parts[0].rank + 1)
     wide = [reshape(ctx.g, x, (*x.shape[:dim], 1, *x.shape[dim:])) for x in parts]
@@ -110,35 +110,35 @@ def pack(ctx: Context, *parts: Tensor, axis: int = 0) -> Tensor:
 
 
 @tf_op("Unpack")
-def unpack(ctx: Context, x: Tensor, *, num: int, axis: int = 0) -> list[Tensor]:
+def unpack(ctx: TfContext, x: Tensor, *, num: int, axis: int = 0) -> list[Tensor]:
     """Split into slices of one dimension, which is dropped."""
     parts = [emit.slice_dim(ctx.g, x, axis, i, i + 1) for i in range(num)]
     return [emit.squeeze(ctx.g, part, [axis]) for part in parts]
 
 
 @tf_op("Split", static=(0,))
-def split(ctx: Context, axis: np.ndarray, x: Tensor, *, num_split: int) -> list[Tensor]:
+def split(ctx: TfContext, axis: np.ndarray, x: Tensor, *, num_split: int) -> list[Tensor]:
     """Split into equal parts."""
     dim = integers(axis)[0] % x.rank
     return _cut(ctx, x, dim, [x.shape[dim] // num_split] * num_split)
 
 
 @tf_op("SplitV", static=(1, 2))
-def split_v(ctx: Context, x: Tensor, sizes: np.ndarray, axis: np.ndarray) -> list[Tensor]:
+def split_v(ctx: TfContext, x: Tensor, sizes: np.ndarray, axis: np.ndarray) -> list[Tensor]:
     """Split into parts of these sizes, one of which may be -1."""
     dim, parts = integers(axis)[0] % x.rank, integers(sizes)
     rest = x.shape[dim] - sum(part for part in parts if part != -1)
     return _cut(ctx, x, dim, [rest if part == -1 else part for part in parts])
 
 
-def _cut(ctx: Context, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
+def _cut(ctx: TfContext, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
     ends = [int(end) for end in np.cumsum(sizes)]
     pairs = zip(ends, sizes, strict=True)
     return [emit.slice_dim(ctx.g, x, dim, end - size, end) for end, size in pairs]
 
 
 @tf_op("Slice", static=(1, 2))
-def slice_(ctx: Context, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Tensor:
+def slice_(ctx: TfContext, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Tensor:
     """Take a number of elements of each dimension from a place on; -1 is all the rest."""
     starts = integers(begin)
     stops = [
@@ -150,7 +150,7 @@ def slice_(ctx: Context, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Ten
 
 @tf_op("StridedSlice", static=(1, 2, 3))
 def strided_slice(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     begin: np.ndarray,
     end: np.ndarray,
@@ -178,7 +178,7 @@ def strided_slice(
     return _indexed(ctx, x, index)
 
 
-def _indexed(ctx: Context, x: Tensor, index: list[Any]) -> Tensor:
+def _indexed(ctx: TfContext, x: Tensor, index: list[Any]) -> Tensor:
     """Index as NumPy does."""
     given = sum(part is not None and part is not Ellipsis for part in index)
     rest = [slice(None)] * (x.rank - given)
@@ -200,7 +200,7 @@ def _indexed(ctx: Context, x: Tensor, index: list[Any]) -> Tensor:
     return reshape(ctx.g, x, tuple(target))
 
 
-def _sliced(ctx: Context, x: Tensor, dim: int, part: slice) -> Tensor:
+def _sliced(ctx: TfContext, x: Tensor, dim: int, part: slice) -> Tensor:
     places = range(*part.indices(x.shape[dim]))
     if not places:
         raise Unsupported(f"the slice {part} of {list(x.shape)}, which is empty")
@@ -212,21 +212,21 @@ def _sliced(ctx: Context, x: Tensor, dim: int, part: slice) -> Tensor:
 
 
 @tf_op("ReverseV2", static=(1,))
-def reverse(ctx: Context, x: Tensor, axes: np.ndarray) -> Tensor:
+def reverse(ctx: TfContext, x: Tensor, axes: np.ndarray) -> Tensor:
     """Turn dimensions around."""
     ours = tuple(sorted(x.axis(dim) for dim in integers(axes)))
     return Tensor(ctx.g.reverse(x.value, axes=ours), x.layout)
 
 
 @tf_op("Pad", "PadV2", static=(1, 2))
-def pad(ctx: Context, x: Tensor, widths: np.ndarray, value: np.ndarray | None = None) -> Tensor:
+def pad(ctx: TfContext, x: Tensor, widths: np.ndarray, value: np.ndarray | None = None) -> Tensor:
     """Pad by a constant."""
     low, high = (tuple(integers(side)) for side in np.asarray(widths).T)
     return emit.pad(ctx.g, x, low, high, 0.0 if value is None else float(value))
 
 
 @tf_op("MirrorPad", static=(1,))
-def mirror_pad(ctx: Context, x: Tensor, widths: np.ndarray, *, mode: str) -> Tensor:
+def mirror_pad(ctx: TfContext, x: Tensor, widths: np.ndarray, *, mode: str) -> Tensor:
     """Pad by what lies inside, with the border repeated (SYMMETRIC) or not (REFLECT)."""
     skip = 1 if mode == "REFLECT" else 0
     for dim, (low, high) in enumerate(np.asarray(widths).tolist()):
@@ -239,20 +239,20 @@ def mirror_pad(ctx: Context, x: Tensor, widths: np.ndarray, *, mode: str) -> Ten
     return x
 
 
-def _mirrored(ctx: Context, x: Tensor, dim: int, start: int, count: int) -> Tensor:
+def _mirrored(ctx: TfContext, x: Tensor, dim: int, start: int, count: int) -> Tensor:
     part = emit.slice_dim(ctx.g, x, dim, start, start + count)
     return Tensor(ctx.g.reverse(part.value, axes=(part.axis(dim),)), part.layout)
 
 
 @tf_op("Fill", static=(0,))
-def fill(ctx: Context, target: np.ndarray, value: Tensor) -> Tensor:
+def fill(ctx: TfContext, target: np.ndarray, value: Tensor) -> Tensor:
     """Repeat a number."""
     return emit.broadcast(ctx.g, value, tuple(integers(target)))
 
 
 @tf_op("GatherV2", "Gather", static=(2,))
 def gather(
-    ctx: Context,
+    ctx: TfContext,
     x: Tensor,
     index: Tensor,
     axis: np.ndarray | None = None,
@@ -266,7 +266,7 @@ def gather(
     return plain(ctx.g.take(framework_order(ctx.g, x), framework_order(ctx.g, index), axis=dim))
 
 
-def _gather_batch(ctx: Context, x: Tensor, index: Tensor, dim: int, batch_dims: int) -> Tensor:
+def _gather_batch(ctx: TfContext, x: Tensor, index: Tensor, dim: int, batch_dims: int) -> Tensor:
     """Read one place for each row of a batch, along the last dimension of x or of its rows."""
     if dim != batch_dims or batch_dims != x.rank - 1 or index.rank != x.rank:
         raise Unsupported(
@@ -279,7 +279,7 @@ def _gather_batch(ctx: Context, x: Tensor, index: Tensor, dim: int, batch_dims: 
 
 @tf_op("OneHot", static=(1,))
 def one_hot(
-    ctx: Context, index: Tensor, depth: np.ndarray, on: Tensor, off: Tensor, *, axis: int = -1
+    ctx: TfContext, index: Tensor, depth: np.ndarray, on: Tensor, off: Tensor, *, axis: int = -1
 ) -> Tensor:
     """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
     count = integers(depth)[0]
@@ -292,7 +292,7 @@ def one_hot(
 
 
 @tf_op("MatrixBandPart", static=(1, 2))
-def band_part(ctx: Context, x: Tensor, lower: np.ndarray, upper: np.ndarray) -> Tensor:
+def band_part(ctx: TfContext, x: Tensor, lower: np.ndarray, upper: np.ndarray) -> Tensor:
     """Keep a band around the diagonal of each matrix; a negative width keeps the whole side."""
     row, column = np.indices(x.shape[-2:])
     below, above = integers(lower)[0], integers(upper)[0]

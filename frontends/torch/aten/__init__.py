@@ -18,11 +18,11 @@ from pockengine.frontends.torch.aten import (
     sequence,
     shape,
 )
-from pockengine.frontends.torch.aten.registry import RULES, Context, rule_for
+from pockengine.frontends.torch.aten.registry import RULES, AtenContext, rule_for
 
 __all__ = [
     "RULES",
-    "Context",
+    "AtenContext",
     "activation",
     "custom",
     "elementwise",

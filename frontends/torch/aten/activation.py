@@ -8,18 +8,18 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, plain, reshape
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten("prelu.default")
-def prelu(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
+def prelu(ctx: AtenContext, x: Tensor, weight: Tensor) -> Tensor:
     """x above zero, else weight x; one weight, or one for each of dimension 1."""
     slope = reshape(ctx.g, weight, (weight.size,) + (1,) * max(x.rank - 2, 0) if x.rank else ())
     return emit_activation.prelu(ctx.g, x, slope)
 
 
 @aten("glu.default")
-def glu(ctx: Context, x: Tensor, dim: int) -> Tensor:
+def glu(ctx: AtenContext, x: Tensor, dim: int) -> Tensor:
     """First half times the sigmoid of the second half along a dimension."""
     half = x.shape[dim] // 2
     first = emit.slice_dim(ctx.g, x, dim, 0, half)
@@ -28,13 +28,13 @@ def glu(ctx: Context, x: Tensor, dim: int) -> Tensor:
 
 
 @aten("dropout.default")
-def dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+def dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) -> Tensor:
     """Zero a share p of the elements and scale the rest up; pass everything in evaluation mode."""
     return emit_activation.dropout(ctx.g, x, p, train)
 
 
 @aten("feature_dropout.default")
-def feature_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+def feature_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) -> Tensor:
     """Zero a share p of the channels of (N, C, ...) and scale the rest up."""
     if not train or p == 0:
         return Tensor(x.value, x.layout, x.copies)
@@ -42,18 +42,18 @@ def feature_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
 
 
 @aten("alpha_dropout.default")
-def alpha_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+def alpha_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) -> Tensor:
     """Set a share p of the elements to selu's limit and restore mean and variance."""
     return _alpha_dropout(ctx, x, p if train else 0.0, whole_channels=False)
 
 
 @aten("feature_alpha_dropout.default")
-def feature_alpha_dropout(ctx: Context, x: Tensor, p: float, train: bool) -> Tensor:
+def feature_alpha_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) -> Tensor:
     """Set a share p of the channels to selu's limit and restore mean and variance."""
     return _alpha_dropout(ctx, x, p if train else 0.0, whole_channels=True)
 
 
-def _alpha_dropout(ctx: Context, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
+def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
     """Return a x + b where kept, else a limit + b.
 
     What `_kept` gives is 1 in prediction, where dropout is no more: x itself.
@@ -71,7 +71,7 @@ def _alpha_dropout(ctx: Context, x: Tensor, p: float, *, whole_channels: bool) -
     return emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", kept, 0.5), a * limit + b, present)
 
 
-def _kept(ctx: Context, x: Tensor, p: float, whole_channels: bool) -> Tensor:
+def _kept(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Tensor:
     """Draw 0 or 1 / (1 - p) for each element, or for each channel of (N, C, ...)."""
     shape = (*x.shape[:2], *(1,) * (x.rank - 2)) if whole_channels else x.shape
     ones = plain(ctx.g.constant(np.ones(shape, np.float32)))
@@ -79,7 +79,7 @@ def _kept(ctx: Context, x: Tensor, p: float, whole_channels: bool) -> Tensor:
 
 
 @aten("one_hot.default")
-def one_hot(ctx: Context, x: Tensor, num_classes: int) -> Tensor:
+def one_hot(ctx: AtenContext, x: Tensor, num_classes: int) -> Tensor:
     """Give each index a row that is one at its place."""
     if num_classes < 1:
         raise Unsupported("one_hot without a number of classes; pass num_classes")

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pockengine.compiler.ir import F32
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten("pockengine.cotangent.default")
-def cotangent(ctx: Context, y: Tensor) -> Tensor:
+def cotangent(ctx: AtenContext, y: Tensor) -> Tensor:
     """Stand for the cotangent of y."""
     if ctx.dtype is not F32:
         raise Unsupported("a gradient of a type other than float32")
@@ -18,7 +18,7 @@ def cotangent(ctx: Context, y: Tensor) -> Tensor:
 
 @aten("pockengine.custom_gradient.default")
 def custom_gradient(
-    ctx: Context, y: Tensor, cotangent: Tensor, x: Sequence[Tensor], dx: Sequence[Tensor]
+    ctx: AtenContext, y: Tensor, cotangent: Tensor, x: Sequence[Tensor], dx: Sequence[Tensor]
 ) -> Tensor:
     """y, whose gradient to each x is the dx that the cotangent gives."""
     pairs = [tensor for pair in zip(x, dx, strict=True) for tensor in pair]
@@ -27,6 +27,6 @@ def custom_gradient(
 
 
 @aten("pockengine.hooked_.default")
-def hooked(ctx: Context, x: Tensor, cotangent: Tensor, dx: Tensor) -> Tensor:
+def hooked(ctx: AtenContext, x: Tensor, cotangent: Tensor, dx: Tensor) -> Tensor:
     """x, whose gradient is what a hook makes of it."""
     return custom_gradient(ctx, x, cotangent, [x], [dx])

@@ -12,7 +12,7 @@ from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 UNARY = alike(
     """
@@ -43,7 +43,7 @@ def _define_unary(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @aten(f"{name}.default")
-    def rule(ctx: Context, x: Tensor, **settings: Any) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, **settings: Any) -> Tensor:
         return emitted(ctx.g, emit.cast(ctx.g, x, ctx.dtype or x.dtype), **settings)
 
 
@@ -51,7 +51,7 @@ def _define_binary(overload: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @aten(overload)
-    def rule(ctx: Context, x: Operand, other: Operand) -> Tensor:
+    def rule(ctx: AtenContext, x: Operand, other: Operand) -> Tensor:
         return emitted(ctx.g, *emit.same_dtype(ctx.g, (x, other)))
 
 
@@ -59,12 +59,12 @@ def _define_logical(name: str, meaning: str) -> None:
     emitted = emitter(meaning)
 
     @aten(f"{name}.default")
-    def rule(ctx: Context, x: Tensor, other: Tensor | None = None) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, other: Tensor | None = None) -> Tensor:
         operands = [truth(ctx, operand) for operand in (x, other) if operand is not None]
         return emitted(ctx.g, *operands)
 
 
-def truth(ctx: Context, x: Tensor) -> Tensor:
+def truth(ctx: AtenContext, x: Tensor) -> Tensor:
     """Return where x is not zero."""
     return x if x.dtype is BOOL else emit.arithmetic(ctx.g, "ne", x, 0)
 
@@ -78,18 +78,18 @@ for _name, _meaning in LOGICAL.items():
 
 
 @aten("sign.default")
-def sign(ctx: Context, x: Tensor) -> Tensor:
+def sign(ctx: AtenContext, x: Tensor) -> Tensor:
     """-1, 0 or 1; of NaN 0."""
     y = emit.unary("sign")(ctx.g, x)
     return y if x.dtype is not F32 else emit.choose(ctx.g, _same(ctx, x), y, 0.0)
 
 
-def _same(ctx: Context, x: Tensor) -> Tensor:
+def _same(ctx: AtenContext, x: Tensor) -> Tensor:
     return emit.elementwise(ctx.g, "eq", x, x)
 
 
 @aten("sinc.default")
-def sinc(ctx: Context, x: Tensor) -> Tensor:
+def sinc(ctx: AtenContext, x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 where that is 0 / 0."""
     angle = emit.weighted(ctx.g, emit.cast(ctx.g, x, F32), math.pi)
     zero = emit.arithmetic(ctx.g, "eq", emit.unary("square")(ctx.g, angle), 0.0)
@@ -99,7 +99,7 @@ def sinc(ctx: Context, x: Tensor) -> Tensor:
 
 
 @aten("logit.default")
-def logit(ctx: Context, x: Tensor, eps: Number | None) -> Tensor:
+def logit(ctx: AtenContext, x: Tensor, eps: Number | None) -> Tensor:
     """log(x / (1 - x)), of x within [eps, 1 - eps]."""
     if eps is not None:
         x = Tensor(ctx.g.clamp(x.value, min=float(eps), max=1 - float(eps)), x.layout)
@@ -109,7 +109,7 @@ def logit(ctx: Context, x: Tensor, eps: Number | None) -> Tensor:
 
 def _define_times_log(name: str, log: str, offset: float) -> None:
     @aten(f"{name}.Tensor" if name == "xlogy" else f"{name}.default")
-    def rule(ctx: Context, x: Operand, other: Operand) -> Tensor:
+    def rule(ctx: AtenContext, x: Operand, other: Operand) -> Tensor:
         """x log(other + offset): 0 where x is 0, unless other is NaN."""
         g = ctx.g
         x, other = emit.same_dtype(g, (x, other))
@@ -128,24 +128,24 @@ _define_times_log("special_xlog1py", "log1p", 1.0)
 
 
 @aten("add.Tensor", "add.Scalar")
-def add(ctx: Context, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+def add(ctx: AtenContext, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha other."""
     return emit.arithmetic(ctx.g, "add", x, _times(ctx, other, alpha))
 
 
 @aten("sub.Tensor", "sub.Scalar")
-def sub(ctx: Context, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
+def sub(ctx: AtenContext, x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - alpha other."""
     return emit.arithmetic(ctx.g, "sub", x, _times(ctx, other, alpha))
 
 
 @aten("rsub.Scalar", "rsub.Tensor")
-def rsub(ctx: Context, x: Tensor, other: Operand, alpha: Number) -> Tensor:
+def rsub(ctx: AtenContext, x: Tensor, other: Operand, alpha: Number) -> Tensor:
     """other - alpha x."""
     return emit.arithmetic(ctx.g, "sub", other, _times(ctx, x, alpha))
 
 
-def _times(ctx: Context, operand: Operand, alpha: Number) -> Operand:
+def _times(ctx: AtenContext, operand: Operand, alpha: Number) -> Operand:
     if alpha == 1:
         return operand
     if isinstance(operand, Tensor):
@@ -154,32 +154,32 @@ def _times(ctx: Context, operand: Operand, alpha: Number) -> Operand:
 
 
 @aten("div.Tensor", "div.Scalar")
-def div(ctx: Context, x: Tensor, other: Operand) -> Tensor:
+def div(ctx: AtenContext, x: Tensor, other: Operand) -> Tensor:
     """x / other, in floats; a number divides exactly, as a constant operand."""
     return emit.arithmetic(ctx.g, "div", emit.cast(ctx.g, x, F32), other)
 
 
 @aten("pow.Tensor_Scalar", "pow_.Scalar")
-def pow_number(ctx: Context, x: Tensor, exponent: Number) -> Tensor:
+def pow_number(ctx: AtenContext, x: Tensor, exponent: Number) -> Tensor:
     """Raise x to a number."""
     x = emit.cast(ctx.g, x, _known(ctx.dtype))
     return known_power(ctx.g, x, exponent) or emit.arithmetic(ctx.g, "pow", x, float(exponent))
 
 
 @aten("pow.Tensor_Tensor", "pow_.Tensor", "pow.Scalar")
-def pow_tensor(ctx: Context, x: Operand, exponent: Tensor) -> Tensor:
+def pow_tensor(ctx: AtenContext, x: Operand, exponent: Tensor) -> Tensor:
     """Raise one tensor or number to another tensor."""
     return emit.arithmetic(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar", "prims.where.default")
-def where(ctx: Context, condition: Tensor, x: Operand, other: Operand) -> Tensor:
+def where(ctx: AtenContext, condition: Tensor, x: Operand, other: Operand) -> Tensor:
     """x where the condition holds, else other."""
     return emit.elementwise(ctx.g, "where", condition, *emit.same_dtype(ctx.g, (x, other)))
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(ctx: Context, x: Tensor, mask: Tensor, value: Operand) -> Tensor:
+def masked_fill(ctx: AtenContext, x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     """Put the value where the mask holds."""
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, value, x.dtype)
@@ -187,7 +187,7 @@ def masked_fill(ctx: Context, x: Tensor, mask: Tensor, value: Operand) -> Tensor
 
 
 @aten("clamp.default")
-def clamp(ctx: Context, x: Tensor, min: Number | None, max: Number | None) -> Tensor:
+def clamp(ctx: AtenContext, x: Tensor, min: Number | None, max: Number | None) -> Tensor:
     """Limit to [min, max]; a missing bound is none."""
     low = -math.inf if min is None else float(min)
     high = math.inf if max is None else float(max)
@@ -195,25 +195,25 @@ def clamp(ctx: Context, x: Tensor, min: Number | None, max: Number | None) -> Te
 
 
 @aten("clamp_min.default")
-def clamp_min(ctx: Context, x: Tensor, min: Number) -> Tensor:
+def clamp_min(ctx: AtenContext, x: Tensor, min: Number) -> Tensor:
     """Limit from below."""
     return emit_activation.clip(ctx.g, "clamp", x, float(min), math.inf)
 
 
 @aten("clamp_max.default")
-def clamp_max(ctx: Context, x: Tensor, max: Number) -> Tensor:
+def clamp_max(ctx: AtenContext, x: Tensor, max: Number) -> Tensor:
     """Limit from above."""
     return emit_activation.clip(ctx.g, "clamp", x, -math.inf, float(max))
 
 
 @aten("hardtanh.default")
-def hardtanh(ctx: Context, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
+def hardtanh(ctx: AtenContext, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
     """Limit to [min_val, max_val]; unlike clamp's, the gradient is zero on the bounds."""
     return emit_activation.clip(ctx.g, "hardtanh", x, float(min_val), float(max_val))
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default")
-def to(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def to(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Convert to the type that PyTorch says comes out; the device and layout are ours."""
     return emit.cast(ctx.g, x, _known(ctx.dtype))
 
@@ -231,19 +231,19 @@ def _known(dtype: DType | None) -> DType:
     "lift_fresh_copy.default",
     "positive.default",
 )
-def same(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def same(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Return the same numbers; how they lie in memory is ours to choose."""
     return Tensor(x.value, x.layout, x.copies)
 
 
 @aten("copy.default")
-def copy(ctx: Context, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy(ctx: AtenContext, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     """Take another tensor's numbers in x's shape and type."""
     return emit.broadcast(ctx.g, emit.cast(ctx.g, src, x.dtype), x.shape)
 
 
 @aten("detach.default")
-def detach(ctx: Context, x: Tensor) -> Tensor:
+def detach(ctx: AtenContext, x: Tensor) -> Tensor:
     """Return the same numbers, through which no gradient flows."""
     if not emit.trains(ctx.g, x):
         return Tensor(x.value, x.layout, x.copies)

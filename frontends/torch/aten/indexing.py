@@ -17,11 +17,11 @@ from pockengine.frontends.emit import Number
 from pockengine.frontends.emit.index import last_writers
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @dataclass(frozen=True)
-class Places:
+class MergedIndex:
     """Where `index` points in `x`: along dimension `dim`, into which the indexed ones are merged.
 
     `order` is the permutation that brought these together, `shape` what x had then.
@@ -33,13 +33,13 @@ class Places:
     order: tuple[int, ...]
     shape: tuple[int, ...]
 
-    def restored(self, ctx: Context, x: Tensor) -> Tensor:
+    def restored(self, ctx: AtenContext, x: Tensor) -> Tensor:
         """Give a tensor of x's shape the dimensions back that x had at first."""
         back = tuple(int(dim) for dim in np.argsort(self.order))
         return permute(reshape(ctx.g, x, self.shape), back)
 
 
-def _places(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Places:
+def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> MergedIndex:
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
     if any(index.dtype not in (I32, I64) for index in given.values()):
         raise Unsupported("indexing by a mask, whose result has no fixed size; use where")
@@ -61,10 +61,10 @@ def _places(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Places
     assert index is not None  # ATen gives one at least
     shape = moved.shape
     lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
-    return Places(lines, index, at, order, shape)
+    return MergedIndex(lines, index, at, order, shape)
 
 
-def wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
+def wrapped(ctx: AtenContext, index: Tensor, size: int) -> Tensor:
     """Let negative indices count from the end."""
     from_end = emit.arithmetic(ctx.g, "add", index, size)
     negative = emit.arithmetic(ctx.g, "lt", index, 0)
@@ -72,7 +72,7 @@ def wrapped(ctx: Context, index: Tensor, size: int) -> Tensor:
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
-def index_tensor(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def index_tensor(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[..., index, ...] with tensors of indices; negative ones count from the end."""
     places = _places(ctx, x, indices)
     values = framework_order(ctx.g, places.x), framework_order(ctx.g, places.index)
@@ -80,14 +80,14 @@ def index_tensor(ctx: Context, x: Tensor, indices: Sequence[Tensor | None]) -> T
 
 
 @aten("take.default")
-def take(ctx: Context, x: Tensor, index: Tensor) -> Tensor:
+def take(ctx: AtenContext, x: Tensor, index: Tensor) -> Tensor:
     """Read the flattened tensor."""
     return index_tensor(ctx, reshape(ctx.g, x, (x.size,)), [index])
 
 
 @aten("index_put.default", "_unsafe_index_put.default", "_index_put_impl.default")
 def index_put(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     indices: Sequence[Tensor | None],
     values: Tensor,
@@ -108,7 +108,7 @@ def index_put(
     return places.restored(ctx, written)
 
 
-def _known_places(ctx: Context, index: Tensor | None) -> list[Tensor | None]:
+def _known_places(ctx: AtenContext, index: Tensor | None) -> list[Tensor | None]:
     """Return an index as it is; of a mask that is known now, the places where it holds."""
     if index is None or index.dtype is not BOOL:
         return [index]
@@ -120,7 +120,7 @@ def _known_places(ctx: Context, index: Tensor | None) -> list[Tensor | None]:
 
 
 def _put_where(
-    ctx: Context, x: Tensor, dim: int, mask: Tensor | None, values: Tensor, *, accumulate: bool
+    ctx: AtenContext, x: Tensor, dim: int, mask: Tensor | None, values: Tensor, *, accumulate: bool
 ) -> Tensor:
     """Put or add values that are the same for all places where a mask from `dim` on holds."""
     assert mask is not None
@@ -138,7 +138,7 @@ def _put_where(
 
 
 @aten("fill_diagonal.default")
-def fill_diagonal(ctx: Context, x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
+def fill_diagonal(ctx: AtenContext, x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
     """Put one number on the diagonal of a matrix, or of a cube of any rank."""
     marked = torch.zeros(x.shape, dtype=torch.bool).fill_diagonal_(True, wrap=wrap)
     here = plain(ctx.g.constant(marked.numpy()))
@@ -147,7 +147,7 @@ def fill_diagonal(ctx: Context, x: Tensor, fill_value: Number, wrap: bool = Fals
 
 
 def write_lines(
-    ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
+    ctx: AtenContext, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
 ) -> Tensor:
     """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
     if x.dtype is not F32:
@@ -165,12 +165,12 @@ def write_lines(
     if accumulate:
         return emit.arithmetic(g, "add", x, added(lines))
     lines = _where_last(ctx, index, lines, dim)
-    ones = np.ones([index.size if each == dim else 1 for each in range(x.rank)], np.float32)
+    ones = np.ones([index.size if axis == dim else 1 for axis in range(x.rank)], np.float32)
     hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
     return emit.elementwise(g, "where", hit, added(lines), x)
 
 
-def _picked_lines(ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
+def _picked_lines(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
     """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
     g = ctx.g
     numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
@@ -185,37 +185,39 @@ def _picked_lines(ctx: Context, x: Tensor, dim: int, index: Tensor, lines: Tenso
     return emit.elementwise(g, "where", wide, picked, x)
 
 
-def _where_last(ctx: Context, index: Tensor, lines: Tensor, dim: int) -> Tensor:
+def _where_last(ctx: AtenContext, index: Tensor, lines: Tensor, dim: int) -> Tensor:
     """Put zero into slices whose place a later one overwrites."""
     last = last_writers(ctx.g, index)
     if last is None:
         return lines
-    shape = [index.size if each == dim else 1 for each in range(lines.rank)]
+    shape = [index.size if axis == dim else 1 for axis in range(lines.rank)]
     return only_last(ctx, reshape(ctx.g, last, tuple(shape)), lines)
 
 
-def only_last(ctx: Context, last: Tensor, values: Tensor) -> Tensor:
+def only_last(ctx: AtenContext, last: Tensor, values: Tensor) -> Tensor:
     """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
     nothing = emit.arithmetic(ctx.g, "sub", values, emit.unary("stop_gradient")(ctx.g, values))
     return emit.elementwise(ctx.g, "where", last, values, nothing)
 
 
 @aten("index_copy.default")
-def index_copy(ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Put slices at places of a dimension."""
     return _along(ctx, x, dim, index, source, accumulate=False)
 
 
 @aten("index_add.default")
 def index_add(
-    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number
+    ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number
 ) -> Tensor:
     """Add alpha times slices at places of a dimension."""
     return _along(ctx, x, dim, index, emit.weighted(ctx.g, source, alpha), accumulate=True)
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
-def index_fill(ctx: Context, x: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+def index_fill(
+    ctx: AtenContext, x: Tensor, dim: int, index: Tensor, value: Tensor | Number
+) -> Tensor:
     """Put one number at places of a dimension, however often each is named."""
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, float(value), F32)
@@ -224,13 +226,13 @@ def index_fill(ctx: Context, x: Tensor, dim: int, index: Tensor, value: Tensor |
     numbers = plain(ctx.g.constant(np.arange(size, dtype=places.dtype.numpy)[None]))
     named = emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", places, numbers), F32)
     hit = emit.arithmetic(ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, [0], False), 0.0)
-    shape = [size if each == dim % x.rank else 1 for each in range(x.rank)]
+    shape = [size if axis == dim % x.rank else 1 for axis in range(x.rank)]
     hit = reshape(ctx.g, hit, tuple(shape))
     return emit.elementwise(ctx.g, "where", hit, emit.cast(ctx.g, value, x.dtype), x)
 
 
 def _along(
-    ctx: Context, x: Tensor, dim: int, index: Tensor, source: Tensor, *, accumulate: bool
+    ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor, *, accumulate: bool
 ) -> Tensor:
     shape = x.shape
     if not x.rank:
@@ -242,7 +244,7 @@ def _along(
 
 
 @aten("put.default")
-def put(ctx: Context, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+def put(ctx: AtenContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
     """Put or add numbers at places of the flattened tensor."""
     flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
     places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.size)
@@ -251,7 +253,7 @@ def put(ctx: Context, x: Tensor, index: Tensor, source: Tensor, accumulate: bool
 
 
 @aten("bitwise_not.default")
-def bitwise_not(ctx: Context, x: Tensor) -> Tensor:
+def bitwise_not(ctx: AtenContext, x: Tensor) -> Tensor:
     """Turn a mask around."""
     if x.dtype is not BOOL:
         raise Unsupported("operations on the bits of integers; use booleans")

@@ -6,7 +6,7 @@ from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.emit.loss import Classification, Reduction
 from pockengine.frontends.layout import Tensor, reshape
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
 """By ATen's codes of a loss's reduction."""
@@ -14,7 +14,7 @@ REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
 
 @aten("cross_entropy_loss.default")
 def cross_entropy_loss(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -33,7 +33,7 @@ def cross_entropy_loss(
     return emit.weighted(ctx.g, mean, float(rows)) if how.reduction is Reduction.SUM else mean
 
 
-def _soft_cross_entropy(ctx: Context, x: Tensor, target: Tensor, how: Classification) -> Tensor:
+def _soft_cross_entropy(ctx: AtenContext, x: Tensor, target: Tensor, how: Classification) -> Tensor:
     """Sum -weight target log(softmax(x)) over the classes, the target smoothed before."""
     dim = 1 if x.rank > 1 else 0
     classes = x.shape[dim]
@@ -54,7 +54,7 @@ def _soft_cross_entropy(ctx: Context, x: Tensor, target: Tensor, how: Classifica
 
 @aten("nll_loss.default", "nll_loss_nd.default", "nll_loss2d.default")
 def nll_loss(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -67,7 +67,7 @@ def nll_loss(
 
 
 @aten("mse_loss.default")
-def mse_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+def mse_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """Squared differences: each, their mean or their sum."""
     difference = emit.arithmetic(ctx.g, "sub", x, target)
     squares = emit.unary("square")(ctx.g, difference)
@@ -75,14 +75,16 @@ def mse_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int) -> Tensor:
 
 
 @aten("l1_loss.default")
-def l1_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+def l1_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """Absolute differences: each, their mean or their sum."""
     difference = emit.arithmetic(ctx.g, "sub", x, target)
     return _reduce_elements(ctx.g, emit.unary("abs")(ctx.g, difference), reduction)
 
 
 @aten("smooth_l1_loss.default")
-def smooth_l1_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+def smooth_l1_loss(
+    ctx: AtenContext, x: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
     """Squares of small differences (below beta), absolute values of large ones."""
     if beta == 0:
         return l1_loss(ctx, x, target, reduction)
@@ -90,12 +92,12 @@ def smooth_l1_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int, beta
 
 
 @aten("huber_loss.default")
-def huber_loss(ctx: Context, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
+def huber_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     """Squares of small differences (below delta), delta times absolute values of large ones."""
     return _reduce_elements(ctx.g, _huber(ctx, x, target, delta, 1.0), reduction)
 
 
-def _huber(ctx: Context, x: Tensor, target: Tensor, delta: float, factor: float) -> Tensor:
+def _huber(ctx: AtenContext, x: Tensor, target: Tensor, delta: float, factor: float) -> Tensor:
     """Return d²/2 where |d| < delta, else delta (|d| - delta/2), times a factor."""
     g = ctx.g
     difference = emit.arithmetic(g, "sub", x, target)
@@ -107,7 +109,7 @@ def _huber(ctx: Context, x: Tensor, target: Tensor, delta: float, factor: float)
 
 @aten("binary_cross_entropy.default")
 def binary_cross_entropy(
-    ctx: Context, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int
+    ctx: AtenContext, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int
 ) -> Tensor:
     """-(target log x + (1 - target) log(1 - x)) with PyTorch's guards, weighted."""
     losses = emit.arithmetic(ctx.g, "binary_cross_entropy", x, target)
@@ -118,7 +120,7 @@ def binary_cross_entropy(
 
 @aten("binary_cross_entropy_with_logits.default")
 def bce_with_logits(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     target: Tensor,
     weight: Tensor | None,

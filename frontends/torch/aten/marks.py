@@ -8,11 +8,11 @@ from pockengine.compiler.ir import F32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten("pockengine.marked.default")
-def marked(ctx: Context, x: Tensor, mask: Tensor, number: int) -> Tensor:
+def marked(ctx: AtenContext, x: Tensor, mask: Tensor, number: int) -> Tensor:
     """Take the row of each example at its mark of this number; a negative one counts from the end.
 
     All is NaN where examples have unequal numbers of marks, or too few.
@@ -37,7 +37,7 @@ def marked(ctx: Context, x: Tensor, mask: Tensor, number: int) -> Tensor:
     return reshape(g, _where_equal(ctx, count, number, picked), ctx.shape)
 
 
-def _where_equal(ctx: Context, count: Tensor, number: int, picked: Tensor) -> Tensor:
+def _where_equal(ctx: AtenContext, count: Tensor, number: int, picked: Tensor) -> Tensor:
     """Make all NaN unless each example has as many marks as the first, and the one that is read."""
     g = ctx.g
     ends = [emit.reduce(g, f"reduce_{end}", count, [0, 1], True) for end in ("min", "max")]

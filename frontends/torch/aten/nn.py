@@ -7,7 +7,7 @@ from pockengine.frontends.emit import Number
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, reshape
-from pockengine.frontends.torch.aten.registry import Context, Missing, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
 
 
 def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
@@ -24,19 +24,19 @@ def _symmetric(padding: Sequence[int]) -> tuple[int, int, int, int]:
     return (height, height, width, width)
 
 
-def _batched(ctx: Context, x: Tensor) -> Tensor:
+def _batched(ctx: AtenContext, x: Tensor) -> Tensor:
     """Give a single picture (C, H, W) a batch of one."""
     return x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
 
 
-def _as_given(ctx: Context, x: Tensor, y: Tensor) -> Tensor:
+def _as_given(ctx: AtenContext, x: Tensor, y: Tensor) -> Tensor:
     """Take the batch of one away again if `x` had none."""
     return y if x.rank == 4 else emit.squeeze(ctx.g, y, [0])
 
 
 @aten("conv2d.default", "conv2d.padding", weight=HWIO)
 def conv2d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -57,26 +57,26 @@ def conv2d(
 
 
 @aten("linear.default", weight=IN_OUT)
-def linear(ctx: Context, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear(ctx: AtenContext, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x weightᵀ + bias over the last dimension."""
     return emit_nn.linear(ctx.g, x, weight, bias)
 
 
 @aten("matmul.default")
-def matmul(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+def matmul(ctx: AtenContext, x: Tensor, other: Tensor) -> Tensor:
     """Multiply matrices, vectors or batches of matrices."""
     return emit.matmul(ctx.g, x, other)
 
 
 @aten("mm.default", "bmm.default")
-def mm(ctx: Context, x: Tensor, mat2: Tensor) -> Tensor:
+def mm(ctx: AtenContext, x: Tensor, mat2: Tensor) -> Tensor:
     """Multiply matrices or batches of matrices."""
     return emit.matmul(ctx.g, x, mat2)
 
 
 @aten("addmm.default")
 def addmm(
-    ctx: Context, x: Tensor, mat1: Tensor, mat2: Tensor, beta: Number, alpha: Number
+    ctx: AtenContext, x: Tensor, mat1: Tensor, mat2: Tensor, beta: Number, alpha: Number
 ) -> Tensor:
     """beta x + alpha mat1 mat2."""
     product = emit.weighted(ctx.g, emit.matmul(ctx.g, mat1, mat2), alpha)
@@ -85,7 +85,7 @@ def addmm(
 
 @aten("addbmm.default")
 def addbmm(
-    ctx: Context, x: Tensor, batch1: Tensor, batch2: Tensor, beta: Number, alpha: Number
+    ctx: AtenContext, x: Tensor, batch1: Tensor, batch2: Tensor, beta: Number, alpha: Number
 ) -> Tensor:
     """beta x + alpha times the sum of all products of a batch."""
     product = emit.reduce(
@@ -97,7 +97,7 @@ def addbmm(
 
 @aten("batch_norm.default")
 def batch_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -117,7 +117,7 @@ def batch_norm(
 
 @aten("max_pool2d.default")
 def max_pool2d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -138,7 +138,7 @@ def max_pool2d(
 
 @aten("max_pool2d_with_indices.default")
 def max_pool2d_with_indices(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -153,7 +153,7 @@ def max_pool2d_with_indices(
 
 @aten("avg_pool2d.default")
 def avg_pool2d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int],
@@ -183,7 +183,7 @@ def avg_pool2d(
 
 
 @aten("adaptive_avg_pool2d.default")
-def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+def adaptive_avg_pool2d(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Average down to a given height and width."""
     picture = _batched(ctx, x)
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
@@ -191,7 +191,7 @@ def adaptive_avg_pool2d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
 
 
 @aten("adaptive_avg_pool1d.default")
-def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+def adaptive_avg_pool1d(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Average (N, C, L) down to a given length."""
     picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, (1, ctx.shape[-1]))
@@ -200,7 +200,7 @@ def adaptive_avg_pool1d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
 
 def _define_adaptive(rank: int) -> None:
     @aten(f"adaptive_max_pool{rank}d.default")
-    def largest(ctx: Context, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
+    def largest(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
         for dim in reversed(range(x.rank - rank, x.rank)):  # so the first in row-major order wins
             x = emit_nn.max_bins(ctx.g, x, dim, ctx.shape[dim])
         return [x, Missing("the indices of max pooling; use the maxima alone")]
@@ -211,7 +211,7 @@ for _rank in (1, 2, 3):
 
 
 @aten("adaptive_avg_pool3d.default", "_adaptive_avg_pool3d.default")
-def adaptive_avg_pool3d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> Tensor:
+def adaptive_avg_pool3d(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Average down to a given depth, height and width."""
     for dim in range(x.rank - 3, x.rank):
         x = emit_nn.average_bins(ctx.g, x, dim, ctx.shape[dim])
@@ -220,7 +220,7 @@ def adaptive_avg_pool3d(ctx: Context, x: Tensor, output_size: Sequence[int]) -> 
 
 @aten("_trilinear.default")
 def trilinear(
-    ctx: Context,
+    ctx: AtenContext,
     i1: Tensor,
     i2: Tensor,
     i3: Tensor,

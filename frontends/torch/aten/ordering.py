@@ -10,42 +10,44 @@ from pockengine.compiler.ir import F32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 LONGEST = 4096
 
 
 @aten("sort.default", "sort.stable")
 def sort(
-    ctx: Context, x: Tensor, dim: int, descending: bool, stable: bool | None = None
+    ctx: AtenContext, x: Tensor, dim: int, descending: bool, stable: bool | None = None
 ) -> list[Tensor]:
     """Sort along a dimension; equal elements keep their order."""
     return _best(ctx, x, dim, x.shape[dim] if x.rank else 1, descending)
 
 
 @aten("argsort.default", "argsort.stable")
-def argsort(ctx: Context, x: Tensor, dim: int, descending: bool, stable: bool = True) -> Tensor:
+def argsort(ctx: AtenContext, x: Tensor, dim: int, descending: bool, stable: bool = True) -> Tensor:
     """Return the indices that sort a dimension."""
     return sort(ctx, x, dim, descending)[1]
 
 
 @aten("topk.default")
-def topk(ctx: Context, x: Tensor, k: int, dim: int, largest: bool, sorted: bool) -> list[Tensor]:
+def topk(
+    ctx: AtenContext, x: Tensor, k: int, dim: int, largest: bool, sorted: bool
+) -> list[Tensor]:
     """Take the k largest or smallest along a dimension, the best first."""
     return _best(ctx, x, dim, k, largest)
 
 
 @aten("kthvalue.default")
-def kthvalue(ctx: Context, x: Tensor, k: int, dim: int, keepdim: bool) -> list[Tensor]:
+def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the k-th smallest along a dimension, and where it is."""
     if not x.rank:
         return _best(ctx, x, 0, 1, False)
-    found = [emit.slice_dim(ctx.g, part, dim, k - 1, k) for part in _best(ctx, x, dim, k, False)]
-    return found if keepdim else [emit.squeeze(ctx.g, part, [dim]) for part in found]
+    kept = [emit.slice_dim(ctx.g, part, dim, k - 1, k) for part in _best(ctx, x, dim, k, False)]
+    return kept if keepdim else [emit.squeeze(ctx.g, part, [dim]) for part in kept]
 
 
 @aten("median.dim")
-def median_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+def median_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the median along a dimension, the lower one of two, and where it is; NaN if any is."""
     size = x.shape[dim] if x.rank else 1
     middle, place = kthvalue(ctx, x, (size + 1) // 2, dim, keepdim)
@@ -57,7 +59,7 @@ def median_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]
 
 
 @aten("median.default")
-def median(ctx: Context, x: Tensor) -> Tensor:
+def median(ctx: AtenContext, x: Tensor) -> Tensor:
     """Take the median of all elements, the lower one of two; those equal to it share a gradient."""
     g = ctx.g
     middle = median_dim(ctx, reshape(g, x, (x.size,)), 0, keepdim=False)[0]
@@ -65,34 +67,35 @@ def median(ctx: Context, x: Tensor) -> Tensor:
         return middle
     hit = emit.elementwise(g, "eq", x, emit.unary("stop_gradient")(g, middle))
     total, count = (
-        emit.reduce(g, "reduce_sum", emit.choose(g, hit, each, 0.0), (), False) for each in (x, 1.0)
+        emit.reduce(g, "reduce_sum", emit.choose(g, hit, addend, 0.0), (), False)
+        for addend in (x, 1.0)
     )
     return emit.elementwise(g, "div", total, count)
 
 
-def _best(ctx: Context, x: Tensor, dim: int, count: int, descending: bool) -> list[Tensor]:
+def _best(ctx: AtenContext, x: Tensor, dim: int, count: int, descending: bool) -> list[Tensor]:
     """Return the first `count` elements of a sorted dimension, and their indices."""
     g = ctx.g
     if not x.rank:
         line = _best(ctx, reshape(g, x, (1,)), 0, 1, descending)
         return [reshape(g, part, ()) for part in line]
     dim %= x.rank
-    dims = [each for each in range(x.rank) if each != dim] + [dim]
+    dims = [axis for axis in range(x.rank) if axis != dim] + [dim]
     lines = permute(x, dims)
     order = _order(ctx, lines, descending)
     order = emit.slice_dim(g, order, -1, 0, count)
     values = plain(
         g.take_along(framework_order(g, lines), framework_order(g, order), axis=x.rank - 1)
     )
-    back = [int(each) for each in np.argsort(dims)]
+    back = [int(axis) for axis in np.argsort(dims)]
     return [permute(values, back), permute(order, back)]
 
 
-def _is_nan(ctx: Context, x: Tensor) -> Tensor:
+def _is_nan(ctx: AtenContext, x: Tensor) -> Tensor:
     return emit.elementwise(ctx.g, "ne", x, x)
 
 
-def _order(ctx: Context, x: Tensor, descending: bool) -> Tensor:
+def _order(ctx: AtenContext, x: Tensor, descending: bool) -> Tensor:
     """Return the indices that sort the last dimension."""
     g, size = ctx.g, x.shape[-1]
     if size > LONGEST:

@@ -12,7 +12,7 @@ import torch
 
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 MOVES = ("diag_embed.default", "diagonal.default", "im2col.default", "unfold.default")
 
@@ -22,7 +22,7 @@ def _define_move(overload: str) -> None:
     operator = getattr(getattr(torch.ops.aten, name), variant)
 
     @aten(overload)
-    def rule(ctx: Context, x: Tensor, **arguments: Any) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, **arguments: Any) -> Tensor:
         numbers = torch.arange(1, x.size + 1, dtype=torch.float64).reshape(x.shape)
         return _picked(ctx, x, operator(numbers, **arguments).numpy().astype(np.int64))
 
@@ -31,7 +31,7 @@ for _overload in MOVES:
     _define_move(_overload)
 
 
-def _picked(ctx: Context, x: Tensor, numbers: np.ndarray) -> Tensor:
+def _picked(ctx: AtenContext, x: Tensor, numbers: np.ndarray) -> Tensor:
     """Return the elements of `x` by number, counted from 1; 0 gives zero."""
     flat = ctx.g.reshape(framework_order(ctx.g, x), shape=(x.size,))
     if numbers.all():
@@ -42,12 +42,12 @@ def _picked(ctx: Context, x: Tensor, numbers: np.ndarray) -> Tensor:
     return plain(ctx.g.take(padded, ctx.g.constant(numbers), axis=0))
 
 
-def take(ctx: Context, x: Tensor, dim: int, index: np.ndarray) -> Tensor:
+def take(ctx: AtenContext, x: Tensor, dim: int, index: np.ndarray) -> Tensor:
     """Pick slices of one dimension."""
     return Tensor(ctx.g.take(x.value, ctx.g.constant(index), axis=x.axis(dim)), x.layout)
 
 
-def pad_by_copies(ctx: Context, x: Tensor, pad: Sequence[int], mode: str) -> Tensor:
+def pad_by_copies(ctx: AtenContext, x: Tensor, pad: Sequence[int], mode: str) -> Tensor:
     """Pad by x's own elements: "reflect", "replicate" or "circular", from the last dimension on."""
     for index in range(len(pad) // 2):
         dim = x.rank - 1 - index

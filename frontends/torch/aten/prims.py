@@ -15,7 +15,7 @@ from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.reduction import var
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 KINDS = ("Tensor", "Scalar")
 
@@ -24,7 +24,7 @@ BITWISE = ("and", "or", "xor")
 
 def _define_ignoring_nan(name: str, comparison: str) -> None:
     @aten(f"{name}.default")
-    def rule(ctx: Context, x: Tensor, other: Tensor) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, other: Tensor) -> Tensor:
         nan = emit.arithmetic(ctx.g, "ne", other, other)
         wins = emit.arithmetic(
             ctx.g, "logical_or", emit.arithmetic(ctx.g, comparison, x, other), nan
@@ -41,7 +41,7 @@ def _define_bitwise(name: str) -> None:
     operators = (f"__{name}__", f"__i{name}__")
 
     @aten(f"bitwise_{name}.Tensor", *(f"{op}.{kind}" for op in operators for kind in KINDS))
-    def rule(ctx: Context, x: Tensor, other: Operand) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, other: Operand) -> Tensor:
         if ctx.dtype is not BOOL:
             raise Unsupported("operations on the bits of integers; use booleans")
         return emitted(ctx.g, *emit.same_dtype(ctx.g, (x, other)))
@@ -52,7 +52,9 @@ for _name in BITWISE:
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")
-def divide_and_round(ctx: Context, x: Tensor, other: Operand, rounding_mode: str | None) -> Tensor:
+def divide_and_round(
+    ctx: AtenContext, x: Tensor, other: Operand, rounding_mode: str | None
+) -> Tensor:
     """x / other, rounded down or towards zero."""
     if rounding_mode is None:
         return emit.arithmetic(ctx.g, "div", emit.cast(ctx.g, x, F32), other)
@@ -60,7 +62,7 @@ def divide_and_round(ctx: Context, x: Tensor, other: Operand, rounding_mode: str
 
 
 @aten("prims.convert_element_type.default")
-def convert(ctx: Context, x: Tensor, dtype: object) -> Tensor:
+def convert(ctx: AtenContext, x: Tensor, dtype: object) -> Tensor:
     """Convert to the type that PyTorch says comes out."""
     if ctx.dtype is None:
         raise Unsupported(f"conversion to {ELSE}")
@@ -69,7 +71,7 @@ def convert(ctx: Context, x: Tensor, dtype: object) -> Tensor:
 
 @aten("prims.broadcast_in_dim.default")
 def broadcast_in_dim(
-    ctx: Context, x: Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]
+    ctx: AtenContext, x: Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]
 ) -> Tensor:
     """Put x's dimensions at the given places of the result and repeat it along the others."""
     wide = [1] * len(shape)
@@ -80,7 +82,7 @@ def broadcast_in_dim(
 
 def _define_reduction(name: str, op: str) -> None:
     @aten(f"prims.{name}.default")
-    def rule(ctx: Context, x: Tensor, dims: Sequence[int] | None, **_: object) -> Tensor:
+    def rule(ctx: AtenContext, x: Tensor, dims: Sequence[int] | None, **_: object) -> Tensor:
         return emit.reduce(ctx.g, op, x, dims or (), keepdims=False)
 
 
@@ -91,7 +93,7 @@ for _name in ("max", "min"):
 
 
 @aten("copysign.Tensor", "copysign.Scalar")
-def copysign(ctx: Context, x: Tensor, other: Operand) -> Tensor:
+def copysign(ctx: AtenContext, x: Tensor, other: Operand) -> Tensor:
     """|x| with the other's sign."""
     size = emit.unary("abs")(ctx.g, emit.cast(ctx.g, x, F32))
     if not isinstance(other, Tensor):
@@ -100,7 +102,7 @@ def copysign(ctx: Context, x: Tensor, other: Operand) -> Tensor:
 
 
 @aten("signbit.default")
-def signbit(ctx: Context, x: Tensor) -> Tensor:
+def signbit(ctx: AtenContext, x: Tensor) -> Tensor:
     """Whether x is below zero, or a negative zero."""
     below = emit.arithmetic(ctx.g, "lt", x, 0)
     if x.dtype is not F32:
@@ -111,7 +113,7 @@ def signbit(ctx: Context, x: Tensor) -> Tensor:
 
 @aten("var_mean.correction")
 def var_mean(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None,
     correction: Number | None,
@@ -124,7 +126,7 @@ def var_mean(
 
 @aten("prims.var.default")
 def variance(
-    ctx: Context, x: Tensor, dims: Sequence[int] | None, correction: float, **_: object
+    ctx: AtenContext, x: Tensor, dims: Sequence[int] | None, correction: float, **_: object
 ) -> Tensor:
     """Mean squared deviation with n - correction in place of n."""
     return var(ctx, x, dims, correction)

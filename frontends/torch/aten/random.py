@@ -15,7 +15,7 @@ from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 MOST_DRAWN = 1 << 24
 """A uniform number has 24 random bits."""
@@ -23,20 +23,20 @@ MOST_DRAWN = 1 << 24
 UNORDERED = ("randperm.default", "multinomial.default", "poisson.default", "binomial.default")
 
 
-def _checked(ctx: Context) -> None:
+def _checked(ctx: AtenContext) -> None:
     if ctx.dtype is not F32:
         raise Unsupported("random numbers of a type other than float32; draw floats and convert")
 
 
 @aten("rand.default", "rand_like.default")
-def rand(ctx: Context, **_: Any) -> Tensor:
+def rand(ctx: AtenContext, **_: Any) -> Tensor:
     """Draw numbers in [0, 1)."""
     _checked(ctx)
     return emit_random.uniform(ctx.g, ctx.shape)
 
 
 @aten("uniform.default")
-def uniform(ctx: Context, **bounds: Any) -> Tensor:
+def uniform(ctx: AtenContext, **bounds: Any) -> Tensor:
     """Draw numbers between two bounds."""
     low, high = bounds["from"], bounds["to"]
     unit = emit.weighted(ctx.g, rand(ctx), high - low)
@@ -44,7 +44,7 @@ def uniform(ctx: Context, **bounds: Any) -> Tensor:
 
 
 @aten("randn.default", "randn_like.default")
-def randn(ctx: Context, **_: Any) -> Tensor:
+def randn(ctx: AtenContext, **_: Any) -> Tensor:
     """Draw normal numbers of mean 0 and variance 1."""
     _checked(ctx)
     return emit_random.normal(ctx.g, ctx.shape)
@@ -58,27 +58,27 @@ def randn(ctx: Context, **_: Any) -> Tensor:
     "normal.float_Tensor",
     "normal.float_float",
 )
-def normal(ctx: Context, mean: Operand, std: Operand, **_: Any) -> Tensor:
+def normal(ctx: AtenContext, mean: Operand, std: Operand, **_: Any) -> Tensor:
     """Draw normal numbers; mean and deviation may differ by element."""
     scaled = emit.arithmetic(ctx.g, "mul", randn(ctx), std)
     return scaled if mean == 0 else emit.arithmetic(ctx.g, "add", scaled, mean)
 
 
 @aten("log_normal.default")
-def log_normal(ctx: Context, mean: float, std: float, **_: Any) -> Tensor:
+def log_normal(ctx: AtenContext, mean: float, std: float, **_: Any) -> Tensor:
     """Draw numbers whose logarithm is normal."""
     return emit.unary("exp")(ctx.g, normal(ctx, mean, std))
 
 
 @aten("exponential.default")
-def exponential(ctx: Context, lambd: float, **_: Any) -> Tensor:
+def exponential(ctx: AtenContext, lambd: float, **_: Any) -> Tensor:
     """Draw numbers above zero of mean 1 / lambd."""
     _checked(ctx)
     return emit.weighted(ctx.g, emit_random.exponential(ctx.g, ctx.shape), 1 / lambd)
 
 
 @aten("geometric.default")
-def geometric(ctx: Context, p: float, **_: Any) -> Tensor:
+def geometric(ctx: AtenContext, p: float, **_: Any) -> Tensor:
     """Draw how many tries of chance p it takes."""
     _checked(ctx)
     tries = emit.weighted(
@@ -88,14 +88,14 @@ def geometric(ctx: Context, p: float, **_: Any) -> Tensor:
 
 
 @aten("bernoulli.default")
-def bernoulli(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def bernoulli(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Draw 1 with the chance that each element says, else 0."""
     _checked(ctx)
     return emit_random.bernoulli(ctx.g, ctx.shape, x)
 
 
 @aten("bernoulli.p", "bernoulli_.float", "bernoulli_.Tensor", "bernoulli.Tensor")
-def bernoulli_of(ctx: Context, x: Tensor, p: Operand, **_: Any) -> Tensor:
+def bernoulli_of(ctx: AtenContext, x: Tensor, p: Operand, **_: Any) -> Tensor:
     """Draw 1 with chance p, else 0, as many as x has elements."""
     drawn = emit_random.bernoulli(ctx.g, ctx.shape, p)
     return drawn if ctx.dtype is None else emit.cast(ctx.g, drawn, ctx.dtype)
@@ -109,7 +109,7 @@ def bernoulli_of(ctx: Context, x: Tensor, p: Operand, **_: Any) -> Tensor:
     "random.from",
     "random.to",
 )
-def randint(ctx: Context, **bounds: Any) -> Tensor:
+def randint(ctx: AtenContext, **bounds: Any) -> Tensor:
     """Draw integers from `low` up to but without `high`."""
     low = bounds.get("low", bounds.get("from", 0)) or 0
     high = bounds.get("high", bounds.get("to"))
@@ -122,7 +122,7 @@ def randint(ctx: Context, **bounds: Any) -> Tensor:
 
 @aten("rrelu.default")
 def rrelu(
-    ctx: Context, x: Tensor, lower: Number, upper: Number, training: bool, **_: Any
+    ctx: AtenContext, x: Tensor, lower: Number, upper: Number, training: bool, **_: Any
 ) -> Tensor:
     """Scale negative elements by a random slope, the mean one in evaluation mode."""
     slope: Operand = (lower + upper) / 2
@@ -138,7 +138,7 @@ def rrelu(
 
 def _define_refusal(overload: str) -> Callable[..., Tensor]:
     @aten(overload)
-    def rule(ctx: Context, **_: Any) -> Tensor:
+    def rule(ctx: AtenContext, **_: Any) -> Tensor:
         raise Unsupported("a random order or choice inside of the model; pass it as an input")
 
     return rule

@@ -11,12 +11,12 @@ from pockengine.frontends.emit import Number
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.torch.aten.elementwise import truth
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten("mean.default", "mean.dim")
 def mean(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None = None,
     keepdim: bool = False,
@@ -28,7 +28,7 @@ def mean(
 
 @aten("sum.default", "sum.dim_IntList")
 def sum_(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None = None,
     keepdim: bool = False,
@@ -40,49 +40,49 @@ def sum_(
 
 
 @aten("amax.default")
-def amax(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+def amax(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
     """Take the maximum over all or some dimensions."""
     return emit.reduce(ctx.g, "reduce_max", x, dim, keepdim)
 
 
 @aten("amin.default")
-def amin(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+def amin(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
     """Take the minimum over all or some dimensions."""
     return emit.reduce(ctx.g, "reduce_min", x, dim, keepdim)
 
 
 @aten("max.default")
-def max_all(ctx: Context, x: Tensor) -> Tensor:
+def max_all(ctx: AtenContext, x: Tensor) -> Tensor:
     """Take the largest element."""
     return emit.reduce(ctx.g, "reduce_max", x, (), keepdims=False)
 
 
 @aten("min.default")
-def min_all(ctx: Context, x: Tensor) -> Tensor:
+def min_all(ctx: AtenContext, x: Tensor) -> Tensor:
     """Take the smallest element."""
     return emit.reduce(ctx.g, "reduce_min", x, (), keepdims=False)
 
 
 @aten("max.dim")
-def max_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+def max_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the maximum along a dimension, and where it is; one of equal elements counts."""
     return _best(ctx, x, x, dim)
 
 
 @aten("min.dim")
-def min_dim(ctx: Context, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
+def min_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the minimum along a dimension, and where it is; one of equal elements counts."""
     return _best(ctx, x, _turned(ctx, x), dim)
 
 
-def _turned(ctx: Context, x: Tensor) -> Tensor:
+def _turned(ctx: AtenContext, x: Tensor) -> Tensor:
     """Return numbers in the opposite order; -1 - x has no overflow for integers."""
     if x.dtype is F32:
         return emit.unary("neg")(ctx.g, x)
     return emit.arithmetic(ctx.g, "sub", -1, x)
 
 
-def _best(ctx: Context, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
+def _best(ctx: AtenContext, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
     """Take the element of x where the key is largest, and its place, in the result's shape."""
     if not x.rank:
         x, key, dim = reshape(ctx.g, x, (1,)), reshape(ctx.g, key, (1,)), 0
@@ -91,20 +91,20 @@ def _best(ctx: Context, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
     return [reshape(ctx.g, y, ctx.shape) for y in (best, place)]
 
 
-def _take_at(ctx: Context, x: Tensor, place: Tensor, dim: int) -> Tensor:
+def _take_at(ctx: AtenContext, x: Tensor, place: Tensor, dim: int) -> Tensor:
     values = framework_order(ctx.g, x), framework_order(ctx.g, place)
     return plain(ctx.g.take_along(*values, axis=dim % x.rank))
 
 
 @aten("argmin.default")
-def argmin(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def argmin(ctx: AtenContext, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     """Return the index of the smallest element along a dimension, or of all of them."""
     return argmax(ctx, _turned(ctx, x), dim, keepdim)
 
 
 @aten("prod.default", "prod.dim_int")
 def prod(
-    ctx: Context, x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: object = None
+    ctx: AtenContext, x: Tensor, dim: int | None = None, keepdim: bool = False, dtype: object = None
 ) -> Tensor:
     """Multiply over all or one dimension."""
     x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
@@ -113,7 +113,7 @@ def prod(
 
 @aten("std.correction", "std.default", "std.dim")
 def std(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None = None,
     correction: Number | None = None,
@@ -126,7 +126,7 @@ def std(
 
 @aten("std_mean.correction")
 def std_mean(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None,
     correction: Number | None,
@@ -139,7 +139,7 @@ def std_mean(
 
 @aten("var.correction", "var.default", "var.dim")
 def var(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     dim: Sequence[int] | None = None,
     correction: Number | None = None,
@@ -151,8 +151,8 @@ def var(
         correction = 1 if unbiased else 0
     dims = list(range(x.rank)) if not dim or not x.rank else list(dim)
     count = 1
-    for each in dims:
-        count *= x.shape[each]
+    for axis in dims:
+        count *= x.shape[axis]
     divisor = count - correction
     if divisor <= 0:
         raise Unsupported(f"variance of {count} elements with correction {correction}")
@@ -164,7 +164,7 @@ def var(
 
 
 @aten("logsumexp.default")
-def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
+def logsumexp(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
     """log(sum(exp(x))), computed from the maximum on, unless that is infinite."""
     top = emit.reduce(ctx.g, "reduce_max", x, dim, keepdims=True)
     endless = emit.arithmetic(ctx.g, "eq", emit.unary("abs")(ctx.g, top), math.inf)
@@ -178,7 +178,7 @@ def logsumexp(ctx: Context, x: Tensor, dim: Sequence[int], keepdim: bool) -> Ten
 
 @aten("linalg_vector_norm.default")
 def vector_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     ord: Number,
     dim: Sequence[int] | None,
@@ -199,7 +199,7 @@ def vector_norm(
     return _guarded(ctx, "sqrt", total) if ord == 2 else _guarded(ctx, "pow", total, 1 / ord)
 
 
-def _powers(ctx: Context, size: Tensor, order: float) -> Tensor:
+def _powers(ctx: AtenContext, size: Tensor, order: float) -> Tensor:
     """Raise |x|; below order 1, where the slope at zero is infinite, zeros get no gradient."""
     if order > 1:
         return emit.arithmetic(ctx.g, "pow", size, order)
@@ -209,7 +209,7 @@ def _powers(ctx: Context, size: Tensor, order: float) -> Tensor:
     return emit.choose(ctx.g, zero, 0.0 if order > 0 else math.inf, powers)
 
 
-def _guarded(ctx: Context, op: str, x: Tensor, *exponent: float) -> Tensor:
+def _guarded(ctx: AtenContext, op: str, x: Tensor, *exponent: float) -> Tensor:
     """Take a root of what is not negative; the gradient at zero is zero."""
     zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
     safe = emit.choose(ctx.g, zero, 1.0, x)
@@ -221,7 +221,7 @@ def _guarded(ctx: Context, op: str, x: Tensor, *exponent: float) -> Tensor:
 def _define_logical(name: str, op: str) -> None:
     @aten(f"{name}.default", f"{name}.dim", f"{name}.dims")
     def rule(
-        ctx: Context, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
+        ctx: AtenContext, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
     ) -> Tensor:
         dims = [dim] if isinstance(dim, int) else dim or ()
         true = emit.cast(ctx.g, truth(ctx, x), F32)
@@ -233,14 +233,14 @@ for _name, _op in {"all": "reduce_min", "any": "reduce_max"}.items():
 
 
 @aten("_cdist_forward.default")
-def cdist(ctx: Context, x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
+def cdist(ctx: AtenContext, x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
     """Distances by a p-norm between all rows of two batches of matrices."""
     rows = reshape(ctx.g, x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     others = reshape(ctx.g, x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
     return _distance(ctx, emit.arithmetic(ctx.g, "sub", rows, others), p)
 
 
-def _distance(ctx: Context, difference: Tensor, p: float) -> Tensor:
+def _distance(ctx: AtenContext, difference: Tensor, p: float) -> Tensor:
     """Norm along the last dimension; of largest differences each gets the whole gradient."""
     if not math.isinf(p):
         return vector_norm(ctx, difference, p, [-1], keepdim=False)
@@ -255,7 +255,7 @@ def _distance(ctx: Context, difference: Tensor, p: float) -> Tensor:
 
 
 @aten("_pdist_forward.default")
-def pdist(ctx: Context, x: Tensor, p: float) -> Tensor:
+def pdist(ctx: AtenContext, x: Tensor, p: float) -> Tensor:
     """Distances by a p-norm between the rows of a matrix, each pair once."""
     pairs = (plain(ctx.g.constant(index)) for index in np.triu_indices(x.shape[0], 1))
     values = framework_order(ctx.g, x)
@@ -264,7 +264,7 @@ def pdist(ctx: Context, x: Tensor, p: float) -> Tensor:
 
 
 @aten("_safe_softmax.default")
-def safe_softmax(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
+def safe_softmax(ctx: AtenContext, x: Tensor, dim: int, dtype: object = None) -> Tensor:
     """Softmax, but zeros where everything is -infinity."""
     top = emit.reduce(ctx.g, "reduce_max", x, [dim], keepdims=True)
     hidden = emit.arithmetic(ctx.g, "eq", top, -math.inf)
@@ -274,7 +274,7 @@ def safe_softmax(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Ten
 
 
 @aten("cumsum.default")
-def cumsum(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
+def cumsum(ctx: AtenContext, x: Tensor, dim: int, dtype: object = None) -> Tensor:
     """Sum up to each element along a dimension."""
     x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
     if not x.rank:
@@ -283,14 +283,14 @@ def cumsum(ctx: Context, x: Tensor, dim: int, dtype: object = None) -> Tensor:
 
 
 @aten("argmax.default")
-def argmax(ctx: Context, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def argmax(ctx: AtenContext, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     """Return the index of the largest element along a dimension, or of all of them."""
     if dim is None or not x.rank:
         x, dim = reshape(ctx.g, x, (x.value.type.size,)), 0
     return reshape(ctx.g, _argmax(ctx, x, dim), ctx.shape)
 
 
-def _argmax(ctx: Context, x: Tensor, dim: int) -> Tensor:
+def _argmax(ctx: AtenContext, x: Tensor, dim: int) -> Tensor:
     """Return the index of the largest element along a dimension, which keeps size 1."""
     kept = [other for other in range(x.rank) if other != dim % x.rank]
     layout = tuple(kept.index(other) for other in x.layout if other in kept)
@@ -301,19 +301,19 @@ def _argmax(ctx: Context, x: Tensor, dim: int) -> Tensor:
 
 
 @aten("softmax.int", "_softmax.default")
-def softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+def softmax(ctx: AtenContext, x: Tensor, dim: int, **_: object) -> Tensor:
     """exp(x) over its sum along a dimension."""
     return emit.along_last(ctx.g, "softmax", x, dim)
 
 
 @aten("log_softmax.int", "_log_softmax.default")
-def log_softmax(ctx: Context, x: Tensor, dim: int, **_: object) -> Tensor:
+def log_softmax(ctx: AtenContext, x: Tensor, dim: int, **_: object) -> Tensor:
     """Logarithm of the softmax along a dimension."""
     return emit.along_last(ctx.g, "log_softmax", x, dim)
 
 
 @aten("histc.default")
-def histc(ctx: Context, x: Tensor, bins: int, min: Number, max: Number) -> Tensor:
+def histc(ctx: AtenContext, x: Tensor, bins: int, min: Number, max: Number) -> Tensor:
     """Count the elements in bins of equal width; the last holds its upper end."""
     if min >= max:
         raise Unsupported("histc over the range of its data; pass min and max")

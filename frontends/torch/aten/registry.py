@@ -16,7 +16,7 @@ Rule = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Context:
+class AtenContext:
     """What a rule gets besides its arguments: the builder, and what PyTorch says comes out."""
 
     g: Builder
@@ -57,7 +57,7 @@ def rule_for(overload: str) -> Rule | None:
     """Find an overload's rule; `relu_.default` and `prims.relu.default` have `relu.default`'s."""
     if overload.startswith("prims."):  # most are named as ATen names them
         name = overload.split(".")[1]
-        found = (RULES.get(each) for each in (overload, f"{name}.default", f"{name}.Tensor"))
-        return next((rule for rule in found if rule is not None), None)
+        overloads = (overload, f"{name}.default", f"{name}.Tensor")
+        return next((RULES[known] for known in overloads if known in RULES), None)
     name, _, variant = overload.partition(".")
     return RULES.get(overload) or RULES.get(f"{name.removesuffix('_')}.{variant}")

@@ -8,7 +8,7 @@ import torch
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, plain, reshape
 from pockengine.frontends.torch.aten.places import take
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 def _define_nearest(kind: str, rank: int) -> None:
@@ -16,7 +16,7 @@ def _define_nearest(kind: str, rank: int) -> None:
 
     @aten(f"{kind}{rank}d.vec", f"{kind}{rank}d.default")
     def rule(
-        ctx: Context,
+        ctx: AtenContext,
         x: Tensor,
         output_size: Sequence[int] | None,
         scale_factors: Sequence[float] | None = None,
@@ -32,7 +32,7 @@ def _define_nearest(kind: str, rank: int) -> None:
         return x
 
 
-def _nearest(ctx: Context, x: Tensor, dim: int, places: np.ndarray) -> Tensor:
+def _nearest(ctx: AtenContext, x: Tensor, dim: int, places: np.ndarray) -> Tensor:
     """Pick elements of one dimension; where each is repeated alike, no index is read."""
     old, times = x.shape[dim], len(places) // x.shape[dim]
     if len(places) != old * times or (places != np.arange(old).repeat(times)).any():
@@ -50,7 +50,7 @@ for _kind in ("upsample_nearest", "_upsample_nearest_exact"):
 
 @aten("upsample_bilinear2d.vec", "upsample_bilinear2d.default")
 def upsample_bilinear2d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     output_size: Sequence[int] | None,
     align_corners: bool,
@@ -67,7 +67,7 @@ def upsample_bilinear2d(
 
 @aten("upsample_linear1d.vec", "upsample_linear1d.default")
 def upsample_linear1d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     output_size: Sequence[int] | None,
     align_corners: bool,
@@ -80,7 +80,7 @@ def upsample_linear1d(
 
 
 def _linear(
-    ctx: Context, x: Tensor, dim: int, size: int, align_corners: bool, scale: float | None
+    ctx: AtenContext, x: Tensor, dim: int, size: int, align_corners: bool, scale: float | None
 ) -> Tensor:
     """Interpolate along one dimension: y = low + (high - low) share, both taken from x."""
     old = x.shape[dim]

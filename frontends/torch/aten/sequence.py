@@ -23,12 +23,12 @@ from pockengine.frontends.layout import (
     stored,
 )
 from pockengine.frontends.torch.aten import elementwise
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten("layer_norm.default")
 def layer_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None,
@@ -42,7 +42,7 @@ def layer_norm(
 
 @aten("rms_norm.default")
 def rms_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None,
@@ -55,7 +55,7 @@ def rms_norm(
 
 @aten("group_norm.default")
 def group_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     num_groups: int,
     weight: Tensor | None,
@@ -69,7 +69,7 @@ def group_norm(
 
 @aten("instance_norm.default")
 def instance_norm(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
@@ -91,7 +91,7 @@ def instance_norm(
 
 @aten("embedding.default")
 def embedding(
-    ctx: Context,
+    ctx: AtenContext,
     weight: Tensor,
     indices: Tensor,
     padding_idx: int,
@@ -115,7 +115,7 @@ def embedding(
 
 
 @aten("index_select.default")
-def index_select(ctx: Context, x: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Read x at these places of a dimension."""
     if not x.rank:
         x = reshape(ctx.g, x, (1,))
@@ -125,7 +125,7 @@ def index_select(ctx: Context, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @aten("gather.default")
-def gather(ctx: Context, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
+def gather(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
     """Read x at places of a dimension that each element of index gives for itself."""
     if not x.rank:
         index = reshape(ctx.g, index, (1,) * max(index.rank, 1))
@@ -140,7 +140,7 @@ def gather(ctx: Context, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) 
 
 @aten("scaled_dot_product_attention.default")
 def attention(
-    ctx: Context,
+    ctx: AtenContext,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -174,7 +174,7 @@ def attention(
     return y if blind is None else emit.choose(g, blind, 0.0, y)
 
 
-def _blind_rows(ctx: Context, mask: Tensor) -> Tensor | None:
+def _blind_rows(ctx: AtenContext, mask: Tensor) -> Tensor | None:
     """Return which queries may see nothing, and so give zeros; None where each sees something."""
     known = ctx.g.graph.constants.get(mask.value)
     if known is not None:
@@ -189,7 +189,7 @@ def _blind_rows(ctx: Context, mask: Tensor) -> Tensor | None:
     return emit.arithmetic(ctx.g, "eq", most, -math.inf)
 
 
-def _repeated_heads(ctx: Context, x: Tensor, heads: int) -> Tensor:
+def _repeated_heads(ctx: AtenContext, x: Tensor, heads: int) -> Tensor:
     """Let groups of query heads share one of (..., heads, length, size)."""
     *lead, own, length, size = x.shape
     wide = reshape(ctx.g, x, (*lead, own, 1, length, size))
@@ -199,7 +199,7 @@ def _repeated_heads(ctx: Context, x: Tensor, heads: int) -> Tensor:
 
 @aten("conv1d.default", "conv1d.padding", weight=(2, 1, 0))
 def conv1d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -224,7 +224,7 @@ def conv1d(
 
 @aten("conv_transpose2d.input", weight=HWIO)
 def conv_transpose2d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -259,7 +259,7 @@ def conv_transpose2d(
 
 @aten("conv_transpose1d.default")
 def conv_transpose1d(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -275,7 +275,7 @@ def conv_transpose1d(
     kernel = reshape(ctx.g, weight, (inputs, outputs, 1, size))
     result = (picture.shape[0], ctx.shape[-2], 1, ctx.shape[-1])
     y = conv_transpose2d(
-        Context(ctx.g, result, ctx.dtype),
+        AtenContext(ctx.g, result, ctx.dtype),
         picture,
         kernel,
         bias,
@@ -289,7 +289,7 @@ def conv_transpose1d(
 
 
 @aten("flip.default")
-def flip(ctx: Context, x: Tensor, dims: Sequence[int]) -> Tensor:
+def flip(ctx: AtenContext, x: Tensor, dims: Sequence[int]) -> Tensor:
     """Reverse dimensions."""
     axes = tuple(sorted(x.axis(dim) for dim in dims)) if x.rank else ()
     return Tensor(ctx.g.reverse(x.value, axes=axes), x.layout) if axes else x

@@ -11,7 +11,7 @@ from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, permute, plain, reshape
 from pockengine.frontends.torch.aten.places import pad_by_copies
-from pockengine.frontends.torch.aten.registry import Context, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 @aten(
@@ -24,19 +24,19 @@ from pockengine.frontends.torch.aten.registry import Context, aten
     "view_as.default",
     "reshape_as.default",
 )
-def to_shape(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def to_shape(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Reshape to what PyTorch says comes out."""
     return reshape(ctx.g, x, ctx.shape)
 
 
 @aten("permute.default")
-def permute_dims(ctx: Context, x: Tensor, dims: Sequence[int]) -> Tensor:
+def permute_dims(ctx: AtenContext, x: Tensor, dims: Sequence[int]) -> Tensor:
     """Reorder the dimensions."""
     return permute(x, dims)
 
 
 @aten("transpose.int")
-def transpose(ctx: Context, x: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose(ctx: AtenContext, x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions."""
     if not x.rank:
         return x
@@ -46,26 +46,26 @@ def transpose(ctx: Context, x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @aten("t.default", "numpy_T.default", "mT.default")
-def swap_last(ctx: Context, x: Tensor) -> Tensor:
+def swap_last(ctx: AtenContext, x: Tensor) -> Tensor:
     """Swap the dimensions of a matrix."""
     return x if x.rank < 2 else transpose(ctx, x, -2, -1)
 
 
 @aten("squeeze.default", "squeeze.dim", "squeeze.dims")
-def squeeze(ctx: Context, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(ctx: AtenContext, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Drop dimensions of size 1: all, or those of the given ones that have it."""
     dims = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
     return emit.squeeze(ctx.g, x, [d for d in dims if x.rank and x.shape[d] == 1])
 
 
 @aten("cat.default", "concat.default")
-def cat(ctx: Context, tensors: Sequence[Tensor], dim: int) -> Tensor:
+def cat(ctx: AtenContext, tensors: Sequence[Tensor], dim: int) -> Tensor:
     """Concatenate along an existing dimension."""
     return emit.concat(ctx.g, tensors, dim)
 
 
 @aten("stack.default")
-def stack(ctx: Context, tensors: Sequence[Tensor], dim: int) -> Tensor:
+def stack(ctx: AtenContext, tensors: Sequence[Tensor], dim: int) -> Tensor:
     """Concatenate along a new dimension."""
     dim %= tensors[0].rank + 1
     wide = [reshape(ctx.g, part, (*part.shape[:dim], 1, *part.shape[dim:])) for part in tensors]
@@ -74,7 +74,7 @@ def stack(ctx: Context, tensors: Sequence[Tensor], dim: int) -> Tensor:
 
 @aten("pad.default", "constant_pad_nd.default")
 def pad(
-    ctx: Context,
+    ctx: AtenContext,
     x: Tensor,
     pad: Sequence[int],
     value: Number | None,
@@ -91,7 +91,7 @@ def pad(
 
 @aten("slice.Tensor")
 def slice_tensor(
-    ctx: Context, x: Tensor, dim: int, start: int | None, end: int | None, step: int
+    ctx: AtenContext, x: Tensor, dim: int, start: int | None, end: int | None, step: int
 ) -> Tensor:
     """x[start:end:step] along a dimension, by Python's rules."""
     first, last, stride = slice(start, end, step).indices(x.shape[dim])
@@ -99,27 +99,27 @@ def slice_tensor(
 
 
 @aten("narrow.default")
-def narrow(ctx: Context, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+def narrow(ctx: AtenContext, x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """Take `length` elements along a dimension."""
     start %= x.shape[dim]
     return emit.slice_dim(ctx.g, x, dim, start, start + length)
 
 
 @aten("select.int")
-def select(ctx: Context, x: Tensor, dim: int, index: int) -> Tensor:
+def select(ctx: AtenContext, x: Tensor, dim: int, index: int) -> Tensor:
     """Take one element along a dimension, which goes away."""
     index %= x.shape[dim]
     return emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, dim, index, index + 1), [dim])
 
 
 @aten("chunk.default")
-def chunk(ctx: Context, x: Tensor, chunks: int, dim: int) -> list[Tensor]:
+def chunk(ctx: AtenContext, x: Tensor, chunks: int, dim: int) -> list[Tensor]:
     """Split into at most `chunks` parts of equal size; the last may be smaller."""
     return split(ctx, x, -(-x.shape[dim] // chunks), dim)
 
 
 @aten("split.Tensor")
-def split(ctx: Context, x: Tensor, split_size: int, dim: int) -> list[Tensor]:
+def split(ctx: AtenContext, x: Tensor, split_size: int, dim: int) -> list[Tensor]:
     """Split into parts of this size; the last may be smaller."""
     size = x.shape[dim]
     parts = [min(split_size, size - first) for first in range(0, size, split_size)]
@@ -127,7 +127,7 @@ def split(ctx: Context, x: Tensor, split_size: int, dim: int) -> list[Tensor]:
 
 
 @aten("split_with_sizes.default", "split.sizes")
-def split_sizes(ctx: Context, x: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
+def split_sizes(ctx: AtenContext, x: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
     """Split into parts of these sizes."""
     parts, first = [], 0
     for size in split_sizes:
@@ -137,26 +137,26 @@ def split_sizes(ctx: Context, x: Tensor, split_sizes: Sequence[int], dim: int) -
 
 
 @aten("unbind.int")
-def unbind(ctx: Context, x: Tensor, dim: int) -> list[Tensor]:
+def unbind(ctx: AtenContext, x: Tensor, dim: int) -> list[Tensor]:
     """Take every element along a dimension."""
     return [select(ctx, x, dim, index) for index in range(x.shape[dim])]
 
 
 @aten("expand.default", "expand_as.default")
-def expand(ctx: Context, x: Tensor, **_: Any) -> Tensor:
+def expand(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Repeat dimensions of size 1."""
     return emit.broadcast(ctx.g, x, ctx.shape)
 
 
 @aten("broadcast_tensors.default")
-def broadcast_tensors(ctx: Context, tensors: Sequence[Tensor]) -> list[Tensor]:
+def broadcast_tensors(ctx: AtenContext, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Repeat dimensions of size 1 until all shapes agree."""
     shape = tuple(int(n) for n in np.broadcast_shapes(*(tensor.shape for tensor in tensors)))
     return [emit.broadcast(ctx.g, tensor, shape) for tensor in tensors]
 
 
 @aten("channel_shuffle.default")
-def channel_shuffle(ctx: Context, x: Tensor, groups: int) -> Tensor:
+def channel_shuffle(ctx: AtenContext, x: Tensor, groups: int) -> Tensor:
     """Deal the channels of (N, C, ...) out to groups in turn."""
     batch, channels, *rest = x.shape
     split = reshape(ctx.g, x, (batch, groups, channels // groups, *rest))
@@ -165,7 +165,7 @@ def channel_shuffle(ctx: Context, x: Tensor, groups: int) -> Tensor:
 
 
 @aten("pixel_shuffle.default")
-def pixel_shuffle(ctx: Context, x: Tensor, upscale_factor: int) -> Tensor:
+def pixel_shuffle(ctx: AtenContext, x: Tensor, upscale_factor: int) -> Tensor:
     """Spread r * r channels over r x r pixels: (N, C r r, H, W) to (N, C, H r, W r)."""
     if x.rank != 4:
         raise Unsupported("pixel shuffle of a tensor that is not (N, C, H, W)")
@@ -176,25 +176,25 @@ def pixel_shuffle(ctx: Context, x: Tensor, upscale_factor: int) -> Tensor:
 
 
 @aten("zeros_like.default", "new_zeros.default")
-def zeros(ctx: Context, **_: Any) -> Tensor:
+def zeros(ctx: AtenContext, **_: Any) -> Tensor:
     """Make a constant of zeros."""
     return _constant(ctx, 0)
 
 
 @aten("ones_like.default", "new_ones.default")
-def ones(ctx: Context, **_: Any) -> Tensor:
+def ones(ctx: AtenContext, **_: Any) -> Tensor:
     """Make a constant of ones."""
     return _constant(ctx, 1)
 
 
 @aten("full_like.default", "new_full.default")
-def full(ctx: Context, fill_value: Number, **_: Any) -> Tensor:
+def full(ctx: AtenContext, fill_value: Number, **_: Any) -> Tensor:
     """Make a constant of one number."""
     return _constant(ctx, fill_value)
 
 
 @aten("fill.Scalar", "fill.Tensor")
-def fill(ctx: Context, x: Tensor, value: Operand) -> Tensor:
+def fill(ctx: AtenContext, x: Tensor, value: Operand) -> Tensor:
     """Put one number everywhere."""
     if not isinstance(value, Tensor):
         return _constant(ctx, value)
@@ -202,12 +202,12 @@ def fill(ctx: Context, x: Tensor, value: Operand) -> Tensor:
 
 
 @aten("zero.default")
-def zero(ctx: Context, x: Tensor) -> Tensor:
+def zero(ctx: AtenContext, x: Tensor) -> Tensor:
     """Put zeros everywhere."""
     return _constant(ctx, 0)
 
 
-def _constant(ctx: Context, number: Number) -> Tensor:
+def _constant(ctx: AtenContext, number: Number) -> Tensor:
     if ctx.dtype is None:
         raise Unsupported(f"a constant of {ELSE}")
     return plain(ctx.g.constant(np.full(ctx.shape, number, ctx.dtype.numpy)))

@@ -25,7 +25,7 @@ STEPS = 2000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DiskFailures:
     """What came of trainings whose disk failed.
 
     `refused` counts failures that the runner named, `lost` checkpoints that were reported and are
@@ -65,7 +65,7 @@ FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
 }
 
 
-def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> Outcome:
+def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> DiskFailures:
     """Train `count` times; each time the disk fails at a random moment, and is mended."""
     wanted = subprocess.run(
         command_of(runner, f"{disk}/whole/", STEPS), capture_output=True, check=True
@@ -88,7 +88,7 @@ def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> Ou
         different += max(place.iterdir()).read_bytes() != final
         for path in place.iterdir():
             path.unlink()
-    return Outcome(count, refused, lost, different)
+    return DiskFailures(count, refused, lost, different)
 
 
 def _reported(out: bytes) -> int:

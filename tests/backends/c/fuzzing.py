@@ -23,7 +23,7 @@ PARSERS = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FuzzRun:
     """How far a run came, and what it found: an input and a report, or neither."""
 
     executions: int
@@ -48,7 +48,7 @@ def build_fuzzer(target: str, folder: Path) -> Path:
     return program
 
 
-def fuzz(target: str, seconds: int, seed: int, folder: Path) -> Outcome:
+def fuzz(target: str, seconds: int, seed: int, folder: Path) -> FuzzRun:
     """Run one target from its corpus; the same seed draws the same inputs."""
     program = build_fuzzer(target, folder)
     seeds = sorted(str(path) for path in (FOLDER / "corpus" / target).iterdir())
@@ -62,8 +62,8 @@ def fuzz(target: str, seconds: int, seed: int, folder: Path) -> Outcome:
     )
     if done.returncode != 0:
         fault = folder / "fault"
-        return Outcome(0, 0, 0, fault.read_bytes() if fault.exists() else b"", done.stderr)
-    return Outcome(**json.loads(done.stdout), fault=None, report="")
+        return FuzzRun(0, 0, 0, fault.read_bytes() if fault.exists() else b"", done.stderr)
+    return FuzzRun(**json.loads(done.stdout), fault=None, report="")
 
 
 @click.command()

@@ -24,7 +24,7 @@ OPTIMISED = ("-O1",)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KilledTrainings:
     """What came of killed trainings.
 
     `lost` counts restarts that stood before the last checkpoint that was reported as saved,
@@ -55,7 +55,7 @@ def command_of(runner: Runner, place: str, steps: int = STEPS) -> list[str]:
     return [str(runner.path), "train", *files, *numbers, *schedule, "--resume"]
 
 
-def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> Outcome:
+def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> KilledTrainings:
     """Start the same command again and again, killed `count` times in all, and compare."""
     wanted, _ = _run(command_of(runner, f"{folder}/whole/"), None)
     final = max((folder / "whole").iterdir()).read_bytes()
@@ -65,7 +65,7 @@ def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> Outco
         counts.trainings += 1
         counts.different += not _train_killed(runner, place, rng, counts, wanted)
         counts.different += max(place.iterdir()).read_bytes() != final
-    return Outcome(**vars(counts))
+    return KilledTrainings(**vars(counts))
 
 
 def _train_killed(

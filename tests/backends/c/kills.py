@@ -62,7 +62,7 @@ int main(int count, char **arguments) {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class KilledSaves:
     """Kills, files that were not whole, checkpoints saved in between, and leftovers at the end."""
 
     kills: int
@@ -90,7 +90,7 @@ def steps_in(path: Path) -> int | None:
     return int(weight[0]) if (weight == weight[0]).all() and weight.size == 1 << 16 else None
 
 
-def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> Outcome:
+def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> KilledSaves:
     """Start savers of one path and kill them at a random moment, `count` times."""
     program, path = build_saver(folder), folder / "place" / "checkpoint"
     path.parent.mkdir()
@@ -107,7 +107,7 @@ def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> Outcome
             step = steps_in(path)
             torn += step is None or any(code > 0 for code in codes)
             saved = max(saved, step or 0)
-    return Outcome(kills, torn, saved, len(list(path.parent.iterdir())) - 1)
+    return KilledSaves(kills, torn, saved, len(list(path.parent.iterdir())) - 1)
 
 
 @click.command()

@@ -38,7 +38,7 @@ CONSOLE = "/dev/ttyAMA0"
 
 
 @dataclass
-class Outcome:
+class PowerCuts:
     """What came of power cuts.
 
     `lost` counts boots that resumed before the last checkpoint that was reported as saved, `torn`
@@ -55,13 +55,13 @@ class Outcome:
 
 
 def cut_power(
-    folder: Path, count: int, seed: int, report: Callable[[Outcome], None] = lambda _: None
-) -> Outcome:
+    folder: Path, count: int, seed: int, report: Callable[[PowerCuts], None] = lambda _: None
+) -> PowerCuts:
     """Train on a board whose power is cut `count` times; compare with a training that is not."""
     board = board_for("rpi4", load_boards([BUILT_IN]))
     assert isinstance(board.place, Emulated)
     guest = replace(guest_of(board, board.place), cores=1, drive=_drive(folder))
-    rng, outcome = np.random.default_rng(seed), Outcome()
+    rng, outcome = np.random.default_rng(seed), PowerCuts()
     supply = Emulation(board.name, guest, ensure_image(), BOOT_TIMEOUT_S)
     with closing(supply):
         supply.power("on")
@@ -81,7 +81,7 @@ def cut_power(
 
 
 def _train_until_cut(
-    transport: PoweredTransport, console: Path, delay: float, outcome: Outcome, after: int
+    transport: PoweredTransport, console: Path, delay: float, outcome: PowerCuts, after: int
 ) -> int:
     """Start the board's one command, cut the power, boot; return the last step that was saved."""
     command = " ".join([*_command(transport.workdir, NEVER), "--save", "checkpoints/", "--resume"])
