@@ -10,8 +10,8 @@ from pockengine.compiler.ir import F32, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
-from pockengine.frontends.jax.idioms import recognise_all
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives.random import Key
@@ -48,7 +48,7 @@ def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
     by_name = {leaf.name: x for leaf, x in zip(traced.leaves, known, strict=True)}
     _write(walker, traced, by_name, results)
     if forward:
-        recognise_all(walker.g.graph)
+        recognise(walker.g.graph)
     dead_code(walker.g.graph)
     return walker.g.graph
 

@@ -13,7 +13,6 @@ from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, TARGET, add_loss
 from pockengine.frontends.tensorflow.graph import Importer, library_of
-from pockengine.frontends.tensorflow.idioms import recognise_idioms
 from pockengine.frontends.tensorflow.losses import loss_of, target_spec
 from pockengine.frontends.tensorflow.ops import Known, Opaque
 from pockengine.frontends.tensorflow.own_gradient import check_model
@@ -78,7 +77,6 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     if penalty is not None and LOSS in g.graph.outputs:
         total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
         g.graph.outputs[LOSS] = total
-    recognise_idioms(g.graph)
     recognise(g.graph)
     dead_code(g.graph)
     return g.graph

@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
-from pockengine.frontends.drop_path import DROPPED_PATHS
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
+from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor, framework_order
 from pockengine.frontends.losses import add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems

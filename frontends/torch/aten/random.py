@@ -1,7 +1,7 @@
 """ATen operators that draw random numbers, by our own counter and the step's seed.
 
 Each draws from a stream of its own. A module's own noise stays when predicting, as its code has
-it; what only spells dropout (`drop_path.py`) goes.
+it; what only spells dropout (`idioms/drop_path.py`) goes.
 """
 
 import math

@@ -7,7 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node
-from pockengine.frontends.idioms import Finder, Rules, core, made_by
+from pockengine.frontends.idioms.finder import Finder, Rules, core, made_by
 
 DIGITS = 6
 """A chance is a float32 in the graph: compare so many of its digits."""

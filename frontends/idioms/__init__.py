@@ -1,0 +1,53 @@
+"""Recognise what frameworks spell out in arithmetic: softmax, norms, dropout, running averages.
+
+Frameworks that trace down to single operations (JAX, Keras) hide what our IR has an op for, with a
+better kernel, a leaner gradient and, for batch norm and dropout, another meaning when predicting.
+One table serves all frontends, so that a model gives the same graph through every door. Each rule
+looks at one node and returns the value that can stand for its result. What is recognised is
+computed more exactly than it was spelled, never differently; what does not match stays as it is.
+"""
+
+from pockengine.compiler.ir import Graph, Value
+from pockengine.compiler.ir.graph import Node, resolve
+from pockengine.frontends.idioms.activations import gelu
+from pockengine.frontends.idioms.averages import running_average
+from pockengine.frontends.idioms.dropout import dropout
+from pockengine.frontends.idioms.finder import Finder, Rules
+from pockengine.frontends.idioms.losses import mean_of_log_softmax, mean_of_log_sum_exp
+from pockengine.frontends.idioms.norms import (
+    divided_norm,
+    expanded_norm,
+    frozen_norm,
+    multiplied_norm,
+    shifted_norm,
+)
+from pockengine.frontends.idioms.rows import log_softmax, softmax
+
+RULES: Rules = {
+    "add": (expanded_norm, shifted_norm, frozen_norm),
+    "div": (mean_of_log_softmax, softmax, divided_norm),
+    "mul": (gelu, multiplied_norm),
+    "reduce_mean": (mean_of_log_softmax, mean_of_log_sum_exp),
+    "sub": (expanded_norm, log_softmax),
+    "where": (dropout,),
+}
+
+
+def recognise(graph: Graph, rules: Rules = RULES) -> None:
+    """Rewrite the idioms of a forward graph. Leaves: what they were made of, for dead code."""
+    finder = Finder(graph)
+    nodes: list[Node] = []
+    replacement: dict[Value, Value] = {}
+    with finder.g.into(nodes):
+        for node in list(graph.nodes):
+            node.operands = tuple(resolve(value, replacement) for value in node.operands)
+            with finder.g.scope(node.scope):
+                results = (rule(finder, node) for rule in rules.get(node.op, ()))
+                result = next((value for value in results if value is not None), None)
+                moved = node.op == "assign" and running_average(finder, node)
+            if result is not None and result.type == node.result.type:
+                replacement[node.result] = result
+            elif not moved:
+                nodes.append(node)
+    graph.nodes[:] = nodes
+    graph.outputs = {name: resolve(value, replacement) for name, value in graph.outputs.items()}
