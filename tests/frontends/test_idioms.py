@@ -1,0 +1,71 @@
+"""What is recognised of a graph's arithmetic, and what only looks like it."""
+
+import numpy as np
+
+from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType, Value
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.frontends.idioms import recognise
+
+ROWS = TensorType(F32, (4, 4))
+
+
+def ops_of(g: Builder, y: Value) -> list[str]:
+    """Return the ops that are left once the idioms of y are recognised."""
+    g.output("y", y)
+    recognise(g.graph)
+    dead_code(g.graph)
+    return [node.op for node in g.graph.nodes]
+
+
+def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
+    """Subtract the mean over rows and divide by the deviation, both as of this shape."""
+    x = g.input("x", ROWS)
+    mean = g.reshape(g.reduce_mean(x, axes=(1,)), shape=shape)
+    centred = g.sub(x, mean)
+    var = g.reshape(g.reduce_mean(g.square(centred), axes=(1,)), shape=shape)
+    return g.mul(centred, g.rsqrt(g.add(var, g.scalar(1e-5))))
+
+
+def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
+    """Draw which elements of x times a factor are kept; the others become 0."""
+    x, seed = g.input("x", ROWS), g.input("seed", TensorType(I32, ()))
+    uniform = g.random_uniform(seed, shape=ROWS.shape, stream=3)
+    condition = g.emit(test, uniform, g.scalar(bound)).result
+    return g.where(condition, g.mul(x, g.scalar(factor)), g.scalar(0.0))
+
+
+def averaged(g: Builder, kept: float, added: float) -> str:
+    """Return the attrs by which a state moves to its average with an input."""
+    state = g.param("state", np.zeros(4, np.float32), trainable=False)
+    value = g.input("value", TensorType(F32, (4,)))
+    g.emit("assign", state, g.add(g.mul(state, g.scalar(kept)), g.mul(value, g.scalar(added))))
+    recognise(g.graph)
+    return " ".join(f"{n.attrs['momentum']:.6g} {n.attrs['scale']:.6g}" for n in g.graph.nodes[-1:])
+
+
+def test_rows_that_are_normalised_are_a_layer_norm() -> None:
+    g = Builder(Graph("test"))
+    assert ops_of(g, normalised(g, (4, 1))) == ["layer_norm"]
+
+
+def test_statistics_of_rows_that_are_taken_for_columns_are_no_norm() -> None:
+    g = Builder(Graph("test"))
+    assert "layer_norm" not in ops_of(g, normalised(g, (1, 4)))
+
+
+def test_dropout_is_recognised_by_either_comparison() -> None:
+    for test, bound in (("ge", 0.25), ("lt", 0.75)):
+        g = Builder(Graph("test"))
+        assert ops_of(g, masked(g, test, bound, 1 / 0.75)) == ["dropout"]
+        (node,) = g.graph.nodes
+        assert node.attrs == {"p": 0.25, "stream": 3}
+
+
+def test_a_mask_that_scales_nothing_up_is_no_dropout() -> None:
+    g = Builder(Graph("test"))
+    assert "dropout" not in ops_of(g, masked(g, "ge", 0.25, 1.0))
+
+
+def test_an_average_keeps_its_share_and_the_scale_of_its_value() -> None:
+    assert averaged(Builder(Graph("test")), 0.9, 0.1) == "0.1 1"
+    assert averaged(Builder(Graph("test")), 0.9, 0.2) == "0.1 2"
