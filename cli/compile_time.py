@@ -2,8 +2,8 @@
 
     import    the framework traces the model and the frontend builds the graph
     passes    differentiation, fusion, schedule and memory plan of every entry
-    emission  C from the program
-    C         the C compiler, from an empty cache of objects, two files at a time
+    emission  the device's backend writes the program's code
+    compiler  the C compiler, from an empty cache of objects, two files at a time
 
 What the goals bound is the first three together. They run in one thread: on a busy machine the CPU
 seconds beside the wall's say what they take. A pass is charged with what happens since the one
@@ -24,9 +24,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.backends.artifact import write_artifact
-from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import cache_folder
-from pockengine.backends.c.program import generate
+from pockengine.backends.cache import cache_folder
+from pockengine.backends.protocol import Backend
+from pockengine.backends.registry import backend_for
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
@@ -95,7 +95,7 @@ def compile_time(
     """Time every stage of compiling MODEL."""
     if json_file is not None:
         need("compile-time --json", "farm")
-    backend, training = CBackend(find_device(device)), Training(scheme, optimizer)
+    backend, training = backend_for(find_device(device)), Training(scheme, optimizer)
     times, found, size = Times(), model.find(), 0
     for _ in range(repeat):
         size = _generate(times, found, training, backend)
@@ -106,23 +106,24 @@ def compile_time(
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]
     console = PlainConsole()
     console.print(_table(f"{model.name}, batch {batch}, {scheme}, for {device}", times))
-    console.print(f"{size / 1e6:.1f} MB of C")
+    console.print(f"{size / 1e6:.1f} MB of code, the runtime included")
     if json_file is not None:
         _write(json_file, (model.name, batch, scheme), device, times)
 
 
-def _generate(times: Times, found: Found, training: Training, backend: CBackend) -> int:
-    """Run the stages up to the C text once; return its size in bytes."""
+def _generate(times: Times, found: Found, training: Training, backend: Backend) -> int:
+    """Run the stages up to the written code once; return its size in bytes."""
     with times.stage("import"):
         graph = found.graph()
     with times.stage("passes"):
         program = compile_program(graph, training, target=backend.target(), observe=times.observe)
-    with times.stage("emission"):
-        files = generate(program, backend)
-    return sum(len(text) for text in files.values())
+    with tempfile.TemporaryDirectory(prefix="pockengine-time-") as folder:
+        with times.stage("emission"):
+            backend.write(program, Path(folder))
+        return sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
 
 
-def _build(times: Times, found: Found, training: Training, backend: CBackend) -> None:
+def _build(times: Times, found: Found, training: Training, backend: Backend) -> None:
     """Time the C compiler: all that an artifact takes but for generating its code."""
     program = compile_program(found.graph(), training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-time-") as folder, _empty_cache(folder):

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from pockengine.backends.cache import cache_folder, own_cache
 from pockengine.backends.protocol import Built, Progress
 from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
@@ -61,30 +62,6 @@ class Toolchain:
     version: str
 
 
-def cache_folder() -> Path:
-    """Where objects are kept between builds: $XDG_CACHE_HOME/pockengine."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pockengine"
-
-
-def _own_cache() -> Path:
-    """Make the cache, readable by its user alone; BuildError when it is another one's."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state = folder.stat()
-        if state.st_uid == os.geteuid() and state.st_mode & 0o077:
-            folder.chmod(0o700)
-    except OSError as error:
-        raise BuildError(f"cannot keep objects in {folder}: {error}") from error
-    if state.st_uid != os.geteuid():
-        raise BuildError(
-            f"the cache {folder} belongs to another user, who could put code into programs; set "
-            "XDG_CACHE_HOME to a folder of your own"
-        )
-    return folder
-
-
 @cache
 def _native_machine(zig: str) -> str:
     """What `native` stands for: the CPU's model and features and the system, as zig sees them."""
@@ -113,7 +90,7 @@ def find_toolchain(device: Device) -> Toolchain:
     native = device.toolchain.target == "native"
     target = () if native else ("-target", device.toolchain.target)
     machine = _native_machine(str(zig)) if native or device.toolchain.cpu == "native" else ""
-    folder = str(_own_cache() / _ZIG)
+    folder = str(own_cache() / _ZIG)
     environment = dict(os.environ)
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
@@ -194,7 +171,7 @@ def _object(
     identity = [*toolchain.command[1:], *FLAGS, toolchain.version, headers]
     text = source.read_bytes()
     key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
-    shelf = _own_cache() / "objects" / key[:2]
+    shelf = own_cache() / "objects" / key[:2]
     for entry in shelf.glob(f"{key}-*.o"):
         if entry.name == _entry_name(key, entry):
             return entry

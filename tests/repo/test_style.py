@@ -60,7 +60,6 @@ WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
 # What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
 KNOWS_C = {
     "backends/registry.py": "loads it when a device names it",
-    "cli/compile_time.py": "times the C text and the C compiler apart",
     "cli/profile_step.py": "builds a program whose calls of kernels are timed",
     "cli/tune.py": "measures C kernels on a board",
     "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",

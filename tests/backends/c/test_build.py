@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pockengine.backends.c import build as module
-from pockengine.backends.c.build import build, cache_folder, copy_runtime, find_toolchain
+from pockengine.backends.c.build import build, copy_runtime, find_toolchain
+from pockengine.backends.cache import cache_folder
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
 

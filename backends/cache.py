@@ -1,0 +1,30 @@
+"""Where backends keep what they have built, so that equal code is built once."""
+
+import os
+from pathlib import Path
+
+from pockengine.errors import BuildError
+
+
+def cache_folder() -> Path:
+    """Where objects are kept between builds: $XDG_CACHE_HOME/pockengine."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "pockengine"
+
+
+def own_cache() -> Path:
+    """Make the cache, readable by its user alone; BuildError when it is another one's."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        if state.st_uid == os.geteuid() and state.st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise BuildError(f"cannot keep objects in {folder}: {error}") from error
+    if state.st_uid != os.geteuid():
+        raise BuildError(
+            f"the cache {folder} belongs to another user, who could put code into programs; set "
+            "XDG_CACHE_HOME to a folder of your own"
+        )
+    return folder
