@@ -32,16 +32,26 @@ DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of t
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--batch", help="A name; a batch of that name is resumed. Default: a new one.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of outputs and logs.")
 @click.option("--priority", default=0, show_default=True, help="In the queue for boards.")
 @click.option("--pool", help="Take boards from a coordinator: labgrid://host:port.")
 @DATABASE
 @plain_errors
 def run(
-    file: Path, batch: str | None, priority: int, pool: str | None, database: str | None
+    file: Path,
+    batch: str | None,
+    out: Path | None,
+    priority: int,
+    pool: str | None,
+    database: str | None,
 ) -> None:
-    """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device."""
+    """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device.
+
+    Each attempt has a folder JOB.ATTEMPT of its outputs and logs in --out, by default a folder of
+    the batch among this user's data.
+    """
     name = check_name(batch or time.strftime("%Y%m%d-%H%M%S"), "batch")
-    logs = data_folder() / "runs" / name
+    logs = from_user(str(out)) if out else data_folder() / "runs" / name
     owner = Owner.here()
     with ExitStack() as stack:
         store = stack.enter_context(closing(Store(database)))
@@ -53,7 +63,7 @@ def run(
             leases = stack.enter_context(closing(LabgridPool(pool, owner)))
             inventory = leases.boards(inventory)
         tasks, boards = read_jobs(from_user(str(file)), inventory)
-        CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, logs in {logs}")
+        CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}")
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
         site.batch.add(tasks)
         verdicts = run_batch(site, boards)
