@@ -21,6 +21,7 @@ typedef struct pe_column {
 } pe_column;
 
 typedef struct pe_data {
+    const pe_program *program;
     const pe_entry *entry;
     const char *path; /* as the command has it */
     int file_count;
@@ -33,9 +34,11 @@ typedef struct pe_data {
     uint32_t seed;
 } pe_data;
 
-/* Opens the arrays of all inputs, and checks names, types and numbers of rows. pe_data_close is
- * called after an error too. */
-pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, char *message);
+/* Opens the arrays of all inputs of an entry, and checks names, types and numbers of rows. Arrays
+ * that only another entry of the program reads are passed over. pe_data_close is called after an
+ * error too. */
+pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program,
+                       const pe_entry *entry, char *message);
 
 /* Batches of an epoch, without a short last one. */
 int64_t pe_data_batches(const pe_data *data);

@@ -47,9 +47,9 @@ static void expect(npy_text *t, const char *word) {
 static void take_dtype(npy_text *t, pe_st_tensor *tensor) {
     static const char *const known[][2] = {
         {"<f4", "F32"}, {"<i4", "I32"}, {"<i8", "I64"}, {"|b1", "BOOL"}};
-    expect(t, "'");
+    const bool quoted = accept(t, "'");
     const size_t length = strcspn(t->at, "'");
-    if (length == 0 || length >= sizeof tensor->dtype || t->at[length] != '\'') {
+    if (!quoted || length == 0 || length >= sizeof tensor->dtype || t->at[length] != '\'') {
         bad(t, "its dtype is none of numbers");
         return;
     }

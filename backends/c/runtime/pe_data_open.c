@@ -54,6 +54,19 @@ static pe_status refuse(const visit_context *c, const pe_tensor *input, const pe
                    pe_dtype_name(input->dtype), wants);
 }
 
+/* Whether any entry of the program reads rows of this name. */
+static bool is_known(const pe_program *program, const char *name) {
+    for (int i = 0; i < program->entry_count; i++) {
+        for (int j = 0; j < program->entries[i].input_count; j++) {
+            const pe_tensor *input = &program->entries[i].inputs[j];
+            if (!pe_is_control(input) && strcmp(input->name, name) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static pe_status visit(void *context, const pe_st_tensor *array, char *message) {
     const visit_context *c = context;
     pe_data *data = c->data;
@@ -71,8 +84,11 @@ static pe_status visit(void *context, const pe_st_tensor *array, char *message) 
         data->columns[i] = (pe_column){c->file, array->offset, array->shape[0]};
         return PE_OK;
     }
-    return pe_fail(message, PE_ERROR_MISMATCH, "%s holds \"%s\", which entry %s does not read",
-                   c->path, array->name, data->entry->name);
+    return is_known(data->program, array->name)
+               ? PE_OK
+               : pe_fail(message, PE_ERROR_MISMATCH,
+                         "%s holds \"%s\", which program %s does not read", c->path, array->name,
+                         data->program->name);
 }
 
 /* The only input that holds data, or NULL. */
@@ -250,8 +266,9 @@ static pe_status check_numbers(const pe_data *data, char *message) {
     return PE_OK;
 }
 
-pe_status pe_data_open(pe_data *data, const char *path, const pe_entry *entry, char *message) {
-    *data = (pe_data){.entry = entry, .path = path, .batch = 1};
+pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program,
+                       const pe_entry *entry, char *message) {
+    *data = (pe_data){.program = program, .entry = entry, .path = path, .batch = 1};
     if (entry->input_count > PE_MAX_INPUTS) {
         return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", entry->name,
                        PE_MAX_INPUTS);

@@ -46,7 +46,7 @@ static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t b
         status = load(session, o);
     }
     if (status == PE_OK) {
-        status = pe_data_open(&data, o->data, entry, session->message);
+        status = pe_data_open(&data, o->data, session->program, entry, session->message);
     }
     const int64_t init_ns = now_ns() - begin;
     if (status == PE_OK) {
