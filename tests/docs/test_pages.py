@@ -18,6 +18,7 @@ FOLLOWED = {
     "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
     "docs/tutorials/board.md": (needs_qemu,),
     "docs/tutorials/search.md": (),
+    "docs/usage.md": (),
 }
 NOT_RUN = {"c", "toml"}
 """Languages of blocks that are excerpts unless they have a title."""
