@@ -63,7 +63,9 @@ def run(
             leases = stack.enter_context(closing(LabgridPool(pool, owner)))
             inventory = leases.boards(inventory)
         tasks, boards = read_jobs(from_user(str(file)), inventory)
-        CONSOLE.print(f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}")
+        CONSOLE.print(
+            f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}"
+        )
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
         site.batch.add(tasks)
         verdicts = run_batch(site, boards)
