@@ -28,3 +28,8 @@ def add_loss(g: Builder, output: Tensor, loss: str) -> None:
         target = plain(g.input(TARGET, TensorType(I64, labels)))
         value = emit_loss.cross_entropy(g, output, target)
     g.output("loss", value.value)
+
+
+def is_loss(output: Tensor) -> bool:
+    """Whether an output can be minimised: one float32 number."""
+    return output.rank == 0 and output.dtype is F32

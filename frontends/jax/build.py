@@ -19,7 +19,7 @@ from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.jax.sources import is_nnx
 from pockengine.frontends.jax.trace import Leaf, Traced, joined, path_name
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
-from pockengine.frontends.losses import add_loss
+from pockengine.frontends.losses import add_loss, is_loss
 
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step of ours has of its own."""
@@ -105,7 +105,7 @@ def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, 
             walker.problems.add(f"result {name}", str(error), "")
     if "loss" not in outputs and outputs:
         first, tensor = next(iter(outputs.items()))
-        if not tensor.rank and tensor.dtype is F32:
+        if is_loss(tensor):
             outputs = {"loss" if name == first else name: x for name, x in outputs.items()}
     return outputs
 

@@ -4,54 +4,12 @@ The standard's own reference implementation does it, for a list of operators who
 bounded before they are computed.
 """
 
-import math
-from collections.abc import Callable, Sequence
-
 import numpy as np
 from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from pockengine.frontends import bounds
 from pockengine.frontends.emit.nn import Unsupported
-
-MAX_ELEMENTS = 2**24
-"""Of the inputs, and of the outputs: enough for the mask of a sequence of 4096."""
-
-Arrays = Sequence[np.ndarray]
-
-
-def _inputs(arrays: Arrays) -> int:
-    return sum(array.size for array in arrays)
-
-
-def _broadcast(arrays: Arrays) -> int:
-    return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
-
-
-def _product(arrays: Arrays) -> int:
-    """Bound operators that may read each element of one for each of the other."""
-    return math.prod(max(array.size, 1) for array in arrays[:2])
-
-
-def _numbers(array: np.ndarray) -> list[int]:
-    return [int(number) for number in array.ravel()]
-
-
-def _filled(arrays: Arrays) -> int:
-    return math.prod(_numbers(arrays[0]))
-
-
-def _expanded(arrays: Arrays) -> int:
-    return math.prod(np.broadcast_shapes(arrays[0].shape, tuple(_numbers(arrays[1]))))
-
-
-def _tiled(arrays: Arrays) -> int:
-    return arrays[0].size * math.prod(_numbers(arrays[1]))
-
-
-def _ranged(arrays: Arrays) -> int:
-    start, limit, step = (float(array) for array in arrays)
-    return math.ceil((limit - start) / step)
-
 
 # Operators that give back at most what they take.
 _NARROW = """
@@ -63,15 +21,15 @@ _BROADCASTING = """
     Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mod Mul Or Pow Sub Where Xor
 """
 
-BOUNDS: dict[str, Callable[[Arrays], int]] = {
-    **dict.fromkeys(_NARROW.split(), _inputs),
-    **dict.fromkeys(_BROADCASTING.split(), _broadcast),
-    "ConstantOfShape": _filled,
-    "Expand": _expanded,
-    "Gather": _product,
-    "GatherElements": _inputs,
-    "Range": _ranged,
-    "Tile": _tiled,
+BOUNDS: dict[str, bounds.Bound] = {
+    **dict.fromkeys(_NARROW.split(), bounds.taken),
+    **dict.fromkeys(_BROADCASTING.split(), bounds.broadcast),
+    "ConstantOfShape": bounds.filled,
+    "Expand": bounds.expanded,
+    "Gather": bounds.gathered,
+    "GatherElements": bounds.taken,
+    "Range": bounds.ranged,
+    "Tile": bounds.tiled,
 }
 """Operator -> the largest number of elements that it can give."""
 
@@ -81,12 +39,10 @@ def can_fold(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in BOUNDS
 
 
-def fold(node: NodeProto, arrays: Arrays, opset: int) -> list[np.ndarray]:
+def fold(node: NodeProto, arrays: bounds.Arrays, opset: int) -> list[np.ndarray]:
     """Compute an operator; Unsupported when it cannot be, or gives too much."""
     try:
-        bound = max(_inputs(arrays), BOUNDS[node.op_type](arrays))
-        if bound > MAX_ELEMENTS:
-            raise Unsupported(f"a constant of {bound} elements; make it an input of the model")
+        bounds.check_bound(BOUNDS[node.op_type], arrays)
         names = [name for name in node.input if name]
         inputs = [
             helper.make_tensor_value_info(

@@ -4,8 +4,6 @@ TensorFlow's own kernels do it, for a list of operators without effects whose re
 before they are computed.
 """
 
-import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,42 +11,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.eager.execute import execute
 
+from pockengine.frontends import bounds
 from pockengine.frontends.emit.nn import Unsupported
-
-MAX_ELEMENTS = 2**24
-"""Of the inputs, and of the outputs: enough for the mask of a sequence of 4096."""
-
-Arrays = Sequence[np.ndarray]
-
-
-def _inputs(arrays: Arrays) -> int:
-    return sum(array.size for array in arrays)
-
-
-def _broadcast(arrays: Arrays) -> int:
-    return math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
-
-
-def _gathered(arrays: Arrays) -> int:
-    return math.prod(max(array.size, 1) for array in arrays[:2])
-
-
-def _filled(arrays: Arrays) -> int:
-    return math.prod(int(size) for size in arrays[0])
-
-
-def _broadcast_to(arrays: Arrays) -> int:
-    return math.prod(int(size) for size in arrays[1])
-
-
-def _tiled(arrays: Arrays) -> int:
-    return arrays[0].size * math.prod(int(count) for count in arrays[1])
-
-
-def _ranged(arrays: Arrays) -> int:
-    start, limit, step = (float(array) for array in arrays)
-    return math.ceil((limit - start) / step)
-
 
 # Operators that give back at most what they take.
 _NARROW = """
@@ -63,24 +27,22 @@ _BROADCASTING = """
     SquaredDifference Sub TruncateDiv TruncateMod
 """
 
-BOUNDS: dict[str, Callable[[Arrays], int]] = {
-    **dict.fromkeys(_NARROW.split(), _inputs),
-    **dict.fromkeys(_BROADCASTING.split(), _broadcast),
-    "BroadcastTo": _broadcast_to,
-    "Fill": _filled,
-    "GatherV2": _gathered,
-    "Range": _ranged,
-    "Tile": _tiled,
+BOUNDS: dict[str, bounds.Bound] = {
+    **dict.fromkeys(_NARROW.split(), bounds.taken),
+    **dict.fromkeys(_BROADCASTING.split(), bounds.broadcast),
+    "BroadcastTo": bounds.expanded,
+    "Fill": bounds.filled,
+    "GatherV2": bounds.gathered,
+    "Range": bounds.ranged,
+    "Tile": bounds.tiled,
 }
 """Operator -> the largest number of elements that it can give."""
 
 
-def fold(op: Any, arrays: Arrays) -> list[np.ndarray]:
+def fold(op: Any, arrays: bounds.Arrays) -> list[np.ndarray]:
     """Compute an operator; Unsupported when it cannot be, or gives too much."""
     try:
-        bound = max(_inputs(arrays), BOUNDS[op.type](arrays))
-        if bound > MAX_ELEMENTS:
-            raise Unsupported(f"a constant of {bound} elements; make it an input of the model")
+        bounds.check_bound(BOUNDS[op.type], arrays)
         inputs = [
             tf.constant(array, dtype=source.dtype)
             for array, source in zip(arrays, op.inputs, strict=True)

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir import Builder, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.losses import LOSSES, TARGET, add_loss
+from pockengine.frontends.losses import LOSSES, TARGET, add_loss, is_loss
 from pockengine.frontends.tensorflow.graph import Importer, library_of
 from pockengine.frontends.tensorflow.losses import loss_of, target_spec
 from pockengine.frontends.tensorflow.ops import Known, Opaque
@@ -66,7 +66,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     penalty = outputs.pop(PENALTY, None)
     if not outputs:
         raise ImportModelError(f"{g.graph.name} returns no tensor; return what is to be computed")
-    if list(outputs) == ["output"] and _is_loss(outputs["output"]) and shared is None:
+    if list(outputs) == ["output"] and is_loss(outputs["output"]) and shared is None:
         outputs = {LOSS: outputs["output"]}
     importer.write_states()
     if shared is not None:
@@ -80,10 +80,6 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     recognise(g.graph)
     dead_code(g.graph)
     return g.graph
-
-
-def _is_loss(tensor: Tensor) -> bool:
-    return tensor.rank == 0 and tensor.dtype is F32
 
 
 def _refuse_probabilities(g: Builder, output: Tensor, loss: str) -> None:

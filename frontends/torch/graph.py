@@ -12,14 +12,14 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
-from pockengine.compiler.ir import F32, Builder, Graph
+from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor, framework_order
-from pockengine.frontends.losses import add_loss
+from pockengine.frontends.losses import add_loss, is_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.torch.aten import AtenContext, rule_for
 from pockengine.frontends.torch.aten.registry import Missing
@@ -77,7 +77,7 @@ def import_program(
     importer.problems.check(name)
     if not outputs:
         raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
-    if callable(loss) and not _is_loss(outputs[LOSS]):
+    if callable(loss) and not is_loss(outputs[LOSS]):
         raise ImportModelError(
             f"the loss must be one float32 number, not {outputs[LOSS].dtype.value}"
             f"{list(outputs[LOSS].shape)}; reduce it, for instance by its mean"
@@ -133,7 +133,7 @@ class _Importer:
             tensor = self._output(name, result) if isinstance(result, Node) else None
             if tensor is not None:
                 tensors[name] = tensor
-        if list(tensors) == ["output"] and _is_loss(tensors["output"]):
+        if list(tensors) == ["output"] and is_loss(tensors["output"]):
             return {"loss": tensors["output"]}
         return tensors
 
@@ -335,10 +335,6 @@ def _checked(node: Node, result: Known) -> Known:
                     f"{built.dtype.value}{list(built.shape)} here"
                 )
     return result
-
-
-def _is_loss(tensor: Tensor) -> bool:
-    return tensor.rank == 0 and tensor.dtype is F32
 
 
 def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import ELSE
-from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit import Operand
 from pockengine.frontends.emit import division as emit_division
 from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
@@ -109,19 +109,6 @@ def signbit(ctx: AtenContext, x: Tensor) -> Tensor:
         return below
     negative_zero = emit.arithmetic(ctx.g, "eq", emit.unary("reciprocal")(ctx.g, x), -math.inf)
     return emit.arithmetic(ctx.g, "logical_or", below, negative_zero)
-
-
-@aten("var_mean.correction")
-def var_mean(
-    ctx: AtenContext,
-    x: Tensor,
-    dim: Sequence[int] | None,
-    correction: Number | None,
-    keepdim: bool,
-) -> list[Tensor]:
-    """Variance and mean over some dimensions."""
-    mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
-    return [var(ctx, x, dim, correction, keepdim), mean]
 
 
 @aten("prims.var.default")

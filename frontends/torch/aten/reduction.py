@@ -1,7 +1,7 @@
 """ATen operators that reduce or scan along dimensions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -124,19 +124,6 @@ def std(
     return _guarded(ctx, "sqrt", var(ctx, x, dim, correction, keepdim, unbiased))
 
 
-@aten("std_mean.correction")
-def std_mean(
-    ctx: AtenContext,
-    x: Tensor,
-    dim: Sequence[int] | None,
-    correction: Number | None,
-    keepdim: bool,
-) -> list[Tensor]:
-    """Standard deviation and mean over some dimensions."""
-    mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
-    return [std(ctx, x, dim, correction, keepdim), mean]
-
-
 @aten("var.correction", "var.default", "var.dim")
 def var(
     ctx: AtenContext,
@@ -161,6 +148,23 @@ def var(
     squares = emit.unary("square")(ctx.g, emit.arithmetic(ctx.g, "sub", x, mean))
     total = emit.reduce(ctx.g, "reduce_sum", squares, dims, keepdim)
     return emit.weighted(ctx.g, total, 1 / divisor)
+
+
+def _define_with_mean(overload: str, spread: Callable[..., Tensor]) -> None:
+    @aten(overload)
+    def rule(
+        ctx: AtenContext,
+        x: Tensor,
+        dim: Sequence[int] | None,
+        correction: Number | None,
+        keepdim: bool,
+    ) -> list[Tensor]:
+        mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
+        return [spread(ctx, x, dim, correction, keepdim), mean]
+
+
+_define_with_mean("std_mean.correction", std)
+_define_with_mean("var_mean.correction", var)
 
 
 @aten("logsumexp.default")
