@@ -1,4 +1,4 @@
-"""Compile and link generated code with `zig cc`, the one cross toolchain for every device.
+"""Compile and link generated code by the toolchain of a device.
 
 Objects are cached by content: the same source, headers, flags, compiler and CPU give the same
 object, so that a changed model recompiles only the shards whose kernels changed. An entry's name
@@ -7,19 +7,17 @@ user's alone: what lies there is linked into programs.
 """
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 
+from pockengine.backends.c.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
 from pockengine.backends.cache import cache_folder, own_cache
 from pockengine.backends.protocol import Built, Progress
-from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
 
@@ -44,59 +42,6 @@ PARALLEL = 2
 """Compilers at a time: each may take several hundred megabytes."""
 
 ERROR_LINES = 12
-
-_ZIG = "zig"
-"""Of the cache: zig's own, with the C libraries that it has built."""
-
-
-@dataclass(frozen=True)
-class Toolchain:
-    """The compiler's command for one device, and where it may keep its own caches.
-
-    `version` is all that decides what it makes beside its arguments: its own, and what CPU and
-    system `native` stands for.
-    """
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    version: str
-
-
-@cache
-def _native_machine(zig: str) -> str:
-    """What `native` stands for: the CPU's model and features and the system, as zig sees them."""
-    try:
-        done = subprocess.run(
-            [zig, "build-exe", "--show-builtin", "-mcpu=native"], capture_output=True, check=False
-        )
-    except OSError as error:
-        raise BuildError(f"cannot start the C compiler {zig}: {error}") from error
-    if done.returncode != 0 or not done.stdout:
-        raise BuildError(f"{zig} does not know this CPU: {done.stderr.decode(errors='replace')}")
-    return hashlib.sha256(done.stdout).hexdigest()
-
-
-def find_toolchain(device: Device) -> Toolchain:
-    """The zig compiler set to a device; BuildError when the ziglang package is missing."""
-    try:
-        import ziglang
-    except ImportError as error:
-        raise BuildError(
-            "no C compiler: install the package ziglang (pip install ziglang)"
-        ) from error
-    from importlib.metadata import version
-
-    zig = Path(ziglang.__file__).parent / "zig"
-    native = device.toolchain.target == "native"
-    target = () if native else ("-target", device.toolchain.target)
-    machine = _native_machine(str(zig)) if native or device.toolchain.cpu == "native" else ""
-    folder = str(own_cache() / _ZIG)
-    environment = dict(os.environ)
-    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
-    environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
-    command = (str(zig), "cc", *target, f"-mcpu={device.toolchain.cpu}")
-    flags = (*device.toolchain.flags, *ISAS[device.cpu.isa].flags)
-    return Toolchain((*command, *flags), environment, f"{version('ziglang')} {machine}")
 
 
 def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
@@ -149,7 +94,7 @@ def link_library(device: Device, objects: Sequence[Path], out: Path) -> None:
 def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
     """Put objects into a static library, without times or owners."""
     toolchain = find_toolchain(device)
-    _run(toolchain, [toolchain.command[0], "ar", "rcsD", str(out), *map(str, objects)], out.name)
+    _run(toolchain, [*toolchain.archiver, "rcsD", str(out), *map(str, objects)], out.name)
 
 
 def _named_by_content(library: Path) -> Path:
@@ -200,7 +145,7 @@ def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Seque
     try:
         _run(toolchain, command, out.name)
     except BuildError:
-        if toolchain.environment["ZIG_GLOBAL_CACHE_DIR"] != str(cache_folder() / _ZIG):
+        if toolchain.environment.get("ZIG_GLOBAL_CACHE_DIR") != str(cache_folder() / ZIG_FOLDER):
             raise
         _with_new_libraries(toolchain, command, out.name)
 
@@ -211,15 +156,17 @@ def _with_new_libraries(toolchain: Toolchain, command: Sequence[str], what: str)
     zig does not check what it cached, so one damaged library would fail every program.
     """
     try:
-        new = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f"{_ZIG}-"))
+        new = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f"{ZIG_FOLDER}-"))
         folders = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(new))
         try:
             _run(
                 replace(toolchain, environment={**toolchain.environment, **folders}), command, what
             )
-            with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f"{_ZIG}-") as damaged:
-                (cache_folder() / _ZIG).rename(Path(damaged) / _ZIG)
-                new.rename(cache_folder() / _ZIG)
+            with tempfile.TemporaryDirectory(
+                dir=cache_folder(), prefix=f"{ZIG_FOLDER}-"
+            ) as damaged:
+                (cache_folder() / ZIG_FOLDER).rename(Path(damaged) / ZIG_FOLDER)
+                new.rename(cache_folder() / ZIG_FOLDER)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     except OSError as error:

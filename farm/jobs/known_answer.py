@@ -18,7 +18,7 @@ BUILD_LIMIT_S = 600.0  # zig compiles a target's libc at its first use
 
 def known_answer_program(device: Device) -> Path | None:
     """Return the program for a device; None when the package ziglang is not installed."""
-    from pockengine.backends.c.build import find_toolchain
+    from pockengine.backends.c.toolchain import find_toolchain
 
     try:
         toolchain = find_toolchain(device)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
-from pockengine.backends.c.build import find_toolchain, link_flags
+from pockengine.backends.c.build import link_flags
+from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.devices import load_device
 from pockengine.tests.backends.c.programs import compile_for

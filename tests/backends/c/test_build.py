@@ -1,15 +1,22 @@
 """The cache of objects: by CPU, by content, and the user's own."""
 
 import stat
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pockengine.backends.c import build as module
-from pockengine.backends.c.build import build, copy_runtime, find_toolchain
+from pockengine.backends.c import toolchain as toolchains
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.toolchain import Toolchain, find_toolchain
 from pockengine.backends.cache import cache_folder
+from pockengine.backends.registry import open_session
+from pockengine.compiler.optim import Adam
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
+from pockengine.tests.backends.c.resuming import new_case
 
 
 @pytest.fixture
@@ -45,9 +52,31 @@ def test_another_cpu_has_other_objects(code: Path, monkeypatch: pytest.MonkeyPat
     host, rpi4 = load_device("host"), load_device("rpi4")
     before, fixed = find_toolchain(host).version, find_toolchain(rpi4).version
     assert find_toolchain(host).version == before
-    monkeypatch.setattr(module, "_native_machine", lambda zig: "another")
+    monkeypatch.setattr(toolchains, "_output_digest", lambda command: "another")
     assert find_toolchain(host).version != before
     assert find_toolchain(rpi4).version == fixed
+
+
+def test_the_systems_compiler_serves_where_zig_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_zig = trained(tmp_path / "zig")
+    monkeypatch.setitem(sys.modules, "ziglang", None)
+    by_gcc = trained(tmp_path / "gcc")
+
+    np.testing.assert_allclose(by_gcc, by_zig, rtol=1e-5)
+    with pytest.raises(BuildError, match=r"no C compiler for rpi4: .*pip install ziglang"):
+        find_toolchain(load_device("rpi4"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"ziglang\), or gcc or clang"):
+        find_toolchain(load_device("host"))
+
+
+def trained(folder: Path) -> list[float]:
+    """Build a program for this machine into a folder; return the losses of a few steps."""
+    case = new_case(folder, Adam(), 1, "full")
+    with open_session(case.artifact) as session:
+        return case.train(session, 4)
 
 
 def test_the_cache_is_its_users_alone(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +100,7 @@ def test_damaged_libraries_of_the_compiler_are_built_again(
     library.parent.mkdir()
     library.write_text("junk")
 
-    def run(used: module.Toolchain, command: list[str], what: str) -> None:
+    def run(used: Toolchain, command: list[str], what: str) -> None:
         folder = Path(used.environment["ZIG_GLOBAL_CACHE_DIR"])
         if (folder / "libc.a").exists() and (folder / "libc.a").read_text() == "junk":
             raise BuildError("unknown directive: junk")

@@ -1,0 +1,94 @@
+"""The C compiler for a device: zig's, which builds for every one; this system's for this machine.
+
+`zig cc` comes as a Python package and brings each target's libc. Where the package is missing,
+programs for this machine are built by its own gcc or clang.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from pockengine.backends.cache import own_cache
+from pockengine.devices.isa import ISAS
+from pockengine.devices.schema import Device
+from pockengine.errors import BuildError
+
+ZIG_FOLDER = "zig"
+"""Of the cache: zig's own, with the C libraries that it has built."""
+
+SYSTEM_COMPILERS = ("gcc", "clang", "cc")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The commands of compiler and archiver for one device, and what they find in the environment.
+
+    `version` is all that decides what it makes beside its arguments: its own, and what CPU and
+    system `native` stands for.
+    """
+
+    command: tuple[str, ...]
+    archiver: tuple[str, ...]
+    environment: dict[str, str]
+    version: str
+
+
+def find_toolchain(device: Device) -> Toolchain:
+    """Return the compiler set to a device; BuildError, with what to install, when none is there."""
+    try:
+        import ziglang
+    except ImportError:
+        return _system_toolchain(device)
+    zig = str(Path(ziglang.__file__).parent / "zig")
+    native = device.toolchain.target == "native"
+    target = () if native else ("-target", device.toolchain.target)
+    show = (zig, "build-exe", "--show-builtin", "-mcpu=native")
+    machine = _output_digest(show) if native or device.toolchain.cpu == "native" else ""
+    folder = str(own_cache() / ZIG_FOLDER)
+    environment = dict(os.environ)
+    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
+    environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
+    command = (zig, "cc", *target, f"-mcpu={device.toolchain.cpu}", *_flags(device))
+    return Toolchain(command, (zig, "ar"), environment, f"{version('ziglang')} {machine}")
+
+
+def _system_toolchain(device: Device) -> Toolchain:
+    """Return gcc or clang set to this machine."""
+    if device.toolchain.target != "native":
+        raise BuildError(
+            f"no C compiler for {device.name}: install the package ziglang (pip install ziglang)"
+        )
+    found = [path for name in SYSTEM_COMPILERS if (path := shutil.which(name))]
+    if not found or not shutil.which("ar"):
+        raise BuildError(
+            "no C compiler: install the package ziglang (pip install ziglang), or gcc or clang "
+            "with binutils"
+        )
+    compiler, march = found[0], f"-march={device.toolchain.cpu}"
+    macros = _output_digest((compiler, march, "-E", "-dM", "-x", "c", os.devnull))
+    named = _output_digest((compiler, "--version"))
+    command = (compiler, march, *_flags(device))
+    return Toolchain(command, ("ar",), dict(os.environ), f"{named} {macros}")
+
+
+def _flags(device: Device) -> Sequence[str]:
+    return (*device.toolchain.flags, *ISAS[device.cpu.isa].flags)
+
+
+@cache
+def _output_digest(command: tuple[str, ...]) -> str:
+    """Return a digest of what a compiler says of itself, or of the machine as it sees it."""
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
+    if done.returncode != 0 or not done.stdout:
+        said = done.stderr.decode(errors="replace")
+        raise BuildError(f"{command[0]} does not know this CPU: {said}")
+    return hashlib.sha256(done.stdout).hexdigest()
