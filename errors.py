@@ -85,4 +85,8 @@ class DatabaseDown(FarmError):
 
 
 class JobFailed(FarmError):
-    """A job that ran on a board and ended badly."""
+    """A job that ran on a board and ended badly; `stdout` and `stderr` are what it printed."""
+
+    def __init__(self, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
+        super().__init__(message)
+        self.stdout, self.stderr = stdout, stderr

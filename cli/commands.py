@@ -61,6 +61,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "run": Row(
             "farm.cli.jobs:run", "Run the jobs of a file on all boards that can.", ("farm",)
         ),
+        "jobs": Row("farm.cli.jobs:jobs", "List batches and how far their jobs are.", ("farm",)),
         "leases": Row("farm.cli.jobs:leases", "List who has which board.", ("farm",)),
         "quarantine": Row(
             "farm.cli.jobs:quarantine", "List, shut out or let in boards that fail.", ("farm",)

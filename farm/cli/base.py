@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -34,3 +34,10 @@ def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
 def from_user(path: str | Path) -> Path:
     """Return a path as the user means it: Bazel runs programs in a folder of its own."""
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute() / path
+
+
+def print_rows(rows: Iterable[str], empty: str) -> None:
+    """Print a line each, or in one line that there is none: nothing printed says nothing."""
+    lines = list(rows) or [empty]
+    for line in lines:
+        CONSOLE.print(line)

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, boards_for, load_boards
-from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
+from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors, print_rows
 from pockengine.farm.folders import data_folder
-from pockengine.farm.jobs.batch import Batch, Task, Verdict
+from pockengine.farm.jobs.batch import Batch, Task, Verdict, batches
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.owner import Owner
@@ -23,7 +23,10 @@ from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.names import check_name
+from pockengine.farm.transports.transport import printable
 
+LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
+"""Of what a failed job printed: lines, and bytes that are looked at."""
 FILES = {"program", "inputs", "outputs"}
 KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
 DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
@@ -68,9 +71,43 @@ def run(
         )
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
         site.batch.add(tasks)
-        verdicts = run_batch(site, boards)
-    CONSOLE.print(verdict_table(verdicts))
+        verdicts = run_batch(site, boards, Teller())
+    print_verdicts(verdicts)
     raise SystemExit(0 if all(one.verdict == "passed" for one in verdicts) else 1)
+
+
+class Teller:
+    """Prints a line for each job whose state has changed."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def __call__(self, verdicts: list[Verdict]) -> None:
+        """Compare with what was told last."""
+        for one in verdicts:
+            text = one.describe()
+            if one.attempts and self._last.get(one.name) != text:
+                CONSOLE.print(text)
+            self._last[one.name] = text
+
+
+@click.command()
+@click.argument("batch", required=False)
+@DATABASE
+@plain_errors
+def jobs(batch: str | None, database: str | None) -> None:
+    """List the batches, or the jobs of a BATCH: how far they are, what the failed ones printed."""
+    with closing(Store(database)) as store:
+        known = batches(store)
+        if batch is None:
+            print_rows(
+                (f"{name}: {count} jobs, {left} open" for name, (count, left) in known.items()),
+                "no batch was run yet",
+            )
+        elif batch not in known:
+            raise FarmError(f"no batch {batch!r}; known: {', '.join(known) or 'none'}")
+        else:
+            print_verdicts(Batch(store, batch, Owner.here()).verdicts())
 
 
 @click.command()
@@ -79,8 +116,8 @@ def run(
 def leases(database: str | None) -> None:
     """List who has which board."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
-        for row in client.held():
-            CONSOLE.print(f"{row['board']} {row['label']} since {row['since']}")
+        held = (f"{row['board']} {row['label']} since {row['since']}" for row in client.held())
+        print_rows(held, "no board is leased")
 
 
 @click.command()
@@ -99,8 +136,8 @@ def quarantine(board: str | None, reason: str | None, release: bool, database: s
             ward.let_in(board)
         elif reason or release:
             raise FarmError("say which BOARD")
-        for name, (why, since) in ward.reasons().items():
-            CONSOLE.print(f"{name} since {since}: {why}")
+        shut = (f"{name} since {since}: {why}" for name, (why, since) in ward.reasons().items())
+        print_rows(shut, "no board is in quarantine")
 
 
 @click.command()
@@ -110,8 +147,9 @@ def quarantine(board: str | None, reason: str | None, release: bool, database: s
 def log(board: str | None, database: str | None) -> None:
     """Print what happened to the boards, oldest first."""
     with closing(Store(database)) as store:
-        for row in Quarantine(store).diary(board):
-            CONSOLE.print(f"{row['time']} {row['board']}: {row['text']}")
+        diary = Quarantine(store).diary(board)
+        lines = (f"{row['time']} {row['board']}: {row['text']}" for row in diary)
+        print_rows(lines, f"nothing happened to {board or 'the boards'} yet")
 
 
 def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:
@@ -157,6 +195,26 @@ def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Tas
     able = boards_for(entry.get("device", "host"), boards, entry.get("tags", []))
     names = tuple(board.name for board in able)
     return Task(str(entry["name"]), job, names, int(entry.get("priority", 0))), able
+
+
+def print_verdicts(verdicts: list[Verdict]) -> None:
+    """Print what became of each job, and the last lines that the failed ones printed."""
+    CONSOLE.print(verdict_table(verdicts))
+    for one in verdicts:
+        if one.verdict not in ("passed", None) and one.log is not None:
+            for stream in ("stdout", "stderr"):
+                _print_end(one.name, Path(one.log) / stream)
+
+
+def _print_end(name: str, file: Path) -> None:
+    """Print the end of what a program printed; a client elsewhere has the file."""
+    if not file.is_file():
+        return
+    lines = file.read_bytes()[-MOST_SHOWN:].decode(errors="replace").splitlines()[-LINES_SHOWN:]
+    if lines:
+        CONSOLE.print(f"{name}, the end of {file}:", soft_wrap=True)
+        for line in lines:
+            CONSOLE.print(f"  {printable(line)}", soft_wrap=True)
 
 
 def verdict_table(verdicts: list[Verdict]) -> Table:

@@ -8,7 +8,7 @@ import click
 from pockengine.farm.cli.ab import ab
 from pockengine.farm.cli.boards import boards
 from pockengine.farm.cli.enroll import add, ping
-from pockengine.farm.cli.jobs import leases, log, quarantine, run
+from pockengine.farm.cli.jobs import jobs, leases, log, quarantine, run
 from pockengine.farm.cli.results import compare, history
 
 
@@ -17,7 +17,7 @@ def cli() -> None:
     """The device farm: boards, leases, jobs, results."""
 
 
-for command in (ab, add, boards, compare, history, leases, log, ping, quarantine, run):
+for command in (ab, add, boards, compare, history, jobs, leases, log, ping, quarantine, run):
     cli.add_command(command)
 
 if __name__ == "__main__":

@@ -52,12 +52,22 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a job: passed, failed, or unrunnable; None while it is not over."""
+    """What became of a job: passed, failed, or unrunnable; None while it is not over.
+
+    `log` is the folder of its last attempt that is over: stdout, stderr, what was asked of the
+    board. It is of the machine that ran the batch.
+    """
 
     name: str
     verdict: str | None
     message: str
     attempts: tuple[tuple[str, str], ...]  # board and outcome of each
+    log: str | None = None
+
+    def describe(self) -> str:
+        """Say in one line how far the job is."""
+        tries = ", ".join(f"{board} {outcome}" for board, outcome in self.attempts)
+        return f"{self.name}: {self.verdict or 'open'}{f' ({tries})' if tries else ''}"
 
 
 class Batch:
@@ -189,14 +199,32 @@ class Batch:
             sql.select(JOBS).where(JOBS.c.batch == self.name).order_by(JOBS.c.id)
         ).mappings().all()  # fmt: skip
         attempts: dict[int, list[tuple[str, str]]] = {row["id"]: [] for row in jobs}
+        logs: dict[int, str] = {}
         query = sql.select(ATTEMPTS).order_by(ATTEMPTS.c.job, ATTEMPTS.c.attempt)
         for row in connection.execute(query).mappings():
             if row["job"] in attempts:
                 attempts[row["job"]].append((row["board"], row["outcome"] or "running"))
+                logs |= {row["job"]: row["log"]} if row["log"] else {}
         return [
-            Verdict(row["name"], row["verdict"], row["message"] or "", tuple(attempts[row["id"]]))
+            Verdict(
+                row["name"],
+                row["verdict"],
+                row["message"] or "",
+                tuple(attempts[row["id"]]),
+                logs.get(row["id"]),
+            )
             for row in jobs
         ]
+
+
+def batches(store: Store) -> dict[str, tuple[int, int]]:
+    """Return the batches of a store by name, oldest first: how many jobs, how many without verdict.
+    """
+    opened = sql.func.sum(sql.case((JOBS.c.state != "done", 1), else_=0))
+    query = sql.select(JOBS.c.batch, sql.func.count(), opened)
+    query = query.group_by(JOBS.c.batch).order_by(sql.func.min(JOBS.c.id))
+    rows = store.work(lambda connection: connection.execute(query).all())
+    return {name: (int(count), int(unfinished)) for name, count, unfinished in rows}
 
 
 def job_to_json(job: Job) -> dict[str, object]:

@@ -73,8 +73,12 @@ def run_job(
             limits=_limits(transport, job),
         )
         if not run.ok:
-            raise JobFailed(f"{transport.board}: {job.program.name} failed: {run.describe()}")
-        return JobResult(run, _fetch(transport, job, folder, into))
+            text = f"{transport.board}: {job.program.name} failed: {run.describe()}"
+            raise JobFailed(text, run.stdout, run.stderr)
+        try:
+            return JobResult(run, _fetch(transport, job, folder, into))
+        except JobFailed as error:
+            raise JobFailed(str(error), run.stdout, run.stderr) from None
 
 
 def clean_board(transport: Transport) -> None:

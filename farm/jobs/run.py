@@ -1,15 +1,21 @@
 """Run a batch on several boards at once, one thread a board, until every job has its verdict."""
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from pockengine.farm.boards.board import Board
 from pockengine.farm.jobs.batch import Verdict
 from pockengine.farm.jobs.worker import Site, work
 
+TOLD_S = 1.0
 
-def run_batch(site: Site, boards: Sequence[Board]) -> list[Verdict]:
+def run_batch(
+    site: Site, boards: Sequence[Board], told: Callable[[list[Verdict]], None] | None = None
+) -> list[Verdict]:
     """Run all open jobs of the site's batch; return what became of each.
+
+    `told` is given the state of all jobs about every second meanwhile.
 
     Jobs for which no board is left are unrunnable, with the boards' reasons. An error that is no
     board's (a database that is gone for good) ends the other workers after their present job and
@@ -32,17 +38,27 @@ def run_batch(site: Site, boards: Sequence[Board]) -> list[Verdict]:
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
     for thread in threads:
         thread.start()
+    last = -TOLD_S
     try:
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
-                _give_up(site, reasons)
+        for _ in _while_alive(threads, 0.2):
+            _give_up(site, reasons)
+            if told is not None and time.monotonic() - last >= TOLD_S:
+                last = time.monotonic()
+                told(site.batch.verdicts())
     finally:
         site.stop.set()
     if errors:
         raise errors[0]
     _give_up(site, reasons)
     return site.batch.verdicts()
+
+
+def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterator[None]:
+    """Yield from time to time until all threads have ended."""
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(seconds)
+            yield
 
 
 def _give_up(site: Site, reasons: dict[str, str]) -> None:

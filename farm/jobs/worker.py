@@ -126,13 +126,15 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
         with logged(transport, folder) as board:
             with _readable(claim.board):
                 result = run_job(board, claim.job, folder)
-            _keep_output(folder, result)
+            _keep_output(folder, result.run.stdout, result.run.stderr)
             if site.examine is not None:
                 site.examine(claim, result)
     except DatabaseDown:
         raise
     except JobFailed as error:
         outcome, message = "failed", str(error)
+        if error.stdout or error.stderr:
+            _keep_output(folder, error.stdout, error.stderr)
     except FarmError as error:
         outcome, message = "infrastructure", str(error)
     site.batch.finish(claim, outcome, message, folder)
@@ -149,6 +151,6 @@ def _readable(board: str) -> Iterator[None]:
         raise FarmError(f"{board}: gave an answer that cannot be read: {error!r}") from error
 
 
-def _keep_output(folder: Path, result: JobResult) -> None:
-    (folder / "stdout").write_bytes(result.run.stdout)
-    (folder / "stderr").write_bytes(result.run.stderr)
+def _keep_output(folder: Path, stdout: bytes, stderr: bytes) -> None:
+    (folder / "stdout").write_bytes(stdout)
+    (folder / "stderr").write_bytes(stderr)

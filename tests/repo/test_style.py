@@ -41,7 +41,7 @@ MAY_IMPORT = {
         "farm farm/boards farm/jobs farm/references farm/results farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
         "farm/cli": "backends devices errors farm farm/bench farm/boards farm/jobs "
-        "farm/labgrid farm/references farm/report farm/results",
+        "farm/labgrid farm/references farm/report farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
         "farm farm/references farm/results",

@@ -7,9 +7,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pockengine.farm.boards.board import Board, Local, Remote
+from pockengine.farm.cli.jobs import Teller
 from pockengine.farm.cli.main import cli
 from pockengine.farm.jobs import checkout as checkout_module
 from pockengine.farm.jobs.checkout import checkout
+from pockengine.farm.jobs.batch import Verdict
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import Store
 from pockengine.tests.farm.helpers import script
@@ -61,6 +63,42 @@ def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "[/red] :smile: [bold]" in said.output.replace("\n", " ")
 
 
+def test_what_a_failed_job_printed_is_kept_and_shown(tmp_path: Path) -> None:
+    file = write_jobs(tmp_path, GOOD + BAD)
+    script(tmp_path, "echo far; echo 'too \033[31mhot' >&2; exit ${2:-0}", "program")
+
+    said = farm("run", file, "--batch", "night")
+    again = farm("jobs", "night")
+
+    log = tmp_path / "DATA" / "pockengine" / "runs" / "night" / "bad.1"
+    assert (log / "stdout").read_text() == "far\n"
+    for output in (said.output, again.output):
+        assert f"bad, the end of {log / 'stderr'}:" in output
+        assert "too \N{REPLACEMENT CHARACTER}[31mhot" in output
+        assert "good, the end" not in output
+
+
+def test_batches_are_listed_and_a_wrong_name_is_told(tmp_path: Path) -> None:
+    assert farm("jobs").output == "no batch was run yet\n"
+    farm("run", write_jobs(tmp_path, GOOD), "--batch", "night")
+
+    assert farm("jobs").output == "night: 1 jobs, 0 open\n"
+    assert "no batch 'day'; known: night" in farm("jobs", "day").output
+    assert farm("log").output.endswith("yet\n")
+
+
+def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = Teller()
+    waiting = Verdict("good", None, "", ())
+    running = Verdict("good", None, "", (("host", "running"),))
+    passed = Verdict("good", "passed", "", (("host", "passed"),))
+
+    for state in (waiting, running, running, passed):
+        tell([state])
+
+    assert capsys.readouterr().out == "good: open (host running)\ngood: passed (host passed)\n"
+
+
 def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
     said = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
 
@@ -99,7 +137,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
 def test_boards_are_shut_out_and_let_in() -> None:
     assert farm("quarantine", "host", "--reason", "it hums").exit_code == 0
     assert "it hums" in farm("quarantine").output
-    assert farm("quarantine", "host", "--release").output == ""
+    assert farm("quarantine", "host", "--release").output == "no board is in quarantine\n"
     assert "released from quarantine" in farm("log", "host").output
     assert farm("quarantine", "host", "--release").exit_code == 1
     assert farm("quarantine", "--reason", "x").exit_code == 1
@@ -111,7 +149,7 @@ def test_leases_are_listed() -> None:
         assert "desk" in farm("leases").output
     leases.close()
 
-    assert farm("leases").output == ""
+    assert farm("leases").output == "no board is leased\n"
 
 
 def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,4 +162,4 @@ def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.Mon
 
     assert "desk" in held
     assert "host since" not in held
-    assert farm("leases").output == ""
+    assert farm("leases").output == "no board is leased\n"
