@@ -41,6 +41,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import Optimizer
 from pockengine.devices import find_device
 from pockengine.extras import need
+from pockengine.farm.load import Load, watching
 from pockengine.models.find import Found
 from pockengine.terminal import PlainConsole
 
@@ -97,18 +98,20 @@ def compile_time(
         need("compile-time --json", "farm")
     backend, training = backend_for(find_device(device)), Training(scheme, optimizer)
     times, found, size = Times(), model.find(), 0
-    for _ in range(repeat):
-        size = _generate(times, found, training, backend)
+    with watching() as load:
+        for _ in range(repeat):
+            size = _generate(times, found, training, backend)
+        if build:
+            _build(times, found, training, backend)
     batch = batch_of(found.graph())
-    if build:
-        _build(times, found, training, backend)
     for kind in (times.stages, times.processor):
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]
     console = PlainConsole()
     console.print(_table(f"{model.name}, batch {batch}, {scheme}, for {device}", times))
-    console.print(f"{size / 1e6:.1f} MB of code, the runtime included")
+    told = f"{size / 1e6:.1f} MB of code, the runtime included"
+    console.print("; ".join(filter(None, [told, load.mark])))
     if json_file is not None:
-        _write(json_file, (model.name, batch, scheme), device, times)
+        _write(json_file, (model.name, batch, scheme), (device, load), times)
 
 
 def _generate(times: Times, found: Found, training: Training, backend: Backend) -> int:
@@ -171,15 +174,16 @@ def _figures(seconds: list[float]) -> tuple[str, ...]:
     return (*(f"{x:.2f}" for x in (median, min(seconds), max(seconds))), str(len(seconds)))
 
 
-def _write(path: Path, what: tuple[str, int, str], device: str, times: Times) -> None:
+def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], times: Times) -> None:
     """Append a record for each stage, whose name is its note."""
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import Setup
 
-    model, batch, scheme = what
-    setup = Setup(current_commit(), device, "host", False, model, "random", batch, 1)
+    (model, batch, scheme), (device, load) = what, where
+    place = (current_commit(), device, "host", False)
+    setup = Setup(*place, model, "random", batch, 1, load.mark)
     records = [
         setup.record(
             "pockengine",

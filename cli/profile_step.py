@@ -35,6 +35,7 @@ from pockengine.compiler.ir.types import F32
 from pockengine.compiler.optim import Optimizer
 from pockengine.devices import load_device
 from pockengine.extras import need
+from pockengine.farm.load import Load, watching
 from pockengine.terminal import PlainConsole
 
 WIDTH = 170
@@ -104,7 +105,8 @@ def profile(
         if value.shape
     }
     peaks = measure_peaks(threads)
-    times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
+    with watching() as load:
+        times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
     chosen = [call for call in times if only in f"{call.symbol} {call.what}"]
     lone = time_alone([call.node for call in chosen], backend, threads) if alone else {}
     rows = _rows(chosen, peaks, {symbol: median for symbol, (median, _) in lone.items()})
@@ -113,8 +115,10 @@ def profile(
     console.print(_table(title, rows[: top or None], whole, peaks, alone))
     console.print(_operations(rows, whole))
     console.print(_summary(rows, whole, peaks))
+    if load.mark is not None:
+        console.print(load.mark)
     if json_file is not None:
-        _write(json_file, (model.name, batch_of(graph), scheme), times, peaks)
+        _write(json_file, (model.name, batch_of(graph), scheme), times, (peaks, load))
 
 
 def _tell(text: str) -> None:
@@ -208,7 +212,10 @@ def _summary(rows: Sequence[KernelRow], whole: int, peaks: Peaks) -> str:
 
 
 def _write(
-    path: Path, what: tuple[str, int, str], times: Sequence[KernelTime], peaks: Peaks
+    path: Path,
+    what: tuple[str, int, str],
+    times: Sequence[KernelTime],
+    conditions: tuple[Peaks, Load],
 ) -> None:
     """Append a record for each call and for each peak."""
     from pockengine import __version__
@@ -216,8 +223,9 @@ def _write(
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import Setup
 
-    model, batch, scheme = what
-    setup = Setup(current_commit(), "host", "host", False, model, "random", batch, peaks.threads)
+    (model, batch, scheme), (peaks, load) = what, conditions
+    place = (current_commit(), "host", "host", False)
+    setup = Setup(*place, model, "random", batch, peaks.threads, load.mark)
     records = [
         setup.record("pockengine", __version__, scheme, metric, value)
         for metric, value in (("peak_gflops", peaks.gflops), ("peak_gbytes", peaks.gbytes))

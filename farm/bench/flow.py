@@ -5,9 +5,8 @@ not timed: a wrong engine has no speed.
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,7 @@ from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import Board, Local, Remote, UserEmulated
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.checkout import checkout
+from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
@@ -37,8 +37,6 @@ from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup, finite_or_large
 from pockengine.farm.transports.transport import Transport
-
-BUSY = 1.0  # processes a core over the last quarter of an hour, longer than a bench takes
 
 
 @dataclass(frozen=True)
@@ -219,9 +217,6 @@ def _count(options: BenchOptions, result: BenchResult, right: list[Trained], fol
 
 def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
     """Time ours beside PyTorch and TensorFlow on this machine."""
-    load, cores = os.getloadavg()[2], os.cpu_count() or 1
-    if load > BUSY * cores:
-        result.note(f"This machine is busy (load {load:.1f}, {cores} cores): do not trust times.")
     with contextlib.closing(HostPeers(options.threads)) as peers:
         for one in right:
             with (
@@ -229,8 +224,10 @@ def _time(options: BenchOptions, result: BenchResult, right: list[Trained], fold
                 step(f"{one.name}: time ours beside PyTorch and TensorFlow"),
             ):
                 job = folder / one.name / "job"
-                for measured in peers.measure(one.artifact, one.data, one.losses, job):
-                    _add_measured(result, one.name, measured)
+                with watching() as load:
+                    found = list(peers.measure(one.artifact, one.data, one.losses, job))
+                for measured in found:
+                    _add_measured(result, one.name, measured, load.mark)
         result.note(what_is_missing([], peers.missing))
 
 
@@ -265,9 +262,11 @@ def _add_remote(result: BenchResult, one: Trained) -> None:
     result.note(f"{one.name}: {text}")
 
 
-def _add_measured(result: BenchResult, scheme: str, measured: Measured) -> None:
+def _add_measured(
+    result: BenchResult, scheme: str, measured: Measured, busy: str | None = None
+) -> None:
     engine, version, timing = measured.engine, measured.version, measured.timing
-    record = result.setup.record
+    record = replace(result.setup, busy=busy).record
     result.records.append(
         record(
             engine,

@@ -20,6 +20,7 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import Case, make_case
 from pockengine.farm.bench.check import LOSS_TOLERANCE, compare, loss_error
 from pockengine.farm.bench.start import Start, measure_start
+from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.timing import Timing, interleave
@@ -87,7 +88,8 @@ class Work:
 class SuiteResult:
     """All that one model and batch came to.
 
-    `compiled` are our programs by scheme, `missing` says of engines without a line why.
+    `compiled` are our programs by scheme, `missing` says of engines without a line why, `busy`
+    that others used the machine.
     """
 
     model: str
@@ -96,6 +98,12 @@ class SuiteResult:
     lines: list[Line] = field(default_factory=list)
     compiled: dict[str, Compiled] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    busy: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The model and batch, marked where the machine was busy."""
+        return f"{self.model} / {self.batch}{' *' if self.busy else ''}"
 
     @contextlib.contextmanager
     def keeping(self, name: str) -> Iterator[None]:
@@ -178,7 +186,9 @@ def measure(measurement: Measurement, folder: Path) -> SuiteResult:
                         _start_peer(measurement, engine, expected[FULL], folder / FULL, stack)
                     )
         with step(f"{title}: {len(runs)} engines in turn") as running:
-            result.lines = _take_turns(measurement, runs, running.say)
+            with watching() as load:
+                result.lines = _take_turns(measurement, runs, running.say)
+            result.busy = load.mark
     if FULL in result.compiled:
         result.work = work_of(result.compiled[FULL].program, measurement.peaks)
     return result

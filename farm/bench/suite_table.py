@@ -27,7 +27,8 @@ MIB = 2**20
 def records_of(result: SuiteResult, commit: str, threads: int, peaks: Peaks) -> list[Record]:
     """Return every figure of one model and batch as a record."""
     data = TOKENS if result.model in TEXTS else DATASET
-    setup = Setup(commit, "host", "host", False, result.model, data, result.batch, threads)
+    place = (commit, "host", "host", False)
+    setup = Setup(*place, result.model, data, result.batch, threads, result.busy)
     records = []
     for line in result.lines:
         spread = (line.timing.min, line.timing.max, line.timing.n)
@@ -65,7 +66,8 @@ def best_peer(result: SuiteResult) -> Line:
 def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
     """Lay one model out: ours, then the peers, the fastest first."""
     best = best_peer(result)
-    table = Table(title=f"{result.model}, batch {result.batch}", caption=describe_peaks(peaks))
+    caption = "\n".join(filter(None, [describe_peaks(peaks), result.busy and f"* {result.busy}"]))
+    table = Table(title=result.name, caption=caption)
     table.add_column("engine")
     for heading in (
         "step ms",
@@ -130,7 +132,7 @@ def summary_table(results: Sequence[SuiteResult]) -> Table:
     for result in results:
         own = own_line(result)
         if own is not None:
-            table.add_row(f"{result.model} / {result.batch}", *_summary(result, own))
+            table.add_row(result.name, *_summary(result, own))
     return table
 
 
@@ -144,7 +146,7 @@ def schemes_table(results: Sequence[SuiteResult]) -> Table:
     for result in results:
         for line in result.lines:
             if line.is_ours:
-                name = f"{result.model} / {result.batch}"
+                name = result.name
                 table.add_row(name, f"{line.scheme}{_rounding(line)}", *_scheme_cells(result, line))
     return table
 

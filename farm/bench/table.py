@@ -17,7 +17,7 @@ def bench_table(records: Sequence[Record]) -> Table:
     kind = "emulated" if first.emulated else "real"
     table = Table(
         title=f"{first.model}, batch {first.batch}, on {first.board} ({kind}), {first.commit}",
-        caption=_caption(first),
+        caption=_caption(records),
     )
     packets = any(record.metric == "guest_packets" for record in records)
     speed = "packets/step" if packets else "instructions/step" if first.emulated else "step"
@@ -49,12 +49,14 @@ def bench_table(records: Sequence[Record]) -> Table:
     return table
 
 
-def _caption(first: Record) -> str:
+def _caption(records: Sequence[Record]) -> str:
+    first = records[0]
     lines = ["x TensorFlow: TensorFlow's figure over this one; above 1 is less than TensorFlow."]
     if first.emulated:
         lines.append("Instructions or packets of one thread under emulation; they are not cycles.")
     else:
         lines.append(f"Medians of interleaved steps, {first.threads} threads.")
+    lines += sorted({f"* {record.note}" for record in records if record.busy})
     return "\n".join(lines)
 
 
@@ -80,7 +82,7 @@ def _speed(figures: dict[str, Record]) -> tuple[str, str]:
         million = 1e6
         spread = f"{record.min / million:,.1f} to {record.max / million:,.1f}"
         return f"{record.value / million:,.1f} M", spread
-    return f"{record.value:.2f} ms", f"{record.min:.2f} to {record.max:.2f}"
+    return f"{record.value:.2f} ms{'*' * record.busy}", f"{record.min:.2f} to {record.max:.2f}"
 
 
 def _ratio(records: Sequence[Record], scheme: str, figures: dict[str, Record]) -> str:

@@ -1,6 +1,5 @@
 """The run of `--suite=peers`: which models, batches and engines, and where figures go."""
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,13 +28,13 @@ from pockengine.farm.bench.suite_table import (
     schemes_table,
     summary_table,
 )
+from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 
 ROUNDS, QUICK_ROUNDS = 5, 3
-BUSY_SHARE = 0.3
 WIDTH = 170
 
 Keep = Callable[[Sequence[Record]], None]
@@ -65,9 +64,10 @@ def run_peers(options: SuiteOptions, scheme_file: Callable[[str], str], keep: Ke
     console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
     for engine in options.engines:
         find_engine(engine)
-    with step("this machine's peaks"):
+    with step("this machine's peaks"), watching() as load:
         peaks = measure_peaks(options.threads)
-    console.print(f"{describe_peaks(peaks)}{_busy()}", highlight=False, soft_wrap=True)
+    told = "; ".join(filter(None, [describe_peaks(peaks), load.mark]))
+    console.print(told, highlight=False, soft_wrap=True)
     results: list[SuiteResult] = []
     failures: dict[str, str] = {}
     for measurement in measurements(options, peaks, scheme_file):
@@ -123,13 +123,6 @@ def _engines(options: SuiteOptions, model: str) -> tuple[str, ...]:
         known = tuple(name for name in known if "compile" not in name)
     chosen = options.engines or known
     return tuple(dict.fromkeys((REFERENCE, *chosen)))
-
-
-def _busy() -> str:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load < BUSY_SHARE * cores:
-        return ""
-    return f"\nThis machine is busy (load {load:.1f}, {cores} cores): do not trust times."
 
 
 def _draw(result: SuiteResult, report: Path | None) -> None:

@@ -218,8 +218,7 @@ class Batch:
 
 
 def batches(store: Store) -> dict[str, tuple[int, int]]:
-    """Return the batches of a store by name, oldest first: how many jobs, how many without verdict.
-    """
+    """Return the batches of a store, oldest first: how many jobs, how many without verdict."""
     opened = sql.func.sum(sql.case((JOBS.c.state != "done", 1), else_=0))
     query = sql.select(JOBS.c.batch, sql.func.count(), opened)
     query = query.group_by(JOBS.c.batch).order_by(sql.func.min(JOBS.c.id))

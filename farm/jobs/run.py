@@ -10,6 +10,7 @@ from pockengine.farm.jobs.worker import Site, work
 
 TOLD_S = 1.0
 
+
 def run_batch(
     site: Site, boards: Sequence[Board], told: Callable[[list[Verdict]], None] | None = None
 ) -> list[Verdict]:

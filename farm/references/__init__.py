@@ -10,7 +10,7 @@ How a bench uses them (none of these imports a framework):
         expected = torch.train()              # .losses and .tensors by name: what ours must equal
         timings = interleave({"pockengine": ours, "torch-eager": torch,
                               "tf-graph": tensorflow}, rounds=10, steps=5)           # timing.py
-        memory = tensorflow.peak_rss()      # `busy_note()` before: a note for the records, or None
+        memory = tensorflow.peak_rss()
 
 Other than a worker, anything with `step(count) -> milliseconds of each` can be interleaved. The
 memory of TensorFlow and PyTorch is that of their whole process. Engines are listed in engines.py;

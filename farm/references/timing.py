@@ -1,12 +1,9 @@
 """Time several engines in turn, so that what the machine does meanwhile hits all of them alike."""
 
-import os
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
-
-BUSY_SHARE = 0.3
 
 
 class Stepper(Protocol):
@@ -59,15 +56,3 @@ def interleave(
             count = steps if isinstance(steps, int) else steps[name]
             times[name] += steppers[name].step(warm_up + count)[warm_up:]
     return {name: Timing.of(values) for name, values in times.items()}
-
-
-def busy_note() -> str | None:
-    """Return a note for the records if other programs kept this machine busy in the last minute.
-
-    Call it before `interleave`. Times are worth little then: threads that wait for each other in a
-    loop, as PyTorch's do, are hit hardest when they do not get their cores.
-    """
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load < BUSY_SHARE * cores:
-        return None
-    return f"the machine was busy before: load {load:.1f} on {cores} cores"

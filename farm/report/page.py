@@ -40,7 +40,8 @@ def write_report(results: Sequence[SuiteResult], peaks: Peaks, folder: Path) -> 
         schemes=_cells(schemes_table(results)),
         models=[
             {
-                "name": f"{result.model}, batch {result.batch}",
+                "name": result.name,
+                "busy": result.busy,
                 "table": _cells(lines_table(result, peaks)),
                 "missing": result.missing,
                 "memory": memory_file(result),

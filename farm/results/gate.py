@@ -11,7 +11,12 @@ from pockengine.farm.results.regression import Change, Comparison, compare_recor
 from pockengine.farm.results.regression_report import annotations, junit, markdown
 from pockengine.farm.results.results import Record, Results
 
-STYLES = {Change.WORSE: "red", Change.BETTER: "green", Change.MISSING: "yellow"}
+STYLES = {
+    Change.WORSE: "red",
+    Change.BETTER: "green",
+    Change.MISSING: "yellow",
+    Change.UNSURE: "yellow",
+}
 
 
 def against(

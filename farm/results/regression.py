@@ -28,6 +28,7 @@ MORE_IS_BETTER = {"tokens_per_s"}
 SMALLEST_CHANGE = 0.02  # of a paired ratio: what shows less is not worth a person's time
 SMALLEST_UNPAIRED = 0.10  # the machine itself differs by that from day to day
 
+NO_FIGURE = "the baseline has no such figure"
 Key = tuple[object, ...]
 
 
@@ -40,6 +41,7 @@ class Change(enum.Enum):
     NEW = "new"
     MISSING = "missing"
     INVALID = "invalid"
+    UNSURE = "unsure"
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,15 @@ def _compare(
     peers: Mapping[Key, Mapping[str, Record]],
     old_peers: Mapping[Key, Mapping[str, Record]],
 ) -> Comparison:
-    sound = [one for one in baselines if one.ok]
+    sound = [one for one in baselines if one.ok and not one.busy]
     last = sound[-1] if sound else None
     if not record.ok:
         return Comparison(record, last, Change.INVALID, record.note or "its check failed")
     if last is None:
-        return Comparison(record, None, Change.NEW, "the baseline has no such figure")
+        why = "the baseline's was taken on a busy machine" if baselines else NO_FIGURE
+        return Comparison(record, None, Change.NEW, why)
+    if record.busy:
+        return Comparison(record, last, Change.UNSURE, record.note or "")
     if record.metric in EXACT:
         return _compare_exact(record, last)
     key = key_of(record)

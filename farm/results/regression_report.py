@@ -7,7 +7,14 @@ from xml.etree import ElementTree
 from pockengine.farm.results.regression import Change, Comparison, worse
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-SIGNS = {Change.WORSE: "🔴", Change.BETTER: "🟢", Change.MISSING: "🟠", Change.INVALID: "🟠"}
+SIGNS = {
+    Change.WORSE: "🔴",
+    Change.BETTER: "🟢",
+    Change.MISSING: "🟠",
+    Change.INVALID: "🟠",
+    Change.UNSURE: "🟡",
+}
+NO_VERDICT = (Change.NEW, Change.UNSURE)
 
 
 def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
@@ -19,7 +26,7 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
         tests=str(len(comparisons)),
         failures=str(len(failures)),
         errors="0",
-        skipped=str(sum(one.change is Change.NEW for one in comparisons)),
+        skipped=str(sum(one.change in NO_VERDICT for one in comparisons)),
     )
     for one in comparisons:
         record = one.record
@@ -28,7 +35,7 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
         if one in failures:
             failure = ElementTree.SubElement(case, "failure", message=_xml(_line(one)))
             failure.text = _xml(f"{one.name}: {_line(one)}")
-        elif one.change is Change.NEW:
+        elif one.change in NO_VERDICT:
             ElementTree.SubElement(case, "skipped", message=_xml(one.why))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

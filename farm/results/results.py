@@ -21,6 +21,7 @@ import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.folders import data_folder
+from pockengine.farm.load import BUSY
 from pockengine.farm.results.database import (
     PATIENCE_S,
     create_engine,
@@ -83,6 +84,11 @@ class Record:
             elif not _fits(value):
                 raise FarmError(f"record: {name} does not fit 64 bits")
         _check_values(self)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is marked: others kept the machine busy while it was measured."""
+        return self.note is not None and BUSY in self.note
 
     def to_json(self) -> str:
         """Return one line of JSON; what is not known is left out."""

@@ -42,6 +42,8 @@ class Setup:
     dataset: str
     batch: int
     threads: int
+    busy: str | None = None
+    """The mark of times that were taken on a busy machine; counts and sizes do not mind."""
 
     def record(
         self,
@@ -80,9 +82,16 @@ class Setup:
             max=float(high),
             n=count,
             ok=ok,
-            note=note,
+            note="; ".join(filter(None, [note, self._mark(metric)])) or None,
             samples=tuple(samples) or None,
         )
+
+    def _mark(self, metric: str) -> str | None:
+        return self.busy if UNITS[metric] in TIMED and metric != "roofline_ms" else None
+
+
+TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s"}
+"""Units of what a busy machine makes worse."""
 
 
 def finite_or_large(error: float) -> float:

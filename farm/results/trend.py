@@ -20,12 +20,13 @@ SMALLEST_MOVE = 0.02
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """A commit and its figure: the median of all its records."""
+    """A commit and its figure: the median of its records, of a quiet machine's if it has any."""
 
     commit: str
     time: str
     value: float
     records: int
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,15 @@ def trends(records: Sequence[Record], commits: Sequence[str]) -> list[Trend]:
         if record.ok and record.commit in order:
             by_key.setdefault(key_of(record), []).append(record)
     if not by_key:
-        raise FarmError("no stored record matches; see what there is with: farm history")
+        raise FarmError("no stored record matches; `results` lists what there is")
     series = []
     for same in by_key.values():
         points = _points(sorted(same, key=lambda record: order[record.commit]))
         one = same[0]
         name = f"{one.metric}: {one.device} {one.model} batch {one.batch} {one.scheme}"
-        series.append(Trend(name, one.unit, points, _moves(points, one.metric, order)))
+        quiet = [point for point in points if not point.busy]
+        moves = _moves(quiet, one.metric, order) if quiet else []
+        series.append(Trend(name, one.unit, points, moves))
     return series
 
 
@@ -92,7 +95,8 @@ def draw(trend: Trend) -> Group:
     for point in trend.points:
         bar = "█" * max(1, round(BAR * point.value / most))
         style = "bold red" if point.commit in moved else ""
-        cells = (point.commit, point.time[:16], _number(point.value), bar, str(point.records))
+        count = f"{point.records} busy" if point.busy else str(point.records)
+        cells = (point.commit, point.time[:16], _number(point.value), bar, count)
         table.add_row(*(Text(cell, style) for cell in cells))
     lines = [Text(move.describe()) for move in trend.moves] or [Text("It has not moved.")]
     return Group(table, *lines)
@@ -106,10 +110,14 @@ def _points(records: Sequence[Record]) -> list[TrendPoint]:
     by_commit: dict[str, list[Record]] = {}
     for record in records:
         by_commit.setdefault(record.commit, []).append(record)
-    return [
-        TrendPoint(commit, same[-1].time, statistics.median(one.value for one in same), len(same))
-        for commit, same in by_commit.items()
-    ]
+    return [_point(commit, same) for commit, same in by_commit.items()]
+
+
+def _point(commit: str, records: Sequence[Record]) -> TrendPoint:
+    quiet = [record for record in records if not record.busy]
+    same = quiet or records
+    value = statistics.median(record.value for record in same)
+    return TrendPoint(commit, same[-1].time, value, len(same), not quiet)
 
 
 def _moves(points: Sequence[TrendPoint], metric: str, order: dict[str, int]) -> list[Move]:

@@ -47,7 +47,7 @@ MAY_IMPORT = {
         "farm farm/references farm/results",
         "cli": "api backends compiler devices errors extras files finetune frontends loaded models "
         "terminal "
-        "farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
+        "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
     }.items()
 }

@@ -10,8 +10,8 @@ from pockengine.farm.boards.board import Board, Local, Remote
 from pockengine.farm.cli.jobs import Teller
 from pockengine.farm.cli.main import cli
 from pockengine.farm.jobs import checkout as checkout_module
-from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import Store
 from pockengine.tests.farm.helpers import script

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.references import timing
 from pockengine.farm.references.engines import ENGINES, find_engine
 from pockengine.farm.references.job import JobData, TrainingJob, read_job, write_job
-from pockengine.farm.references.timing import Timing, busy_note, interleave
+from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import Worker, open_worker
 from pockengine.tests.farm.references.jobs import random_job
 
@@ -179,15 +178,3 @@ def test_interleaving_takes_turns_and_drops_warm_up_steps() -> None:
 def test_no_measurement_has_no_median() -> None:
     with pytest.raises(ValueError, match="no step"):
         Timing.of([])
-
-
-@pytest.mark.parametrize(
-    ("load", "note"), [(0.2, None), (3.0, "the machine was busy before: load 3.0 on 2 cores")]
-)
-def test_busy_machine_is_noted(
-    load: float, note: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing.os, "getloadavg", lambda: (load, 9.0, 9.0))
-    monkeypatch.setattr(timing.os, "cpu_count", lambda: 2)
-
-    assert busy_note() == note

@@ -1,0 +1,96 @@
+"""Records of times that were taken while others used the machine carry a mark, to the end."""
+
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pockengine.farm import load
+from pockengine.farm.bench.table import bench_table
+from pockengine.farm.load import BUSY, busy_mark, watching
+from pockengine.farm.results.regression import Change, compare_records, worse
+from pockengine.farm.results.results import Record
+from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.trend import draw, trends
+
+QUIET = Setup("c1", "host", "host", False, "net", "random", 1, 1)
+MARK = f"{BUSY}: others took 40% of its CPUs"
+
+
+def step_ms(value: float, setup: Setup = QUIET) -> Record:
+    what = ("pockengine", "1", "full", "step_ms", value)
+    return setup.record(*what, spread=(value, value, 3), samples=[value] * 3)
+
+
+def drawn(thing: object) -> str:
+    console = Console(width=160, file=StringIO())
+    with console.capture() as captured:
+        console.print(thing)
+    return captured.get()
+
+
+@pytest.fixture(name="stat")
+def times_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(load, "STAT", tmp_path / "stat")
+    monkeypatch.setattr(load.time, "sleep", lambda _: load.STAT.write_text(lines.pop(0)))
+    return lines
+
+
+@pytest.mark.parametrize(("used", "mark"), [(5, None), (40, MARK)])
+def test_others_are_seen_while_we_rest(stat: list[str], used: int, mark: str | None) -> None:
+    stat += ["cpu 100 0 50 1000 10 0 0 0 0 0\n", f"cpu {100 + used} 0 50 {1100 - used} 10 0 0 0\n"]
+
+    assert busy_mark() == mark
+
+
+def test_a_mark_of_the_end_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([None, MARK])
+    monkeypatch.setattr(load, "busy_mark", lambda seconds: next(found))
+
+    with watching() as seen:
+        pass
+
+    assert seen.mark == MARK
+
+
+def test_times_are_marked_and_sizes_are_not() -> None:
+    busy = replace(QUIET, busy=MARK)
+
+    record = busy.record("pockengine", "1", "full", "step_ms", 3.0, note="a note")
+    size = busy.record("pockengine", "1", "full", "arena_bytes", 3.0, note="a note")
+
+    assert record.busy
+    assert record.note == f"a note; {MARK}"
+    assert not size.busy
+    assert Record.from_json(record.to_json()).busy
+    table = drawn(bench_table([record]))
+    assert "3.00 ms*" in table
+    assert f"* a note; {MARK}" in table
+
+
+def test_a_marked_record_is_neither_baseline_nor_verdict() -> None:
+    slow = step_ms(121.9, replace(QUIET, busy=MARK))
+
+    (now_busy,) = compare_records([slow], [step_ms(12.3)])
+    (then_busy,) = compare_records([step_ms(12.3)], [slow])
+    (sound,) = compare_records([step_ms(121.9)], [step_ms(12.3), slow])
+
+    assert (now_busy.change, now_busy.why) == (Change.UNSURE, MARK)
+    assert not worse([now_busy])
+    assert then_busy.change is Change.NEW
+    assert "busy machine" in then_busy.why
+    assert sound.change is Change.WORSE
+
+
+def test_a_trend_shows_the_mark_and_does_not_move_by_it() -> None:
+    busy = replace(QUIET, commit="c2", busy=MARK)
+    records = [step_ms(12.3), step_ms(121.9, busy), step_ms(12.3, replace(QUIET, commit="c3"))]
+
+    (trend,) = trends(records, ["c3", "c2", "c1"])
+
+    assert [point.busy for point in trend.points] == [False, True, False]
+    assert not trend.moves
+    assert "1 busy" in drawn(draw(trend))
