@@ -33,6 +33,11 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "models": Row("cli.listings:models", "List what MODEL may be."),
         "devices": Row("cli.listings:devices", "List the devices that programs can be built for."),
     },
+    "Train on this machine": {
+        "train": Row("cli.train:train", "Train an artifact on rows of data."),
+        "evaluate": Row("cli.judge:evaluate", "Judge an artifact's weights by rows of data."),
+        "predict": Row("cli.judge:predict", "Write an artifact's outputs for rows of data."),
+    },
     "What to train": {
         "sensitivity": Row(
             "cli.sensitivity:sensitivity_command",

@@ -31,6 +31,7 @@ from pockengine.cli.options import (
     tuned_option,
 )
 from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.types import F32
 from pockengine.compiler.optim import Optimizer
 from pockengine.devices import load_device
@@ -99,11 +100,7 @@ def profile(
     threads = threads or device.cpu.cores
     graph, training = model.find().graph(), Training(scheme, optimizer)
     program = compile_program(graph, training, target=backend.target())
-    inputs = {
-        value.name: _example(value.shape, value.dtype is F32)
-        for value in program.entries["train"].graph.inputs
-        if value.shape
-    }
+    inputs = _examples(program.entries["train"].graph)
     peaks = measure_peaks(threads)
     with watching() as load:
         times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
@@ -123,6 +120,15 @@ def profile(
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
+
+
+def _examples(train: Graph) -> dict[str, np.ndarray]:
+    """Return data for a step's inputs, but for the rate and the like."""
+    return {
+        value.name: _example(value.shape, value.dtype is F32)
+        for value in train.inputs
+        if value.shape
+    }
 
 
 def _example(shape: tuple[int, ...], floating: bool) -> np.ndarray:

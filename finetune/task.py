@@ -116,7 +116,7 @@ def split(examples: Examples, validation: int, seed: int) -> Tuning:
 
 def load_examples(path: Path) -> Examples:
     """Read an .npz or .safetensors file of the model's inputs and `target`, each [N, ...]."""
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path)
     if TARGET not in arrays:
         raise FinetuneError(f"{path} has no array {TARGET!r}; it has {', '.join(arrays) or 'none'}")
     labels = arrays.pop(TARGET)
@@ -140,7 +140,7 @@ def load_task(train: Path, test: Path, validation_share: float, seed: int) -> Ta
     return Task(train.stem, classes, tuning, load_examples(test))
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a data file; nothing in it is ever unpickled."""
     try:
         if path.suffix == ".safetensors":

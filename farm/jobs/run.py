@@ -1,5 +1,6 @@
 """Run a batch on several boards at once, one thread a board, until every job has its verdict."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,12 +40,11 @@ def run_batch(
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
     for thread in threads:
         thread.start()
-    last = -TOLD_S
+    due = _every(TOLD_S)
     try:
         for _ in _while_alive(threads, 0.2):
             _give_up(site, reasons)
-            if told is not None and time.monotonic() - last >= TOLD_S:
-                last = time.monotonic()
+            if told is not None and next(due):
                 told(site.batch.verdicts())
     finally:
         site.stop.set()
@@ -60,6 +60,15 @@ def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterato
         while thread.is_alive():
             thread.join(seconds)
             yield
+
+
+def _every(seconds: float) -> Iterator[bool]:
+    """Yield whether so long has passed since it last did, at first at once."""
+    last = -math.inf
+    while True:
+        due = time.monotonic() - last >= seconds
+        last = time.monotonic() if due else last
+        yield due
 
 
 def _give_up(site: Site, reasons: dict[str, str]) -> None:

@@ -45,8 +45,8 @@ MAY_IMPORT = {
         "finetune": "api backends backends/training compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
         "farm farm/references farm/results",
-        "cli": "api backends compiler devices errors extras files finetune frontends loaded models "
-        "terminal "
+        "cli": "api backends backends/training compiler devices errors extras files finetune "
+        "frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
     }.items()

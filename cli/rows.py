@@ -1,0 +1,100 @@
+"""Data and weights as `train`, `evaluate` and `predict` take them on the command line."""
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pockengine.backends.training.checkpoints import BEST, Checkpoints
+from pockengine.errors import FinetuneError, RuntimeFailure
+from pockengine.finetune.task import read_arrays
+from pockengine.loaded import Loaded
+
+Rows = dict[str, np.ndarray]
+
+data_option = click.option(
+    "--data",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE|NAME=FILE.npy",
+    help="Rows [N, ...] by inputs' names: .safetensors, .npz; of one input .npy.",
+)
+checkpoint_option = click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="A checkpoint, or the folder of a training; by default the weights as compiled.",
+)
+metric_option = click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="accuracy|PACKAGE.MODULE:FUNCTION",
+    help="Of a prediction and a target, both arrays of rows.",
+)
+threads_option = click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+
+
+def read_rows(files: Sequence[str]) -> Rows:
+    """Read data files into arrays by name; nothing in them is ever unpickled.
+
+    FinetuneError for a file that cannot be read, and for a name that stands in two of them. An
+    .npy file stays on the disk until its rows are used.
+    """
+    rows: Rows = {}
+    for text in files:
+        name, _, file = text.rpartition("=")
+        path = Path(file)
+        found = {name: _read_npy(path)} if path.suffix == ".npy" else read_arrays(Path(text))
+        if path.suffix == ".npy" and not name:
+            raise FinetuneError(f"{text} does not say of which input it is; give NAME={text}")
+        twice = sorted(rows.keys() & found.keys())
+        if twice:
+            raise FinetuneError(f"{text} holds {twice[0]}, which another file holds too")
+        rows |= found
+    return rows
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    try:
+        rows: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise FinetuneError(f"{path} cannot be read: {error}") from error
+    return rows
+
+
+def load_weights(loaded: Loaded, checkpoint: Path | None) -> None:
+    """Load a checkpoint, or what a training's folder has: its best one, or else its newest."""
+    if checkpoint is None:
+        return
+    if not checkpoint.is_dir():
+        loaded.trained.load(checkpoint)
+    elif (checkpoint / BEST).is_file():
+        loaded.trained.load(checkpoint / BEST)
+    elif not Checkpoints(checkpoint).load(loaded.trained):
+        raise RuntimeFailure(f"{checkpoint} holds no checkpoint of a training")
+
+
+def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
+    """Return the share of rows, or of tokens, whose largest logit is at their label."""
+    return float(np.mean(np.argmax(prediction, axis=-1) == target))
+
+
+def find_metrics(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Return metrics by name: ours, or functions of the user's."""
+    return {name: accuracy if name == "accuracy" else _function(name) for name in names}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FinetuneError(
+            f"metric {name}: {error}; give accuracy, or package.module:function of a prediction "
+            "and a target"
+        ) from error
+    return found

@@ -1,0 +1,113 @@
+"""`pockengine train ARTIFACT --data ROWS`: train on this machine, with checkpoints."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.backends.rate_schedule import KINDS
+from pockengine.backends.training.checkpoints import Checkpoints
+from pockengine.backends.training.history import History
+from pockengine.cli.options import console, json_option, print_json
+from pockengine.cli.rows import (
+    data_option,
+    find_metrics,
+    metric_option,
+    read_rows,
+    threads_option,
+)
+from pockengine.loaded import load
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a training is kept, and how often."""
+
+    folder: Path | None
+    every: int | None
+    keep: int
+    on_nan: str
+
+    def checkpoints(self) -> Checkpoints | None:
+        """Return what `fit` takes."""
+        if self.folder is None:
+            return None
+        return Checkpoints(self.folder, self.every, self.keep, self.on_nan)
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@data_option
+@click.option("--epochs", type=click.IntRange(1), help="Through all rows; or give --steps.")
+@click.option("--steps", type=click.IntRange(1), help="The number of the last step.")
+@click.option("--lr", type=float, help="The highest rate; not needed to --resume.")
+@click.option("--schedule", type=click.Choice(list(KINDS)), help="By default constant.")
+@click.option("--warmup", type=click.IntRange(0), help="Updates until the highest rate.")
+@click.option("--batch", type=click.IntRange(1), help="Where ARTIFACT takes a range of sizes.")
+@click.option("--shuffle/--in-order", default=True, show_default=True)
+@click.option("--seed", type=int, help="Of the rows' order and of dropout; by default 0.")
+@click.option("--validation", multiple=True, metavar="FILE", help="Rows that judge each epoch.")
+@metric_option
+@click.option("--patience", type=click.IntRange(1), help="Epochs without a better validation.")
+@click.option(
+    "--checkpoint", "folder", type=click.Path(path_type=Path), help="A folder to save to."
+)
+@click.option("--save-every", "every", type=click.IntRange(1), help="Steps; by default an epoch.")
+@click.option("--keep", default=2, show_default=True, type=click.IntRange(1), help="The newest.")
+@click.option(
+    "--on-nan", default="stop", show_default=True, type=click.Choice(["stop", "rollback"])
+)
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the weights, as export does.")
+@threads_option
+@json_option
+def train(
+    artifact: Path,
+    files: Sequence[str],
+    validation: Sequence[str],
+    metrics: Sequence[str],
+    patience: int | None,
+    folder: Path | None,
+    every: int | None,
+    keep: int,
+    on_nan: str,
+    out: Path | None,
+    as_json: bool,
+    **course: Any,
+) -> None:
+    """Train ARTIFACT, compiled for this machine, and print each epoch's figures.
+
+    A kill at any moment leaves whole checkpoints, from which --resume goes on bit for bit.
+    """
+    loaded, places = load(artifact), Places(folder, every, keep, on_nan)
+    history = loaded.fit(
+        read_rows(files),
+        validation=read_rows(validation) if validation else None,
+        metrics=find_metrics(metrics),
+        early_stopping=patience,
+        checkpoint=places.checkpoints(),
+        progress=not as_json,
+        **course,
+    )
+    if out is not None:
+        loaded.save_weights(loaded.trained, out)
+    if as_json:
+        print_json(_facts(history, folder, out))
+        return
+    terminal = console()
+    terminal.print(repr(history))
+    for place in (folder, out):
+        if place is not None:
+            terminal.print(f"written {place}")
+
+
+def _facts(history: History, folder: Path | None, out: Path | None) -> dict[str, Any]:
+    return {
+        "steps": history.steps[-1].number if history.steps else 0,
+        "epochs": [asdict(epoch) for epoch in history.epochs],
+        "stopped": history.stopped,
+        "checkpoint": None if folder is None else str(folder),
+        "out": None if out is None else str(out),
+    }

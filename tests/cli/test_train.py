@@ -1,0 +1,110 @@
+"""`pockengine train`, `evaluate` and `predict` from files: as `fit` does, and to be resumed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
+
+from pockengine.cli.main import cli
+from pockengine.errors import FinetuneError
+from pockengine.tests.finetune.tiny import digits
+
+MODEL = f"{__name__}:perceptron"
+
+
+def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+    return net, (torch.randn(20, 64),)
+
+
+@pytest.fixture(name="data", scope="module")
+def rows_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows as a file, and the artifact `net` beside them."""
+    folder = tmp_path_factory.mktemp("digits")
+    examples = digits(190)
+    inputs = examples.inputs["x"].reshape(190, 64)
+    save_file({"input": inputs, "target": examples.labels}, folder / "rows.safetensors")
+    np.save(folder / "inputs.npy", inputs)
+    np.savez(folder / "labels.npz", target=examples.labels)
+    net = str(folder / "net")
+    made = CliRunner().invoke(cli, ["compile", MODEL, "--optimizer", "adam", "--out", net])
+    assert made.exit_code == 0, made.output
+    return folder
+
+
+def call(name: str, data: Path, *options: str, rows: str = "rows.safetensors") -> Result:
+    places = [str(data / "net"), "--data", str(data / rows)]
+    return CliRunner().invoke(cli, [name, *places, *options])
+
+
+def test_training_learns_is_judged_and_predicts(data: Path, tmp_path: Path) -> None:
+    saved, out = str(tmp_path / "run"), tmp_path / "weights"
+    validation = ("--validation", str(data / "rows.safetensors"), "--metric", "accuracy")
+    options = ("--epochs", "12", "--lr", "0.01", "--checkpoint", saved, "--out", str(out))
+
+    trained = call("train", data, *options, *validation, "--json")
+
+    assert trained.exit_code == 0, trained.output
+    figures = json.loads(trained.stdout)["epochs"][-1]["figures"]
+    assert figures["validation_accuracy"] > 0.8
+    assert load_file(out).keys() == perceptron()[0].state_dict().keys()
+    judged = call("evaluate", data, "--checkpoint", saved, "--metric", "accuracy", "--json")
+    scores = json.loads(judged.stdout)
+    assert scores["metrics"]["accuracy"] == pytest.approx(figures["validation_accuracy"])
+    assert (scores["rows"], scores["of"]) == (180, 190)
+    fresh = call("evaluate", data, "--metric", "accuracy").stdout
+    assert "accuracy" in fresh
+    assert float(fresh.split("accuracy ")[1].split()[0]) < 0.4
+    assert call("predict", data, "--checkpoint", saved, "--out", str(tmp_path / "o")).exit_code == 0
+    (logits,) = load_file(tmp_path / "o").values()
+    labels = load_file(data / "rows.safetensors")["target"]
+    assert np.mean(logits.argmax(1) == labels) == pytest.approx(scores["metrics"]["accuracy"])
+
+
+def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
+    def weights(name: str, *options: str) -> bytes:
+        out, saved = tmp_path / "weights", str(tmp_path / name)
+        said = call("train", data, "--checkpoint", saved, "--out", str(out), *options)
+        assert said.exit_code == 0, said.output
+        return out.read_bytes()
+
+    course = ("--lr", "0.01", "--seed", "3")
+    whole = weights("whole", "--steps", "14", *course)
+    part = weights("part", "--steps", "5", "--save-every", "5", *course)
+
+    assert part != whole
+    assert weights("part", "--steps", "14", "--resume") == whole
+
+
+def test_rows_may_lie_in_several_files(data: Path) -> None:
+    more = ("--data", f"input={data / 'inputs.npy'}")
+
+    judged = call("evaluate", data, *more, rows="labels.npz")
+
+    assert judged.stdout == call("evaluate", data).stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("nosuch.npz", "cannot be read"),
+        ("inputs.npy", "does not say of which input it is"),
+        ("net", "is no data file"),
+    ],
+)
+def test_files_that_cannot_be_are_named(data: Path, rows: str, message: str) -> None:
+    said = call("evaluate", data, rows=rows)
+
+    assert isinstance(said.exception, FinetuneError)
+    assert message in str(said.exception)
+
+
+def test_a_name_in_two_files_is_an_error(data: Path) -> None:
+    said = call("evaluate", data, "--data", str(data / "labels.npz"))
+
+    assert "holds target, which another file holds too" in str(said.exception)
