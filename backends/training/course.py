@@ -1,6 +1,7 @@
 """The rates and the position of a training that begins, or that goes on."""
 
 import math
+from numbers import Real
 
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.session import Course, Session
@@ -45,20 +46,23 @@ def _schedule(
     warmup: int | None,
     steps: int | None,
 ) -> RateSchedule:
-    old = known and known.schedule
-    if lr is None and old is None:
+    if known is None and lr is None:
         raise RuntimeFailure("a training needs a learning rate: give lr")
-    kind = kind or (old.kind if old else "constant")
-    warmup = warmup if warmup is not None else old.warmup if old else 0
-    if old is None and steps is None and kind != "constant":
+    if lr is not None and not isinstance(lr, Real):
+        raise RuntimeFailure(
+            f"lr must be a number, or a function of the update's number, not {type(lr).__name__}"
+        )
+    updates = math.ceil((steps or 1) / session.artifact.micro_batches)
+    begun = known.schedule if known else RateSchedule("constant", 0.0, updates)
+    kind = begun.kind if kind is None else kind
+    warmup = begun.warmup if warmup is None else warmup
+    if known is None and steps is None and kind != "constant":
         raise RuntimeFailure(
             f"a {kind} schedule needs the number of steps, which these data do not say; give "
             "steps, or lr=pockengine.RateSchedule(...)"
         )
-    total = old.steps if old else math.ceil((steps or 1) / session.artifact.micro_batches)
-    if kind == "constant":
-        total = max(total, warmup + 1)
-    return RateSchedule(kind, old.rate if lr is None and old else float(lr or 0), total, warmup)
+    total = max(begun.steps, warmup + 1) if kind == "constant" else begun.steps
+    return RateSchedule(kind, begun.rate if lr is None else float(lr), total, warmup)
 
 
 def _check_same(known: Course, source: Source) -> None:

