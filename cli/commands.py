@@ -80,6 +80,9 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "Fine-tune on a board, check all numbers, measure.",
             ("farm", "torch"),
         ),
+        "results": Row(
+            "farm.cli.results:results_command", "List the newest of each stored figure.", ("farm",)
+        ),
         "history": Row("farm.cli.results:history", "Draw a metric over the commits.", ("farm",)),
         "compare": Row(
             "farm.cli.results:compare", "Compare a commit's figures with a baseline's.", ("farm",)

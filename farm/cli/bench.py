@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError, PockEngineError
+from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import BenchOptions, BenchResult, run_bench
 from pockengine.farm.bench.suite import FULL
@@ -66,6 +67,8 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board by several schemes, beside PyTorch and TensorFlow."""
     try:
+        if options["report"] is not None:
+            need("bench --report", "report")
         boards = load_boards()
         if only_list:
             _list(boards)

@@ -1,5 +1,7 @@
 """The command that lists the boards; it needs none of the farm's packages."""
 
+import json
+
 import click
 from rich.table import Table
 
@@ -8,9 +10,23 @@ from pockengine.farm.cli.base import CONSOLE, plain_errors
 
 
 @click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table.")
 @plain_errors
-def boards() -> None:
+def boards(as_json: bool) -> None:
     """List the boards: what they are, where they are."""
+    if as_json:
+        rows = [
+            {
+                "board": board.name,
+                "device": board.device,
+                "kind": board.kind,
+                "where": _where(board),
+                "tags": list(board.tags),
+            }
+            for board in load_boards()
+        ]
+        click.echo(json.dumps(rows, indent=1))
+        return
     table = Table()
     for heading in ("board", "device", "kind", "where", "tags"):
         table.add_column(heading)

@@ -9,7 +9,7 @@ from pockengine.farm.cli.ab import ab
 from pockengine.farm.cli.boards import boards
 from pockengine.farm.cli.enroll import add, ping
 from pockengine.farm.cli.jobs import jobs, leases, log, quarantine, run
-from pockengine.farm.cli.results import compare, history
+from pockengine.farm.cli.results import compare, history, results_command
 
 
 @click.group()
@@ -17,7 +17,8 @@ def cli() -> None:
     """The device farm: boards, leases, jobs, results."""
 
 
-for command in (ab, add, boards, compare, history, jobs, leases, log, ping, quarantine, run):
+COMMANDS = (ab, add, ping, boards, jobs, run, leases, log, quarantine)
+for command in (*COMMANDS, compare, history, results_command):
     cli.add_command(command)
 
 if __name__ == "__main__":

@@ -1,23 +1,31 @@
 """Commands of the farm about what was measured: compare two commits, draw a trend."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE
+from rich.table import Table
 
 from pockengine.errors import FarmError
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 from pockengine.farm.results.commits import history as commits_to
 from pockengine.farm.results.commits import newest_known
 from pockengine.farm.results.gate import against, report
-from pockengine.farm.results.results import Results
+from pockengine.farm.results.regression import figure, key_of
+from pockengine.farm.results.results import Record, Results
 from pockengine.farm.results.trend import draw, trends
+
+DATABASE = click.option(
+    "--database", help="SQLAlchemy URL of the results; default: SQLite of this user."
+)
 
 
 @click.command()
 @click.option("--baseline", default="main", show_default=True, help="A revision of git.")
 @click.option("--revision", default="HEAD", show_default=True, help="What is compared with it.")
 @click.option("--device", help="Default: all devices.")
-@click.option("--database", help="SQLAlchemy URL of the results; default: SQLite of this user.")
+@DATABASE
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for JUnit, Markdown.")
 @plain_errors
 def compare(
@@ -36,17 +44,75 @@ def compare(
     raise SystemExit(report(comparisons, baseline, folder, CONSOLE))
 
 
+@click.command("results")
+@click.option("--metric")
+@click.option("--device")
+@click.option("--model")
+@click.option("--scheme")
+@click.option("--engine")
+@click.option("--json", "as_json", is_flag=True, help="Print every record as a line of JSON.")
+@DATABASE
+@plain_errors
+def results_command(database: str | None, as_json: bool, **wanted: str | None) -> None:
+    """List the newest of each figure that is stored; * marks times of a busy machine."""
+    records = stored(database, wanted)
+    if as_json:
+        for record in records:
+            click.echo(record.to_json())
+    elif not records:
+        CONSOLE.print("no record is stored that matches; bench stores some")
+    else:
+        CONSOLE.print(results_table(newest(records)))
+
+
+def stored(database: str | None, wanted: Mapping[str, str | None]) -> list[Record]:
+    """Return the records with the wanted values, oldest first."""
+    results = Results(database)
+    try:
+        return results.find({name: value for name, value in wanted.items() if value is not None})
+    finally:
+        results.close()
+
+
+def newest(records: Sequence[Record]) -> list[Record]:
+    """Return the last record of each figure, what belongs together side by side."""
+    last = {}
+    for record in records:
+        kernel = record.note if record.metric == "kernel_us" else None  # one record for each
+        last[(key_of(record), kernel)] = record
+    return sorted(
+        last.values(),
+        key=lambda x: (x.device, x.model, x.batch, x.scheme, x.metric, x.engine, x.threads),
+    )
+
+
+def results_table(records: Sequence[Record]) -> Table:
+    """Lay figures out with where and when they were measured."""
+    table = Table(box=SIMPLE)
+    for heading in ("device", "model / batch", "scheme", "engine", "metric"):
+        table.add_column(heading)
+    table.add_column("value", justify="right", no_wrap=True)
+    for heading in ("commit", "when"):
+        table.add_column(heading)
+    for one in records:
+        value = f"{figure(one)}{'*' * one.busy}{'' if one.ok else ' FAILED'}"
+        what = (f"{one.model} / {one.batch}", one.scheme, one.engine, one.metric)
+        device = f"{one.device}, emulated" if one.emulated else one.device
+        table.add_row(device, *what, value, one.commit, one.time[:10])
+    return table
+
+
 @click.command()
-@click.argument("metric", required=False)
+@click.argument("metric")
 @click.option("--device")
 @click.option("--model")
 @click.option("--scheme")
 @click.option("--engine", default="pockengine", show_default=True)
 @click.option("--revision", default="HEAD", show_default=True, help="The commits that lead to it.")
-@click.option("--database", help="SQLAlchemy URL of the results; default: SQLite of this user.")
+@DATABASE
 @plain_errors
 def history(
-    metric: str | None,
+    metric: str,
     device: str | None,
     model: str | None,
     scheme: str | None,
@@ -54,15 +120,7 @@ def history(
     revision: str,
     database: str | None,
 ) -> None:
-    """Draw METRIC over the commits and say where it moved; without METRIC list what is stored."""
+    """Draw METRIC over the commits and say where it moved; `results` lists what is stored."""
     wanted = {"device": device, "model": model, "scheme": scheme, "metric": metric}
-    equal = {name: value for name, value in wanted.items() if value is not None}
-    results = Results(database)
-    records = results.find({**equal, "engine": engine})
-    results.close()
-    if metric is None:
-        for line in sorted({f"{x.metric} {x.device} {x.model} {x.scheme}" for x in records}):
-            CONSOLE.print(line)
-        return
-    for trend in trends(records, commits_to(revision)):
+    for trend in trends(stored(database, {**wanted, "engine": engine}), commits_to(revision)):
         CONSOLE.print(draw(trend))

@@ -1,5 +1,6 @@
 """The command line of the farm, against a real emulated board."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def test_boards_are_listed(home: Path) -> None:
     assert said.exit_code == 0
     for name in ("host", "rpi4-qemu", "jetson-orin-qemu", "snapdragon-dsp-qemu"):
         assert name in said.output
+    rows = json.loads(CliRunner().invoke(cli, ["boards", "--json"]).output)
+    assert {"host", "rpi4-qemu"} <= {row["board"] for row in rows}
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,14 @@ def test_history_is_drawn(commits: list[str], url: str) -> None:
     Results(url).append([count(commits[0], 10), count(commits[1], 20)])
 
     said = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])
-    listed = CliRunner().invoke(cli, ["history", "--database", url])
+    listed = CliRunner().invoke(cli, ["results", "--database", url])
+    lines = CliRunner().invoke(cli, ["results", "--database", url, "--json"]).output.splitlines()
+    none = CliRunner().invoke(cli, ["results", "--database", url, "--metric", "step_ms"])
 
     assert said.exit_code == 0, said.output
     assert f"+100.0% at {commits[1]}: 10 to 20" in said.output
     assert said.output.count("█") == 60
-    assert listed.output == "guest_instructions rpi4 mobilenet_v2 full\n"
+    assert "20 instructions" in listed.output
+    assert "10 instructions" not in listed.output
+    assert [Record.from_json(line).value for line in lines] == [10, 20]
+    assert "no record is stored that matches" in none.output
