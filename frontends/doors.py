@@ -231,6 +231,8 @@ def _keras_optimizer(model: Any, optimizer: Any) -> Optimizer:
         try:
             optimizer = keras.optimizers.get(optimizer)
         except ValueError as error:
+            if optimizer.lower() in NAMED:  # Keras has no RAdam, for one
+                return named_optimizer(optimizer)
             raise CompileError(f"unknown optimizer {optimizer!r} of Keras") from error
     if not hasattr(optimizer, "get_config"):
         return named_optimizer(optimizer)

@@ -6,6 +6,7 @@ comes in as scalars.
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Value
@@ -15,6 +16,27 @@ from pockengine.compiler.optim.formulas import blend, decayed, shrunk
 from pockengine.errors import CompileError
 
 
+class Decaying(Protocol):
+    """An optimiser whose weight decay is added to the gradient, or taken off the weight."""
+
+    @property
+    def weight_decay(self) -> float:
+        """What is added to the gradient, as a share of the weight, or times the rate taken off."""
+        ...
+
+    @property
+    def decoupled_weight_decay(self) -> bool:
+        """Whether it is taken off (arXiv 1711.05101)."""
+        ...
+
+
+def decay(g: Builder, by: Decaying, p: Value, dp: Value, lr: Value) -> tuple[Value, Value]:
+    """The weight and the gradient to go on with."""
+    if by.decoupled_weight_decay:
+        return shrunk(g, p, lr, by.weight_decay), dp
+    return p, decayed(g, p, dp, by.weight_decay)
+
+
 @dataclass(frozen=True)
 class Adadelta:
     """Adadelta (arXiv 1212.5701): steps as large as those of late; its rate is 1 by default."""
@@ -22,6 +44,7 @@ class Adadelta:
     rho: float = 0.9
     eps: float = 1e-6
     weight_decay: float = 0.0
+    decoupled_weight_decay: bool = False
 
     def __post_init__(self) -> None:
         check(self, rho=SHARE, eps=ANY, weight_decay=ANY)
@@ -31,7 +54,7 @@ class Adadelta:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, square, moved = rest
-            dp = decayed(g, p, dp, self.weight_decay)
+            p, dp = decay(g, self, p, dp, lr)
             square = blend(g, square, g.square(dp), self.rho)
             eps = g.scalar(self.eps)
             step = g.mul(dp, g.div(g.sqrt(g.add(moved, eps)), g.sqrt(g.add(square, eps))))
@@ -98,10 +121,7 @@ class NAdam:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, by_grad, by_first, root, first, second = rest
-            if self.decoupled_weight_decay:
-                p = shrunk(g, p, lr, self.weight_decay)
-            else:
-                dp = decayed(g, p, dp, self.weight_decay)
+            p, dp = decay(g, self, p, dp, lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
             below = g.add(g.mul(g.sqrt(second), root), g.scalar(self.eps))
@@ -144,10 +164,7 @@ class RAdam:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, rate, rectified, plain, first, second = rest
-            if self.decoupled_weight_decay:
-                p = shrunk(g, p, lr, self.weight_decay)
-            else:
-                dp = decayed(g, p, dp, self.weight_decay)
+            p, dp = decay(g, self, p, dp, lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
             scale = g.div(rectified, g.add(g.sqrt(second), g.scalar(self.eps)))

@@ -9,7 +9,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Value
 from pockengine.compiler.optim.base import Results, Update
 from pockengine.compiler.optim.basic import ANY, SHARE, check, check_betas
-from pockengine.compiler.optim.formulas import blend, decayed
+from pockengine.compiler.optim.formulas import blend, decayed, shrunk
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class Lars:
 
     def update(self, update: Update) -> None:
         """v = m v + lr trust |p| / |g'| g';  p -= v, or the step + m v if nesterov."""
-        step = decayed(update.g, update.part, update.grad, self.weight_decay)
-        ratio = trust_ratio(update, step, self.trust_coefficient, self.eps)
+        part = update.part
+        step = decayed(update.g, part, update.grad, self.weight_decay)
+        ratio = trust_ratio(update.g, part, step, self.trust_coefficient, self.eps)
         rate = update.g.mul(update.lr, ratio)
 
         def formula(g: Builder, p: Value, dp: Value, rate: Value, velocity: Value) -> Results:
@@ -43,11 +44,15 @@ class Lars:
 
 @dataclass(frozen=True)
 class Lamb:
-    """LAMB (arXiv 1904.00962): AdamW with a rate for each layer."""
+    """LAMB (arXiv 1904.00962): AdamW with a rate for each layer.
+
+    Weight decay is a part of the step that is scaled; decoupled, it comes before all else.
+    """
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-6
     weight_decay: float = 0.0
+    decoupled_weight_decay: bool = False
 
     def __post_init__(self) -> None:
         check(self, eps=ANY, weight_decay=ANY)
@@ -62,6 +67,8 @@ class Lamb:
         whole = g.div(g.scalar(1.0), update.correction(self.betas[0]))
         root = g.rsqrt(update.correction(self.betas[1]))
         states = [update.state("first"), update.state("second")]
+        decay = self.weight_decay
+        coupled, decoupled = (0.0, decay) if self.decoupled_weight_decay else (decay, 0.0)
 
         def moments(g: Builder, dp: Value, first: Value, second: Value) -> Results:
             first = blend(g, first, dp, self.betas[0])
@@ -70,22 +77,26 @@ class Lamb:
         def direction(g: Builder, p: Value, whole: Value, root: Value, *moments: Value) -> Value:
             first, second = moments
             below = g.add(g.mul(g.sqrt(second), root), g.scalar(self.eps))
-            return decayed(g, p, g.div(g.mul(whole, first), below), self.weight_decay)
+            return decayed(g, p, g.div(g.mul(whole, first), below), coupled)
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            rate, whole, root, *states = rest
+            lr, ratio, whole, root, *states = rest
+            p = shrunk(g, p, lr, decoupled)
             moved = moments(g, dp, *states)
-            return g.sub(p, g.mul(rate, direction(g, p, whole, root, *moved))), *moved
+            step = g.mul(g.mul(lr, ratio), direction(g, p, whole, root, *moved))
+            return g.sub(p, step), *moved
 
-        step = direction(g, update.part, whole, root, *moments(g, update.grad, *states))
-        rate = g.mul(update.lr, trust_ratio(update, step))
-        update.by_elements(formula, (rate, whole, root), *states)
+        part = shrunk(g, update.part, update.lr, decoupled)
+        step = direction(g, part, whole, root, *moments(g, update.grad, *states))
+        update.by_elements(formula, (update.lr, trust_ratio(g, part, step), whole, root), *states)
 
 
-def trust_ratio(update: Update, step: Value, coefficient: float = 1.0, eps: float = 0.0) -> Value:
+def trust_ratio(
+    g: Builder, p: Value, step: Value, coefficient: float = 1.0, eps: float = 0.0
+) -> Value:
     """coefficient |p| / (|step| + eps), f32[]; 1 where either norm is 0."""
-    g, zero, one = update.g, update.g.scalar(0.0), update.g.scalar(1.0)
-    weight, size = norm(g, update.part), norm(g, step)
+    zero, one = g.scalar(0.0), g.scalar(1.0)
+    weight, size = norm(g, p), norm(g, step)
     moves = g.gt(size, zero)
     below = g.where(moves, g.add(size, g.scalar(eps)), one)
     ratio = g.div(g.mul(weight, g.scalar(coefficient)), below)

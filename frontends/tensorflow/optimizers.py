@@ -6,16 +6,32 @@ is not followed: where a batch reads a row of an embedding several times, Keras 
 gradients for the second moment, and we their sum, as for every other weight.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pockengine.compiler.ir import Value
-from pockengine.compiler.optim import Lion, Optimizer, Update
+from pockengine.compiler.ir import Builder, Value
+from pockengine.compiler.optim import (
+    Adadelta,
+    Groups,
+    Lamb,
+    Lion,
+    Muon,
+    NAdam,
+    Optimizer,
+    Scaled,
+    Update,
+)
+from pockengine.compiler.optim.base import Results
+from pockengine.compiler.optim.formulas import blend, shrunk
+from pockengine.compiler.optim.muon import MATCH_RMS_ADAMW
 from pockengine.errors import ImportModelError
 
+RMS_RATE = 0.2
+"""What Keras's Muon and PyTorch's "match_rms_adamw" scale their steps by."""
+
 REFUSED = {
-    "amsgrad": "leave amsgrad out",
     "clipnorm": "pass clip= to pockengine.compile instead",
     "clipvalue": "pass clip= to pockengine.compile instead",
     "global_clipnorm": "pass clip= to pockengine.compile instead",
@@ -45,16 +61,21 @@ class KerasAdam:
     beta_2: float = 0.999
     epsilon: float = 1e-7
     weight_decay: float = 0.0
+    amsgrad: bool = False
 
     def update(self, update: Update) -> None:
         """Append `adam_update`: rate = lr sqrt(1 - b2^t) / (1 - b1^t), and nothing in the root."""
         g = update.g
         first, second = (update.correction(beta) for beta in (self.beta_1, self.beta_2))
+        rate = g.mul(update.lr, g.div(g.sqrt(second), first))
+        if self.amsgrad:
+            self._amsgrad(update, rate)
+            return
         update.emit(
             "adam_update",
             update.grad,
             update.lr,
-            g.mul(update.lr, g.div(g.sqrt(second), first)),
+            rate,
             g.scalar(1.0),
             update.state("first"),
             update.state("second"),
@@ -64,6 +85,42 @@ class KerasAdam:
             weight_decay=self.weight_decay,
             decoupled=True,
         )
+
+    def _amsgrad(self, update: Update, rate: Value) -> None:
+        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
+            lr, rate, first, second, most = rest
+            first = blend(g, first, dp, self.beta_1)
+            second = blend(g, second, g.square(dp), self.beta_2)
+            most = g.maximum(most, second)
+            step = g.div(g.mul(rate, first), g.add(g.sqrt(most), g.scalar(self.epsilon)))
+            return g.sub(shrunk(g, p, lr, self.weight_decay), step), first, second, most
+
+        states = [update.state(name) for name in ("first", "second", "most")]
+        update.by_elements(formula, (update.lr, rate), *states)
+
+
+@dataclass(frozen=True)
+class KerasAdamax:
+    """Adamax with epsilon beside the largest gradient, not in it (arXiv 1412.6980)."""
+
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+    weight_decay: float = 0.0
+
+    def update(self, update: Update) -> None:
+        """u = max(b2 u, |g|);  p -= rate m / (u + eps), with rate = lr / (1 - b1^t)."""
+
+        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
+            lr, rate, first, most = rest
+            first = blend(g, first, dp, self.beta_1)
+            most = g.maximum(g.mul(most, g.scalar(self.beta_2)), g.abs(dp))
+            step = g.div(g.mul(rate, first), g.add(most, g.scalar(self.epsilon)))
+            return g.sub(shrunk(g, p, lr, self.weight_decay), step), first, most
+
+        rate = update.g.div(update.lr, update.correction(self.beta_1))
+        states = (update.state("first"), update.state("most"))
+        update.by_elements(formula, (update.lr, rate), *states)
 
 
 @dataclass(frozen=True)
@@ -183,7 +240,54 @@ def _decay(config: dict[str, Any]) -> float:
 
 
 def _adam(config: dict[str, Any]) -> Optimizer:
-    return KerasAdam(config["beta_1"], config["beta_2"], config["epsilon"], _decay(config))
+    names = ("beta_1", "beta_2", "epsilon")
+    settings = {name: config[name] for name in names}
+    return KerasAdam(**settings, weight_decay=_decay(config), amsgrad=bool(config["amsgrad"]))
+
+
+def _adadelta(config: dict[str, Any]) -> Optimizer:
+    return Adadelta(config["rho"], config["epsilon"], _decay(config), decoupled_weight_decay=True)
+
+
+def _adamax(config: dict[str, Any]) -> Optimizer:
+    return KerasAdamax(config["beta_1"], config["beta_2"], config["epsilon"], _decay(config))
+
+
+def _nadam(config: dict[str, Any]) -> Optimizer:
+    betas = config["beta_1"], config["beta_2"]
+    return NAdam(betas, config["epsilon"], _decay(config), 1.0, decoupled_weight_decay=True)
+
+
+def _lamb(config: dict[str, Any]) -> Optimizer:
+    betas = config["beta_1"], config["beta_2"]
+    return Lamb(betas, config["epsilon"], _decay(config), decoupled_weight_decay=True)
+
+
+def _muon(config: dict[str, Any]) -> Optimizer:
+    """Momentum that sums what PyTorch's averages has the same direction."""
+    if config["rms_rate"] != RMS_RATE:
+        raise ImportModelError(
+            f"Muon(rms_rate={config['rms_rate']}) is not supported; leave it at {RMS_RATE}"
+        )
+    names = config["exclude_layers"]
+    if any(re.escape(name) != name for name in names):
+        raise ImportModelError(f"Muon(exclude_layers={names}): give names, not expressions")
+    first, second, decay = (config[f"adam_{name}"] for name in ("beta_1", "beta_2", "weight_decay"))
+    ratio = float(config["adam_lr_ratio"])
+    # The decay of what Adam trains is at the rate itself.
+    own = KerasAdam(first, second, config["epsilon"], float(decay or 0.0) / ratio)
+    others = own if ratio == 1 else Scaled(own, ratio)
+    muon = Muon(
+        _decay(config),
+        config["momentum"],
+        config["nesterov"],
+        (config["muon_a"], config["muon_b"], config["muon_c"]),
+        ns_steps=config["ns_steps"],
+        adjust_lr_fn=MATCH_RMS_ADAMW,
+        others=others,
+    )
+    embeddings = ("[eE]mbedding",) if config["exclude_embeddings"] else ()
+    return Groups(muon, tuple((f"*{name}*", others) for name in (*embeddings, *names)))
 
 
 def _adafactor(config: dict[str, Any]) -> Optimizer:
@@ -209,11 +313,16 @@ def _sgd(config: dict[str, Any]) -> Optimizer:
 
 
 _BUILDERS: dict[str, Callable[[dict[str, Any]], Optimizer]] = {
+    "Adadelta": _adadelta,
     "Adafactor": _adafactor,
     "Adagrad": _adagrad,
     "Adam": _adam,
     "AdamW": _adam,
+    "Adamax": _adamax,
+    "Lamb": _lamb,
     "Lion": _lion,
+    "Muon": _muon,
+    "Nadam": _nadam,
     "RMSprop": _rmsprop,
     "SGD": _sgd,
 }

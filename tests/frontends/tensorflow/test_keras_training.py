@@ -86,6 +86,15 @@ OPTIMIZERS = {
     "Adagrad": optimizers.Adagrad(0.05),
     "Adafactor": optimizers.Adafactor(0.05, weight_decay=0.1),
     "Lion": optimizers.Lion(0.001, weight_decay=0.1),
+    "Adam, AMSGrad": optimizers.Adam(0.01, 0.5, 0.6, 1e-3, amsgrad=True, weight_decay=0.1),
+    "Adadelta": optimizers.Adadelta(1.0, epsilon=1e-5, weight_decay=0.1),
+    "Adamax": optimizers.Adamax(0.01, epsilon=1e-3, weight_decay=0.1),
+    "Nadam": optimizers.Nadam(0.01, epsilon=1e-3, weight_decay=0.1),
+    "Lamb": optimizers.Lamb(0.01, epsilon=1e-3, weight_decay=0.1),
+    "Muon": optimizers.Muon(0.01, epsilon=1e-3, adam_lr_ratio=0.5),
+    "Muon, some by Adam": optimizers.Muon(
+        0.01, epsilon=1e-3, exclude_layers=["dense_1"], nesterov=False, weight_decay=0.1
+    ),
 }
 
 
@@ -151,8 +160,9 @@ def test_batch_norm_and_dropout_are_known_as_such() -> None:
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (optimizers.Nadam(), "Nadam has no equivalent; known are Adafactor, Adagrad, Adam"),
-        (optimizers.Adam(amsgrad=True), "amsgrad=True.*leave amsgrad out"),
+        (optimizers.Ftrl(), "Ftrl has no equivalent; known are Adadelta, Adafactor, Adagrad, Adam"),
+        (optimizers.Muon(rms_rate=0.3), "rms_rate=0.3.*leave it at 0.2"),
+        (optimizers.Muon(exclude_layers=["den.*"]), "give names, not expressions"),
         (optimizers.SGD(global_clipnorm=1.0), "global_clipnorm=1.0.*pass clip="),
     ],
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, optimizers
 
+from pockengine.compiler.optim import RAdam
 from pockengine.compiler.sparse.presets import preset
 from pockengine.errors import PockEngineError
 from pockengine.frontends.doors import Visitor, find_door
@@ -74,14 +75,20 @@ def test_bias_only_trains_the_biases_and_the_head(
         ("adagrad", optimizers.Adagrad()),
         ("lion", optimizers.Lion()),
         ("adafactor", optimizers.Adafactor()),
+        ("nadam", optimizers.Nadam()),
     ],
 )
 def test_name_of_an_optimizer_is_keras_own(name: str, meant: keras.Optimizer) -> None:
     assert visitor(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(meant)
 
 
+def test_name_that_keras_does_not_have_is_ours() -> None:
+    assert visitor(WORDS, layers.Flatten()).optimizer("RAdam") == RAdam()
+
+
 @pytest.mark.parametrize(
-    ("name", "words"), [("adma", "unknown optimizer 'adma' of Keras"), ("ftrl", "Ftrl")]
+    ("name", "words"),
+    [("adma", "unknown optimizer 'adma' of Keras"), ("ftrl", "Ftrl has no equivalent")],
 )
 def test_name_without_an_equivalent_is_an_error(name: str, words: str) -> None:
     with pytest.raises(PockEngineError, match=words):
