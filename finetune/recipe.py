@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pockengine.backends.rate_schedule import KINDS, RateSchedule
+from pockengine.backends.rate_schedule import PLAIN, RateSchedule
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.errors import FinetuneError
 
@@ -29,8 +29,8 @@ class Recipe:
             raise FinetuneError(
                 f"{self}: the rate must be at least 0, epochs at least 1, warmup in [0, 1)"
             )
-        if self.schedule not in KINDS:
-            raise FinetuneError(f"unknown schedule {self.schedule!r}; known: {', '.join(KINDS)}")
+        if self.schedule not in PLAIN:
+            raise FinetuneError(f"unknown schedule {self.schedule!r}; known: {', '.join(PLAIN)}")
 
     def rates(self, steps: int) -> RateSchedule:
         """Return the rate of each of `steps` steps, the first being step 1."""

@@ -10,14 +10,14 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.library import load_library, program_in, sizes_of
-from pockengine.backends.rate_schedule import KINDS, RateSchedule
+from pockengine.backends.rate_schedule import KINDS, MOST_MILESTONES, RateSchedule
 from pockengine.backends.session import Course, Progress, Session
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 _MESSAGE_BYTES = 512
 _DIVERGED = 7
 """PE_ERROR_DIVERGED of pe.h."""
-_NUMBERS = 10
+_NUMBERS = 12 + MOST_MILESTONES
 """PE_PROGRESS_NUMBERS of pe_host.h."""
 
 
@@ -91,12 +91,13 @@ class LibrarySession(Session):
 
 def _course(numbers: Sequence[int]) -> Course | None:
     """Read a schedule of the runtime; None where it has none."""
-    kind, bits, warmup, total, rows, shuffled = numbers
+    kind, bits, warmup, total, rows, shuffled, factor_bits, period, *milestones = numbers
     if not total:
         return None
-    rate = float(np.int64(bits).view(np.float64))
+    rate, factor = (float(np.int64(number).view(np.float64)) for number in (bits, factor_bits))
     steps = max(total, warmup + 1) if KINDS[kind] == "constant" else total
-    return Course(RateSchedule(KINDS[kind], rate, steps, warmup), rows, bool(shuffled))
+    own = factor or None, period or None, tuple(filter(None, milestones))
+    return Course(RateSchedule(KINDS[kind], rate, steps, warmup, *own), rows, bool(shuffled))
 
 
 def _numbers(course: Course | None) -> tuple[int, ...]:
@@ -104,9 +105,14 @@ def _numbers(course: Course | None) -> tuple[int, ...]:
     if course is None:
         return ()
     schedule = course.schedule
-    bits = int(np.float64(schedule.rate).view(np.int64))
-    kept = KINDS.index(schedule.kind), bits, schedule.warmup, schedule.steps
-    return *kept, course.rows, course.shuffled
+    rate, factor = (
+        int(np.float64(number).view(np.int64)) for number in (schedule.rate, schedule.factor or 0)
+    )
+    kept = KINDS.index(schedule.kind), rate, schedule.warmup, schedule.steps
+    milestones = np.zeros(MOST_MILESTONES, np.int64)
+    milestones[: len(schedule.milestones)] = schedule.milestones
+    numbers = factor, schedule.period or 0, *milestones.tolist()
+    return *kept, course.rows, course.shuffled, *numbers
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:

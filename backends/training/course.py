@@ -1,6 +1,7 @@
 """The rates and the position of a training that begins, or that goes on."""
 
 import math
+from dataclasses import replace
 from numbers import Real
 
 from pockengine.backends.rate_schedule import RateSchedule
@@ -62,7 +63,8 @@ def _schedule(
             "steps, or lr=pockengine.RateSchedule(...)"
         )
     total = max(begun.steps, warmup + 1) if kind == "constant" else begun.steps
-    return RateSchedule(kind, begun.rate if lr is None else float(lr), total, warmup)
+    rate = begun.rate if lr is None else float(lr)
+    return replace(begun, kind=kind, rate=rate, steps=total, warmup=warmup)
 
 
 def _check_same(known: Course, source: Source) -> None:

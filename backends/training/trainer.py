@@ -35,7 +35,8 @@ class Trainer:
     same data.
 
     - `lr` is the highest rate of a `schedule` ("constant", "linear", "cosine") after `warmup`
-      updates, or a function of the update's number from 1 (`RateSchedule`, `lambda n: ...`).
+      updates, or a function of the update's number from 1: `lambda n: ...`, or `RateSchedule`,
+      which has more kinds.
     - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is their number of
       rows a step where the program takes a range. Batches come in the order of whoever made them. A
       short last batch is dropped where the program takes none.

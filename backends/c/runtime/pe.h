@@ -129,7 +129,21 @@ typedef struct pe_progress {
     uint32_t seed;     /* of random numbers */
 } pe_progress;
 
-typedef enum pe_schedule_kind { PE_CONSTANT_RATE, PE_LINEAR, PE_COSINE } pe_schedule_kind;
+typedef enum pe_schedule_kind {
+    PE_CONSTANT_RATE,
+    PE_LINEAR,
+    PE_COSINE,
+    PE_POLYNOMIAL, /* this one and those below have a factor */
+    PE_EXPONENTIAL,
+    PE_STEPS,
+    PE_MILESTONES,
+    PE_RESTARTS,
+    PE_CYCLIC,
+    PE_ONE_CYCLE,
+    PE_SCHEDULES
+} pe_schedule_kind;
+
+#define PE_MOST_MILESTONES 8
 
 /* The learning rate over the updates of a training (pe_schedule.h), and the rows of data that it
  * goes round: what a checkpoint keeps for the runner. A total of 0 stands for neither. */
@@ -138,7 +152,10 @@ typedef struct pe_schedule {
     double rate; /* the highest */
     int64_t warmup, total;
     int64_t rows;
-    bool shuffled; /* each epoch anew, by the seed (pe_row_order.h) */
+    bool shuffled;                          /* each epoch anew, by the seed (pe_row_order.h) */
+    double factor;                          /* these three as pe_schedule.h says */
+    int64_t period;                         /* in updates */
+    int64_t milestones[PE_MOST_MILESTONES]; /* rising updates; 0 after the last */
 } pe_schedule;
 
 /* What a file of params is to hold. */

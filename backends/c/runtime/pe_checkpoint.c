@@ -8,22 +8,39 @@
 #include "pe_crc.h"
 
 const char *const pe_checkpoint_keys[PE_KEYS] = {
-    [PE_KEY_VERSION] = "pockengine.checkpoint", [PE_KEY_STEPS] = "pockengine.steps",
-    [PE_KEY_UPDATES] = "pockengine.updates",    [PE_KEY_COLLECTED] = "pockengine.collected",
-    [PE_KEY_SEED] = "pockengine.seed",          [PE_KEY_CONTENT] = "pockengine.content",
-    [PE_KEY_FROZEN] = "pockengine.frozen",      [PE_KEY_NAME] = "pockengine.name",
-    [PE_KEY_PROGRAM] = "pockengine.program",    [PE_KEY_RUNTIME] = "pockengine.runtime",
-    [PE_KEY_SCHEDULE] = "pockengine.schedule",  [PE_KEY_RATE] = "pockengine.rate",
-    [PE_KEY_WARMUP] = "pockengine.warmup",      [PE_KEY_TOTAL] = "pockengine.total",
-    [PE_KEY_ROWS] = "pockengine.rows",          [PE_KEY_SHUFFLE] = "pockengine.shuffle",
+    [PE_KEY_VERSION] = "pockengine.checkpoint",
+    [PE_KEY_STEPS] = "pockengine.steps",
+    [PE_KEY_UPDATES] = "pockengine.updates",
+    [PE_KEY_COLLECTED] = "pockengine.collected",
+    [PE_KEY_SEED] = "pockengine.seed",
+    [PE_KEY_CONTENT] = "pockengine.content",
+    [PE_KEY_FROZEN] = "pockengine.frozen",
+    [PE_KEY_NAME] = "pockengine.name",
+    [PE_KEY_PROGRAM] = "pockengine.program",
+    [PE_KEY_RUNTIME] = "pockengine.runtime",
+    [PE_KEY_SCHEDULE] = "pockengine.schedule",
+    [PE_KEY_RATE] = "pockengine.rate",
+    [PE_KEY_WARMUP] = "pockengine.warmup",
+    [PE_KEY_TOTAL] = "pockengine.total",
+    [PE_KEY_ROWS] = "pockengine.rows",
+    [PE_KEY_SHUFFLE] = "pockengine.shuffle",
+    [PE_KEY_FACTOR] = "pockengine.factor",
+    [PE_KEY_PERIOD] = "pockengine.period",
+    [PE_KEY_MILESTONES] = "pockengine.milestones",
 };
 
-const char *const pe_schedule_names[3] = {"constant", "linear", "cosine"};
+const char *const pe_schedule_names[PE_SCHEDULES + 1] = {
+    [PE_CONSTANT_RATE] = "constant", [PE_LINEAR] = "linear",           [PE_COSINE] = "cosine",
+    [PE_POLYNOMIAL] = "polynomial",  [PE_EXPONENTIAL] = "exponential", [PE_STEPS] = "step",
+    [PE_MILESTONES] = "multistep",   [PE_RESTARTS] = "restarts",       [PE_CYCLIC] = "cyclic",
+    [PE_ONE_CYCLE] = "one-cycle",
+};
 
 /* The texts of one checkpoint, with the memory of those that are numbers. */
 typedef struct texts {
     pe_st_text pairs[PE_KEYS];
     char numbers[PE_KEYS][24];
+    char milestones[PE_MILESTONES_BYTES];
 } texts;
 
 uint32_t pe_frozen_checksum(pe_session *session) {
@@ -48,12 +65,19 @@ static void put_number(texts *t, int key, int64_t value) {
     put_text(t, key, t->numbers[key]);
 }
 
+/* The bits of a number, so that it reads back as the same. */
+static void put_bits(texts *t, int key, double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    snprintf(t->numbers[key], sizeof t->numbers[key], "%016llx", (unsigned long long)bits);
+    put_text(t, key, t->numbers[key]);
+}
+
 /* Returns how many texts there are. */
 static int fill(texts *t, pe_session *session, pe_content content) {
     const pe_program *program = session->program;
     const pe_progress *p = &session->progress;
     const pe_schedule *schedule = &session->schedule;
-    uint64_t rate;
     put_number(t, PE_KEY_VERSION, PE_CHECKPOINT_VERSION);
     put_number(t, PE_KEY_STEPS, p->steps);
     put_number(t, PE_KEY_UPDATES, p->updates);
@@ -68,15 +92,19 @@ static int fill(texts *t, pe_session *session, pe_content content) {
     if (schedule->total == 0) {
         return PE_KEY_SCHEDULE;
     }
-    memcpy(&rate, &schedule->rate, sizeof rate);
     put_text(t, PE_KEY_SCHEDULE, pe_schedule_names[schedule->kind]);
-    snprintf(t->numbers[PE_KEY_RATE], sizeof t->numbers[PE_KEY_RATE], "%016llx",
-             (unsigned long long)rate);
-    put_text(t, PE_KEY_RATE, t->numbers[PE_KEY_RATE]);
+    put_bits(t, PE_KEY_RATE, schedule->rate);
     put_number(t, PE_KEY_WARMUP, schedule->warmup);
     put_number(t, PE_KEY_TOTAL, schedule->total);
     put_number(t, PE_KEY_ROWS, schedule->rows);
     put_number(t, PE_KEY_SHUFFLE, schedule->shuffled);
+    if (schedule->kind < PE_POLYNOMIAL) {
+        return PE_KEY_FACTOR;
+    }
+    put_bits(t, PE_KEY_FACTOR, schedule->factor);
+    put_number(t, PE_KEY_PERIOD, schedule->period);
+    pe_print_milestones(schedule->milestones, t->milestones);
+    put_text(t, PE_KEY_MILESTONES, t->milestones);
     return PE_KEYS;
 }
 

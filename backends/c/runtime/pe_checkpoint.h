@@ -6,10 +6,12 @@
  *     pockengine.content             "trained" or "whole"
  *     pockengine.frozen              checksum of the params that no entry writes
  *     pockengine.name, .program, .runtime    the program's name and specification, our version
- *     pockengine.schedule            "constant", "linear" or "cosine"; with it
+ *     pockengine.schedule            a name of pe_schedule_names; with it
  *     pockengine.rate                bits of its f64 as 16 hexadecimal digits
  *     pockengine.warmup, .total      in decimal
  *     pockengine.rows, .shuffle      rows of the data, and whether epochs shuffle them: 0 or 1
+ *     pockengine.factor, .period, .milestones    of schedules that have a factor: bits as those of
+ *                                    the rate, in decimal, and in decimal with commas between
  *
  * Version 2 had .batches in place of the rows, so that its schedule is left out; version 1 had
  * neither checksums nor what follows the seed. A file without a version holds params only.
@@ -38,13 +40,24 @@ enum {
     PE_KEY_TOTAL,
     PE_KEY_ROWS,
     PE_KEY_SHUFFLE,
+    PE_KEY_FACTOR, /* the first of those that only schedules with a factor have */
+    PE_KEY_PERIOD,
+    PE_KEY_MILESTONES,
     PE_KEYS
 };
 
 extern const char *const pe_checkpoint_keys[PE_KEYS];
 
-/* "constant", "linear", "cosine". */
-extern const char *const pe_schedule_names[3];
+/* Names of schedules, with NULL after the last. */
+extern const char *const pe_schedule_names[PE_SCHEDULES + 1];
+
+#define PE_MILESTONES_BYTES (PE_MOST_MILESTONES * 11)
+
+/* Writes rising numbers with commas between, as text of at most PE_MILESTONES_BYTES. */
+void pe_print_milestones(const int64_t *milestones, char *text);
+
+/* Reads them; false where the text is none of such. An empty text is no milestones. */
+bool pe_parse_milestones(const char *text, int64_t *milestones);
 
 /* The checksum of all params that no entry writes. */
 uint32_t pe_frozen_checksum(pe_session *session);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "pe_checkpoint.h"
+#include "pe_schedule.h"
 
 /* Params that one reading of a header marks as found. */
 #ifndef PE_MARKS
@@ -21,6 +22,7 @@ typedef struct loading {
     bool found[PE_MARKS];
     bool known[PE_KEYS];
     uint64_t numbers[PE_KEYS];
+    int64_t milestones[PE_MOST_MILESTONES];
 } loading;
 
 static bool is_trained(const loading *load) {
@@ -108,10 +110,11 @@ static uint64_t number_of(int key, const char *value) {
     case PE_KEY_CONTENT:
         return choice(value, contents, 2);
     case PE_KEY_SCHEDULE:
-        return choice(value, pe_schedule_names, 3);
+        return choice(value, pe_schedule_names, PE_SCHEDULES);
     case PE_KEY_FROZEN:
         return hexadecimal(value, 8);
     case PE_KEY_RATE:
+    case PE_KEY_FACTOR:
         return hexadecimal(value, 16);
     case PE_KEY_NAME:
     case PE_KEY_PROGRAM:
@@ -132,7 +135,9 @@ static pe_status visit_text(void *context, const char *key, const char *value, c
         if (strcmp(pe_checkpoint_keys[i], key) != 0) {
             continue;
         }
-        load->numbers[i] = number_of(i, value);
+        load->numbers[i] = i == PE_KEY_MILESTONES
+                               ? pe_parse_milestones(value, load->milestones) ? 0 : UINT64_MAX
+                               : number_of(i, value);
         if (load->numbers[i] == UINT64_MAX || load->known[i]) {
             return pe_fail(message, PE_ERROR_FORMAT, "%s: %s is \"%s\", %s", load->path, key, value,
                            load->known[i] ? "a second time" : "which is no value of its kind");
@@ -151,6 +156,25 @@ static bool knows_any(const loading *load, int first) {
     return false;
 }
 
+static pe_schedule schedule_of(const loading *load) {
+    const uint64_t *n = load->numbers;
+    if (!load->known[PE_KEY_ROWS]) {
+        return (pe_schedule){0};
+    }
+    pe_schedule schedule = {
+        .kind = (pe_schedule_kind)n[PE_KEY_SCHEDULE],
+        .warmup = (int64_t)n[PE_KEY_WARMUP],
+        .total = (int64_t)n[PE_KEY_TOTAL],
+        .rows = (int64_t)n[PE_KEY_ROWS],
+        .shuffled = n[PE_KEY_SHUFFLE] != 0,
+        .period = (int64_t)n[PE_KEY_PERIOD],
+    };
+    memcpy(schedule.milestones, load->milestones, sizeof load->milestones);
+    memcpy(&schedule.factor, &n[PE_KEY_FACTOR], sizeof schedule.factor);
+    memcpy(&schedule.rate, &n[PE_KEY_RATE], sizeof schedule.rate);
+    return schedule;
+}
+
 /* Checks that the texts of a checkpoint are all there, and of a version that we know. */
 static pe_status check_texts(const loading *load, char *message) {
     const uint64_t version = load->numbers[PE_KEY_VERSION];
@@ -163,20 +187,29 @@ static pe_status check_texts(const loading *load, char *message) {
                        load->path, (unsigned long long)version, PE_CHECKPOINT_VERSION);
     }
     const bool scheduled = version > 2 && knows_any(load, PE_KEY_SCHEDULE);
-    const int wanted = scheduled ? PE_KEYS : version < 2 ? PE_KEY_CONTENT : PE_KEY_SCHEDULE;
+    const bool factor = scheduled && (knows_any(load, PE_KEY_FACTOR) ||
+                                      load->numbers[PE_KEY_SCHEDULE] >= PE_POLYNOMIAL);
+    const int wanted = factor        ? PE_KEYS
+                       : scheduled   ? PE_KEY_FACTOR
+                       : version < 2 ? PE_KEY_CONTENT
+                                     : PE_KEY_SCHEDULE;
     for (int i = 0; i < wanted; i++) {
         if (!load->known[i]) {
             return pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s lacks %s", load->path,
                            pe_checkpoint_keys[i]);
         }
     }
-    return PE_OK;
+    const pe_schedule schedule = schedule_of(load);
+    const char *fault = pe_schedule_fault(&schedule);
+    return fault ? pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s: %s", load->path, fault)
+                 : PE_OK;
 }
 
 static pe_status read_file(loading *load, char *message) {
     const pe_st_visitor visitor = {visit_param, visit_text, load};
     memset(load->known, 0, sizeof load->known);
     memset(load->numbers, 0, sizeof load->numbers);
+    memset(load->milestones, 0, sizeof load->milestones);
     const pe_status status = pe_st_read(load->file, load->path, &visitor, message);
     return status == PE_OK ? check_texts(load, message) : status;
 }
@@ -238,18 +271,7 @@ static void take_texts(const loading *load) {
         .collected = (int64_t)n[PE_KEY_COLLECTED],
         .seed = (uint32_t)n[PE_KEY_SEED],
     };
-    session->schedule = (pe_schedule){0};
-    if (!load->known[PE_KEY_ROWS]) {
-        return;
-    }
-    session->schedule = (pe_schedule){
-        .kind = (pe_schedule_kind)n[PE_KEY_SCHEDULE],
-        .warmup = (int64_t)n[PE_KEY_WARMUP],
-        .total = (int64_t)n[PE_KEY_TOTAL],
-        .rows = (int64_t)n[PE_KEY_ROWS],
-        .shuffled = n[PE_KEY_SHUFFLE] != 0,
-    };
-    memcpy(&session->schedule.rate, &n[PE_KEY_RATE], sizeof session->schedule.rate);
+    session->schedule = schedule_of(load);
 }
 
 pe_status pe_load_weights(pe_session *session, const char *path) {

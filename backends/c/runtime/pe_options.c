@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pe_checkpoint.h"
 #include "pe_data_bad.h"
 
 #define PE_COUNT_LIMIT 1000000000
@@ -32,7 +33,6 @@ typedef struct option {
     const char *value, *help;
 } option;
 
-static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const reactions[] = {"stop", "rollback", NULL};
 
 #define AT(field) offsetof(pe_options, field)
@@ -47,8 +47,15 @@ static const option rows[] = {
     {"steps", TRAIN, COUNT, AT(steps), 0, PE_COUNT_LIMIT, NULL, "N",
      "steps to make; with --resume, counted from the training's beginning"},
     {"lr", TRAIN, RATE, AT(rate), 0, 0, NULL, "RATE", "highest rate of the schedule"},
-    {"schedule", TRAIN, CHOICE, AT(schedule), 0, 0, schedules, "constant|linear|cosine",
+    {"schedule", TRAIN, CHOICE, AT(schedule), 0, 0, pe_schedule_names,
+     "constant|linear|cosine|polynomial|exponential|step|multistep|restarts|cyclic|one-cycle",
      "how the rate goes over the updates; constant unless given"},
+    {"factor", TRAIN, RATE, AT(factor), 0, 0, NULL, "NUMBER",
+     "of the schedules from polynomial on: power, decay, growth of periods, or share"},
+    {"period", TRAIN, COUNT, AT(period), 1, PE_COUNT_LIMIT, NULL, "N",
+     "updates of one step, of the first restart, or of half a cycle"},
+    {"milestones", TRAIN, TEXT, AT(milestones), 0, 0, NULL, "N,N,...",
+     "updates at which multistep lowers the rate, at most 8"},
     {"warmup", TRAIN, COUNT, AT(warmup), 0, PE_COUNT_LIMIT, NULL, "N",
      "updates over which the rate rises; 0 unless given"},
     {"total", TRAIN, COUNT, AT(total), 1, PE_COUNT_LIMIT, NULL, "N",
@@ -226,11 +233,13 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
         .seed = -1,
         .warmup = -1,
         .total = -1,
+        .period = -1,
         .save_every = -1,
         .keep = -1,
         .skip_bad = -1,
         .schedule = -1,
         .rate = NAN,
+        .factor = NAN,
     };
     if (options->command == PE_COMMAND_NONE) {
         return options->help ? PE_OK

@@ -23,10 +23,12 @@ typedef struct pe_options {
     const char *weights, *checkpoint, *data, *save, *output;
     bool resume;
     const char *resume_from;
-    int64_t steps, threads, repeat, first_step, seed, warmup, total, save_every, keep, skip_bad;
+    int64_t steps, threads, repeat, first_step, seed, warmup, total, period, save_every, keep;
+    int64_t skip_bad;
     int schedule; /* pe_schedule_kind, or -1 */
     int roll_back, whole, all, params, shuffle;
-    double rate; /* NAN where it is not given */
+    double rate, factor;    /* NAN where it is not given */
+    const char *milestones; /* "30,60" */
 } pe_options;
 
 /* Reads arguments[1] and what follows; an error is one of usage. */

@@ -2,10 +2,12 @@
 #include <math.h>
 #include <signal.h>
 
+#include "pe_checkpoint.h"
 #include "pe_data_bad.h"
 #include "pe_place.h"
 #include "pe_report.h"
 #include "pe_runner.h"
+#include "pe_schedule.h"
 
 static volatile sig_atomic_t signalled;
 
@@ -125,6 +127,22 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
     return PE_OK;
 }
 
+/* Takes the numbers of schedules that have a factor. */
+static pe_status settle_numbers(pe_session *session, const pe_options *o) {
+    pe_schedule *s = &session->schedule;
+    s->factor = isfinite(o->factor) ? o->factor : s->factor;
+    s->period = o->period > 0 ? o->period : s->period;
+    if (o->milestones && !pe_parse_milestones(o->milestones, s->milestones)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "--milestones takes at most %d rising updates, such as 30,60, not %.100s",
+                       PE_MOST_MILESTONES, o->milestones);
+    }
+    const char *fault = pe_schedule_fault(s);
+    return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT, "--schedule %s: %s; say it",
+                           pe_schedule_names[s->kind], fault)
+                 : PE_OK;
+}
+
 /* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
 static pe_status settle_schedule(pe_session *session, const pe_data *data, const pe_options *o,
                                  int64_t until, bool resumed) {
@@ -150,7 +168,7 @@ static pe_status settle_schedule(pe_session *session, const pe_data *data, const
                        "--total",
                        (long long)s.warmup, (long long)s.total);
     }
-    return PE_OK;
+    return settle_numbers(session, o);
 }
 
 /* Steps that are only timed. */

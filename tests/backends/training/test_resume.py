@@ -5,6 +5,7 @@ import signal
 import subprocess
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,9 +228,20 @@ def test_what_cannot_be_resumed_is_named(tmp_path: Path) -> None:
         net.fit(TRAIN, epochs=1, lr=0.1, checkpoint=Path("/proc/none"))
 
 
-def test_the_runner_goes_on_with_a_training_and_gives_it_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"lr": 0.02, "schedule": "cosine", "warmup": 2},
+        {"lr": pockengine.RateSchedule("multistep", 0.02, STEPS, 2, 0.5, milestones=(3, 6, 9))},
+        {"lr": pockengine.RateSchedule("restarts", 0.02, STEPS, factor=2, period=3)},
+    ],
+    ids=["cosine", "multistep", "restarts"],
+)
+def test_the_runner_goes_on_with_a_training_and_gives_it_back(
+    tmp_path: Path, rates: dict[str, Any]
+) -> None:
     whole, net = compiled(), compiled()
-    options = {"epochs": 4, "lr": 0.02, "schedule": "cosine", "warmup": 2, "seed": 5}
+    options = {"epochs": 4, "seed": 5, **rates}
     whole.fit(TRAIN, **options)
     place = pockengine.Checkpoints(tmp_path / "kept", every=50)
     net.fit(TRAIN, **options, checkpoint=place, callbacks=[StopAfter(7)])

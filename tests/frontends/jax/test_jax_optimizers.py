@@ -5,10 +5,30 @@ import optax
 import pytest
 
 from pockengine.compiler.compile import Training
-from pockengine.compiler.optim import Lamb, Lars
+from pockengine.compiler.optim import (
+    Adadelta,
+    Adam,
+    Adamax,
+    AdamW,
+    Lamb,
+    Lars,
+    Lion,
+    Maximize,
+    Optimizer,
+    RAdam,
+    Sgd,
+)
 from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
 
-LAYERWISE = {
+EQUALS: dict[str, tuple[Optimizer, optax.GradientTransformation]] = {
+    "sgd": (Sgd(0.9, nesterov=True), optax.sgd(RATE, 0.9, nesterov=True)),
+    "adam": (Adam(), optax.adam(RATE)),
+    "adamw": (AdamW(weight_decay=1e-4), optax.adamw(RATE)),
+    "adamax": (Adamax(), optax.adamax(RATE)),
+    "adadelta": (Adadelta(), optax.adadelta(RATE)),
+    "lion": (Lion(weight_decay=1e-3), optax.lion(RATE)),
+    "radam": (RAdam((0.8, 0.9)), optax.radam(RATE, 0.8, 0.9)),
+    "maximize": (Maximize(Adam()), optax.chain(optax.scale(-1.0), optax.adam(RATE))),
     "lars": (Lars(), optax.lars(RATE)),
     "lars-all": (
         Lars(0.8, 0.01, 0.02, 1e-3, nesterov=True),
@@ -22,9 +42,9 @@ LAYERWISE = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERWISE)
-def test_layerwise_rates_are_those_of_optax(name: str) -> None:
-    optimizer, transformation = LAYERWISE[name]
+@pytest.mark.parametrize("name", EQUALS)
+def test_optimizer_is_that_of_optax(name: str) -> None:
+    optimizer, transformation = EQUALS[name]
     graph = regression()
     params = {name: param.data for name, param in graph.params.items()}
     state = transformation.init(params)
