@@ -19,7 +19,6 @@ FOLLOWED = {
     "docs/tutorials/board.md": (needs_qemu,),
     "docs/tutorials/search.md": (),
     "docs/usage.md": (),
-    "docs/usage.md": (),
 }
 NOT_RUN = {"c", "toml"}
 """Languages of blocks that are excerpts unless they have a title."""
