@@ -65,16 +65,17 @@ class Artifact(Manifest):
     @property
     def executable(self) -> Path:
         """The runner; ArtifactError when the artifact was not built."""
-        return self._built("runner", self.runner_file)
+        return self._built("runner", self.runner_file, "build its code")
 
     @property
     def library(self) -> Path:
         """The library for sessions; ArtifactError when there is none for this device."""
-        return self._built("library", self.library_file)
+        fix = "train by its runner on the device, or compile for host"
+        return self._built("library for sessions here", self.library_file, fix)
 
-    def _built(self, kind: str, name: str | None) -> Path:
+    def _built(self, kind: str, name: str | None, fix: str) -> Path:
         if name is None:
-            raise ArtifactError(f"artifact {self.folder} for {self.device} has no {kind}; build it")
+            raise ArtifactError(f"artifact {self.folder} for {self.device} has no {kind}; {fix}")
         return self.folder / name
 
 

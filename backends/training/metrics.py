@@ -7,6 +7,7 @@ are given its tensors, all others NumPy's arrays.
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,11 +74,12 @@ def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) ->
 def _by_name(metrics: Any) -> list[tuple[str, Any]]:
     """Name metrics as their functions or classes are; those of one name by numbers too."""
     found: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
     for metric in metrics if isinstance(metrics, Iterable) else [metrics]:
         judge = metric.judge if isinstance(metric, Metric) else metric
         name = getattr(judge, "__name__", type(judge).__name__).strip("<>").lower()
-        count = sum(known.rstrip("0123456789_") == name for known in found)
-        found[f"{name}_{count + 1}" if count else name] = metric
+        counts[name] += 1
+        found[f"{name}_{counts[name]}" if counts[name] > 1 else name] = metric
     return list(found.items())
 
 

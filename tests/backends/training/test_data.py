@@ -16,7 +16,7 @@ from pockengine.backends.training.data import open_data
 from pockengine.backends.training.loop import Step
 from pockengine.backends.training.signature import Signature, signature_of
 from pockengine.compiler.ir import F32, I64, TensorType
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import ArtifactError, RuntimeFailure
 from pockengine.tests.backends.c.resuming import same
 from pockengine.tests.backends.training.nets import BATCH, accuracy, compiled, data
 
@@ -188,6 +188,12 @@ def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
         net.fit(batches, epochs=1, lr=0.1, schedule="cosine")
     with pytest.raises(RuntimeFailure, match="have their own size and order"):
         net.fit(batches, epochs=1, lr=0.1, shuffle=True)
+
+
+def test_an_artifact_of_a_board_says_where_it_trains() -> None:
+    board = compiled("rpi4")
+    with pytest.raises(ArtifactError, match=r"for rpi4 has no library .*by its runner on the dev"):
+        board.fit(ROWS, epochs=1, lr=0.1)
 
 
 def test_a_generator_trains_for_steps(net: pockengine.Compiled) -> None:
