@@ -12,6 +12,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "models": ("torch", "transformers"),
     "farm": ("paramiko", "PIL", "sklearn", "sqlalchemy"),
+    "pictures": ("PIL",),
     "pool": ("labgrid",),
     "postgres": ("psycopg",),
     "report": ("jinja2", "matplotlib"),

@@ -37,6 +37,11 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "train": Row("cli.train:train", "Train an artifact on rows of data."),
         "evaluate": Row("cli.judge:evaluate", "Judge an artifact's weights by rows of data."),
         "predict": Row("cli.judge:predict", "Write an artifact's outputs for rows of data."),
+        "pictures": Row(
+            "cli.pictures:pictures",
+            "Turn a folder of pictures into the rows that an artifact trains on.",
+            ("pictures",),
+        ),
     },
     "What to train": {
         "sensitivity": Row(

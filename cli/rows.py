@@ -20,8 +20,8 @@ data_option = click.option(
     "files",
     multiple=True,
     required=True,
-    metavar="FILE|NAME=FILE.npy",
-    help="Rows [N, ...] by inputs' names: .safetensors, .npz; of one input .npy.",
+    metavar="FILE|FOLDER|NAME=FILE.npy",
+    help="Rows [N, ...] by inputs' names: .safetensors, .npz, a folder of NAME.npy; of one .npy.",
 )
 checkpoint_option = click.option(
     "--checkpoint",

@@ -115,7 +115,10 @@ def split(examples: Examples, validation: int, seed: int) -> Tuning:
 
 
 def load_examples(path: Path) -> Examples:
-    """Read an .npz or .safetensors file of the model's inputs and `target`, each [N, ...]."""
+    """Read the rows of the model's inputs and of `target`, each [N, ...].
+
+    They are an .npz or .safetensors file, or a folder with a file NAME.npy for each.
+    """
     arrays = read_arrays(path)
     if TARGET not in arrays:
         raise FinetuneError(f"{path} has no array {TARGET!r}; it has {', '.join(arrays) or 'none'}")
@@ -148,6 +151,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
+        files = sorted(path.glob("*.npy"))
+        if files:
+            return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
     except (*_DAMAGED, SafetensorError) as error:
         raise FinetuneError(f"{path} cannot be read: {error}") from error
-    raise FinetuneError(f"{path} is no data file; give .npz or .safetensors")
+    raise FinetuneError(
+        f"{path} is no data file; give .npz, .safetensors, or a folder with NAME.npy of each input"
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.task import Examples, Task, load_task, load_tuning, split
+from pockengine.finetune.task import Examples, Task, load_examples, load_task, load_tuning, split
 
 
 def numbered(labels: np.ndarray) -> Examples:
@@ -62,6 +62,9 @@ def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
     assert isinstance(task, Task)
     assert (task.classes, len(task.tuning.train), len(task.tuning.validation)) == (2, 6, 2)
     assert len(task.test) == 8
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    assert load_examples(tmp_path).digest() == load_examples(tmp_path / "test.safetensors").digest()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,44 @@
+"""`pockengine pictures FOLDER ARTIFACT OUT`: pictures, as the rows that a board trains on."""
+
+from pathlib import Path
+
+import click
+
+from pockengine.backends.artifact import load_artifact
+from pockengine.finetune.pictures import picture_form, write_pictures
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Read numbers with commas between them; a usage error names what is none."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no list of numbers, as 0.485,0.456,0.406") from error
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--mean", type=numbers, default="0", help="Taken from pixels of 0 to 1.")
+@click.option("--std", type=numbers, default="1", help="They are then divided by it.")
+@click.option("--skip-bad", default=0, type=click.IntRange(0), help="Pictures left out at most.")
+def pictures(
+    folder: Path,
+    artifact: Path,
+    out: Path,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    skip_bad: int,
+) -> None:
+    """Turn the JPEG and PNG pictures of FOLDER's class folders into rows for ARTIFACT.
+
+    OUT gets a file NAME.npy for each input, as `pockengine-run --data OUT` reads them, and
+    classes.txt, whose line i is the class of label i. Pictures are scaled to cover the input's size
+    and cut at their middle. --mean and --std are one number, or one for each channel.
+    """
+    form = picture_form(load_artifact(artifact), mean, std)
+    written = write_pictures(folder, form, out, skip_bad)
+    for fault in written.left_out:
+        click.echo(f"left out {fault}", err=True)
+    click.echo(f"written {written.rows} rows of {len(written.classes)} classes to {out}")
