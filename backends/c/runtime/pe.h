@@ -45,7 +45,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 5
+#define PE_ABI 6
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
