@@ -123,7 +123,7 @@ def optimizer(text: str) -> Optimizer:
     if name.lower() not in NAMED:
         raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
     kind = NAMED[name.lower()]
-    known = {one.name: one.default for one in fields(kind)}
+    known = {one.name: one.default for one in fields(kind) if isinstance(one.default, _WRITTEN)}
     given = {}
     for part in filter(None, rest.split(",")):
         key, _, number = part.partition("=")
@@ -138,7 +138,7 @@ def optimizer(text: str) -> Optimizer:
 
 
 def _like(default: Any, text: str) -> Any:
-    """Read a number, a truth, or numbers with strokes between, as the default is."""
+    """Read a number, a truth, a word, or numbers with strokes between, as the default is."""
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
@@ -148,12 +148,18 @@ def _like(default: Any, text: str) -> Any:
         if len(parts) != len(default):
             raise ValueError(text)
         return parts
-    return float(text)
+    return text if isinstance(default, str) else type(default)(text)
+
+
+_WRITTEN = (bool, int, float, str, tuple)
+"""Kinds of settings that a command can give: not an optimiser within another."""
 
 
 def _text(default: Any) -> str:
     if isinstance(default, tuple):
         return "/".join(f"{part:g}" for part in default)
+    if isinstance(default, str):
+        return default
     return str(default).lower() if isinstance(default, bool) else f"{default:g}"
 
 
