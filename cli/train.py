@@ -81,6 +81,8 @@ def train(
 
     A kill at any moment leaves whole checkpoints, from which --resume goes on bit for bit.
     """
+    if (course["epochs"] is None) == (course["steps"] is None):
+        raise click.UsageError("say where the training ends: --epochs, or --steps")
     loaded, places = load(artifact), Places(folder, every, keep, on_nan)
     history = loaded.fit(
         read_rows(files),

@@ -81,6 +81,11 @@ def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
     assert weights("part", "--steps", "14", "--resume") == whole
 
 
+def test_a_training_must_have_one_end(data: Path) -> None:
+    for options in ((), ("--epochs", "1", "--steps", "1")):
+        assert "--epochs, or --steps" in call("train", data, "--lr", "0.1", *options).output
+
+
 def test_rows_may_lie_in_several_files(data: Path) -> None:
     more = ("--data", f"input={data / 'inputs.npy'}")
 
