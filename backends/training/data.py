@@ -47,7 +47,7 @@ def open_data(
 def _stream(
     signature: Signature, data: Any, entry: str, batch: int | None, shuffle: bool | None
 ) -> Stream:
-    if not callable(data) and not isinstance(data, Iterable):
+    if isinstance(data, str | bytes) or not (callable(data) or isinstance(data, Iterable)):
         raise RuntimeFailure(
             f"data of the type {type(data).__name__} cannot be read; give a dict or tuple of "
             "arrays, a DataLoader, a tf.data.Dataset, or an iterable of batches"

@@ -44,7 +44,8 @@ class Trainer:
       over rows, or objects with `update`, `compute` and `reset`; a dict names them.
     - `early_stopping` is a patience in epochs with the validation's loss, or an `EarlyStopping`.
     - `checkpoint` is a folder, written at each epoch's end, or `Checkpoints`. A loss that is not
-      finite raises TrainingDiverged, or rolls back to a checkpoint.
+      finite raises TrainingDiverged, or rolls back to a checkpoint. Without one the weights that it
+      left are not finite either.
     - `progress` is shown on terminals, unless it is said.
     """
 

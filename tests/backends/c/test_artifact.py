@@ -132,6 +132,12 @@ def test_a_library_that_is_not_listed_is_not_used(pair, tmp_path: Path) -> None:
         assert session.get_param("point").shape == (8,)
 
 
+def test_an_artifact_of_a_board_says_where_it_runs(pair) -> None:
+    board = replace(pair[0], device="rpi4", library_file=None)
+    with pytest.raises(ArtifactError, match=r"for rpi4 has no library .* its runner on the device"):
+        _ = board.library
+
+
 def test_the_library_checks_the_sizes_that_it_is_given(pair) -> None:
     large = pair[1]
     with open_session(large) as session:

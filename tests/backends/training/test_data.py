@@ -149,6 +149,7 @@ WRONG = {
     "scalar": (wrong("x", 3), "x has no rows"),
     "many parts": ((1, 2, 3), "a batch has 3 parts, but dropping has the inputs x, labels"),
     "no data": (5, "data of the type int cannot be read"),
+    "a text": ("data.npz", "data of the type str cannot be read"),
     "no batch": ([], "have no batch of 4 rows in epoch 1"),
     "small": (list(batches(data(3))), "have no batch of 4 rows in epoch 1"),
     "short": ([*batches(), *batches()], "a batch has 2 rows, and dropping takes 4; only the last"),
