@@ -20,6 +20,21 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 }
 """The modules of each extra of pyproject.toml."""
 
+TASKS: Mapping[str, str] = {
+    "torch": "models of PyTorch",
+    "tensorflow": "models of TensorFlow, Keras, TFLite",
+    "jax": "models of JAX and Flax",
+    "onnx": "models of ONNX",
+    "models": "models of Hugging Face, listed transformers",
+    "farm": "boards, jobs, records",
+    "pictures": "folders of pictures as rows",
+    "pool": "boards of a labgrid coordinator",
+    "postgres": "records in PostgreSQL",
+    "report": "pages and pictures of figures",
+    "search": "schemes by search, a Dask cluster",
+}
+"""What each extra is for."""
+
 _CPU_BUILD = "--extra-index-url https://download.pytorch.org/whl/cpu"
 """PyPI's own wheels of PyTorch bring gigabytes of CUDA."""
 

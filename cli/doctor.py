@@ -10,24 +10,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.options import json_option, print_json
-from pockengine.extras import EXTRAS, missing, pip_command
+from pockengine.extras import EXTRAS, TASKS, missing, pip_command
 from pockengine.terminal import PlainConsole
 
 WIDTH = 200
 OLDEST = (3, 11)
-TASKS = {
-    "torch": "models of PyTorch",
-    "tensorflow": "models of TensorFlow, Keras, TFLite",
-    "jax": "models of JAX and Flax",
-    "onnx": "models of ONNX",
-    "models": "models of Hugging Face, listed transformers",
-    "farm": "boards, jobs, records",
-    "pool": "boards of a labgrid coordinator",
-    "postgres": "records in PostgreSQL",
-    "report": "pages and pictures of figures",
-    "search": "schemes by search, a Dask cluster",
-}
-"""What each extra is for."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from pockengine.extras import EXTRAS, pip_command
+from pockengine.extras import EXTRAS, TASKS, pip_command
 from pockengine.tests.repo.tree import ROOT
 
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu"}
@@ -23,6 +23,7 @@ def test_each_extra_brings_its_modules() -> None:
         for extra, modules in EXTRAS.items()
     }
     assert ours == declared
+    assert TASKS.keys() == EXTRAS.keys()
 
 
 def test_pytorch_is_its_cpu_build() -> None:
