@@ -106,8 +106,9 @@ def _passed_through(name: Node) -> Node | None:
 def _overlap(one: Node, other: Node) -> bool:
     """Return whether an element of the same storage shows through both names."""
     tensors = [name.meta["val"] for name in (one, other)]
-    if tensors[0].dtype is not tensors[1].dtype:
-        return True
+    places = [n for t in tensors for n in (t.storage_offset(), *t.shape, *t.stride())]
+    if tensors[0].dtype is not tensors[1].dtype or not all(isinstance(n, int) for n in places):
+        return True  # also where a view begins is read from a tensor: x[i] with i of no dimension
     size = tensors[0].element_size()
     memory = np.empty(tensors[0].untyped_storage().nbytes(), np.uint8)  # only its addresses matter
     views = [

@@ -172,6 +172,16 @@ def test_size_that_depends_on_the_data_is_named() -> None:
     assert "torch.where" in message
 
 
+def test_a_write_to_a_view_that_begins_where_the_data_say_is_named() -> None:
+    def add(x: torch.Tensor) -> torch.Tensor:
+        place = x.detach()[0, 0].long() % 2
+        row = x[place, 1].view(-1)
+        row += 1.0
+        return x * row
+
+    assert "1 unsupported operation\n" in rejection(Function(add))
+
+
 def test_input_that_is_named_like_a_parameter_is_named() -> None:
     class Clash(nn.Module):
         def __init__(self) -> None:
