@@ -8,7 +8,6 @@ from pockengine.frontends.layout import Tensor
 
 CHAINS: dict[float, tuple[str, ...]] = {
     -1: ("reciprocal",),
-    -0.5: ("rsqrt",),
     0.5: ("sqrt",),
     1: (),
     2: ("square",),

@@ -163,6 +163,8 @@ def div(ctx: AtenContext, x: Tensor, other: Operand) -> Tensor:
 def pow_number(ctx: AtenContext, x: Tensor, exponent: Number) -> Tensor:
     """Raise x to a number."""
     x = emit.cast(ctx.g, x, _known(ctx.dtype))
+    if exponent == -0.5:  # minus infinity at -0 in PyTorch, where other frameworks have infinity
+        return emit.unary("rsqrt")(ctx.g, x)
     return known_power(ctx.g, x, exponent) or emit.arithmetic(ctx.g, "pow", x, float(exponent))
 
 
