@@ -83,10 +83,15 @@ def _python() -> Finding:
 
 
 def _compiler() -> Finding:
-    """Look for the C compiler: the wheel brings zig, which builds for every device."""
-    release = _version("ziglang")
-    detail = "pip install ziglang" if release is None else f"zig {release}"
-    return Finding("zig", "building programs", release is not None, detail, needed=True)
+    """Look for zig, which builds for every device, then for what builds for this machine."""
+    release, own = _version("ziglang"), which("gcc") or which("clang")
+    detail = "pip install ziglang"
+    if release is not None:
+        detail = f"zig {release}"
+    elif own is not None:
+        detail = f"{own}, for this machine alone; for boards: {detail}"
+    found = (release or own) is not None
+    return Finding("C compiler", "building programs", found, detail, needed=True)
 
 
 def _extra(extra: str) -> Finding:

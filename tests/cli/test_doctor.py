@@ -2,6 +2,7 @@
 
 import json
 from importlib.metadata import PackageNotFoundError
+from shutil import which
 
 import pytest
 from click.testing import CliRunner, Result
@@ -40,7 +41,9 @@ def test_without_a_compiler_the_exit_status_is_1(monkeypatch: pytest.MonkeyPatch
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(doctor, "version", version)
+    assert bool(which("gcc") or which("clang")) == (examined().exit_code == 0)
 
+    monkeypatch.setattr(doctor, "which", lambda name: None)
     said = examined()
 
     assert said.exit_code == 1
