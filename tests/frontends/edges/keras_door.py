@@ -1,7 +1,11 @@
 """Many small functions of TensorFlow as one: their results and gradients, eager and as a graph."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+# What TensorFlow's own kernels give, on every CPU: oneDNN's softmax of a row with NaN depends on it.
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np
 import tensorflow as tf
