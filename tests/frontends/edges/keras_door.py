@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# What TensorFlow's own kernels give, on every CPU: oneDNN's softmax of a row with NaN depends on it.
+# The reference is TensorFlow's own kernels: those of oneDNN treat NaN by what the CPU can do.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np
