@@ -21,9 +21,15 @@ def settle_hypothesis() -> None:
     """Draw the same examples in every run, so that a cached result is as good as a new one."""
     if importlib.util.find_spec("hypothesis") is None:
         return
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile("bazel", derandomize=True, deadline=None, print_blob=True)
+    settings.register_profile(
+        "bazel",
+        derandomize=True,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no fault of a test
+    )
     settings.load_profile("bazel")
 
 

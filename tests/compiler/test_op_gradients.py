@@ -149,6 +149,9 @@ def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
 def is_curved(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
     """Whether a step says little of the slope: of a product, three small factors may change it.
 
-    The cubic term is about (step times the sum of 1 / |x|) squared / 6 of the linear one.
+    The cubic term is about (step times the sum of 1 / |x|) squared / 6 of the linear one. That of a
+    logarithm is (step / x) squared / 3: of x and 1 - x in binary_cross_entropy.
     """
+    if case.op == "binary_cross_entropy":
+        return bool(np.any(np.minimum(arrays[0], 1 - arrays[0]) < 20 * step))
     return case.op == "reduce_prod" and step * float((1 / np.abs(arrays[0])).sum()) > 0.1

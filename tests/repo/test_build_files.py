@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.tests.repo.tree import ROOT, files
+from pockengine.tests.repo.tree import ROOT, files, read
 
 LINT = ("duplicated-name", "load", "no-effect", "unreachable", "unused-variable")
 
@@ -32,6 +32,13 @@ def test_build_files_are_formatted(buildifier: str) -> None:
     result = check(buildifier, sources)
     if result.returncode:
         pytest.fail(f"run buildifier on:\n{result.stdout}{result.stderr}", pytrace=False)
+
+
+def test_the_checks_see_every_package() -> None:
+    """Under Bazel only listed packages are here at all: a plain run finds those left out."""
+    listed = read(Path("tests/repo/BUILD"))
+    packages = [path.parent for path in files("BUILD") if "checked_files(" in read(path)]
+    assert [p for p in packages if f'"//{p}",'.replace("//.", "//") not in listed] == []
 
 
 @pytest.mark.parametrize(
