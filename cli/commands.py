@@ -88,6 +88,11 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "results": Row(
             "farm.cli.results:results_command", "List the newest of each stored figure.", ("farm",)
         ),
+        "report": Row(
+            "farm.cli.report:report",
+            "Write the stored figures as one page of HTML.",
+            ("farm", "report"),
+        ),
         "history": Row("farm.cli.results:history", "Draw a metric over the commits.", ("farm",)),
         "compare": Row(
             "farm.cli.results:compare", "Compare a commit's figures with a baseline's.", ("farm",)

@@ -12,7 +12,8 @@ from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 from pockengine.farm.results.commits import history as commits_to
 from pockengine.farm.results.commits import newest_known
 from pockengine.farm.results.gate import against, report
-from pockengine.farm.results.regression import figure, key_of
+from pockengine.farm.results.newest import newest
+from pockengine.farm.results.regression import figure
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.results.trend import draw, trends
 
@@ -72,18 +73,6 @@ def stored(database: str | None, wanted: Mapping[str, str | None]) -> list[Recor
         return results.find({name: value for name, value in wanted.items() if value is not None})
     finally:
         results.close()
-
-
-def newest(records: Sequence[Record]) -> list[Record]:
-    """Return the last record of each figure, what belongs together side by side."""
-    last = {}
-    for record in records:
-        kernel = record.note if record.metric == "kernel_us" else None  # one record for each
-        last[(key_of(record), kernel)] = record
-    return sorted(
-        last.values(),
-        key=lambda x: (x.device, x.model, x.batch, x.scheme, x.metric, x.engine, x.threads),
-    )
 
 
 def results_table(records: Sequence[Record]) -> Table:

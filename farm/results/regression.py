@@ -106,9 +106,15 @@ def key_of(record: Record) -> Key:
 
 
 def figure(record: Record) -> str:
-    """Return a record's value with its unit."""
-    whole = record.value == int(record.value)
-    return f"{record.value:,.0f} {record.unit}" if whole else f"{record.value:,.3f} {record.unit}"
+    """Return a record's value with its unit; a plain number has none."""
+    return number(record.value) + ("" if record.unit == "1" else f" {record.unit}")
+
+
+def number(value: float) -> str:
+    """Return a number as tables show it: whole, with three decimals, or small ones as 1.2e-06."""
+    if value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
 def _place(record: Record) -> Key:

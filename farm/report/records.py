@@ -1,0 +1,91 @@
+"""One page from stored records: newest figures, bars of a step's cost, and figures over commits."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import jinja2
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench.suite import OURS
+from pockengine.farm.report.records_plots import bars, lines
+from pockengine.farm.results.newest import newest
+from pockengine.farm.results.regression import figure, number
+from pockengine.farm.results.results import Record, now
+from pockengine.farm.results.trend import Trend, trends
+
+TEMPLATE = "records.html.j2"
+STEP_COSTS = ("step_ms", "guest_instructions", "guest_packets")
+MEMORY = ("arena_bytes", "peak_rss_bytes")
+DRAWN = (*STEP_COSTS, *MEMORY, "binary_bytes")
+"""Metrics that are worth a picture."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A model with its batch on a device: its figures, and pictures of some as data URLs."""
+
+    name: str
+    records: list[Record]
+    pictures: list[tuple[str, str]]
+
+
+def records_page(records: Sequence[Record], commits: Sequence[str]) -> str:
+    """Return a page of HTML that needs no other file; `commits` give an order, newest first.
+
+    FarmError where there is no record.
+    """
+    if not records:
+        raise FarmError("no record is stored that matches; `pockengine bench` stores some")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(
+        time=now(), sections=list(_sections(records, commits)), figure=figure, number=number
+    )
+
+
+def _sections(records: Sequence[Record], commits: Sequence[str]) -> Iterator[Section]:
+    for name, group in groupby(newest(records), _subject):
+        same = list(group)
+        history = [record for record in records if _subject(record) == name]
+        yield Section(name, same, [*_bars(same), *_lines(history, commits)])
+
+
+def _subject(record: Record) -> str:
+    emulated = ", emulated" if record.emulated else ""
+    return f"{record.model}, batch {record.batch}, on {record.device}{emulated}"
+
+
+def _bars(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield a title and a picture for each metric that schemes or engines can be compared by."""
+    for metric in DRAWN:
+        same = [record for record in records if record.metric == metric and record.ok]
+        if len(same) > 1:
+            title = f"{metric}, newest of each"
+            yield title, _data_url(bars([(_series(record), record) for record in same]))
+
+
+def _lines(records: Sequence[Record], commits: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a title and a picture for each metric of ours that was measured at several commits."""
+    ours = [record for record in records if record.engine == OURS and record.ok]
+    for metric in DRAWN:
+        same = [record for record in ours if record.metric == metric]
+        known = {commit for commit in commits if any(one.commit == commit for one in same)}
+        if len(known) > 1:
+            moving: list[Trend] = trends(same, commits)
+            yield f"{metric} over the commits", _data_url(lines(moving))
+
+
+def _series(record: Record) -> str:
+    return f"{record.scheme}, {record.engine}, threads {record.threads}"
+
+
+def _data_url(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
