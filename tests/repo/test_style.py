@@ -40,7 +40,7 @@ MAY_IMPORT = {
         "farm/bench": "api backends compiler devices errors frontends models "
         "farm farm/boards farm/jobs farm/references farm/results farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
-        "farm/cli": "backends devices errors extras farm farm/bench farm/boards farm/jobs "
+        "farm/cli": "backends devices errors extras files farm farm/bench farm/boards farm/jobs "
         "farm/labgrid farm/references farm/report farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors files farm/references",
         "studies": "api backends compiler devices errors files finetune frontends models "
