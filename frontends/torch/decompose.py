@@ -98,8 +98,18 @@ def _functional(target: Any) -> Any:
     """Return relu of relu_: the operator that computes what an in-place one writes."""
     namespace, _, name = target._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    overload = getattr(packet, target._overloadname, None) if name.endswith("_") else None
-    return None if overload is None or overload._schema.is_mutable else overload
+    if packet is None or not name.endswith("_"):
+        return None
+    for overload_name in (target._overloadname, "default"):  # floor_divide_.Tensor is of default
+        overload = getattr(packet, overload_name, None)
+        if overload is not None and _takes(overload) == _takes(target):
+            return None if overload._schema.is_mutable else overload
+    return None
+
+
+def _takes(overload: Any) -> list[tuple[str, str]]:
+    """Return the names and types of an operator's arguments."""
+    return [(one.name, str(one.type)) for one in overload._schema.arguments]
 
 
 def _is_tensor(node: Node) -> bool:

@@ -243,6 +243,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cast of a mask": lambda x: x * (x > 0).float(),
     "arange": lambda x: x * torch.arange(7),
     "in place chain": lambda x: (x * 1).add_(1).mul_(2).relu_(),
+    "in place quotient": lambda x: (x.detach() * 3).floor_divide_(x.detach().abs() + 0.5) * x,
     "in place through aliases": lambda x: _in_place_through_aliases(x),
 }
 
