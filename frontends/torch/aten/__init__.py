@@ -2,6 +2,7 @@
 
 from pockengine.frontends.torch.aten import (
     activation,
+    cumulative,
     custom,
     elementwise,
     indexing,
@@ -24,6 +25,7 @@ __all__ = [
     "RULES",
     "AtenContext",
     "activation",
+    "cumulative",
     "custom",
     "elementwise",
     "indexing",

@@ -8,11 +8,14 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, I64
 from pockengine.frontends import emit
+from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 LONGEST = 4096
+
+is_nan = emitter("is_nan")
 
 
 @aten("sort.default", "sort.stable")
@@ -54,7 +57,7 @@ def median_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Ten
     if x.dtype is not F32:
         return [middle, place]
     last, nan_place = kthvalue(ctx, x, size, dim, keepdim)  # NaN, if there is any
-    nan = _is_nan(ctx, last)
+    nan = is_nan(ctx.g, last)
     return [emit.choose(ctx.g, nan, *pair) for pair in ((last, middle), (nan_place, place))]
 
 
@@ -91,10 +94,6 @@ def _best(ctx: AtenContext, x: Tensor, dim: int, count: int, descending: bool) -
     return [permute(values, back), permute(order, back)]
 
 
-def _is_nan(ctx: AtenContext, x: Tensor) -> Tensor:
-    return emit.elementwise(ctx.g, "ne", x, x)
-
-
 def _order(ctx: AtenContext, x: Tensor, descending: bool) -> Tensor:
     """Return the indices that sort the last dimension."""
     g, size = ctx.g, x.shape[-1]
@@ -106,8 +105,8 @@ def _order(ctx: AtenContext, x: Tensor, descending: bool) -> Tensor:
     equal = emit.arithmetic(g, "eq", others, own)
     if x.dtype is F32:  # NaN is larger than all numbers
         number = emit.elementwise(g, "eq", less, less)
-        lone = emit.elementwise(g, "logical_and", _is_nan(ctx, more), number)
-        both = emit.elementwise(g, "logical_and", *(_is_nan(ctx, x) for x in (own, others)))
+        lone = emit.elementwise(g, "logical_and", is_nan(g, more), number)
+        both = emit.elementwise(g, "logical_and", *(is_nan(g, x) for x in (own, others)))
         ahead = emit.elementwise(g, "logical_or", ahead, lone)
         equal = emit.elementwise(g, "logical_or", equal, both)
     earlier = plain(g.constant(np.tri(size, k=-1, dtype=np.bool_)))

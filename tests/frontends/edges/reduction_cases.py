@@ -39,6 +39,8 @@ ROWS: dict[str, Callable[[torch.Tensor], Any]] = {
     "_safe_softmax": lambda x: ATEN._safe_softmax(x, 1),
     "cumsum": lambda x: (x.cumsum(1), x.cumsum(0)),
     "cumprod": lambda x: x.cumprod(1),
+    "cummax": lambda x: (*x.cummax(1), *x.cummax(0)),
+    "cummin": lambda x: (*x.cummin(1), *x.cummin(0)),
     "sort": lambda x: x.sort(dim=1, stable=True),
     "sort down": lambda x: x.sort(dim=1, descending=True, stable=True),
     "argsort": lambda x: x.argsort(dim=1, stable=True),
