@@ -1,8 +1,9 @@
 """What every command of the farm shares: the console, errors as one line, paths of users."""
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -15,6 +16,7 @@ from pockengine.errors import PockEngineError
 CONSOLE = Console(
     highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 140
 )
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, not lines or tables.")
 P = ParamSpec("P")
 
 
@@ -36,8 +38,16 @@ def from_user(path: str | Path) -> Path:
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute() / path
 
 
-def print_rows(rows: Iterable[str], empty: str) -> None:
-    """Print a line each, or in one line that there is none: nothing printed says nothing."""
-    lines = list(rows) or [empty]
-    for line in lines:
-        CONSOLE.print(line)
+def print_rows(
+    rows: Iterable[Mapping[str, object]], line: str, empty: str, as_json: bool = False
+) -> None:
+    """Print a line each, with the row's fields in it, or all rows as JSON.
+
+    Without rows one line says so: nothing printed says nothing.
+    """
+    listed = list(rows)
+    if as_json:
+        click.echo(json.dumps(listed, indent=1))
+        return
+    for text in [line.format_map(row) for row in listed] or [empty]:
+        CONSOLE.print(text)

@@ -6,11 +6,11 @@ import click
 from rich.table import Table
 
 from pockengine.farm.boards.board import Board, Remote, load_boards
-from pockengine.farm.cli.base import CONSOLE, plain_errors
+from pockengine.farm.cli.base import CONSOLE, JSON, plain_errors
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table.")
+@JSON
 @plain_errors
 def boards(as_json: bool) -> None:
     """List the boards: what they are, where they are."""

@@ -1,8 +1,10 @@
 """Commands of the farm about jobs and who has which board: run, leases, quarantine, log."""
 
+import json
 import time
 import tomllib
 from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from rich.table import Table
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, boards_for, load_boards
-from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors, print_rows
+from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors, print_rows
 from pockengine.farm.folders import data_folder
 from pockengine.farm.jobs.batch import Batch, Task, Verdict, batches
 from pockengine.farm.jobs.job import Job
@@ -93,40 +95,50 @@ class Teller:
 
 @click.command()
 @click.argument("batch", required=False)
+@JSON
 @DATABASE
 @plain_errors
-def jobs(batch: str | None, database: str | None) -> None:
+def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
     """List the batches, or the jobs of a BATCH: how far they are, what the failed ones printed."""
     with closing(Store(database)) as store:
         known = batches(store)
         if batch is None:
-            print_rows(
-                (f"{name}: {count} jobs, {left} open" for name, (count, left) in known.items()),
-                "no batch was run yet",
+            rows = (
+                {"batch": name, "jobs": count, "open": left}
+                for name, (count, left) in known.items()
             )
+            print_rows(rows, "{batch}: {jobs} jobs, {open} open", "no batch was run yet", as_json)
         elif batch not in known:
             raise FarmError(f"no batch {batch!r}; known: {', '.join(known) or 'none'}")
         else:
-            print_verdicts(Batch(store, batch, Owner.here()).verdicts())
+            verdicts = Batch(store, batch, Owner.here()).verdicts()
+            if as_json:
+                click.echo(json.dumps([asdict(one) for one in verdicts], indent=1, default=str))
+            else:
+                print_verdicts(verdicts)
 
 
 @click.command()
+@JSON
 @DATABASE
 @plain_errors
-def leases(database: str | None) -> None:
+def leases(as_json: bool, database: str | None) -> None:
     """List who has which board."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
-        held = (f"{row['board']} {row['label']} since {row['since']}" for row in client.held())
-        print_rows(held, "no board is leased")
+        held = ({key: row[key] for key in ("board", "label", "since")} for row in client.held())
+        print_rows(held, "{board} {label} since {since}", "no board is leased", as_json)
 
 
 @click.command()
 @click.argument("board", required=False)
 @click.option("--reason", help="Shut BOARD out.")
 @click.option("--release", is_flag=True, help="Let BOARD back in.")
+@JSON
 @DATABASE
 @plain_errors
-def quarantine(board: str | None, reason: str | None, release: bool, database: str | None) -> None:
+def quarantine(
+    board: str | None, reason: str | None, release: bool, as_json: bool, database: str | None
+) -> None:
     """List the boards that are shut out and why; shut one out, or let it back in."""
     with closing(Store(database)) as store:
         ward = Quarantine(store)
@@ -136,20 +148,27 @@ def quarantine(board: str | None, reason: str | None, release: bool, database: s
             ward.let_in(board)
         elif reason or release:
             raise FarmError("say which BOARD")
-        shut = (f"{name} since {since}: {why}" for name, (why, since) in ward.reasons().items())
-        print_rows(shut, "no board is in quarantine")
+        shut = (
+            {"board": name, "since": since, "reason": why}
+            for name, (why, since) in ward.reasons().items()
+        )
+        print_rows(shut, "{board} since {since}: {reason}", "no board is in quarantine", as_json)
 
 
 @click.command()
 @click.argument("board", required=False)
+@JSON
 @DATABASE
 @plain_errors
-def log(board: str | None, database: str | None) -> None:
+def log(board: str | None, as_json: bool, database: str | None) -> None:
     """Print what happened to the boards, oldest first."""
     with closing(Store(database)) as store:
-        diary = Quarantine(store).diary(board)
-        lines = (f"{row['time']} {row['board']}: {row['text']}" for row in diary)
-        print_rows(lines, f"nothing happened to {board or 'the boards'} yet")
+        diary = (
+            {key: row[key] for key in ("time", "board", "text")}
+            for row in Quarantine(store).diary(board)
+        )
+        empty = f"nothing happened to {board or 'the boards'} yet"
+        print_rows(diary, "{time} {board}: {text}", empty, as_json)
 
 
 def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:

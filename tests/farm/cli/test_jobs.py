@@ -1,5 +1,6 @@
 """The commands about jobs, with this machine as the board."""
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -85,6 +86,23 @@ def test_batches_are_listed_and_a_wrong_name_is_told(tmp_path: Path) -> None:
     assert farm("jobs").output == "night: 1 jobs, 0 open\n"
     assert "no batch 'day'; known: night" in farm("jobs", "day").output
     assert farm("log").output.endswith("yet\n")
+
+
+def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
+    farm("run", write_jobs(tmp_path, GOOD), "--batch", "night")
+    farm("quarantine", "desk", "--reason", "it hums")
+
+    def listed(*command: str) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = json.loads(farm(*command, "--json").output)
+        return rows
+
+    assert listed("jobs") == [{"batch": "night", "jobs": 1, "open": 0}]
+    (verdict,) = listed("jobs", "night")
+    assert (verdict["name"], verdict["verdict"]) == ("good", "passed")
+    (shut,) = listed("quarantine")
+    assert (shut["board"], shut["reason"]) == ("desk", "it hums")
+    assert "it hums" in str(listed("log", "desk")[-1]["text"])
+    assert listed("leases") == []
 
 
 def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
