@@ -85,8 +85,10 @@ class Memory:
     def _whole(self, name: Node, origin: Node, value: Known, *, same: bool) -> Known:
         """Return the new value of a view's origin."""
         whole = self.current(origin)
-        if value is None or whole is None or same or _stops(name):
+        if value is None or same or _stops(name):
             return value
+        if whole is None:  # it could not be built: a part of it is no whole
+            return None
         if isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor):
             return put_back_constant(whole, value, name, origin)
         return put_back(self.g, self._in_graph(whole), self._in_graph(value), name, origin)

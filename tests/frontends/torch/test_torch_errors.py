@@ -183,6 +183,20 @@ def test_a_write_to_a_view_that_begins_where_the_data_say_is_named() -> None:
     assert "1 unsupported operation\n" in rejection(Function(add))
 
 
+def test_what_follows_a_refused_write_is_not_built_from_its_parts() -> None:
+    def write(x: torch.Tensor) -> torch.Tensor:
+        whole = x[0, 0] * 2.0
+        row, windows = whole[0], whole.unfold(-2, 2, 1)
+        windows[windows > 0] = 0.5
+        row[::2] *= -1.0
+        return windows.sum() + row.sum()
+
+    message = rejection(Function(write))
+
+    assert "1 unsupported operation\n" in message
+    assert "a view that shows an element more than once" in message
+
+
 def test_input_that_is_named_like_a_parameter_is_named() -> None:
     class Clash(nn.Module):
         def __init__(self) -> None:
