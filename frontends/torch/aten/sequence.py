@@ -126,11 +126,13 @@ def index_select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor) -> Tensor
 
 @aten("gather.default")
 def gather(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
-    """Read x at places of a dimension that each element of index gives for itself."""
-    if not x.rank:
-        index = reshape(ctx.g, index, (1,) * max(index.rank, 1))
-        line = gather(ctx, reshape(ctx.g, x, (1,)), 0, index, sparse_grad)
-        return reshape(ctx.g, line, ctx.shape)
+    """Read x at places of a dimension that each element of index gives for itself.
+
+    What has no dimension, x or index, counts as a line of one element.
+    """
+    if not x.rank or not index.rank:
+        line, places = (reshape(ctx.g, part, part.shape or (1,)) for part in (x, index))
+        return reshape(ctx.g, gather(ctx, line, dim, places, sparse_grad), ctx.shape)
     stop = list(index.shape)
     stop[dim] = x.shape[dim]
     cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)

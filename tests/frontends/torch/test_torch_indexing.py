@@ -59,6 +59,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scatter product": scattered("prod", True),
     "sort": lambda x: torch.sort(x, 1, descending=True).values,
     "sort and read elsewhere": lambda x: (x * 2).gather(2, torch.sort(x, 2).indices),
+    "one read of a line": lambda x: x[0, 0, 0].gather(-1, x[0, 0, 0].argmin(-1)) * x,
+    "read of a number": lambda x: x[0, 0, 0, 0].gather(0, torch.tensor([0, 0])).sum() * x,
     "top 2": lambda x: x.topk(2, 1).values,
     "smallest 3": lambda x: x.topk(3, -1, largest=False).values,
     "largest so far": lambda x: x.cummax(1).values * x.cummax(1).indices,
