@@ -174,7 +174,7 @@ def _nudge(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if array.dtype != np.float32:
         return array.copy()
     noise = rng.uniform(-NUDGE, NUDGE, array.shape)
-    return (array * (1 + noise)).astype(np.float32)
+    return np.asarray(array * (1 + noise), np.float32)  # a product of rank 0 is no array
 
 
 def with_budget(training: Training, program: Program, share: float) -> Training:
