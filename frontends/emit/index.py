@@ -1,14 +1,25 @@
-"""Writing at indices that may repeat: which write is the last one at its place."""
+"""Reading and writing at indices that may be negative, or repeat: the last write wins."""
 
 import numpy as np
 
-from pockengine.compiler.ir import F32, Builder, Value
+from pockengine.compiler.ir import F32, I64, Builder, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Tensor, plain, reshape
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 MOST_COMPARED = 4096
 """Each index is compared with each: so many of them at most."""
+
+
+def wrapped(g: Builder, index: Tensor, size: int) -> Tensor:
+    """Let negative indices count from the end."""
+    data = g.graph.constants.get(index.value)
+    if data is not None:
+        whole = np.where(data < 0, data + size, data)
+        return Tensor(g.constant(whole.astype(data.dtype)), index.layout)
+    from_end = emit.arithmetic(g, "add", index, size)
+    negative = emit.arithmetic(g, "lt", index, 0)
+    return emit.elementwise(g, "where", negative, from_end, index)
 
 
 def last_writers(g: Builder, index: Tensor, *, known_only: bool = False) -> Tensor | None:
@@ -47,3 +58,56 @@ def _distinct(g: Builder, index: Value) -> bool:
         return False
     lines = np.sort(data.reshape(-1, count), axis=1)
     return not np.any(lines[:, 1:] == lines[:, :-1])
+
+
+def write_lines(
+    g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
+) -> Tensor:
+    """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
+    if x.dtype is not F32:
+        if accumulate:
+            raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
+        return _picked_lines(g, x, dim, index, lines)
+    size = x.shape[dim]
+    places = framework_order(g, index)
+
+    def added(values: Tensor) -> Tensor:
+        shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
+        source = framework_order(g, values)
+        return plain(g.take_dx(source, places, axis=dim, input_shape=shape))
+
+    if accumulate:
+        return emit.arithmetic(g, "add", x, added(lines))
+    lines = _where_last(g, index, lines, dim)
+    ones = np.ones([index.size if axis == dim else 1 for axis in range(x.rank)], np.float32)
+    hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
+    return emit.elementwise(g, "where", hit, added(lines), x)
+
+
+def _picked_lines(g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
+    """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
+    numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
+    last = framework_order(g, _where_last(g, index, numbers, 0))
+    places, shape = framework_order(g, index), (x.shape[dim],)
+    writer = plain(g.take_dx(last, places, axis=0, input_shape=shape))
+    hit = emit.arithmetic(g, "gt", writer, 0.0)
+    kept = emit.arithmetic(g, "maximum", emit.arithmetic(g, "sub", writer, 1.0), 0.0)
+    row = framework_order(g, emit.cast(g, kept, I64))
+    picked = plain(g.take(framework_order(g, lines), row, axis=dim))
+    wide = reshape(g, hit, tuple(shape[0] if d == dim else 1 for d in range(x.rank)))
+    return emit.elementwise(g, "where", wide, picked, x)
+
+
+def _where_last(g: Builder, index: Tensor, lines: Tensor, dim: int) -> Tensor:
+    """Put zero into slices whose place a later one overwrites."""
+    last = last_writers(g, index)
+    if last is None:
+        return lines
+    shape = [index.size if axis == dim else 1 for axis in range(lines.rank)]
+    return only_last(g, reshape(g, last, tuple(shape)), lines)
+
+
+def only_last(g: Builder, last: Tensor, values: Tensor) -> Tensor:
+    """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
+    nothing = emit.arithmetic(g, "sub", values, emit.unary("stop_gradient")(g, values))
+    return emit.elementwise(g, "where", last, values, nothing)

@@ -6,6 +6,7 @@ import numpy as np
 
 from pockengine.compiler.ir import DType, Shape
 from pockengine.frontends import emit
+from pockengine.frontends.emit.index import wrapped
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, integers, onnx_op
@@ -183,20 +184,10 @@ def pad(
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
 
 
-def _wrapped(ctx: OnnxContext, index: Tensor, size: int) -> Tensor:
-    """Count negative indices from the end."""
-    data = ctx.g.graph.constants.get(index.value)
-    if data is not None:
-        whole = np.where(data < 0, data + size, data)
-        return Tensor(ctx.g.constant(whole.astype(data.dtype)), index.layout)
-    behind = emit.arithmetic(ctx.g, "add", index, size)
-    return emit.elementwise(ctx.g, "where", emit.arithmetic(ctx.g, "lt", index, 0), behind, index)
-
-
 @onnx_op("Gather")
 def gather(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """Read x at these places of a dimension."""
-    places = _wrapped(ctx, index, x.shape[axis])
+    places = wrapped(ctx.g, index, x.shape[axis])
     values = framework_order(ctx.g, x), framework_order(ctx.g, places)
     return plain(ctx.g.take(*values, axis=axis % x.rank))
 
@@ -207,7 +198,7 @@ def gather_elements(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0
     stop = list(index.shape)
     stop[axis] = x.shape[axis]
     cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
-    places = _wrapped(ctx, index, x.shape[axis])
+    places = wrapped(ctx.g, index, x.shape[axis])
     values = framework_order(ctx.g, cut), framework_order(ctx.g, places)
     return plain(ctx.g.take_along(*values, axis=axis % x.rank))
 
@@ -233,7 +224,7 @@ def one_hot(
         raise Unsupported(f"{count} classes")
     line = np.arange(count, dtype=index.dtype.numpy)
     line = line.reshape([count if other == dim else 1 for other in range(index.rank + 1)])
-    wide = reshape(ctx.g, _wrapped(ctx, index, count), (*index.shape[:dim], 1, *index.shape[dim:]))
+    wide = reshape(ctx.g, wrapped(ctx.g, index, count), (*index.shape[:dim], 1, *index.shape[dim:]))
     here = emit.elementwise(ctx.g, "eq", wide, plain(ctx.g.constant(line)))
     off, on = (plain(ctx.g.scalar(value.item(), DType.of(values))) for value in values)
     return emit.elementwise(ctx.g, "where", here, on, off)

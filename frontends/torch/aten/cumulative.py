@@ -1,77 +1,17 @@
-"""ATen operators whose element is the best of a line so far.
+"""ATen operators whose element is the best of a line so far."""
 
-After k rounds each element knows the best of the 2^k elements that end with it (Hillis and Steele,
-Data parallel algorithms, 1986). Places are found so, and the values are read from them: the
-gradient flows to one element each, as in PyTorch.
-"""
-
-import numpy as np
-
-from pockengine.compiler.ir import F32, Builder
-from pockengine.frontends import emit
-from pockengine.frontends.emit.meanings import emitter
-from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.emit.cumulative import best_so_far
+from pockengine.frontends.layout import Tensor
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
-
-is_nan = emitter("is_nan")
 
 
 @aten("cummax.default")
 def cummax(ctx: AtenContext, x: Tensor, dim: int) -> list[Tensor]:
     """Return the largest so far along a dimension, and where it is."""
-    return _best_so_far(ctx, x, dim, "gt")
+    return best_so_far(ctx.g, x, dim, "gt")
 
 
 @aten("cummin.default")
 def cummin(ctx: AtenContext, x: Tensor, dim: int) -> list[Tensor]:
     """Return the smallest so far along a dimension, and where it is."""
-    return _best_so_far(ctx, x, dim, "lt")
-
-
-def _best_so_far(ctx: AtenContext, x: Tensor, dim: int, better: str) -> list[Tensor]:
-    """Of equal ones the last is taken, and NaN is better than all numbers."""
-    g = ctx.g
-    if not x.rank:
-        line = _best_so_far(ctx, reshape(g, x, (1,)), 0, better)
-        return [reshape(g, part, ()) for part in line]
-    dim %= x.rank
-    dims = [axis for axis in range(x.rank) if axis != dim] + [dim]
-    lines = permute(x, dims)
-    places = _places(ctx, lines, better)
-    values = plain(
-        g.take_along(framework_order(g, lines), framework_order(g, places), axis=x.rank - 1)
-    )
-    back = [int(axis) for axis in np.argsort(dims)]
-    return [permute(values, back), permute(places, back)]
-
-
-def _places(ctx: AtenContext, lines: Tensor, better: str) -> Tensor:
-    """Return where the best so far is along the last dimension."""
-    g, size = ctx.g, lines.shape[-1]
-    best = emit.unary("stop_gradient")(g, lines) if lines.dtype is F32 else lines
-    places = plain(g.constant(np.broadcast_to(np.arange(size), lines.shape).copy()))
-    reach = 1
-    while reach < size:
-        earlier, later = (
-            [emit.slice_dim(g, part, -1, *ends) for part in (best, places)]
-            for ends in ((0, size - reach), (reach, size))
-        )
-        keeps = _keeps(g, better, earlier[0], later[0])
-        best, places = (
-            emit.concat(
-                g, [emit.slice_dim(g, whole, -1, 0, reach), emit.choose(g, keeps, a, b)], -1
-            )
-            for whole, a, b in zip((best, places), earlier, later, strict=True)
-        )
-        reach *= 2
-    return places
-
-
-def _keeps(g: Builder, better: str, earlier: Tensor, later: Tensor) -> Tensor:
-    """Return where the earlier one stays the best."""
-    ahead = emit.arithmetic(g, better, earlier, later)
-    if earlier.dtype is not F32:
-        return ahead
-    number = emit.elementwise(g, "eq", later, later)
-    lone = emit.elementwise(g, "logical_and", is_nan(g, earlier), number)
-    return emit.elementwise(g, "logical_or", ahead, lone)
+    return best_so_far(ctx.g, x, dim, "lt")

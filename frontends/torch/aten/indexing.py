@@ -14,7 +14,7 @@ import torch
 from pockengine.compiler.ir import BOOL, F32, I32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number
-from pockengine.frontends.emit.index import last_writers
+from pockengine.frontends.emit.index import wrapped, write_lines
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
@@ -52,7 +52,7 @@ def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> Me
     merged = math.prod(x.shape[dim] for dim in dims)
     index = None
     for dim in dims:
-        part = wrapped(ctx, given[dim], x.shape[dim])
+        part = wrapped(ctx.g, given[dim], x.shape[dim])
         if index is not None:
             part = emit.arithmetic(
                 ctx.g, "add", emit.arithmetic(ctx.g, "mul", index, x.shape[dim]), part
@@ -62,13 +62,6 @@ def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> Me
     shape = moved.shape
     lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
     return MergedIndex(lines, index, at, order, shape)
-
-
-def wrapped(ctx: AtenContext, index: Tensor, size: int) -> Tensor:
-    """Let negative indices count from the end."""
-    from_end = emit.arithmetic(ctx.g, "add", index, size)
-    negative = emit.arithmetic(ctx.g, "lt", index, 0)
-    return emit.elementwise(ctx.g, "where", negative, from_end, index)
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
@@ -104,7 +97,7 @@ def index_put(
     whole = emit.broadcast(ctx.g, values, (*lead, *places.index.shape, *tail))
     lines = reshape(ctx.g, whole, (*lead, places.index.size, *tail))
     index = reshape(ctx.g, places.index, (places.index.size,))
-    written = write_lines(ctx, places.x, places.dim, index, lines, accumulate=accumulate)
+    written = write_lines(ctx.g, places.x, places.dim, index, lines, accumulate=accumulate)
     return places.restored(ctx, written)
 
 
@@ -146,60 +139,6 @@ def fill_diagonal(ctx: AtenContext, x: Tensor, fill_value: Number, wrap: bool = 
     return emit.elementwise(ctx.g, "where", here, number, x)
 
 
-def write_lines(
-    ctx: AtenContext, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
-) -> Tensor:
-    """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
-    if x.dtype is not F32:
-        if accumulate:
-            raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
-        return _picked_lines(ctx, x, dim, index, lines)
-    g, size = ctx.g, x.shape[dim]
-    places = framework_order(g, index)
-
-    def added(values: Tensor) -> Tensor:
-        shape = (*values.shape[:dim], size, *values.shape[dim + 1 :])
-        source = framework_order(g, values)
-        return plain(g.take_dx(source, places, axis=dim, input_shape=shape))
-
-    if accumulate:
-        return emit.arithmetic(g, "add", x, added(lines))
-    lines = _where_last(ctx, index, lines, dim)
-    ones = np.ones([index.size if axis == dim else 1 for axis in range(x.rank)], np.float32)
-    hit = emit.arithmetic(g, "gt", added(plain(g.constant(ones))), 0.0)
-    return emit.elementwise(g, "where", hit, added(lines), x)
-
-
-def _picked_lines(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
-    """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
-    g = ctx.g
-    numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
-    last = framework_order(g, _where_last(ctx, index, numbers, 0))
-    places, shape = framework_order(g, index), (x.shape[dim],)
-    writer = plain(g.take_dx(last, places, axis=0, input_shape=shape))
-    hit = emit.arithmetic(g, "gt", writer, 0.0)
-    kept = emit.arithmetic(g, "maximum", emit.arithmetic(g, "sub", writer, 1.0), 0.0)
-    row = framework_order(g, emit.cast(g, kept, I64))
-    picked = plain(g.take(framework_order(g, lines), row, axis=dim))
-    wide = reshape(g, hit, tuple(shape[0] if d == dim else 1 for d in range(x.rank)))
-    return emit.elementwise(g, "where", wide, picked, x)
-
-
-def _where_last(ctx: AtenContext, index: Tensor, lines: Tensor, dim: int) -> Tensor:
-    """Put zero into slices whose place a later one overwrites."""
-    last = last_writers(ctx.g, index)
-    if last is None:
-        return lines
-    shape = [index.size if axis == dim else 1 for axis in range(lines.rank)]
-    return only_last(ctx, reshape(ctx.g, last, tuple(shape)), lines)
-
-
-def only_last(ctx: AtenContext, last: Tensor, values: Tensor) -> Tensor:
-    """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
-    nothing = emit.arithmetic(ctx.g, "sub", values, emit.unary("stop_gradient")(ctx.g, values))
-    return emit.elementwise(ctx.g, "where", last, values, nothing)
-
-
 @aten("index_copy.default")
 def index_copy(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Put slices at places of a dimension."""
@@ -222,7 +161,7 @@ def index_fill(
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, float(value), F32)
     size = x.shape[dim] if x.rank else 1
-    places = wrapped(ctx, reshape(ctx.g, index, (index.size, 1)), size)
+    places = wrapped(ctx.g, reshape(ctx.g, index, (index.size, 1)), size)
     numbers = plain(ctx.g.constant(np.arange(size, dtype=places.dtype.numpy)[None]))
     named = emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", places, numbers), F32)
     hit = emit.arithmetic(ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, [0], False), 0.0)
@@ -238,8 +177,8 @@ def _along(
     if not x.rank:
         x, source = reshape(ctx.g, x, (1,)), reshape(ctx.g, source, (1,))
     dim %= x.rank
-    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.shape[dim])
-    written = write_lines(ctx, x, dim, places, source, accumulate=accumulate)
+    places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.shape[dim])
+    written = write_lines(ctx.g, x, dim, places, source, accumulate=accumulate)
     return reshape(ctx.g, written, shape)
 
 
@@ -247,8 +186,8 @@ def _along(
 def put(ctx: AtenContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
     """Put or add numbers at places of the flattened tensor."""
     flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
-    places = wrapped(ctx, reshape(ctx.g, index, (index.size,)), x.size)
-    written = write_lines(ctx, flat, 0, places, lines, accumulate=accumulate)
+    places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.size)
+    written = write_lines(ctx.g, flat, 0, places, lines, accumulate=accumulate)
     return reshape(ctx.g, written, x.shape)
 
 
