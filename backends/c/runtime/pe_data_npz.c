@@ -1,8 +1,10 @@
 /* A .npz file: a ZIP archive of .npy files. It is walked from entry to entry, by the headers that
- * stand before the data; only entries that are stored as they are can be read by place. */
+ * stand before the data; only entries that are stored as they are can be read by place. Each is read
+ * once for its checksum. */
 #include <stdio.h>
 #include <string.h>
 
+#include "pe_crc.h"
 #include "pe_data_source.h"
 
 enum { LOCAL_BYTES = 30, EXTRA_BYTES = 256, ENCRYPTED = 1, SIZES_BEHIND = 8 };
@@ -20,6 +22,7 @@ typedef struct npz_entry {
     char *message;
     uint64_t bytes;      /* of the archive */
     uint64_t begin, end; /* of the entry's data */
+    uint32_t crc;        /* of the entry's data, as its header has it */
     pe_st_tensor tensor;
 } npz_entry;
 
@@ -97,6 +100,7 @@ static pe_status check_stored(const npz_entry *e, unsigned flags, unsigned metho
 static pe_status read_entry(npz_entry *e, const unsigned char *header) {
     const uint64_t after = e->end + LOCAL_BYTES;
     const size_t name = (size_t)little(header + 26, 2), extra = (size_t)little(header + 28, 2);
+    e->crc = (uint32_t)little(header + 14, 4);
     uint64_t stored = little(header + 18, 4), size = little(header + 22, 4);
     pe_status status = read_name(e, after, name);
     if (status == PE_OK) {
@@ -116,6 +120,18 @@ static pe_status read_entry(npz_entry *e, const unsigned char *header) {
     return PE_OK;
 }
 
+/* Compares the data of an entry with its checksum. */
+static pe_status check_sum(const npz_entry *e) {
+    uint32_t crc = PE_CRC_EMPTY;
+    const pe_status status =
+        pe_st_sum(e->file, e->path, e->begin, e->end - e->begin, &crc, e->message);
+    return status != PE_OK || crc == e->crc
+               ? status
+               : pe_fail(e->message, PE_ERROR_FORMAT,
+                         "%s is damaged: the checksum of %.100s does not fit; copy it again",
+                         e->path, e->tensor.name);
+}
+
 pe_status pe_npz_read(int file, const char *path, const pe_st_visitor *visitor, char *message) {
     npz_entry e = {.file = file, .path = path, .message = message};
     unsigned char header[LOCAL_BYTES];
@@ -133,6 +149,9 @@ pe_status pe_npz_read(int file, const char *path, const pe_st_visitor *visitor, 
         }
         if (status == PE_OK) {
             status = read_entry(&e, header);
+        }
+        if (status == PE_OK) {
+            status = check_sum(&e);
         }
         if (status == PE_OK) {
             snprintf(label, sizeof label, "%.300s: %.100s.npy", path, e.tensor.name);

@@ -64,6 +64,10 @@ pe_status pe_st_size(int file, const char *path, uint64_t *bytes, char *message)
 pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data, size_t bytes,
                         char *message);
 
+/* Extends a CRC-32 by these bytes of the file. */
+pe_status pe_st_sum(int file, const char *path, uint64_t at, uint64_t bytes, uint32_t *crc,
+                    char *message);
+
 /* A file that is being written under another name. */
 typedef struct pe_st_writer {
     int file;

@@ -213,6 +213,20 @@ def test_random_damage_is_refused_or_read(runner: Runner, tmp_path: Path, form: 
         assert "Sanitizer" not in done.stderr
 
 
+def test_a_flipped_bit_of_an_archive_is_named(runner: Runner, tmp_path: Path) -> None:
+    in_archive(tmp_path, draw_rows())
+    path = tmp_path / "rows.npz"
+    sound, content = path.read_bytes(), draw_rows()["labels"].tobytes()
+    first = sound.index(content)
+    for place in (first, first + len(content) - 8):
+        data = bytearray(sound)
+        data[place] ^= 1
+        path.write_bytes(data)
+        done = runner.train(1, data=path)
+        assert done.returncode == 1
+        assert f"{path} is damaged: the checksum of labels does not fit" in done.stderr
+
+
 def bad_rows(tmp_path: Path) -> tuple[Path, Arrays]:
     """Rows of which 1, 2 and 6 are bad, and what the training sees in their places."""
     rows = draw_rows()
