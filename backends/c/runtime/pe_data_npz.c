@@ -1,6 +1,6 @@
 /* A .npz file: a ZIP archive of .npy files. It is walked from entry to entry, by the headers that
- * stand before the data; only entries that are stored as they are can be read by place. Each is read
- * once for its checksum. */
+ * stand before the data; only entries that are stored as they are can be read by place. Each is
+ * read once for its checksum. */
 #include <stdio.h>
 #include <string.h>
 
