@@ -117,7 +117,7 @@ def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str |
     if baseline is None or not records:
         return 0
     results = Results(database)
-    comparisons = against(records, baseline, results, skip=records[0].commit)
+    comparisons = against(records, baseline, results)
     results.close()
     folder = None if out is None else from_user(out) / records[0].device
     return report(comparisons, baseline, folder, _console())

@@ -1,6 +1,8 @@
 """Commands of the farm about what was measured: compare two commits, draw a trend."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -8,12 +10,11 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.errors import FarmError
-from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
+from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors
 from pockengine.farm.results.commits import history as commits_to
-from pockengine.farm.results.commits import newest_known
-from pockengine.farm.results.gate import against, report
+from pockengine.farm.results.gate import against, conclude, report
 from pockengine.farm.results.newest import newest
-from pockengine.farm.results.regression import figure
+from pockengine.farm.results.regression import Change, Comparison, figure
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.results.trend import draw, trends
 
@@ -26,11 +27,17 @@ DATABASE = click.option(
 @click.option("--baseline", default="main", show_default=True, help="A revision of git.")
 @click.option("--revision", default="HEAD", show_default=True, help="What is compared with it.")
 @click.option("--device", help="Default: all devices.")
+@JSON
 @DATABASE
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for JUnit, Markdown.")
 @plain_errors
 def compare(
-    baseline: str, revision: str, device: str | None, database: str | None, out: Path | None
+    baseline: str,
+    revision: str,
+    device: str | None,
+    as_json: bool,
+    database: str | None,
+    out: Path | None,
 ) -> None:
     """Compare the stored figures of a commit with those of a baseline; status 1 when worse."""
     results = Results(database)
@@ -38,11 +45,35 @@ def compare(
     if not stored:
         raise FarmError("no stored record; run bazel run //farm:bench first")
     commit = commits_to(revision)[0]
-    current = newest_known(stored, [commit])
-    comparisons = against(current, baseline, results, skip=commit)
+    current = [record for record in stored if record.commit == commit]
+    if not current:
+        raise FarmError(
+            f"no stored record of {revision} ({commit}); run the bench there first, with a clean "
+            f"checkout, into the same database"
+        )
+    comparisons = against(current, baseline, results, revision)
     results.close()
     folder = None if out is None else from_user(str(out))
+    if as_json:
+        click.echo(json.dumps([_row(one) for one in comparisons], indent=1))
+        raise SystemExit(conclude(comparisons, baseline, folder))
     raise SystemExit(report(comparisons, baseline, folder, CONSOLE))
+
+
+def _row(one: Comparison) -> dict[str, object]:
+    """Return a comparison for JSON: both records whole, without their samples."""
+    missing = one.change is Change.MISSING
+    records = {"now": None if missing else one.record, "before": one.baseline}
+    return {
+        "figure": one.name,
+        "change": one.change.value,
+        "why": one.why,
+        "blame": one.blame and asdict(one.blame),
+        **{
+            name: record and asdict(replace(record, samples=None))
+            for name, record in records.items()
+        },
+    }
 
 
 @click.command("results")
@@ -98,6 +129,7 @@ def results_table(records: Sequence[Record]) -> Table:
 @click.option("--scheme")
 @click.option("--engine", default="pockengine", show_default=True)
 @click.option("--revision", default="HEAD", show_default=True, help="The commits that lead to it.")
+@JSON
 @DATABASE
 @plain_errors
 def history(
@@ -107,9 +139,14 @@ def history(
     scheme: str | None,
     engine: str,
     revision: str,
+    as_json: bool,
     database: str | None,
 ) -> None:
     """Draw METRIC over the commits and say where it moved; `results` lists what is stored."""
     wanted = {"device": device, "model": model, "scheme": scheme, "metric": metric}
-    for trend in trends(stored(database, {**wanted, "engine": engine}), commits_to(revision)):
+    found = trends(stored(database, {**wanted, "engine": engine}), commits_to(revision))
+    if as_json:
+        click.echo(json.dumps([asdict(trend) for trend in found], indent=1))
+        return
+    for trend in found:
         CONSOLE.print(draw(trend))

@@ -6,23 +6,45 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.errors import FarmError
-from pockengine.farm.results.results import Record
 
 SHORT = 12  # digits of a commit in a record
 
 
-def history(revision: str, folder: Path | None = None) -> list[str]:
-    """Return the commits that lead to a revision, newest first, as records write them."""
-    if revision.startswith("-"):
-        raise FarmError(f"{revision!r} is no revision of git")
-    command = ["git", "-C", str(folder or checkout()), "rev-list", "--first-parent", revision, "--"]
+def history(revision: str) -> list[str]:
+    """Return the commits that lead to a revision, newest first, as records write them.
+
+    Where branches were merged, they are those of the branch that was merged into.
+    """
+    return _git(["rev-list", "--first-parent"], revision)
+
+
+def commits_between(last: str, revision: str) -> list[str]:
+    """Return all commits after `last` up to a revision, those of merged branches too."""
+    return _git(["rev-list"], f"{last}..{revision}")
+
+
+def common_commit(first: str, second: str) -> str:
+    """Return the newest commit that leads to both revisions."""
+    return _git(["merge-base"], first, second)[0]
+
+
+def _git(command: Sequence[str], *revisions: str) -> list[str]:
+    """Return the commits that git answers with; FarmError where it does not know the revisions."""
+    named = " and ".join(map(repr, revisions))
+    if any(revision.startswith("-") for revision in revisions):
+        raise FarmError(f"{named} is no revision of git")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(checkout()), *command, *revisions, "--"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except OSError as error:
-        raise FarmError(f"cannot ask git for {revision!r}: {error}") from None
+        raise FarmError(f"cannot ask git for {named}: {error}") from None
     if done.returncode:
         message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "nothing"
-        raise FarmError(f"git does not know {revision!r} ({message}); fetch it, or name another")
+        raise FarmError(f"git does not know {named} ({message}); fetch it, or name another")
     return [line[:SHORT] for line in done.stdout.split()]
 
 
@@ -52,15 +74,3 @@ def current_commit() -> str:
     except OSError:
         return "unknown"
     return done.stdout.strip() or "unknown"
-
-
-def newest_known(records: Sequence[Record], commits: Sequence[str]) -> list[Record]:
-    """Return the records of the newest of the commits that has any; FarmError when none has."""
-    known = {record.commit for record in records}
-    for commit in commits:
-        if commit in known:
-            return [record for record in records if record.commit == commit]
-    raise FarmError(
-        f"no stored record of the last {len(commits)} commits of the baseline; run the bench there "
-        f"first, with a clean checkout, into the same database"
-    )

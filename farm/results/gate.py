@@ -1,13 +1,16 @@
 """The gate of continuous integration: compare, print, write what it reads, say whether to stop."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from pockengine.farm.results.commits import history, newest_known
-from pockengine.farm.results.regression import Change, Comparison, compare_records, worse
+from pockengine.farm.results.baseline import baseline_of
+from pockengine.farm.results.blame import blame
+from pockengine.farm.results.commits import common_commit, history
+from pockengine.farm.results.regression import Blame, Change, Comparison, compare_records, worse
 from pockengine.farm.results.regression_report import annotations, junit, markdown
 from pockengine.farm.results.results import Record, Results
 
@@ -20,13 +23,15 @@ STYLES = {
 
 
 def against(
-    current: Sequence[Record], baseline: str, results: Results, skip: str | None = None
+    current: Sequence[Record], baseline: str, results: Results, revision: str = "HEAD"
 ) -> list[Comparison]:
-    """Compare a run's records with the newest stored ones on the way to a revision of git.
+    """Compare a run of a revision with what is stored of the way to a baseline of git.
 
-    `skip` is a commit that is not its own baseline. FarmError when git or the results know none.
+    What the baseline got after the two parted is not held against the run, and no commit is its own
+    baseline. What moved says since which commit. FarmError when git or the results know none.
     """
-    commits = [commit for commit in history(baseline) if commit != skip]
+    own = {record.commit for record in current}
+    commits = [one for one in history(common_commit(baseline, revision)) if one not in own]
     places = {(record.device, record.model) for record in current}
     stored = [
         record
@@ -34,14 +39,24 @@ def against(
         for record in results.find({"device": device})
         if (record.device, record.model) in places
     ]
-    return compare_records(current, newest_known(stored, commits))
+    comparisons = compare_records(current, baseline_of(current, stored, commits))
+    return [_with_blame(one, blame(one, stored, revision)) for one in comparisons]
+
+
+def _with_blame(one: Comparison, found: Blame | None) -> Comparison:
+    return one if found is None else replace(one, why=f"{one.why}; {found}", blame=found)
 
 
 def report(
     comparisons: Sequence[Comparison], baseline: str, folder: Path | None, console: Console
 ) -> int:
-    """Print a table; write junit.xml, annotations.txt and summary.md; return the exit status."""
+    """Print a table; write the files for continuous integration; return the exit status."""
     console.print(comparison_table(comparisons, baseline))
+    return conclude(comparisons, baseline, folder)
+
+
+def conclude(comparisons: Sequence[Comparison], baseline: str, folder: Path | None) -> int:
+    """Write junit.xml, annotations.txt and summary.md; return the exit status."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "junit.xml").write_text(junit(comparisons, baseline))

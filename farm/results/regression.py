@@ -45,6 +45,21 @@ class Change(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Blame:
+    """The oldest of the commits that all compare alike with the baseline."""
+
+    commit: str
+    last: str  # the newest that was measured before, and does not
+    unmeasured: int  # commits in between, those of merged branches too: each may be to blame
+
+    def __str__(self) -> str:
+        text = f"since {self.commit}"
+        if self.unmeasured:
+            text += f", or one of {self.unmeasured} commits not measured after {self.last}"
+        return text
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One figure now and before; `interval` is that of now over before, where there is noise."""
 
@@ -53,6 +68,7 @@ class Comparison:
     change: Change
     why: str
     interval: Interval | None = None
+    blame: Blame | None = None
 
     @property
     def name(self) -> str:
@@ -74,18 +90,18 @@ class Comparison:
 def compare_records(current: Sequence[Record], baseline: Sequence[Record]) -> list[Comparison]:
     """Compare our figures of one run with those of a baseline, in the order of the run.
 
-    Of several baseline records of one figure the last counts, and all its samples. A figure that
+    Of several records of one figure the last sound one counts, and all its samples. A figure that
     the baseline has of something that this run measured at all, and the run has not, is missing.
     """
     before = _by_key(baseline)
     now = _by_key(current)
     comparisons = [
-        _compare(records[-1], before.get(key, []), _peers(current), _peers(baseline))
+        _compare(_counting(records), before.get(key, []), _peers(current), _peers(baseline))
         for key, records in now.items()
     ]
-    places = {_place(record) for record in current}
+    places = {place_of(record) for record in current}
     for key, records in before.items():
-        if key not in now and _place(records[-1]) in places:
+        if key not in now and place_of(records[-1]) in places:
             last = records[-1]
             comparisons.append(Comparison(last, last, Change.MISSING, "it was not measured now"))
     return comparisons
@@ -117,8 +133,21 @@ def number(value: float) -> str:
     return f"{value:,.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
-def _place(record: Record) -> Key:
+def figure_of(record: Record) -> Key:
+    """Return what a figure of ours and those of the references beside it have in common."""
+    return (*key_of(record)[:-2], record.metric)
+
+
+def place_of(record: Record) -> Key:
+    """Return what one run measures several figures of."""
     return (record.device, record.emulated, record.model, record.batch, record.scheme)
+
+
+def _counting(records: Sequence[Record]) -> Record:
+    """Return the last record, or the last of a quiet machine where that one is of a busy one."""
+    last = records[-1]
+    quiet = [record for record in records if record.ok and not record.busy]
+    return quiet[-1] if quiet and last.ok else last
 
 
 def _by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
@@ -131,12 +160,11 @@ def _by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
 
 
 def _peers(records: Iterable[Record]) -> dict[Key, dict[str, Record]]:
-    """Return the references' records by the key that ours has, then by engine."""
+    """Return the references' records by the figure that ours has too, then by engine."""
     latest: dict[Key, dict[str, Record]] = {}
     for record in records:
         if record.engine != OURS:
-            key = (*key_of(record)[:-2], OURS, record.metric)
-            latest.setdefault(key, {})[record.engine] = record
+            latest.setdefault(figure_of(record), {})[record.engine] = record
     return latest
 
 
@@ -157,8 +185,8 @@ def _compare(
         return Comparison(record, last, Change.UNSURE, record.note or "")
     if record.metric in EXACT:
         return _compare_exact(record, last)
-    key = key_of(record)
-    ours, theirs = peers.get(key, {}), old_peers.get(key, {})
+    name = figure_of(record)
+    ours, theirs = peers.get(name, {}), old_peers.get(name, {})
     for engine in ours:
         pairs = _ratios(record, ours[engine]), _ratios(last, theirs.get(engine))
         if all(pairs):

@@ -1,6 +1,6 @@
 """The gate and the trend over a real repository: which commit is the baseline, what moved where."""
 
-import subprocess
+import json
 from pathlib import Path
 
 import pytest
@@ -9,40 +9,11 @@ from rich.console import Console
 
 from pockengine.errors import FarmError
 from pockengine.farm.cli.main import cli
-from pockengine.farm.results.commits import SHORT, history
+from pockengine.farm.results.commits import history
 from pockengine.farm.results.gate import against, report
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.results.trend import trends
-from pockengine.tests.farm.helpers import record
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    command = ["git", "-C", str(folder), *identity, *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-@pytest.fixture(name="commits")
-def a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Make eight commits on main; return them, oldest first."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    found = []
-    for i in range(8):
-        git(folder, "commit", "-q", "--allow-empty", "-m", str(i))
-        found.append(git(folder, "rev-parse", "HEAD")[:SHORT])
-    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(folder))
-    return found
-
-
-@pytest.fixture(name="url")
-def a_database(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/results.sqlite"
-
-
-def count(commit: str, value: float) -> Record:
-    return record(commit=commit, value=value, min=value, max=value)
+from pockengine.tests.farm.results.repository import count
 
 
 def test_commits_come_newest_first(commits: list[str]) -> None:
@@ -72,6 +43,15 @@ def test_without_any_record_the_gate_says_what_to_do(commits: list[str], url: st
         against([count("now", 95)], "main", Results(url))
 
 
+def test_a_commit_that_was_not_measured_is_named(commits: list[str], url: str) -> None:
+    Results(url).append([count(commits[4], 90)])
+
+    said = CliRunner().invoke(cli, ["compare", "--database", url])
+
+    assert said.exit_code == 1
+    assert f"no stored record of HEAD ({commits[7]}); run the bench there" in said.output
+
+
 def test_files_and_status_for_continuous_integration(
     commits: list[str], url: str, tmp_path: Path
 ) -> None:
@@ -99,6 +79,9 @@ def test_compare_takes_both_sides_from_the_store(
 
     assert said.exit_code == 1
     assert "worse" in said.output
+    (row,) = json.loads(CliRunner().invoke(cli, ["compare", "--json", "--database", url]).output)
+    assert (row["change"], row["before"]["value"], row["now"]["value"]) == ("worse", 90, 91)
+    assert row["blame"] == {"commit": commits[7], "last": commits[4], "unmeasured": 2}
     assert "+1 instructions" in (tmp_path / "ci" / "summary.md").read_text().replace("\\", "")
 
 
@@ -124,11 +107,18 @@ def test_history_is_drawn(commits: list[str], url: str) -> None:
     said = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])
     listed = CliRunner().invoke(cli, ["results", "--database", url])
     lines = CliRunner().invoke(cli, ["results", "--database", url, "--json"]).output.splitlines()
+    (trend,) = json.loads(
+        CliRunner()
+        .invoke(cli, ["history", "guest_instructions", "--json", "--database", url])
+        .output
+    )
     none = CliRunner().invoke(cli, ["results", "--database", url, "--metric", "step_ms"])
 
     assert said.exit_code == 0, said.output
     assert f"+100.0% at {commits[1]}: 10 to 20" in said.output
     assert said.output.count("█") == 60
+    assert [point["value"] for point in trend["points"]] == [10, 20]
+    assert [move["first"]["commit"] for move in trend["moves"]] == [commits[1]]
     assert "20 instructions" in listed.output
     assert "10 instructions" not in listed.output
     assert [Record.from_json(line).value for line in lines] == [10, 20]
