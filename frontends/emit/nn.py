@@ -25,20 +25,23 @@ class Unsupported(ImportModelError):
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel slides: sizes are (height, width), padding (top, bottom, left, right)."""
+    """How a kernel slides: sizes are (height, width), padding (top, bottom, left, right).
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int, int, int]
-    dilation: tuple[int, int] = (1, 1)
+    In volumes the depth comes first, and its padding (front, back).
+    """
 
-    def ceiled(self, size: tuple[int, int]) -> "Window":
+    kernel: Shape
+    stride: Shape
+    padding: Shape
+    dilation: Shape = (1, 1)
+
+    def ceiled(self, size: Shape) -> "Window":
         """Pad below and right so that the last, incomplete window counts (ceil_mode).
 
         A window that would start in the padding after the picture is left out.
         """
         padding = list(self.padding)
-        for i in range(2):
+        for i in range(len(size)):
             before, after = self.padding[2 * i : 2 * i + 2]
             reach = self.dilation[i] * (self.kernel[i] - 1) + 1
             span = size[i] + before + after - reach
@@ -46,14 +49,13 @@ class Window:
             if steps * self.stride[i] >= size[i] + before:
                 steps -= 1
             padding[2 * i + 1] += max(steps * self.stride[i] - span, 0)
-        top, bottom, left, right = padding
-        return Window(self.kernel, self.stride, (top, bottom, left, right), self.dilation)
+        return Window(self.kernel, self.stride, tuple(padding), self.dilation)
 
 
-def same_padding(kernel: Shape, dilation: Shape) -> tuple[int, int, int, int]:
+def same_padding(kernel: Shape, dilation: Shape) -> Shape:
     """Pad so that a stride of 1 keeps the size; an odd pixel goes below and right."""
-    height, width = (step * (size - 1) for size, step in zip(kernel, dilation, strict=True))
-    return (height // 2, height - height // 2, width // 2, width - width // 2)
+    reach = [step * (size - 1) for size, step in zip(kernel, dilation, strict=True)]
+    return tuple(side for size in reach for side in (size // 2, size - size // 2))
 
 
 def conv2d(

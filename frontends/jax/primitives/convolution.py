@@ -164,7 +164,7 @@ def _weight_gradient(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
     return permute(Tensor(value, HWIO), (1, 0, 2, 3))  # to (N, C) of this result: (I, O)
 
 
-def _tight(window: Window, x: Tensor, places: tuple[int, int]) -> Window:
+def _tight(window: Window, x: Tensor, places: tuple[int, ...]) -> Window:
     """Cut the padding below and right to what `places` windows of the forward direction need."""
     sides = list(window.padding)
     for i in range(2):

@@ -18,6 +18,7 @@ from pockengine.frontends.torch.aten import (
     scatter,
     sequence,
     shape,
+    volume,
 )
 from pockengine.frontends.torch.aten.registry import RULES, AtenContext, rule_for
 
@@ -42,4 +43,5 @@ __all__ = [
     "scatter",
     "sequence",
     "shape",
+    "volume",
 ]

@@ -1,12 +1,16 @@
 """ATen operators of neural nets: convolution, linear, normalisation, pooling, softmax."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit import nn as emit_nn
-from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
-from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, reshape
+from pockengine.frontends.emit.nn import NormParams, Window
+from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
 
 
@@ -162,24 +166,51 @@ def avg_pool2d(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    """Average each window.
-
-    In ceil_mode PyTorch counts the padding that was asked for but not what the last, incomplete
-    window adds; the two together have no equivalent in our op.
-    """
+    """Average each window."""
     picture = _batched(ctx, x)
     kernel = _pair(kernel_size)
     window = Window(kernel, _pair(stride) if stride else kernel, _symmetric(padding))
-    ceiled = window.ceiled((picture.shape[2], picture.shape[3])) if ceil_mode else window
-    factor = 1.0
-    if divisor_override is not None:
-        count_include_pad, factor = True, kernel[0] * kernel[1] / divisor_override
-    elif ceiled != window and count_include_pad:
-        if any(window.padding):
-            raise Unsupported("average pooling with ceil_mode and counted padding; drop one")
-        count_include_pad = False
-    y = emit_nn.avg_pool2d(ctx.g, picture, ceiled, count_include_pad)
-    return _as_given(ctx, x, emit.weighted(ctx.g, y, factor))
+    y = average(
+        ctx.g,
+        emit_nn.avg_pool2d,
+        picture,
+        window,
+        ceil_mode=ceil_mode,
+        counted=count_include_pad,
+        divisor=divisor_override,
+    )
+    return _as_given(ctx, x, y)
+
+
+def average(
+    g: Builder,
+    pool: Callable[[Builder, Tensor, Window, bool], Tensor],
+    x: Tensor,
+    window: Window,
+    *,
+    ceil_mode: bool,
+    counted: bool,
+    divisor: int | None,
+) -> Tensor:
+    """Average each window of (N, C, ...); `pool` takes whether padding counts.
+
+    In ceil_mode PyTorch counts the padding that was asked for but not what the last, incomplete
+    window adds.
+    """
+    ceiled = window.ceiled(x.shape[2:]) if ceil_mode else window
+    if divisor is not None:
+        return emit.weighted(g, pool(g, x, ceiled, True), math.prod(window.kernel) / divisor)
+    y = pool(g, x, ceiled, counted)
+    if ceiled == window or not counted:
+        return y
+    shares = np.ones((), np.float64)
+    for dim, (size, kernel, step) in enumerate(
+        zip(x.shape[2:], window.kernel, window.stride, strict=True)
+    ):
+        end = size + sum(window.padding[2 * dim : 2 * dim + 2])
+        first = np.arange(y.shape[2 + dim]) * step
+        shares = shares[..., None] * (kernel / (np.minimum(first + kernel, end) - first))
+    return emit.arithmetic(g, "mul", y, plain(g.constant(shares.astype(np.float32))))
 
 
 @aten("adaptive_avg_pool2d.default")

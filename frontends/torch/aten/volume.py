@@ -1,0 +1,128 @@
+"""ATen operators of volumes: convolution and pooling of (N, C, D, H, W), or (C, D, H, W)."""
+
+from collections.abc import Sequence
+
+from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit import volume as emit_volume
+from pockengine.frontends.emit.nn import Window
+from pockengine.frontends.emit.volume import HWDIO
+from pockengine.frontends.layout import Tensor, reshape
+from pockengine.frontends.torch.aten.nn import average
+from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
+
+
+def _triple(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Read a size for all three directions, or one each."""
+    return (sizes[0],) * 3 if len(sizes) == 1 else tuple(sizes)
+
+
+def _sides(padding: Sequence[int]) -> tuple[int, ...]:
+    """Read a padding that is the same on both sides of each direction."""
+    return tuple(size for size in _triple(padding) for _ in range(2))
+
+
+def _batched(ctx: AtenContext, x: Tensor) -> Tensor:
+    return x if x.rank == 5 else reshape(ctx.g, x, (1, *x.shape))
+
+
+@aten("conv3d.default", "conv3d.padding", weight=HWDIO)
+def conv3d(
+    ctx: AtenContext,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Convolve in three dimensions; padding is sizes, "same" or "valid"."""
+    kernel = weight.shape[2:]
+    if padding == "same":
+        sides = emit_nn.same_padding(kernel, _triple(dilation))
+    else:
+        sides = (0,) * 6 if isinstance(padding, str) else _sides(padding)
+    window = Window(kernel, _triple(stride), sides, _triple(dilation))
+    y = emit_volume.conv3d(ctx.g, _batched(ctx, x), weight, bias, window, groups)
+    return reshape(ctx.g, y, ctx.shape)
+
+
+@aten("conv_transpose3d.input", weight=HWDIO)
+def conv_transpose3d(
+    ctx: AtenContext,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> Tensor:
+    """Undo the shape of a convolution: the input gradient of the one with this weight."""
+    window = Window(weight.shape[2:], _triple(stride), _sides(padding), _triple(dilation))
+    volume, size = _batched(ctx, x), ctx.shape[-3:]
+    y = emit_volume.conv_transpose3d(ctx.g, volume, weight, bias, window, groups, size)
+    return reshape(ctx.g, y, ctx.shape)
+
+
+@aten("max_pool3d.default")
+def max_pool3d(
+    ctx: AtenContext,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """Take each window's maximum."""
+    kernel = _triple(kernel_size)
+    steps = _triple(stride) if stride else kernel
+    window = Window(kernel, steps, _sides(padding), _triple(dilation))
+    if ceil_mode:
+        window = window.ceiled(x.shape[-3:])
+    y = emit_volume.max_pool3d(ctx.g, _batched(ctx, x), window)
+    return reshape(ctx.g, y, ctx.shape)
+
+
+@aten("max_pool3d_with_indices.default")
+def max_pool3d_with_indices(
+    ctx: AtenContext,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> list[Tensor | Missing]:
+    """Take each window's maximum; where it was may not be read."""
+    y = max_pool3d(ctx, x, kernel_size, stride, padding, dilation, ceil_mode)
+    return [y, Missing("the indices of max pooling; use the maxima alone")]
+
+
+@aten("avg_pool3d.default")
+def avg_pool3d(
+    ctx: AtenContext,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Average each window."""
+    kernel = _triple(kernel_size)
+    steps = _triple(stride) if stride else kernel
+    window = Window(kernel, steps, _sides(padding), (1, 1, 1))
+    y = average(
+        ctx.g,
+        emit_volume.avg_pool3d,
+        _batched(ctx, x),
+        window,
+        ceil_mode=ceil_mode,
+        counted=count_include_pad,
+        divisor=divisor_override,
+    )
+    return reshape(ctx.g, y, ctx.shape)

@@ -1,0 +1,72 @@
+"""Convolution and pooling of volumes: forward and gradients beside PyTorch's, and a net in C."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pockengine.tests.frontends.torch.compiled import check_steps
+from pockengine.tests.frontends.torch.gradients import check_function
+
+VOLUME = (2, 4, 5, 6, 7)
+
+KERNEL = torch.randn(6, 4, 3, 2, 3, generator=torch.Generator().manual_seed(0))
+
+# What a model may do to volumes (2, 4, 5, 6, 7) that a parameter of the same shape was added to.
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "convolve": lambda x: functional.conv3d(x, KERNEL, x.mean((0, 2, 3, 4)).repeat(2)[:6]),
+    "convolve by itself": lambda x: functional.conv3d(
+        x, x[:, :, :2, :3, :2], stride=(2, 1, 2), padding=(1, 2, 0), dilation=(2, 1, 3)
+    ),
+    "convolve in groups": lambda x: functional.conv3d(
+        x, x.reshape(4, 2, 5, 6, 7)[..., :2, :3, :2], padding=1, groups=2
+    ),
+    "convolve each channel": lambda x: functional.conv3d(
+        x, x[:1, :, :3, :2, :1].transpose(0, 1), padding="same", groups=4
+    ),
+    "convolve one volume": lambda x: functional.conv3d(x[0], KERNEL, padding="valid"),
+    "transposed": lambda x: functional.conv_transpose3d(
+        x, x[:1, :, :3, :2, :2].transpose(0, 1), stride=(2, 1, 2), padding=(2, 0, 1)
+    ),
+    "transposed in groups": lambda x: functional.conv_transpose3d(
+        x, KERNEL[:4, :3], groups=2, dilation=(1, 2, 1), stride=(3, 2, 1), output_padding=(2, 1, 0)
+    ),
+    "transposed, one volume": lambda x: functional.conv_transpose3d(
+        x[0], KERNEL[:4, :3], x.mean((0, 2, 3, 4))[:3]
+    ),
+    "max pool": lambda x: functional.max_pool3d(x, 3, 2, 1),
+    "max pool dilated": lambda x: functional.max_pool3d(x, 2, 1, 0, dilation=(1, 2, 3)),
+    "max pool ceil": lambda x: functional.max_pool3d(x[0], (2, 3, 2), ceil_mode=True),
+    "max pool of equals": lambda x: functional.max_pool3d(x.clamp(min=0.5), 2),
+    "average pool": lambda x: functional.avg_pool3d(x, (2, 1, 3), (1, 2, 2)),
+    "average pool ceil, padded": lambda x: functional.avg_pool3d(x, 3, 2, 1, ceil_mode=True),
+    "average pool, padding not counted": lambda x: functional.avg_pool3d(
+        x, 3, 2, 1, ceil_mode=True, count_include_pad=False
+    ),
+    "average pool, own divisor": lambda x: functional.avg_pool3d(x[0], 2, divisor_override=3),
+    "pictures, ceil, padded": lambda x: functional.avg_pool2d(x[0], 3, 2, 1, ceil_mode=True),
+    "response norm of volumes": lambda x: functional.local_response_norm(x, 3),
+    "response norm of pictures": lambda x: functional.local_response_norm(x[0], 2, 0.1, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_volumes_and_their_gradients_are_pytorchs(name: str) -> None:
+    check_function(FUNCTIONS[name], VOLUME)
+
+
+def test_a_net_of_volumes_trains_in_c_as_in_pytorch() -> None:
+    model = nn.Sequential(
+        nn.Conv3d(1, 4, 3, padding=1),
+        nn.BatchNorm3d(4),
+        nn.ReLU(),
+        nn.MaxPool3d(2),
+        nn.ConvTranspose3d(4, 3, 2, 2),
+        nn.AvgPool3d(2),
+        nn.Flatten(),
+        nn.Linear(54, 5),
+    )
+    batch = torch.randn(2, 1, 4, 6, 7), torch.tensor([1, 4])
+    check_steps(model, [batch] * 3, 0.05, resume=False)
