@@ -116,7 +116,7 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
         _time(options, result, right, folder)
     else:
         for one in right:
-            _add_remote(result, one)
+            add_remote(result, one)
     return result
 
 
@@ -237,7 +237,7 @@ def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextM
     return watched(transport) if remote else contextlib.nullcontext(Conditions())
 
 
-def _add_remote(result: BenchResult, one: Trained) -> None:
+def add_remote(result: BenchResult, one: Trained) -> None:
     """Record a board's own steps from where they are steady; what it says may make them invalid."""
     times = one.run.step_ms
     start = steady_from(times)
@@ -247,7 +247,7 @@ def _add_remote(result: BenchResult, one: Trained) -> None:
     timing = Timing.of(times[start if start is not None else 1 :] or times)
     text = "; ".join([one.conditions.describe(), *problems])
     result.records.append(
-        result.setup.record(
+        replace(result.setup, busy=one.conditions.busy).record(
             OURS,
             __version__,
             one.name,
@@ -259,7 +259,7 @@ def _add_remote(result: BenchResult, one: Trained) -> None:
             note=text,
         )
     )
-    result.note(f"{one.name}: {text}")
+    result.note("; ".join(filter(None, [f"{one.name}: {text}", one.conditions.busy])))
 
 
 def _add_measured(

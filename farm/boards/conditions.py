@@ -1,7 +1,8 @@
-"""Under what conditions a measurement was made: governor, frequency, temperature, throttling.
+"""Under what conditions a measurement was made: governor, frequency, temperature, throttling, load.
 
 Asked before, every few seconds meanwhile, and after. What a board does not say (an emulated one
-says nothing) is not held against it; what it says can make the run invalid.
+says nothing) is not held against it; what it says can make the run invalid. What others take of the
+board's CPUs is looked at before and after, while it rests.
 """
 
 import statistics
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.facts import Facts, ask
+from pockengine.farm.load import cpu_times, mark_between
+from pockengine.farm.transports.limits import Limits
 from pockengine.farm.transports.transport import Transport
 
 PERIOD_S = 5.0
@@ -19,6 +22,12 @@ HOT_C = 80.0  # where a Raspberry Pi begins to slow down
 DROP = 0.9  # of the most: a frequency below is not the one that is measured
 THROTTLED_NOW = 0xF  # a Pi's bits of what is so at this moment; the upper ones stay until it boots
 WINDOW, TOLERANCE = 3, 0.03
+# "$1" is where /proc is, "$2" how long to rest: what ran just before has a moment to end.
+REST_S = 1
+REST = r"""
+look() { [ -r "$1/proc/stat" ] && read -r line < "$1/proc/stat" && printf '%s\n' "$line"; }
+sleep "$2"; look "$1"; sleep "$2"; look "$1"
+"""
 
 
 @dataclass
@@ -26,6 +35,8 @@ class Conditions:
     """What the board said, in order."""
 
     facts: list[Facts] = field(default_factory=list)
+    busy: str | None = None
+    """The mark for the records, if others used the board."""
 
     def problems(self) -> list[str]:
         """Return why the run does not count; nothing when it does."""
@@ -70,7 +81,7 @@ class Conditions:
 
 @contextmanager
 def watched(
-    transport: Transport, root: str = "", period_s: float = PERIOD_S
+    transport: Transport, root: str = "", period_s: float = PERIOD_S, rest_s: int = REST_S
 ) -> Iterator[Conditions]:
     """Ask the board before, during and after the block; `root` stands before /proc and /sys."""
     conditions = Conditions()
@@ -80,11 +91,16 @@ def watched(
         with suppress(FarmError):  # a board that is busy or gone: the run itself will tell
             conditions.facts.append(ask(transport, root))
 
+    def look_while_it_rests() -> None:
+        with suppress(FarmError):
+            conditions.busy = conditions.busy or _busy_mark(transport, root, rest_s)
+        look()
+
     def keep_looking() -> None:
         while not over.wait(period_s):
             look()
 
-    look()
+    look_while_it_rests()
     watcher = threading.Thread(target=keep_looking, daemon=True)
     watcher.start()
     try:
@@ -92,7 +108,16 @@ def watched(
     finally:
         over.set()
         watcher.join()
-        look()
+        look_while_it_rests()
+
+
+def _busy_mark(transport: Transport, root: str, rest_s: int) -> str | None:
+    """Return the mark if others use the board while it rests; None where it does not say."""
+    argv = ["sh", "-c", REST, "rest", root, str(rest_s)]
+    result = transport.run(argv, timeout_s=30, limits=Limits(1 << 20))
+    times = [cpu_times(line) for line in result.stdout.decode(errors="replace").splitlines()]
+    known = [one for one in times if one is not None]
+    return mark_between(*known) if len(known) == 2 else None
 
 
 def steady_from(times: Sequence[float]) -> int | None:

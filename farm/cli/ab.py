@@ -42,6 +42,6 @@ def ab(
         steps_ms = ", ".join(f"{value:.3f}" for value in medians)
         CONSOLE.print(f"{name}: {steps_ms} ms a step")
     CONSOLE.print(f"second over first: {turns.ratio('first', 'second')}")
-    problems = turns.conditions.problems()
-    CONSOLE.print("; ".join([turns.conditions.describe(), *problems]))
+    conditions, problems = turns.conditions, turns.conditions.problems()
+    CONSOLE.print("; ".join(filter(None, [conditions.describe(), conditions.busy, *problems])))
     raise SystemExit(1 if problems else 0)

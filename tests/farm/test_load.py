@@ -3,12 +3,17 @@
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from pockengine.farm import load
+from pockengine.farm.bench import flow
+from pockengine.farm.bench.run import BoardRun
 from pockengine.farm.bench.table import bench_table
+from pockengine.farm.boards.conditions import Conditions
+from pockengine.farm.boards.facts import parse
 from pockengine.farm.load import BUSY, busy_mark, watching
 from pockengine.farm.results.regression import Change, compare_records, worse
 from pockengine.farm.results.results import Record
@@ -69,6 +74,19 @@ def test_times_are_marked_and_sizes_are_not() -> None:
     table = drawn(bench_table([record]))
     assert "3.00 ms*" in table
     assert f"* a note; {MARK}" in table
+
+
+def test_a_boards_own_steps_carry_its_mark() -> None:
+    result = flow.BenchResult(replace(QUIET, board="shelf-1"))
+    run = BoardRun([2.0], [5.0] * 9, {}, 1 << 20)
+    conditions = Conditions([parse("system Linux\n", "shelf-1")], MARK)
+    trained = SimpleNamespace(name="full", run=run, conditions=conditions)
+
+    flow.add_remote(result, trained)
+
+    (record,) = result.records
+    assert (record.metric, record.ok, record.busy) == ("step_ms", True, True)
+    assert result.notes == [f"full: the board tells no conditions; {MARK}"]
 
 
 def test_a_marked_record_is_neither_baseline_nor_verdict() -> None:

@@ -5,17 +5,22 @@ are what the test says.
 """
 
 import random
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.boards.facts import parse
 from pockengine.farm.transports.local import LocalTransport
+from pockengine.farm.transports.ssh import connect_ssh
+from pockengine.farm.transports.transport import RunResult, Transport
+from pockengine.tests.farm.ssh_server import Faults, serving
 
 FREQUENCY = "sys/devices/system/cpu/cpu0/cpufreq"
+Reach = Callable[[Path], AbstractContextManager[Transport]]
 THROTTLE = "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
 TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
 
@@ -56,7 +61,7 @@ def wait_for(conditions: Conditions, more: int) -> None:
 
 
 def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTransport) -> None:
-    with watched(board, str(sensors.root), period_s=0.05) as conditions:
+    with watched(board, str(sensors.root), period_s=0.05, rest_s=0) as conditions:
         wait_for(conditions, 2)
         sensors.set(TEMPERATURE, "61000")
         wait_for(conditions, 1)
@@ -77,7 +82,7 @@ def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTranspo
 def test_what_happens_meanwhile_makes_a_run_invalid(
     sensors: Sensors, board: LocalTransport, file: str, value: str, problem: str
 ) -> None:
-    with watched(board, str(sensors.root), period_s=0.05) as conditions:
+    with watched(board, str(sensors.root), period_s=0.05, rest_s=0) as conditions:
         sensors.set(file, value)
         wait_for(conditions, 2)
 
@@ -112,6 +117,66 @@ def test_a_board_that_tells_nothing_is_not_blamed_and_one_that_was_not_asked_is(
     assert Conditions([parse("system Linux\n", "b")] * 3).problems() == []
     assert Conditions([parse("", "b")]).describe() == "the board tells no conditions"
     assert Conditions().problems() != []
+
+
+class Shared:
+    """A board behind a transport, of which others take a share of the CPUs at each look."""
+
+    def __init__(self, transport: Transport, sensors: Sensors, shares: list[float]) -> None:
+        self._transport, self._sensors, self._shares = transport, sensors, shares
+        self.board, self.workdir = transport.board, transport.workdir
+
+    def run(self, argv: Sequence[str], **more: Any) -> RunResult:
+        """Let time pass on the board between both readings of the command that looks."""
+        if "rest" not in argv:
+            return self._transport.run(argv, **more)
+        used = int(100 * self._shares.pop(0))
+        self._sensors.set("proc/stat", "cpu  500 0 50 1000 10 0 0 0 0 0")
+        later = f"cpu  {500 + used} 0 50 {1100 - used} 10 0 0 0 0 0"
+        passing = f"echo '{later}' > '{self._sensors.root}/proc/stat'"
+        script = argv[2].replace('look "$1"; sleep', f'look "$1"; {passing}; sleep')
+        return self._transport.run([*argv[:2], script, *argv[3:]], **more)
+
+
+@contextmanager
+def by_ssh(folder: Path) -> Iterator[Transport]:
+    with serving(folder, Faults()) as address, closing(connect_ssh(address)) as transport:
+        yield transport
+
+
+def by_itself(_: Path) -> AbstractContextManager[Transport]:
+    return closing(LocalTransport("here"))
+
+
+@pytest.mark.parametrize("reached", [by_itself, by_ssh])
+@pytest.mark.parametrize(
+    ("shares", "mark"),
+    [
+        ([0.05, 0.05], None),
+        ([0.4, 0.0], "busy machine: others took 40% of its CPUs"),
+        ([0.0, 0.5], "busy machine: others took 50% of its CPUs"),
+    ],
+)
+def test_what_others_take_of_a_board_is_marked(
+    tmp_path: Path, sensors: Sensors, reached: Reach, shares: list[float], mark: str | None
+) -> None:
+    with reached(tmp_path) as transport:
+        board = Shared(transport, sensors, list(shares))
+        with watched(board, str(sensors.root), rest_s=0) as conditions:
+            pass
+
+    assert conditions.busy == mark
+    assert conditions.problems() == []
+
+
+def test_a_board_without_such_counts_has_no_mark(sensors: Sensors, board: LocalTransport) -> None:
+    for text in (None, "cpu of another system", "cpu 1 2"):
+        if text:
+            sensors.set("proc/stat", text)
+        with watched(board, str(sensors.root), rest_s=0) as conditions:
+            pass
+
+        assert conditions.busy is None
 
 
 def test_warm_up_ends_where_times_are_steady() -> None:
