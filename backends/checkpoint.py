@@ -69,6 +69,14 @@ def check_seal(data: bytes) -> Mapping[str, str]:
     return texts
 
 
+def checksum_of(frozen: Arrays) -> str:
+    """Return the checksum of the params that no entry writes, in the artifact's order."""
+    crc = 0
+    for array in frozen.values():
+        crc = zlib.crc32(array.tobytes(), crc)
+    return f"{crc:08x}"
+
+
 def _digits(data: bytes, before: int = 0) -> str:
     return f"{zlib.crc32(data, before):08x}"
 
@@ -90,11 +98,9 @@ def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
 def _on_frozen(artifact: Artifact, held: Arrays, texts: Mapping[str, str], path: Path) -> Arrays:
     """Add the artifact's weights that training does not write; they must be the checkpoint's."""
     weights = load_file(artifact.weights)
-    frozen = {name: weights[name] for name in artifact.params if name not in held}
-    crc = 0
-    for array in frozen.values():
-        crc = zlib.crc32(array.tobytes(), crc)
-    if f"{crc:08x}" != texts.get("pockengine.frozen"):
+    known = (name for name, spec in artifact.params.items() if spec.kind != "constant")
+    frozen = {name: weights[name] for name in known if name not in held}
+    if checksum_of(frozen) != texts.get("pockengine.frozen"):
         raise ArtifactError(
             f"checkpoint {path} was trained on top of other frozen weights than the artifact's"
         )

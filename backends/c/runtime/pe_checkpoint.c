@@ -47,7 +47,7 @@ uint32_t pe_frozen_checksum(pe_session *session) {
     uint32_t crc = PE_CRC_EMPTY;
     for (int i = 0; !session->frozen_known && i < session->program->param_count; i++) {
         const pe_tensor *param = &session->program->params[i];
-        if (!(param->flags & PE_WRITTEN)) {
+        if (!(param->flags & (PE_WRITTEN | PE_CONSTANT))) {
             crc = pe_crc32(crc, session->params + param->offset, pe_tensor_bytes(param));
         }
     }

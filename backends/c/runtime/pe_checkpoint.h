@@ -4,7 +4,8 @@
  *     pockengine.checkpoint          version of this form
  *     pockengine.steps, .updates, .collected, .seed    the progress, in decimal
  *     pockengine.content             "trained" or "whole"
- *     pockengine.frozen              checksum of the params that no entry writes
+ *     pockengine.frozen              checksum of the params that no entry writes; what a compiler
+ *                                    adds as constants differs between backends, and is left out
  *     pockengine.name, .program, .runtime    the program's name and specification, our version
  *     pockengine.schedule            a name of pe_schedule_names; with it
  *     pockengine.rate                bits of its f64 as 16 hexadecimal digits
@@ -59,7 +60,7 @@ void pe_print_milestones(const int64_t *milestones, char *text);
 /* Reads them; false where the text is none of such. An empty text is no milestones. */
 bool pe_parse_milestones(const char *text, int64_t *milestones);
 
-/* The checksum of all params that no entry writes. */
+/* The checksum of all params of the model that no entry writes. */
 uint32_t pe_frozen_checksum(pe_session *session);
 
 #endif
