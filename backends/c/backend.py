@@ -27,7 +27,6 @@ from pockengine.backends.c.reduction import KINDS as REDUCTIONS
 from pockengine.backends.c.reduction import REDUCTION
 from pockengine.backends.c.row_norm import OPS as ROW_NORMS
 from pockengine.backends.c.row_norm import ROW_NORM
-from pockengine.backends.c.scalars import check_types
 from pockengine.backends.c.scan import argmax_kernel, cumsum_kernel
 from pockengine.backends.c.softmax import KINDS as SOFTMAXES
 from pockengine.backends.c.softmax import SOFTMAX
@@ -151,7 +150,6 @@ class CBackend:
         """
         key = node_key(node)  # and not the node, which would keep all of its graph
         if key not in self._choices:
-            check_types(node)
             self._choices[key] = self._family(node).choose(node, self.device, self.options)
         return self._choices[key]
 

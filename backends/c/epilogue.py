@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pockengine.backends.c.expression import check_expression, emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter, read, write
 from pockengine.backends.c.scalars import c_scalar
-from pockengine.compiler.ir import BOOL, F32, I64, Graph, Node, Value
+from pockengine.compiler.ir import BOOL, F32, Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
@@ -208,8 +208,7 @@ def _store(
 
 def _load(value: Value, name: str, shape: Sequence[int]) -> str:
     """Declare v_<name>: the part of an operand that meets this vector of sums, broadcast."""
-    kind = "pe_vf" if value.dtype is F32 else "pe_vl" if value.dtype is I64 else "pe_vi"
-    suffix = c_scalar(value.dtype).suffix
+    kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
     offset = row_offset(value.shape, shape)
     if not value.shape or value.shape[-1] == 1 != shape[-1]:
         element = f"io->{name}[{offset}]"

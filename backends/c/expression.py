@@ -1,7 +1,7 @@
 """Elementwise nodes as C statements over the vectors of pe_vec.h and pe_math.h.
 
-Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for f32,
-`pe_vi` for i32, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Masks meet bits
+Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for floats,
+`pe_vi` for integers, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Masks meet bits
 only: MASK_TEMPLATES has all that is done with them, CASTS what they become. Variables are
 numbered in order of appearance, never named after the user's values, so that equal bodies give
 equal text and share one kernel. Loads, stores and indices are the caller's.
@@ -14,6 +14,7 @@ import numpy as np
 
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Node, Value
+from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.errors import CompileError
 
 TEMPLATES: dict[str, str] = {
@@ -117,18 +118,30 @@ CASTS: dict[tuple[DType, DType], str] = {
     (BOOL, F32): "pe_to_f(-{0})",
     (BOOL, I32): "-{0}",
     (BOOL, I64): "pe_widen(-{0})",
+    (F32, DType.BF16): "pe_round_bf({0})",
+    (F32, DType.F16): "pe_round_hf({0})",
+    (DType.BF16, F32): "{0}",
+    (DType.F16, F32): "{0}",
+    (F32, DType.I8): "pe_clamp_i(pe_saturate_i({0}), -128, 127)",
+    (F32, DType.U8): "pe_clamp_i(pe_saturate_i({0}), 0, 255)",
+    (DType.I8, F32): "pe_to_f({0})",
+    (DType.U8, F32): "pe_to_f({0})",
+    (I32, DType.I8): "({0} << 24) >> 24",
+    (I32, DType.U8): "{0} & 255",
+    (DType.I8, I32): "{0}",
+    (DType.U8, I32): "{0}",
     (F32, BOOL): "{0} != 0.0f",
     (I32, BOOL): "{0} != 0",
     (I64, BOOL): "pe_narrow({0} != 0)",
 }
-"""(from, to): a mask is -1 where true, hence the signs."""
+"""(from, to): a mask is -1 where true, hence the signs; integers wrap as NumPy's do."""
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """A C vector that holds one constant in every lane; f32 in digits that read back exactly."""
+    """A C vector that holds one constant in every lane; floats in digits that read back exactly."""
     if dtype is BOOL:
         return f"pe_splat_i({-int(bool(value))})"
-    if dtype is not F32:
+    if not dtype.is_float:
         return f"pe_splat_{'l' if dtype is I64 else 'i'}({int(value)})"
     return f"pe_splat({scalar(float(value))})"
 
@@ -172,7 +185,8 @@ def emit_nodes(
     for node in nodes:
         for operand in node.operands:
             if operand not in names and operand in constants:
-                names[operand] = literal(constants[operand].reshape(-1)[0].item(), operand.dtype)
+                element = numbers_of(constants[operand]).reshape(-1)[0].item()
+                names[operand] = literal(element, operand.dtype)
         variable = f"{prefix}{len(lines)}"
         kind = c_scalar(node.result.dtype).vector
         lines.append(f"const {kind} {variable} = {expression(node, names)};")

@@ -103,7 +103,7 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
         "PE_PANEL_FLOATS": spec.panel,
     }
     if spec.f32:
-        macros |= {"PE_BF16": 1, "PE_F32_K": spec.f32.k}
+        macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
     return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")
 
 

@@ -25,13 +25,15 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
 }
 
 size_t pe_dtype_bytes(pe_dtype dtype) {
-    static const size_t bytes[] = {[PE_F32] = 4, [PE_I32] = 4, [PE_I64] = 8, [PE_BOOL] = 1};
+    static const size_t bytes[] = {[PE_F32] = 4,  [PE_I32] = 4, [PE_I64] = 8, [PE_BOOL] = 1,
+                                   [PE_BF16] = 2, [PE_F16] = 2, [PE_I8] = 1,  [PE_U8] = 1};
     return bytes[dtype];
 }
 
 const char *pe_dtype_name(pe_dtype dtype) {
-    static const char *const names[] = {
-        [PE_F32] = "F32", [PE_I32] = "I32", [PE_I64] = "I64", [PE_BOOL] = "BOOL"};
+    static const char *const names[] = {[PE_F32] = "F32",   [PE_I32] = "I32",   [PE_I64] = "I64",
+                                        [PE_BOOL] = "BOOL", [PE_BF16] = "BF16", [PE_F16] = "F16",
+                                        [PE_I8] = "I8",     [PE_U8] = "U8"};
     return names[dtype];
 }
 

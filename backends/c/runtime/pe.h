@@ -61,7 +61,17 @@ typedef enum pe_status {
     PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
 } pe_status;
 
-typedef enum pe_dtype { PE_F32, PE_I32, PE_I64, PE_BOOL } pe_dtype;
+/* The types of elements; bf16, f16, i8 and u8 are stored and moved, and never calculated with. */
+typedef enum pe_dtype {
+    PE_F32,
+    PE_I32,
+    PE_I64,
+    PE_BOOL,
+    PE_BF16,
+    PE_F16,
+    PE_I8,
+    PE_U8,
+} pe_dtype;
 
 /* What is known of a param. */
 enum {

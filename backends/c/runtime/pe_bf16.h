@@ -19,14 +19,8 @@
 #define PE_BF16_NATIVE 0
 #endif
 
-/* The number rounded to bf16, in the high half of the lane. */
-PE_INLINE pe_vi16 pe_round_bf16(const pe_vf16 v) {
-    pe_vi16 bits;
-    memcpy(&bits, &v, sizeof bits);
-    const pe_vi16 odd = (bits >> 16) & 1;
-    const pe_vi16 rounded = (bits + (odd + 0x7fff)) & (int32_t)0xffff0000;
-    return pe_select_i16(v == v, rounded, pe_splat_i16(0x7fc00000));
-}
+/* The bits of the number rounded to bf16, in the high half of the lane. */
+PE_INLINE pe_vi16 pe_rounded_bits(const pe_vf16 v) { return (pe_vi16)pe_round_bf16(v); }
 
 PE_INLINE void pe_store_pairs(float *to, const pe_vi16 low, const pe_vi16 high, const int lanes) {
     const pe_vi16 pairs = ((low >> 16) & 0xffff) | high;
@@ -37,9 +31,9 @@ PE_INLINE void pe_store_pairs(float *to, const pe_vi16 low, const pe_vi16 high, 
 PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, const ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i += 16) {
         const int lanes = n - i < 16 ? (int)(n - i) : 16;
-        const pe_vi16 low = pe_round_bf16(pe_load_part16(first + i, lanes));
+        const pe_vi16 low = pe_rounded_bits(pe_load_part16(first + i, lanes));
         const pe_vf16 other = second ? pe_load_part16(second + i, lanes) : pe_zero16();
-        pe_store_pairs(to + i, low, pe_round_bf16(other), lanes);
+        pe_store_pairs(to + i, low, pe_rounded_bits(other), lanes);
     }
 }
 
@@ -48,8 +42,8 @@ PE_INLINE void pe_pair_neighbours(float *to, const float *from, const ptrdiff_t 
     ptrdiff_t i = 0;
     for (; i + 32 <= n; i += 32) {
         typedef short halves __attribute__((vector_size(64), aligned(4)));
-        const pe_vi16 a = pe_round_bf16(pe_load16(from + i));
-        const pe_vi16 b = pe_round_bf16(pe_load16(from + i + 16));
+        const pe_vi16 a = pe_rounded_bits(pe_load16(from + i));
+        const pe_vi16 b = pe_rounded_bits(pe_load16(from + i + 16));
         halves x, y;
         memcpy(&x, &a, sizeof x);
         memcpy(&y, &b, sizeof y);
@@ -59,9 +53,9 @@ PE_INLINE void pe_pair_neighbours(float *to, const float *from, const ptrdiff_t 
         memcpy(to + i / 2, &pairs, sizeof pairs);
     }
     for (; i < n; i += 2) {
-        const pe_vi16 low = pe_round_bf16(pe_load_part16(from + i, 1));
+        const pe_vi16 low = pe_rounded_bits(pe_load_part16(from + i, 1));
         const pe_vf16 other = i + 1 < n ? pe_load_part16(from + i + 1, 1) : pe_zero16();
-        pe_store_pairs(to + i / 2, low, pe_round_bf16(other), 1);
+        pe_store_pairs(to + i / 2, low, pe_rounded_bits(other), 1);
     }
 }
 

@@ -225,4 +225,6 @@ PE_INLINE float PE_V(pe_largest)(PE_V(pe_vf) v) {
     return v[0];
 }
 
+#include "pe_stored_lanes.inc.h"
+
 #undef PE_V

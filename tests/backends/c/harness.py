@@ -17,6 +17,7 @@ from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.scalars import converted
 from pockengine.devices.schema import Cpu, Device, Toolchain
 
 RUNTIME = Path(__file__).parents[3] / "backends" / "c" / "runtime"
@@ -69,7 +70,8 @@ def draw_array(rng: np.random.Generator, value: Value) -> np.ndarray:
     if value.dtype is BOOL:
         return array > 0
     ties = rng.integers(-4, 5, value.shape) / 2
-    return np.where(rng.random(value.shape) < 0.3, ties, array).astype(value.dtype.numpy)
+    drawn = np.where(rng.random(value.shape) < 0.3, ties, array)
+    return converted(drawn.astype(np.float32), value.dtype)
 
 
 def run_cases(

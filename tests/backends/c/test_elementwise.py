@@ -1,10 +1,13 @@
 """Generated elementwise kernels agree with the NumPy oracle, for drawn shapes, under sanitizers."""
 
+from collections.abc import Callable
+
 import numpy as np
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.c.expression import CASTS
 from pockengine.compiler.ir import (
     BOOL,
     F32,
@@ -17,6 +20,7 @@ from pockengine.compiler.ir import (
     TensorType,
     Value,
 )
+from pockengine.compiler.ir.scalars import BF16_FORM, numbers_of
 from pockengine.compiler.ops.elementwise import INTEGER_TOO
 from pockengine.compiler.passes.fuse import fuse
 from pockengine.compiler.target import FusionRules
@@ -104,7 +108,7 @@ def nodes(draw: st.DrawFn) -> Node:
         dtype = draw(st.sampled_from([F32, I32, I64, BOOL]))
         return g.emit("where", take("a", c, BOOL), take("b", a, dtype), take("c", b, dtype))
     if kind == "cast":
-        source, target = (draw(st.sampled_from([F32, I32, I64, BOOL])) for _ in range(2))
+        source, target = draw(st.sampled_from([*CASTS, *((dtype, dtype) for dtype in DType)]))
         return g.emit("cast", take("a", a, source), dtype=target.value)
     return g.emit(draw(st.sampled_from(["clamp", "hardtanh"])), take("a", a), min=-0.5, max=1.0)
 
@@ -130,7 +134,11 @@ def check(cases: list[Case], folder, compiler=("gcc", *SANITIZED, "-march=native
         for results in runs:
             for result, expected in zip(results, case.expected, strict=True):
                 np.testing.assert_allclose(
-                    result, expected, rtol=2e-6, atol=2e-6, err_msg=repr(case.node)
+                    numbers_of(result),
+                    numbers_of(expected),
+                    rtol=2e-6,
+                    atol=2e-6,
+                    err_msg=repr(case.node),
                 )
 
 
@@ -181,6 +189,52 @@ def test_casts_to_integers_saturate_and_wide_integers_keep_their_digits(tmp_path
             kernel = CBackend(device_of("avx2")).kernel(node)
             cases.append(Case(node, kernel, (data,)))
     check(cases, tmp_path)
+
+
+def test_casts_of_stored_types_agree_bit_for_bit(tmp_path) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    codes = np.arange(256, dtype=np.uint8)
+    edges = np.array([65504, 65519.99, 65520, 6.1e-5, 5.96e-8, 2.98e-8, 2.99e-8, 3.4e38, np.inf])
+    rng = np.random.default_rng(0)
+    many = np.exp2(rng.uniform(-30, 20, 40000)).astype(np.float32)
+    ties = numbers_of(halves[:0x7C00].view(np.float16)).astype(np.float32)
+    between = (ties[1:] + ties[:-1]) / 2
+    floats = np.concatenate([edges, -edges, many, -many, ties, between, [np.nan, 0.0, -0.0]])
+    stored = {
+        DType.BF16: halves.view(BF16_FORM),
+        DType.F16: halves.view(np.float16),
+        DType.I8: codes.view(np.int8),
+        DType.U8: codes,
+        F32: floats.astype(np.float32),
+        I32: np.arange(-70000, 70000, 7, dtype=np.int32),
+    }
+    cases = []
+    for source, target in CASTS:
+        if source not in stored or {source, target} <= {F32, I32, I64, BOOL}:
+            continue
+        g = Builder(Graph("case"))
+        data = stored[source]
+        node = g.emit("cast", g.input("x", TensorType(source, data.shape)), dtype=target.value)
+        cases.append(Case(node, CBackend(device_of("avx2")).kernel(node), (data,)))
+    for case, runs in zip(cases, run_cases(cases, tmp_path, ("gcc", "-march=native")), strict=True):
+        for (result,) in runs:
+            ours, theirs = numbers_of(result), numbers_of(case.expected[0])
+            same = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+            assert same.all(), (case.node, case.operands[0][~same][:5], ours[~same][:5])
+            assert (np.signbit(ours) == np.signbit(theirs))[ours == ours].all(), case.node
+
+
+def test_a_stored_type_is_rounded_inside_of_a_kernel_too(tmp_path) -> None:
+    def there_and_back(name: str) -> Callable[[Builder, Value], list[Value]]:
+        def build(g: Builder, x: Value) -> list[Value]:
+            kept = g.cast(g.mul(x, g.scalar(3.0)), dtype=name)
+            return [kept, g.square(g.cast(kept, dtype="f32"))]
+
+        return build
+
+    names = ("bf16", "f16", "i8", "u8")
+    built = [fused(there_and_back(name), (7, 33)) for name in names]
+    check([case_of(node, "avx512", seed) for seed, node in enumerate(built)], tmp_path)
 
 
 def test_division_of_integers_never_traps(tmp_path) -> None:

@@ -14,7 +14,7 @@
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
  *   PE_PANEL_FLOATS  PE_B_TRANSPOSED: scratch of each thread for a panel
  *
- * With PE_BF16, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
+ * With PE_PAIRS, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
  * f32 ones of PE_F32_K steps: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
  * of B likewise steps of PE_N elements, or rows where it is transposed.
  */
@@ -42,7 +42,7 @@ PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *
     }
 }
 
-#if PE_BF16
+#if PE_PAIRS
 /* Pairs of all steps of a matrix, shared by the team: `by_rows` where a row holds all its steps. */
 PE_INLINE void PE_FN(pair)(const pe_worker *w, float *to, const float *from, const int by_rows,
                            const ptrdiff_t rows) {

@@ -21,7 +21,7 @@
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
- *   PE_BF16            1: A and B are matrices of pairs (pe_bf16.h); lanes are 8 or 16. Default 0
+ *   PE_PAIRS           1: A and B are matrices of pairs (pe_bf16.h); lanes are 8 or 16. Default 0
  *   PE_SEGMENTED       1: A's steps are segments at given offsets, and its rows are several runs
  */
 
@@ -30,10 +30,10 @@
 #ifndef PE_AHEAD
 #define PE_AHEAD 0
 #endif
-#ifndef PE_BF16
-#define PE_BF16 0
+#ifndef PE_PAIRS
+#define PE_PAIRS 0
 #endif
-#if PE_BF16
+#if PE_PAIRS
 #include "../pe_bf16.h"
 #define PE_ADD_PRODUCT(sum, v, x) pe_dot_pairs(sum, v, x)
 #else

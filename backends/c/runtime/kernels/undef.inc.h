@@ -5,7 +5,7 @@
 #undef PE_A_ROW
 #undef PE_A_STEP
 #undef PE_BATCH
-#undef PE_BF16
+#undef PE_PAIRS
 #undef PE_BLOCK
 #undef PE_BLOCK_IMAGES
 #undef PE_BLOCK_ROWS
