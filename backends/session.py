@@ -39,12 +39,13 @@ Arrays = dict[str, np.ndarray]
 class Course:
     """What a whole training follows: its rate, and `rows` of data, in order or shuffled.
 
-    `rows` are 0 where they are not known.
+    `batch` are the rows of a step. Both are 0 where they are not known.
     """
 
     schedule: RateSchedule
     rows: int = 0
     shuffled: bool = False
+    batch: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ The text depends on the program alone: same program, same bytes. Names come from
 is data: they stand in string literals (`c_string`) and, of few characters, in comments (`comment`).
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -37,6 +38,7 @@ from pockengine.backends.specification import specification_of
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.sizes import Range
 from pockengine.errors import CompileError
 
 if TYPE_CHECKING:
@@ -215,11 +217,37 @@ def _tables(program: Program, threads: int) -> str:
         "arena_bytes": program.arena_bytes,
         "report": "REPORT",
     }
+    if program.sizes is not None:
+        parts.append(_size_table(program.sizes))
+        fields["sizes"] = "&sizes"
     lines = "\n".join(f"    .{name} = {value}," for name, value in fields.items())
     symbol = program_symbol(program.name)
     parts.append(f"PE_API extern const pe_program {symbol};\n")
     parts.append(f"const pe_program {symbol} = {{\n{lines}\n}};\n")
     return "\n".join(parts)
+
+
+def _size_table(sizes: Range) -> str:
+    """The C table of the size that varies."""
+    pads = {name: float(sizes.pad.get(name, 0)) for name in sizes.axes}
+    axes = "".join(
+        f"    {{{c_string(name)}, {axis}, {_double(pads[name])}}},\n"
+        for name, axis in sizes.axes.items()
+    )
+    fields = (
+        f"{c_string(sizes.name)}, {sizes.low}, {sizes.high}, buckets, axes, "
+        f"{len(sizes.buckets)}, {len(sizes.axes)}"
+    )
+    return (
+        f"static const int64_t buckets[] = {{{', '.join(map(str, sizes.buckets))}}};\n\n"
+        f"static const pe_size_axis axes[] = {{\n{axes}}};\n\n"
+        f"static const pe_size_range sizes = {{{fields}}};\n"
+    )
+
+
+def _double(number: float) -> str:
+    """A C literal of a number: `scalar` would round it to f32."""
+    return repr(number) if math.isfinite(number) else scalar(number)
 
 
 def _arena_table(name: str, values: list[tuple[str, Value]], entry: Entry) -> str:

@@ -25,6 +25,10 @@ class Source(Protocol):
         """Rows of an epoch; 0 where they are not known."""
 
     @property
+    def batch(self) -> int:
+        """Rows of a step; 0 where they are not known."""
+
+    @property
     def shuffled(self) -> bool:
         """Whether training takes the rows in an order by seed and epoch."""
 

@@ -35,7 +35,7 @@ def settle_rates(
         rates = _schedule(session, known, lr, schedule, warmup, steps)
     session.course = None
     if isinstance(rates, RateSchedule):
-        session.course = Course(rates, source.rows, source.shuffled)
+        session.course = Course(rates, source.rows, source.shuffled, source.batch)
     return rates
 
 
@@ -68,10 +68,14 @@ def _schedule(
 
 
 def _check_same(known: Course, source: Source) -> None:
-    if (known.rows, known.shuffled) != (source.rows, source.shuffled):
+    batch = known.batch or source.batch
+    if (known.rows, known.shuffled, batch) != (source.rows, source.shuffled, source.batch):
         said = [
-            f"{rows} rows, {'shuffled' if shuffled else 'in order'}"
-            for rows, shuffled in ((known.rows, known.shuffled), (source.rows, source.shuffled))
+            f"{rows} rows, {'shuffled' if shuffled else 'in order'}, {batch} a step"
+            for rows, shuffled, batch in (
+                (known.rows, known.shuffled, batch),
+                (source.rows, source.shuffled, source.batch),
+            )
         ]
         raise RuntimeFailure(
             f"the training to resume had {said[0]}, and these data are {said[1]}; give the same, "

@@ -48,9 +48,14 @@ class Rows:
         return len(self.arrays[self._first])
 
     @property
+    def batch(self) -> int:
+        """Rows of a step."""
+        return self._batch(self._first)
+
+    @property
     def batches(self) -> int:
         """Steps of an epoch of training: a short last batch only where batches may vary."""
-        whole, rest = divmod(self.rows, self._batch(self._first))
+        whole, rest = divmod(self.rows, self.batch)
         return whole + (rest >= self.signature.smallest)
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
@@ -59,10 +64,10 @@ class Rows:
         if not count:
             raise RuntimeFailure(
                 f"the data have {self.rows} rows, and {self.signature.name} takes "
-                f"{self._batch(self._first)} a batch; give more rows, or compile it for a "
+                f"{self.batch} a batch; give more rows, or compile it for a "
                 "pockengine.Range of sizes"
             )
-        order = _Order(RowOrder(self.rows, seed, True), self._batch(self._first))
+        order = _Order(RowOrder(self.rows, seed, True), self.batch)
         while epochs is None or done < epochs * count:
             epoch, place = divmod(done, count)
             index = order.batch(epoch, place) if self.shuffled else None
@@ -71,13 +76,13 @@ class Rows:
 
     def once(self) -> Iterator[Batch]:
         """Give every row once and in order; the last batch may be short."""
-        count = -(-self.rows // self._batch(self._first))
+        count = -(-self.rows // self.batch)
         for place in range(count):
             yield self._taken(None, 0, place, last=place + 1 == count)
 
     def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
         """Return batch `place` of an epoch: the rows of an index, or in the order they lie in."""
-        batch = self._batch(self._first)
+        batch = self.batch
         count = min(batch, self.rows - place * batch)
         inputs = {
             name: self._cut(name, place) if index is None or not self._rank(name) else array[index]

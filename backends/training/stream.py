@@ -22,6 +22,7 @@ class Stream:
     entry: str
 
     rows = 0
+    batch = 0
     shuffled = False
 
     @property

@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pe_pool.h"
@@ -70,6 +71,7 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->arena = arena;
     session->progress = (pe_progress){0};
     session->schedule = (pe_schedule){0};
+    session->size = 0;
     session->frozen_known = false;
     if (params) {
         memset(params, 0, program->params_bytes);
@@ -89,6 +91,26 @@ void pe_close(pe_session *session) { pe_team_stop(team_of(session)); }
 const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
     for (int i = 0; i < program->entry_count; i++) {
         if (strcmp(program->entries[i].name, name) == 0) {
+            return &program->entries[i];
+        }
+    }
+    return NULL;
+}
+
+const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size) {
+    const pe_size_range *sizes = program->sizes;
+    if (!sizes) {
+        return pe_find_entry(program, name);
+    }
+    const size_t length = strlen(name);
+    int bucket = sizes->bucket_count - 1;
+    while (size > 0 && bucket > 0 && sizes->buckets[bucket - 1] >= size) {
+        bucket--;
+    }
+    for (int i = 0; i < program->entry_count; i++) {
+        const char *variant = program->entries[i].name;
+        if (strncmp(variant, name, length) == 0 && variant[length] == '@' &&
+            strtoll(variant + length + 1, NULL, 10) == sizes->buckets[bucket]) {
             return &program->entries[i];
         }
     }
@@ -165,7 +187,7 @@ void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_contro
 
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs) {
-    const pe_entry *entry = pe_find_entry(session->program, "train");
+    const pe_entry *entry = pe_find_variant(session->program, "train", session->size);
     if (!entry) {
         return no_entry(session, "train");
     }
@@ -174,7 +196,7 @@ pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe
 }
 
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs) {
-    const pe_entry *entry = pe_find_entry(session->program, "predict");
+    const pe_entry *entry = pe_find_variant(session->program, "predict", session->size);
     return entry ? pe_run(session, entry, inputs, outputs) : no_entry(session, "predict");
 }
 

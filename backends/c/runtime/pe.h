@@ -45,7 +45,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 6
+#define PE_ABI 7
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -115,6 +115,24 @@ typedef struct pe_entry {
     void (*run)(struct pe_worker *w, unsigned char *params, unsigned char *arena);
 } pe_entry;
 
+/* An input that has the size which varies: in which dimension, and what fills it up. */
+typedef struct pe_size_axis {
+    const char *input;
+    int axis;
+    double pad;
+} pe_size_axis;
+
+/* A size that varies from run to run, such as the batch. The program has each entry once for each
+ * bucket, named "train@8"; data go to the smallest bucket that holds them, padded. */
+typedef struct pe_size_range {
+    const char *name;
+    int64_t low, high;
+    const int64_t *buckets; /* rising; the last is `high` */
+    const pe_size_axis *axes;
+    int bucket_count;
+    int axis_count;
+} pe_size_range;
+
 typedef struct pe_program {
     int abi; /* PE_ABI */
     const char *name;
@@ -127,7 +145,8 @@ typedef struct pe_program {
     int micro_batches; /* runs of "train" whose gradients one run of "update" applies */
     size_t params_bytes;
     size_t arena_bytes;
-    void (*report)(void); /* prints the times of a profiled program; else NULL */
+    void (*report)(void);       /* prints the times of a profiled program; else NULL */
+    const pe_size_range *sizes; /* NULL where none varies */
 } pe_program;
 
 /* How far a training has come: what its next step depends on besides the params. Files of params
@@ -162,6 +181,7 @@ typedef struct pe_schedule {
     double rate; /* the highest */
     int64_t warmup, total;
     int64_t rows;
+    int64_t batch;                          /* rows of a step; 0 where they are not known */
     bool shuffled;                          /* each epoch anew, by the seed (pe_row_order.h) */
     double factor;                          /* these three as pe_schedule.h says */
     int64_t period;                         /* in updates */
@@ -177,13 +197,15 @@ typedef enum pe_content {
 /* Memory for a team of threads, which pe_pool.h describes. */
 #define PE_TEAM_BYTES 2304
 
-/* Aligned to PE_ALIGN, wherever it is; its fields are read only but for progress and schedule. */
+/* Aligned to PE_ALIGN, wherever it is; its fields are read only but for progress, schedule and
+ * size. */
 typedef struct pe_session {
     const pe_program *program;
     unsigned char *params;
     unsigned char *arena;
     pe_progress progress; /* set by loading, stored by saving; its caller counts */
     pe_schedule schedule; /* likewise */
+    int64_t size;         /* of the data in memory, where one varies; 0 is the largest */
     uint32_t frozen;      /* checksum of the params that no entry writes, if it is known */
     bool frozen_known;
     int threads; /* that it runs on, its caller among them */
@@ -202,6 +224,10 @@ void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
 const pe_entry *pe_find_entry(const pe_program *program, const char *name);
+
+/* The same where a size varies: the variant of the smallest bucket that holds `size`, of the
+ * largest for 0. Where none varies it is the entry of this name. */
+const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size);
 
 /* Where an input or output of an entry lives. Inputs may be written here instead of passed, before
  * every run (the program reuses their memory); outputs stay until the next run. */
@@ -226,11 +252,12 @@ bool pe_is_control(const pe_tensor *input);
 /* Writes the controls that an entry reads to their inputs. */
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls);
 
-/* Runs entry "train" with these controls; the places of `inputs` that belong to them stay NULL. */
+/* Runs entry "train" (its variant for session->size) with these controls; the places of `inputs`
+ * that belong to them stay NULL. */
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs);
 
-/* Runs entry "predict". */
+/* Runs entry "predict", likewise. */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
 /* Copies one param; `bytes` must be its exact size. */

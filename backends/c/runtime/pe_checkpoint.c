@@ -8,25 +8,16 @@
 #include "pe_crc.h"
 
 const char *const pe_checkpoint_keys[PE_KEYS] = {
-    [PE_KEY_VERSION] = "pockengine.checkpoint",
-    [PE_KEY_STEPS] = "pockengine.steps",
-    [PE_KEY_UPDATES] = "pockengine.updates",
-    [PE_KEY_COLLECTED] = "pockengine.collected",
-    [PE_KEY_SEED] = "pockengine.seed",
-    [PE_KEY_CONTENT] = "pockengine.content",
-    [PE_KEY_FROZEN] = "pockengine.frozen",
-    [PE_KEY_NAME] = "pockengine.name",
-    [PE_KEY_PROGRAM] = "pockengine.program",
-    [PE_KEY_RUNTIME] = "pockengine.runtime",
-    [PE_KEY_SCHEDULE] = "pockengine.schedule",
-    [PE_KEY_RATE] = "pockengine.rate",
-    [PE_KEY_WARMUP] = "pockengine.warmup",
-    [PE_KEY_TOTAL] = "pockengine.total",
-    [PE_KEY_ROWS] = "pockengine.rows",
-    [PE_KEY_SHUFFLE] = "pockengine.shuffle",
-    [PE_KEY_FACTOR] = "pockengine.factor",
-    [PE_KEY_PERIOD] = "pockengine.period",
-    [PE_KEY_MILESTONES] = "pockengine.milestones",
+    [PE_KEY_VERSION] = "pockengine.checkpoint", [PE_KEY_STEPS] = "pockengine.steps",
+    [PE_KEY_UPDATES] = "pockengine.updates",    [PE_KEY_COLLECTED] = "pockengine.collected",
+    [PE_KEY_SEED] = "pockengine.seed",          [PE_KEY_CONTENT] = "pockengine.content",
+    [PE_KEY_FROZEN] = "pockengine.frozen",      [PE_KEY_NAME] = "pockengine.name",
+    [PE_KEY_PROGRAM] = "pockengine.program",    [PE_KEY_RUNTIME] = "pockengine.runtime",
+    [PE_KEY_SCHEDULE] = "pockengine.schedule",  [PE_KEY_RATE] = "pockengine.rate",
+    [PE_KEY_WARMUP] = "pockengine.warmup",      [PE_KEY_TOTAL] = "pockengine.total",
+    [PE_KEY_ROWS] = "pockengine.rows",          [PE_KEY_BATCH] = "pockengine.batch",
+    [PE_KEY_SHUFFLE] = "pockengine.shuffle",    [PE_KEY_FACTOR] = "pockengine.factor",
+    [PE_KEY_PERIOD] = "pockengine.period",      [PE_KEY_MILESTONES] = "pockengine.milestones",
 };
 
 const char *const pe_schedule_names[PE_SCHEDULES + 1] = {
@@ -97,6 +88,7 @@ static int fill(texts *t, pe_session *session, pe_content content) {
     put_number(t, PE_KEY_WARMUP, schedule->warmup);
     put_number(t, PE_KEY_TOTAL, schedule->total);
     put_number(t, PE_KEY_ROWS, schedule->rows);
+    put_number(t, PE_KEY_BATCH, schedule->batch);
     put_number(t, PE_KEY_SHUFFLE, schedule->shuffled);
     if (schedule->kind < PE_POLYNOMIAL) {
         return PE_KEY_FACTOR;

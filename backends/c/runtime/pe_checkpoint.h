@@ -10,19 +10,21 @@
  *     pockengine.schedule            a name of pe_schedule_names; with it
  *     pockengine.rate                bits of its f64 as 16 hexadecimal digits
  *     pockengine.warmup, .total      in decimal
- *     pockengine.rows, .shuffle      rows of the data, and whether epochs shuffle them: 0 or 1
+ *     pockengine.rows, .batch, .shuffle    rows of the data and of a step (0: not known), and
+ *                                    whether epochs shuffle them: 0 or 1
  *     pockengine.factor, .period, .milestones    of schedules that have a factor: bits as those of
  *                                    the rate, in decimal, and in decimal with commas between
  *
- * Version 2 had .batches in place of the rows, so that its schedule is left out; version 1 had
- * neither checksums nor what follows the seed. A file without a version holds params only.
+ * Version 3 had no .batch. Version 2 had .batches in place of the rows, so that its schedule is
+ * left out; version 1 had neither checksums nor what follows the seed. A file without a version
+ * holds params only.
  */
 #ifndef PE_CHECKPOINT_H
 #define PE_CHECKPOINT_H
 
 #include "pe_safetensors.h"
 
-#define PE_CHECKPOINT_VERSION 3
+#define PE_CHECKPOINT_VERSION 4
 
 enum {
     PE_KEY_VERSION,
@@ -40,6 +42,7 @@ enum {
     PE_KEY_WARMUP,
     PE_KEY_TOTAL,
     PE_KEY_ROWS,
+    PE_KEY_BATCH, /* since version 4 */
     PE_KEY_SHUFFLE,
     PE_KEY_FACTOR, /* the first of those that only schedules with a factor have */
     PE_KEY_PERIOD,

@@ -121,6 +121,7 @@ static uint64_t number_of(int key, const char *value) {
     case PE_KEY_RUNTIME:
         return 0; /* for people; what does not fit the program is found by its tensors */
     case PE_KEY_ROWS:
+    case PE_KEY_BATCH:
         return decimal(value, INT64_MAX);
     case PE_KEY_SHUFFLE:
         return decimal(value, 1);
@@ -166,6 +167,7 @@ static pe_schedule schedule_of(const loading *load) {
         .warmup = (int64_t)n[PE_KEY_WARMUP],
         .total = (int64_t)n[PE_KEY_TOTAL],
         .rows = (int64_t)n[PE_KEY_ROWS],
+        .batch = (int64_t)n[PE_KEY_BATCH],
         .shuffled = n[PE_KEY_SHUFFLE] != 0,
         .period = (int64_t)n[PE_KEY_PERIOD],
     };
@@ -194,7 +196,7 @@ static pe_status check_texts(const loading *load, char *message) {
                        : version < 2 ? PE_KEY_CONTENT
                                      : PE_KEY_SCHEDULE;
     for (int i = 0; i < wanted; i++) {
-        if (!load->known[i]) {
+        if (!load->known[i] && !(i == PE_KEY_BATCH && version < 4)) {
             return pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s lacks %s", load->path,
                            pe_checkpoint_keys[i]);
         }

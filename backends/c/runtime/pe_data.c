@@ -3,9 +3,14 @@
 
 #include <unistd.h>
 
+#include "pe_data_size.h"
 #include "pe_row_order.h"
 
-int64_t pe_data_batches(const pe_data *data) { return data->rows / data->batch; }
+int64_t pe_data_batches(const pe_data *data) {
+    const int64_t rest = data->rows % data->batch;
+    const bool last = pe_batch_varies(data->program) && rest >= data->program->sizes->low;
+    return data->rows / data->batch + last;
+}
 
 int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place) {
     return data->shuffled ? pe_shuffled_row(data->rows, data->seed, epoch, place) : place;
@@ -16,15 +21,26 @@ static bool is_of_batch(const pe_data *data, int input) {
     return data->entry->inputs[input].rank == 0;
 }
 
-/* Reads rows that follow each other in the file into their slots of the batch. */
+/* Reads rows that follow each other in the file into their slots of the batch; rows that are to be
+ * padded come one by one. */
 static pe_status read_rows(const pe_data *data, const pe_session *session, int input, int64_t row,
                            int64_t count, int64_t slot, char *message) {
     const pe_column *column = &data->columns[input];
     const pe_tensor *tensor = &data->entry->inputs[input];
-    const size_t bytes = pe_tensor_bytes(tensor) / (size_t)data->batch;
+    const size_t bytes = pe_row_bytes(data, input);
+    const size_t room = pe_tensor_bytes(tensor) / (size_t)data->slots;
+    const int64_t piece = bytes == room ? count : 1;
     unsigned char *memory = pe_tensor_data(session, tensor);
-    return pe_st_read_at(column->file, data->path, column->offset + (uint64_t)row * bytes,
-                         memory + (size_t)slot * bytes, (size_t)count * bytes, message);
+    pe_status status = PE_OK;
+    for (int64_t i = 0; status == PE_OK && i < count; i += piece) {
+        status =
+            pe_st_read_at(column->file, data->path, column->offset + (uint64_t)(row + i) * bytes,
+                          memory + (size_t)(slot + i) * room, (size_t)piece * bytes, message);
+        if (status == PE_OK) {
+            pe_pad_row(data, session, input, slot + i);
+        }
+    }
+    return status;
 }
 
 /* Reads one input's rows of a batch; rows that are neighbours come in one piece. */
@@ -32,23 +48,25 @@ static pe_status read_column(const pe_data *data, const pe_session *session, int
                              int64_t epoch, int64_t batch, char *message) {
     const int64_t begin = batch * data->batch;
     pe_status status = PE_OK;
-    for (int64_t slot = 0; status == PE_OK && slot < data->batch;) {
+    for (int64_t slot = 0; status == PE_OK && slot < data->count;) {
         const int64_t left = data->rows - (begin + slot); /* 0 or less behind the last row */
         const int64_t row = pe_data_row(data, epoch, left > 0 ? begin + slot : data->rows - 1);
         int64_t count = 1;
-        while (count < left && slot + count < data->batch &&
+        while (count < left && slot + count < data->count &&
                pe_data_row(data, epoch, begin + slot + count) == row + count) {
             count++;
         }
         status = read_rows(data, session, input, row, count, slot, message);
         slot += count;
     }
+    pe_pad_batch(data, session, input);
     return status;
 }
 
-pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t epoch, int64_t batch,
+pe_status pe_data_read(pe_data *data, pe_session *session, int64_t epoch, int64_t batch,
                        char *message) {
     pe_status status = PE_OK;
+    pe_take_variant(data, session, data->rows - batch * data->batch);
     for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
         const pe_tensor *input = &data->entry->inputs[i];
         const pe_column *column = &data->columns[i];

@@ -3,8 +3,9 @@
  *
  * An input [B, ...] takes B rows a batch from an array [N, ...], an input of rank 0 one number a
  * batch from an array [N / B]. Where inputs differ in B, their arrays hold whole batches, and what
- * is called a row here is a batch. Rows are read when they are wanted, never a whole file. Controls
- * (pe.h) are no data.
+ * is called a row here is a batch. Where a size varies, a batch or a row may be smaller than its
+ * memory, which is padded (pe_data_size.h). Rows are read when they are wanted, never a whole file.
+ * Controls (pe.h) are no data.
  */
 #ifndef PE_DATA_H
 #define PE_DATA_H
@@ -22,33 +23,37 @@ typedef struct pe_column {
 
 typedef struct pe_data {
     const pe_program *program;
-    const pe_entry *entry;
-    const char *path; /* as the command has it */
+    const char *name;      /* of the entry */
+    const pe_entry *entry; /* its variant that the last batch was read for; the largest at first */
+    const char *path;      /* as the command has it */
     int file_count;
     int files[PE_MAX_INPUTS];
     pe_column columns[PE_MAX_INPUTS]; /* one for each input */
     int64_t rows;
     int64_t batch; /* rows of a batch, at least 1 */
+    int64_t slots; /* rows that the entry has memory for: of a fixed batch as many */
+    int64_t count; /* of these with data, the rest being padded */
+    int64_t size;  /* that varies: of the last batch, or of all rows; 0 where none does */
     bool whole;    /* inputs differ in their rows: each row is a batch */
     bool shuffled; /* each epoch has an order of its own, by the seed (pe_row_order.h) */
     uint32_t seed;
 } pe_data;
 
 /* Opens the arrays of all inputs of an entry, and checks names, types and numbers of rows. Arrays
- * that only another entry of the program reads are passed over. pe_data_close is called after an
- * error too. */
-pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program,
-                       const pe_entry *entry, char *message);
+ * that only another entry of the program reads are passed over. `batch` is the rows of a batch
+ * where they may vary, or -1 for the most. pe_data_close is called after an error too. */
+pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program, const char *name,
+                       int64_t batch, char *message);
 
-/* Batches of an epoch, without a short last one. */
+/* Batches of an epoch; a short last one only where the program has a variant for it. */
 int64_t pe_data_batches(const pe_data *data);
 
 /* The row at a place of an epoch. */
 int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place);
 
-/* Reads a batch of an epoch straight into the inputs' memory. The last row is read again where
- * there are none behind it. */
-pe_status pe_data_read(const pe_data *data, const pe_session *session, int64_t epoch, int64_t batch,
+/* Reads a batch of an epoch straight into the inputs' memory, of the variant that fits. The last
+ * row is read again where there are none behind it, and no variant is as small. */
+pe_status pe_data_read(pe_data *data, pe_session *session, int64_t epoch, int64_t batch,
                        char *message);
 
 /* Reads one row into its place of the batch in memory. */

@@ -8,7 +8,7 @@ static pe_status check_finite(const pe_data *data, pe_session *session, int64_t 
     for (int i = 0; i < data->entry->input_count; i++) {
         const pe_tensor *input = &data->entry->inputs[i];
         const bool checked = input->dtype == PE_F32 && data->columns[i].offset && input->rank > 0;
-        const size_t count = checked ? pe_tensor_bytes(input) / 4 / (size_t)data->batch : 0;
+        const size_t count = checked ? pe_tensor_bytes(input) / 4 / (size_t)data->slots : 0;
         const float *numbers = (const float *)pe_tensor_data(session, input) + (size_t)slot * count;
         for (size_t j = 0; j < count; j++) {
             if (!isfinite(numbers[j])) {
@@ -25,7 +25,7 @@ static pe_status check_finite(const pe_data *data, pe_session *session, int64_t 
 static pe_status check_row(const pe_data *data, pe_session *session, int64_t slot, bool indices,
                            const pe_bad_rows *bad) {
     const pe_status status = bad->limit >= 0 ? check_finite(data, session, slot) : PE_OK;
-    return status == PE_OK && indices ? pe_check_part(session, data->entry, slot, data->batch)
+    return status == PE_OK && indices ? pe_check_part(session, data->entry, slot, data->slots)
                                       : status;
 }
 
@@ -70,7 +70,7 @@ pe_status pe_data_mend(const pe_data *data, pe_session *session, int64_t epoch, 
                        pe_bad_rows *bad) {
     const bool indices = pe_check_ranges(session, data->entry) != PE_OK;
     pe_status status = PE_OK;
-    for (int64_t slot = 0; (indices || bad->limit >= 0) && slot < data->batch; slot++) {
+    for (int64_t slot = 0; (indices || bad->limit >= 0) && slot < data->count; slot++) {
         if (check_row(data, session, slot, indices, bad) != PE_OK) {
             const int64_t place = batch * data->batch + slot;
             status = replace_row(data, session, epoch, place, slot, bad);

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pe_data.h"
+#include "pe_data_size.h"
 #include "pe_data_source.h"
 
 /* What visits the arrays of one file. */
@@ -22,12 +22,17 @@ static bool is_data(const pe_data *data, int input) {
 /* Rows that an input takes in a batch. */
 static int64_t rows_of(const pe_tensor *input) { return input->rank > 0 ? input->shape[0] : 1; }
 
-static bool fits(const pe_tensor *input, const pe_st_tensor *array) {
+static bool fits(const pe_program *program, const pe_tensor *input, const pe_st_tensor *array) {
     const int rank = input->rank > 0 ? input->rank : 1;
-    return array->rank == rank && array->shape[0] > 0 && rows_of(input) > 0 &&
-           strcmp(pe_dtype_name(input->dtype), array->dtype) == 0 &&
-           memcmp(input->shape + 1, array->shape + 1,
-                  (size_t)(rank - 1) * sizeof input->shape[0]) == 0;
+    const pe_size_axis *axis = pe_find_axis(program, input->name);
+    bool same = array->rank == rank && array->shape[0] > 0 && rows_of(input) > 0 &&
+                strcmp(pe_dtype_name(input->dtype), array->dtype) == 0;
+    for (int i = 1; same && i < rank; i++) {
+        const int64_t size = array->shape[i];
+        same = axis && axis->axis == i ? program->sizes->low <= size && size <= program->sizes->high
+                                       : size == input->shape[i];
+    }
+    return same;
 }
 
 /* Writes a shape as [2, 3]; with `rows` in place of its first dimension, if it is a text. */
@@ -45,13 +50,33 @@ static void describe_shape(const int64_t *shape, int rank, const char *rows, cha
 
 static pe_status refuse(const visit_context *c, const pe_tensor *input, const pe_st_tensor *array,
                         char *message) {
-    char has[128], wants[128];
+    char has[128], wants[128], range[128] = "";
+    const pe_program *program = c->data->program;
+    const pe_size_axis *axis = pe_find_axis(program, input->name);
+    if (axis && axis->axis > 0) {
+        snprintf(range, sizeof range, ", and %.60s of %lld to %lld", program->sizes->name,
+                 (long long)program->sizes->low, (long long)program->sizes->high);
+    }
     describe_shape(array->shape, array->rank, NULL, has, sizeof has);
     describe_shape(input->shape, input->rank, "N", wants, sizeof wants);
     return pe_fail(message, PE_ERROR_MISMATCH,
-                   "%s: %s is %s %s; entry %s takes rows of it as %s %s, with N of at least 1",
-                   c->path, input->name, array->dtype, has, c->data->entry->name,
-                   pe_dtype_name(input->dtype), wants);
+                   "%s: %s is %s %s; entry %s takes rows of it as %s %s, with N of at least 1%s",
+                   c->path, input->name, array->dtype, has, c->data->name,
+                   pe_dtype_name(input->dtype), wants, range);
+}
+
+/* Takes the size that varies within rows; all arrays must have the same. */
+static pe_status take_size(pe_data *data, const pe_tensor *input, const pe_st_tensor *array,
+                           char *message) {
+    const pe_size_axis *axis = pe_find_axis(data->program, input->name);
+    const int64_t size = axis && axis->axis > 0 ? array->shape[axis->axis] : data->size;
+    if (data->size && data->size != size) {
+        return pe_fail(message, PE_ERROR_MISMATCH, "%s: %s has a %s of %lld, others %lld",
+                       data->path, input->name, data->program->sizes->name, (long long)size,
+                       (long long)data->size);
+    }
+    data->size = size;
+    return PE_OK;
 }
 
 /* Whether any entry of the program reads rows of this name. */
@@ -78,11 +103,11 @@ static pe_status visit(void *context, const pe_st_tensor *array, char *message) 
         if (data->columns[i].offset) {
             return pe_fail(message, PE_ERROR_FORMAT, "%s holds %s twice", c->path, input->name);
         }
-        if (!fits(input, array)) {
+        if (!fits(data->program, input, array)) {
             return refuse(c, input, array, message);
         }
         data->columns[i] = (pe_column){c->file, array->offset, array->shape[0]};
-        return PE_OK;
+        return take_size(data, input, array, message);
     }
     return is_known(data->program, array->name)
                ? PE_OK
@@ -114,7 +139,7 @@ static pe_status open_array(visit_context *c, const char *name, char *message) {
         return pe_fail(message, PE_ERROR_ARGUMENT,
                        "%s holds one array, and entry %s reads several: give NAME=FILE for each, "
                        "with commas between them",
-                       c->path, c->data->entry->name);
+                       c->path, c->data->name);
     }
     snprintf(array.name, sizeof array.name, "%s", name);
     pe_status status = pe_st_size(c->file, c->path, &bytes, message);
@@ -199,7 +224,7 @@ static pe_status open_path(pe_data *data, const char *path, char *message) {
 }
 
 /* Settles what a row is: inputs that take different numbers of rows share only whole batches. */
-static void settle_batch(pe_data *data) {
+static void settle_whole(pe_data *data) {
     data->batch = 0;
     for (int i = 0; i < data->entry->input_count; i++) {
         const pe_tensor *input = &data->entry->inputs[i];
@@ -210,6 +235,8 @@ static void settle_batch(pe_data *data) {
     }
     data->whole = data->whole || !data->batch;
     data->batch = data->whole ? 1 : data->batch;
+    data->slots = data->batch;
+    data->count = data->batch;
 }
 
 /* Rows of the data that an array has, or -1 if it ends within one. */
@@ -229,14 +256,14 @@ static pe_status settle_rows(pe_data *data, char *message) {
         }
         if (!data->columns[i].offset) {
             return pe_fail(message, PE_ERROR_MISMATCH, "%s does not hold %s, which entry %s reads",
-                           data->path, input->name, entry->name);
+                           data->path, input->name, data->name);
         }
         const int64_t rows = count_rows(data, i);
         if (rows < 0) {
             return pe_fail(message, PE_ERROR_MISMATCH,
                            "%s: %s has %lld rows; inputs of entry %s differ in their rows a batch, "
                            "so that each needs whole batches, of %lld",
-                           data->path, input->name, (long long)data->columns[i].rows, entry->name,
+                           data->path, input->name, (long long)data->columns[i].rows, data->name,
                            (long long)rows_of(input));
         }
         if (input->rank > 0 || data->whole) {
@@ -266,17 +293,25 @@ static pe_status check_numbers(const pe_data *data, char *message) {
     return PE_OK;
 }
 
-pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program,
-                       const pe_entry *entry, char *message) {
-    *data = (pe_data){.program = program, .entry = entry, .path = path, .batch = 1};
+pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program, const char *name,
+                       int64_t batch, char *message) {
+    const pe_entry *entry = pe_find_variant(program, name, 0);
+    *data = (pe_data){.program = program, .name = name, .entry = entry, .path = path, .batch = 1};
+    if (!entry) {
+        return pe_fail(message, PE_ERROR_NAME, "program %s has no entry \"%s\"", program->name,
+                       name);
+    }
     if (entry->input_count > PE_MAX_INPUTS) {
-        return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", entry->name,
+        return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", name,
                        PE_MAX_INPUTS);
     }
     pe_status status = open_path(data, path, message);
     if (status == PE_OK) {
-        settle_batch(data);
+        settle_whole(data);
         status = settle_rows(data, message);
+    }
+    if (status == PE_OK) {
+        status = pe_settle_batch(data, batch, message);
     }
     return status == PE_OK ? check_numbers(data, message) : status;
 }

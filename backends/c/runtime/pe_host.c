@@ -130,9 +130,9 @@ void pe_get_progress(const pe_session *session, int64_t *numbers) {
     int64_t rate, factor;
     memcpy(&rate, &s->rate, sizeof rate);
     memcpy(&factor, &s->factor, sizeof factor);
-    const int64_t first[] = {p->steps,         p->updates,  p->collected, p->seed,
-                             (int64_t)s->kind, rate,        s->warmup,    s->total,
-                             s->rows,          s->shuffled, factor,       s->period};
+    const int64_t first[] = {p->steps,    p->updates, p->collected, p->seed, (int64_t)s->kind,
+                             rate,        s->warmup,  s->total,     s->rows, s->batch,
+                             s->shuffled, factor,     s->period};
     memcpy(numbers, first, sizeof first);
     memcpy(numbers + sizeof first / sizeof *first, s->milestones, sizeof s->milestones);
 }
@@ -141,17 +141,18 @@ void pe_set_progress(pe_session *session, const int64_t *numbers) {
     const int64_t *n = numbers;
     double rate, factor;
     memcpy(&rate, &n[5], sizeof rate);
-    memcpy(&factor, &n[10], sizeof factor);
+    memcpy(&factor, &n[11], sizeof factor);
     session->progress = (pe_progress){n[0], n[1], n[2], (uint32_t)n[3]};
     session->schedule = (pe_schedule){.kind = (pe_schedule_kind)n[4],
                                       .rate = rate,
                                       .warmup = n[6],
                                       .total = n[7],
                                       .rows = n[8],
-                                      .shuffled = n[9] != 0,
+                                      .batch = n[9],
+                                      .shuffled = n[10] != 0,
                                       .factor = factor,
-                                      .period = n[11]};
-    memcpy(session->schedule.milestones, n + 12, sizeof session->schedule.milestones);
+                                      .period = n[12]};
+    memcpy(session->schedule.milestones, n + 13, sizeof session->schedule.milestones);
 }
 
 const char *pe_message(const pe_session *session) { return session->message; }

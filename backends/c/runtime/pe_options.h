@@ -24,7 +24,7 @@ typedef struct pe_options {
     bool resume;
     const char *resume_from;
     int64_t steps, threads, repeat, first_step, seed, warmup, total, period, save_every, keep;
-    int64_t skip_bad;
+    int64_t skip_bad, batch;
     int schedule; /* pe_schedule_kind, or -1 */
     int roll_back, whole, all, params, shuffle;
     double rate, factor;    /* NAN where it is not given */

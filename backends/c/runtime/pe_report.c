@@ -105,6 +105,23 @@ static void print_entry(const pe_entry *entry) {
     puts("}");
 }
 
+static void print_range(const pe_size_range *sizes) {
+    printf("{\"range\": ");
+    pe_print_text(sizes->name);
+    printf(", \"low\": %lld, \"high\": %lld, \"buckets\": [", (long long)sizes->low,
+           (long long)sizes->high);
+    for (int i = 0; i < sizes->bucket_count; i++) {
+        printf("%s%lld", i ? ", " : "", (long long)sizes->buckets[i]);
+    }
+    printf("], \"inputs\": {");
+    for (int i = 0; i < sizes->axis_count; i++) {
+        printf("%s", i ? ", " : "");
+        pe_print_text(sizes->axes[i].input);
+        printf(": %d", sizes->axes[i].axis);
+    }
+    puts("}}");
+}
+
 static const char *kind_of(const pe_tensor *param) {
     return param->flags & PE_CONSTANT  ? "constant"
            : param->flags & PE_STATE   ? "state"
@@ -126,6 +143,9 @@ void pe_print_info(const pe_program *program, bool params) {
            "\"trained_bytes\": %zu, \"arena_bytes\": %zu}\n",
            program->max_threads, program->micro_batches, program->param_count,
            program->params_bytes, trained, program->arena_bytes);
+    if (program->sizes) {
+        print_range(program->sizes);
+    }
     for (int i = 0; i < program->entry_count; i++) {
         print_entry(&program->entries[i]);
     }

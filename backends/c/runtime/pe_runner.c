@@ -20,15 +20,11 @@ static int fail(pe_status status, const char *message) {
                                          : PE_EXIT_FAILURE;
 }
 
-/* The entry of a command; PE_ERROR_NAME where the program has none. */
-static pe_status find_entry(pe_session *session, pe_command command, const pe_entry **entry) {
-    const char *name = command == PE_COMMAND_TRAIN      ? "train"
-                       : command == PE_COMMAND_EVALUATE ? "evaluate"
-                                                        : "predict";
-    *entry = pe_find_entry(session->program, name);
-    return *entry ? PE_OK
-                  : pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
-                            session->program->name, name);
+/* The entry of a command that reads data. */
+static const char *entry_name(pe_command command) {
+    return command == PE_COMMAND_TRAIN      ? "train"
+           : command == PE_COMMAND_EVALUATE ? "evaluate"
+                                            : "predict";
 }
 
 static pe_status load(pe_session *session, const pe_options *o) {
@@ -39,14 +35,11 @@ static pe_status load(pe_session *session, const pe_options *o) {
 /* Runs a command that reads data. */
 static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t begin,
                              bool *stopped) {
-    const pe_entry *entry;
     pe_data data = {.file_count = 0};
-    pe_status status = find_entry(session, o->command, &entry);
+    pe_status status = load(session, o);
     if (status == PE_OK) {
-        status = load(session, o);
-    }
-    if (status == PE_OK) {
-        status = pe_data_open(&data, o->data, session->program, entry, session->message);
+        status = pe_data_open(&data, o->data, session->program, entry_name(o->command), o->batch,
+                              session->message);
     }
     const int64_t init_ns = now_ns() - begin;
     if (status == PE_OK) {

@@ -26,9 +26,9 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
                           bool *stopped);
 
 /* Writes the outputs of all rows to a safetensors file. */
-pe_status pe_run_prediction(pe_session *session, const pe_data *data, const pe_options *options);
+pe_status pe_run_prediction(pe_session *session, pe_data *data, const pe_options *options);
 
-/* Prints the means of scalar outputs over all whole batches. */
-pe_status pe_run_evaluation(pe_session *session, const pe_data *data);
+/* Prints the means of scalar outputs over all batches but a short last one. */
+pe_status pe_run_evaluation(pe_session *session, pe_data *data);
 
 #endif

@@ -3,11 +3,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "pe_data_size.h"
 #include "pe_mark.h"
 #include "pe_report.h"
 #include "pe_runner.h"
 
-#define PE_MEANS 32
+#define PE_OUTPUTS 32
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -16,7 +17,7 @@ static int64_t now_ns(void) {
 }
 
 /* Runs the data's entry on one batch, and prints its time. */
-static pe_status run_batch(pe_session *session, const pe_data *data, int64_t batch) {
+static pe_status run_batch(pe_session *session, pe_data *data, int64_t batch) {
     pe_status status = pe_data_read(data, session, 0, batch, session->message);
     if (status != PE_OK) {
         return status;
@@ -33,54 +34,91 @@ static pe_status run_batch(pe_session *session, const pe_data *data, int64_t bat
 }
 
 /* Writes the outputs of one batch; those of rows that only fill up a short one are left out. */
-static pe_status write_batch(pe_session *session, const pe_st_content *content,
+static pe_status write_batch(pe_session *session, const pe_data *data, const pe_st_content *content,
                              pe_st_writer *writer, int64_t batch) {
-    const int64_t left = content->rows - batch * content->batch;
+    const int64_t left = content->rows - batch * data->batch;
     pe_status status = PE_OK;
     uint64_t start = 0;
     for (int i = 0; status == PE_OK && i < content->tensor_count; i++) {
-        const pe_tensor *output = &content->tensors[i];
-        const uint64_t bytes = pe_tensor_bytes(output);
-        uint64_t written = bytes, all = (uint64_t)content->batches * bytes;
+        const uint64_t bytes = pe_tensor_bytes(&content->tensors[i]);
+        uint64_t written = bytes, each = bytes, all = (uint64_t)content->batches * bytes;
         if (pe_st_has_rows(content, i)) {
             const uint64_t row = bytes / (uint64_t)content->batch;
-            written = left < content->batch ? (uint64_t)left * row : bytes;
+            each = (uint64_t)data->batch * row;
+            written = left < data->batch ? (uint64_t)left * row : each;
             all = (uint64_t)content->rows * row;
         }
-        status = pe_st_write_at(writer, start + (uint64_t)batch * bytes,
-                                pe_tensor_data(session, output), written, session->message);
+        const int axis = pe_varying_axis(data, i);
+        if (axis >= 0 && !pe_batch_varies(data->program)) {
+            pe_cut_output(data, session, i, axis);
+        }
+        status = pe_st_write_at(writer, start + (uint64_t)batch * each,
+                                pe_tensor_data(session, &data->entry->outputs[i]), written,
+                                session->message);
         start += all;
     }
     return status;
 }
 
-pe_status pe_run_prediction(pe_session *session, const pe_data *data, const pe_options *o) {
+/* The outputs as the file has them: a size that varies within rows is that of the data. */
+static pe_status shape_outputs(pe_session *session, const pe_data *data, pe_tensor *outputs) {
     const pe_entry *entry = data->entry;
-    const int64_t batches = (data->rows + data->batch - 1) / data->batch;
+    if (entry->output_count > PE_OUTPUTS) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH, "entry %s has more than %d outputs",
+                       data->name, PE_OUTPUTS);
+    }
+    for (int i = 0; i < entry->output_count; i++) {
+        const int axis = pe_varying_axis(data, i);
+        outputs[i] = entry->outputs[i];
+        if (axis > 0 && pe_batch_varies(data->program)) {
+            return pe_fail(session->message, PE_ERROR_MISMATCH,
+                           "output %s has the batch as dimension %d, so that batches cannot be "
+                           "joined by rows: run them one by one, from C or Python",
+                           outputs[i].name, axis);
+        }
+        if (axis >= 0 && !pe_batch_varies(data->program)) {
+            outputs[i].shape[axis] = data->size;
+        }
+    }
+    return PE_OK;
+}
+
+static pe_status write_batches(pe_session *session, pe_data *data, const pe_st_content *content,
+                               pe_st_writer *writer) {
+    for (int64_t batch = 0; batch < content->batches; batch++) {
+        pe_status status = run_batch(session, data, batch);
+        if (status != PE_OK) {
+            pe_st_abandon(writer);
+            return status;
+        }
+        status = write_batch(session, data, content, writer, batch);
+        if (status != PE_OK) {
+            return status;
+        }
+    }
+    return pe_st_commit(writer, session->message);
+}
+
+pe_status pe_run_prediction(pe_session *session, pe_data *data, const pe_options *o) {
+    pe_tensor outputs[PE_OUTPUTS];
+    const pe_size_range *range = pe_batch_varies(data->program) ? data->program->sizes : NULL;
     const pe_st_content content = {
-        .tensors = entry->outputs,
-        .tensor_count = entry->output_count,
-        .batches = batches,
-        .batch = data->whole ? 0 : data->batch,
+        .tensors = outputs,
+        .tensor_count = data->entry->output_count,
+        .batches = (data->rows + data->batch - 1) / data->batch,
+        .batch = data->whole ? 0
+                 : range     ? range->high
+                             : data->batch,
         .rows = data->rows,
     };
     pe_st_writer writer;
-    pe_status status = pe_st_create(&writer, o->output, &content, session->message);
-    if (status != PE_OK) {
-        return status;
+    pe_status status = shape_outputs(session, data, outputs);
+    if (status == PE_OK) {
+        status = pe_st_create(&writer, o->output, &content, session->message);
     }
-    for (int64_t batch = 0; batch < batches; batch++) {
-        status = run_batch(session, data, batch);
-        if (status != PE_OK) {
-            pe_st_abandon(&writer);
-            return status;
-        }
-        status = write_batch(session, &content, &writer, batch);
-        if (status != PE_OK) {
-            return status;
-        }
+    if (status == PE_OK) {
+        status = write_batches(session, data, &content, &writer);
     }
-    status = pe_st_commit(&writer, session->message);
     if (status == PE_OK) {
         printf("{\"predicted\": %lld, \"path\": ", (long long)data->rows);
         pe_print_text(o->output);
@@ -93,13 +131,13 @@ static bool is_number(const pe_tensor *output) {
     return output->dtype == PE_F32 && output->rank == 0;
 }
 
-static void print_means(const pe_data *data, const double *sums, int64_t batches) {
+static void print_means(const pe_data *data, const double *sums, int64_t batches, int64_t rows) {
     const pe_entry *entry = data->entry;
     printf("{\"evaluated\": %lld, \"rows\": %lld, \"of\": %lld", (long long)batches,
-           (long long)(batches * data->batch), (long long)data->rows);
-    for (int i = 0; i < entry->output_count && i < PE_MEANS; i++) {
+           (long long)rows, (long long)data->rows);
+    for (int i = 0; i < entry->output_count && i < PE_OUTPUTS; i++) {
         if (is_number(&entry->outputs[i])) {
-            const double mean = sums[i] / (double)batches;
+            const double mean = sums[i] / (double)rows;
             printf(", ");
             pe_print_text(entry->outputs[i].name);
             printf(isfinite(mean) ? ": %.9g" : ": null", mean);
@@ -108,29 +146,35 @@ static void print_means(const pe_data *data, const double *sums, int64_t batches
     puts("}");
 }
 
-pe_status pe_run_evaluation(pe_session *session, const pe_data *data) {
-    const pe_entry *entry = data->entry;
+/* Adds the scalar outputs of a batch, as often as it has rows. */
+static void add_outputs(const pe_session *session, const pe_data *data, double *sums) {
+    for (int i = 0; i < data->entry->output_count && i < PE_OUTPUTS; i++) {
+        if (is_number(&data->entry->outputs[i])) {
+            float number;
+            memcpy(&number, pe_tensor_data(session, &data->entry->outputs[i]), sizeof number);
+            sums[i] += (double)number * (double)data->count;
+        }
+    }
+}
+
+pe_status pe_run_evaluation(pe_session *session, pe_data *data) {
     const int64_t batches = pe_data_batches(data);
-    double sums[PE_MEANS] = {0};
+    double sums[PE_OUTPUTS] = {0};
+    int64_t rows = 0;
     if (data->rows > 0 && batches == 0) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "%s has %lld rows, and a mean over a batch of entry %s takes %lld: give "
                        "more rows, or compile for a smaller batch",
-                       data->path, (long long)data->rows, entry->name, (long long)data->batch);
+                       data->path, (long long)data->rows, data->name, (long long)data->batch);
     }
     for (int64_t batch = 0; batch < batches; batch++) {
         const pe_status status = run_batch(session, data, batch);
         if (status != PE_OK) {
             return status;
         }
-        for (int i = 0; i < entry->output_count && i < PE_MEANS; i++) {
-            if (is_number(&entry->outputs[i])) {
-                float number;
-                memcpy(&number, pe_tensor_data(session, &entry->outputs[i]), sizeof number);
-                sums[i] += (double)number;
-            }
-        }
+        add_outputs(session, data, sums);
+        rows += data->count;
     }
-    print_means(data, sums, batches);
+    print_means(data, sums, batches, rows);
     return PE_OK;
 }

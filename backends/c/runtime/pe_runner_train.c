@@ -4,6 +4,7 @@
 
 #include "pe_checkpoint.h"
 #include "pe_data_bad.h"
+#include "pe_data_size.h"
 #include "pe_place.h"
 #include "pe_report.h"
 #include "pe_runner.h"
@@ -24,7 +25,7 @@ static void catch_signals(void) {
 
 /* What the training's callbacks need. */
 typedef struct context {
-    const pe_data *data;
+    pe_data *data;
     pe_bad_rows *bad;
 } context;
 
@@ -82,7 +83,7 @@ static void place(pe_session *session, const pe_options *o) {
     const pe_program *program = session->program;
     if (o->first_step > 0) {
         const int64_t before = o->first_step - 1;
-        const int64_t group = pe_find_entry(program, "update") ? program->micro_batches : 1;
+        const int64_t group = pe_find_variant(program, "update", 0) ? program->micro_batches : 1;
         p->steps = before;
         p->updates = before / group;
         p->collected = before % group;
@@ -98,18 +99,26 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
                               bool resumed) {
     pe_schedule *s = &session->schedule;
     const bool placed = resumed && s->total > 0;
+    if (placed && o->batch < 0 && s->batch > 0 && pe_batch_varies(session->program)) {
+        data->batch = s->batch;
+    }
     if (data->rows > 0 && pe_data_batches(data) == 0) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "%s has %lld rows, and a batch of entry %s takes %lld: give more rows, or "
                        "compile for a smaller batch",
-                       data->path, (long long)data->rows, data->entry->name,
-                       (long long)data->batch);
+                       data->path, (long long)data->rows, data->name, (long long)data->batch);
     }
     if (placed && s->rows != data->rows) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "the training to resume had %lld rows, %s has %lld; start from its "
                        "checkpoint by --checkpoint to train on other data",
                        (long long)s->rows, data->path, (long long)data->rows);
+    }
+    if (placed && s->batch > 0 && s->batch != data->batch) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "the training to resume had batches of %lld rows, not %lld; start from its "
+                       "checkpoint by --checkpoint to train on others",
+                       (long long)s->batch, (long long)data->batch);
     }
     if (placed && o->shuffle && !s->shuffled) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
@@ -122,7 +131,7 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "--shuffle needs inputs that take the same number of rows; those of entry "
                        "%s differ in their first dimensions",
-                       data->entry->name);
+                       data->name);
     }
     return PE_OK;
 }
@@ -148,7 +157,7 @@ static pe_status settle_schedule(pe_session *session, const pe_data *data, const
                                  int64_t until, bool resumed) {
     const pe_program *program = session->program;
     const pe_progress *p = &session->progress;
-    const int64_t group = pe_find_entry(program, "update") ? program->micro_batches : 1;
+    const int64_t group = pe_find_variant(program, "update", 0) ? program->micro_batches : 1;
     const int64_t left = until > p->steps ? until - p->steps : 0;
     const int64_t last = p->updates + (p->collected + left + group - 1) / group;
     pe_schedule s = resumed ? session->schedule : (pe_schedule){.rate = NAN};
@@ -157,6 +166,7 @@ static pe_status settle_schedule(pe_session *session, const pe_data *data, const
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
     s.total = o->total > 0 ? o->total : s.total > 0 ? s.total : last > 0 ? last : 1;
     s.rows = data->rows;
+    s.batch = data->batch;
     s.shuffled = data->shuffled;
     session->schedule = s;
     if (!(s.rate >= 0) || !isfinite((float)s.rate)) {

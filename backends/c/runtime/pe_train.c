@@ -32,8 +32,8 @@ static pe_controls next_controls(const pe_session *session, bool updates) {
 }
 
 /* The output "loss", or NULL. */
-static const pe_tensor *find_loss(const pe_program *program) {
-    const pe_entry *train = pe_find_entry(program, "train");
+static const pe_tensor *find_loss(const pe_session *session) {
+    const pe_entry *train = pe_find_variant(session->program, "train", session->size);
     for (int i = 0; train && i < train->output_count; i++) {
         const pe_tensor *output = &train->outputs[i];
         if (strcmp(output->name, "loss") == 0 && output->dtype == PE_F32 && output->rank == 0) {
@@ -52,8 +52,8 @@ static void count_step(pe_progress *p, bool collects, bool updated) {
 
 pe_status pe_train_next(pe_session *session, pe_event *event) {
     const pe_program *program = session->program;
-    const pe_tensor *loss = find_loss(program);
-    const pe_entry *update = pe_find_entry(program, "update");
+    const pe_tensor *loss = find_loss(session);
+    const pe_entry *update = pe_find_variant(program, "update", 0);
     pe_progress *p = &session->progress;
     const bool apply = update && p->collected + 1 >= program->micro_batches;
     const pe_controls controls = next_controls(session, !update);
@@ -141,7 +141,7 @@ static pe_status step_once(pe_session *session, const pe_training *training, boo
         return status;
     }
     *go_on = notify(training, &event);
-    if (!isfinite(event.loss) && find_loss(session->program)) {
+    if (!isfinite(event.loss) && find_loss(session)) {
         return pe_fail(session->message, PE_ERROR_DIVERGED,
                        "the loss of step %lld is not finite (%g), and nothing is saved; take a "
                        "lower rate, or look at this batch",

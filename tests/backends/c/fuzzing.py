@@ -17,7 +17,15 @@ FOLDER = Path(__file__).parent / "fuzz"
 TARGETS = {"weights": 1, "data": 2, "options": 3, "arrays": 4}
 PARSERS = (
     *("pe_st_header", "pe_st_read", "pe_st_file", "pe_st_verify", "pe_checkpoint_load"),
-    *("pe_data", "pe_data_open", "pe_data_npy", "pe_data_npz", "pe_data_bad", "pe_options"),
+    *(
+        "pe_data",
+        "pe_data_open",
+        "pe_data_npy",
+        "pe_data_npz",
+        "pe_data_size",
+        "pe_data_bad",
+        "pe_options",
+    ),
 )
 """What new edges are looked for in; the other files of the runtime are linked without."""
 

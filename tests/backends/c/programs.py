@@ -76,6 +76,13 @@ def build_sanitized(
 ) -> tuple[Path, Program]:
     """Build the runner of a program with gcc, its sanitizers, and all warnings as errors."""
     program, backend = compile_for(graph, device_of("avx2", 3), training)
+    return build_program(program, backend, folder, flags), program
+
+
+def build_program(
+    program: Program, backend: CBackend, folder: Path, flags: Sequence[str] = SANITIZED
+) -> Path:
+    """Build the runner of a program that was compiled for AVX2 likewise."""
     for name, text in generate(program, backend).items():
         (folder / name).write_text(text)
     copy_runtime(folder / "runtime")
@@ -85,4 +92,4 @@ def build_sanitized(
     command += [*map(str, sources), "-o", str(runner), "-lm"]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[:4000]
-    return runner, program
+    return runner

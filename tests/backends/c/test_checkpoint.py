@@ -37,7 +37,7 @@ def test_a_checkpoint_says_what_it_holds(case: Case, tmp_path: Path) -> None:
     texts = texts_of(saved(case, tmp_path / "checkpoint"))
     assert len(texts.pop("pockengine.frozen")) == 8
     assert texts == {
-        "pockengine.checkpoint": "3",
+        "pockengine.checkpoint": "4",
         "pockengine.steps": "3",
         "pockengine.updates": "3",
         "pockengine.collected": "0",
@@ -185,7 +185,7 @@ def test_checkpoints_of_the_second_version_load_without_their_schedule(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("checkpoint", "4", "version 4; this program reads versions 1 to 3"),
+        ("checkpoint", "5", "version 5; this program reads versions 1 to 4"),
         ("checkpoint", "one", 'checkpoint is "one", which is no value'),
         ("steps", "-1", "no value of its kind"),
         ("steps", "4294967296", "no value of its kind"),
