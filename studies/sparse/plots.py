@@ -5,6 +5,7 @@ from math import ceil
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,6 +15,9 @@ from pockengine.studies.sparse.predictions import DRAWN, RANDOM, SEARCH, Predict
 MIB = 2**20
 COLUMNS = 3
 COLOURS = {SEARCH: "#d62728", DRAWN: "#1f77b4", RANDOM: "#7f7f7f"}
+STYLE, DPI = {"font.size": 8, "axes.grid": True, "grid.alpha": 0.3}, 110
+LINES = (":", "-")
+"""Of the smaller and the larger budget."""
 MARKERS = "osD^vP*X<>"
 LEAST_MIB = 2**-10
 """Where a scheme that takes less is drawn on a logarithmic axis: 1 KiB."""
@@ -22,25 +26,25 @@ LEAST_MIB = 2**-10
 def draw_accuracy(figures: Sequence[PairFigures], path: Path) -> Path:
     """Draw test accuracy against extra memory for every scheme, a panel for each pair."""
     names = list(dict.fromkeys(row.scheme for one in figures for row in one.rows))
-    with mpl.rc_context({"font.size": 8}):
+    with mpl.rc_context(STYLE):
         figure, panels = _panels(len(figures))
         for one, axes in zip(figures, panels, strict=True):
             for row in one.rows:
                 _point(axes, row, names.index(row.scheme))
             axes.set_title(one.pair)
             axes.set_xscale("log")
-            axes.set_xlabel("MiB beyond inference, states included")
-            axes.set_ylabel("test accuracy, %")
-            axes.grid(alpha=0.3)
+            axes.xaxis.set_major_formatter("{x:g}")
         known = {
             label: handle
             for axes in panels
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
         figure.legend(
-            known.values(), known.keys(), loc="outside lower center", ncols=4, frameon=False
+            known.values(), known.keys(), loc="outside upper center", ncols=5, frameon=False
         )
-        figure.savefig(path, dpi=110)
+        figure.supxlabel("MiB beyond inference, states included")
+        figure.supylabel("test accuracy, %")
+        figure.savefig(path, dpi=DPI)
     return path
 
 
@@ -58,30 +62,45 @@ def _point(axes: Axes, row: SchemeRow, place: int) -> None:
 
 
 def draw_searches(searches: Sequence[Search], path: Path) -> Path:
-    """Draw the best predicted gain so far against evaluations, each search and its control."""
-    pairs = list(dict.fromkeys((search.pair, search.budget) for search in searches))
-    with mpl.rc_context({"font.size": 8}):
+    """Draw the best predicted gain so far against evaluations, each search and its control.
+
+    A panel has a pair: a line a sampler and budget, the median of its seeds, in a band from the
+    least to the most; gains are shares of the most that any search found within that budget.
+    """
+    pairs = list(dict.fromkeys(search.pair for search in searches))
+    with mpl.rc_context(STYLE):
         figure, panels = _panels(len(pairs))
-        for (pair, budget), axes in zip(pairs, panels, strict=True):
-            drawn = set()
-            for search in (s for s in searches if (s.pair, s.budget) == (pair, budget)):
-                label = None if search.sampler in drawn else search.sampler
-                drawn.add(search.sampler)
-                steps = range(1, len(search.curve) + 1)
-                points = [100 * gain for gain in search.curve]
-                axes.plot(steps, points, color=COLOURS[search.sampler], label=label, alpha=0.8)
-            axes.set_title(f"{pair}, within {budget / 1024:,.0f} KiB")
-            axes.set_xlabel("evaluations")
-            axes.set_ylabel("best predicted gain, points")
-            axes.grid(alpha=0.3)
-            axes.legend(frameon=False)
-        figure.savefig(path, dpi=110)
+        for pair, axes in zip(pairs, panels, strict=True):
+            same = [search for search in searches if search.pair == pair]
+            for budget, style in zip(sorted({one.budget for one in same}), LINES, strict=False):
+                _budget(axes, [one for one in same if one.budget == budget], style)
+            axes.set_title(pair)
+            axes.set_ylim(0, 105)
+            axes.legend(frameon=False, loc="lower right", fontsize=6)
+        figure.supxlabel("evaluations")
+        figure.supylabel("best predicted gain so far, % of the most found within the budget")
+        figure.savefig(path, dpi=DPI)
     return path
+
+
+def _budget(axes: Axes, searches: Sequence[Search], style: str) -> None:
+    """Draw the searches of one pair within one budget."""
+    most = max(max(search.curve) for search in searches) or 1.0
+    for sampler in COLOURS:
+        curves = [search.curve for search in searches if search.sampler == sampler]
+        if not curves:
+            continue
+        shares = 100 * np.array(list(zip(*curves, strict=False))) / most
+        steps = range(1, len(shares) + 1)
+        label = f"{sampler}, {searches[0].budget / 1024:,.0f} KiB"
+        colour = COLOURS[sampler]
+        axes.plot(steps, np.median(shares, axis=1), style, color=colour, label=label)
+        axes.fill_between(steps, shares.min(axis=1), shares.max(axis=1), color=colour, alpha=0.1)
 
 
 def draw_predictions(predictions: Sequence[Prediction], path: Path) -> Path:
     """Draw validated gains against predicted ones, a panel for each pair."""
-    with mpl.rc_context({"font.size": 8}):
+    with mpl.rc_context(STYLE):
         figure, panels = _panels(len(predictions))
         for one, axes in zip(predictions, panels, strict=True):
             axes.plot(
@@ -89,12 +108,11 @@ def draw_predictions(predictions: Sequence[Prediction], path: Path) -> Path:
                 [100 * (accuracy - one.baseline) for accuracy in one.validated],
                 "o",
             )
-            rho = "" if one.rho is None else f", rank correlation {one.rho:.2f}"
-            axes.set_title(f"{one.pair}{rho}")
-            axes.set_xlabel("predicted gain, points")
-            axes.set_ylabel("validated, points over the probe's baseline")
-            axes.grid(alpha=0.3)
-        figure.savefig(path, dpi=110)
+            rho = "no rank correlation" if one.rho is None else f"rank correlation {one.rho:.2f}"
+            axes.set_title(f"{one.pair}\n{rho}")
+        figure.supxlabel("predicted gain, points")
+        figure.supylabel("validated, points over the probe's baseline")
+        figure.savefig(path, dpi=DPI)
     return path
 
 
