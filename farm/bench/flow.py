@@ -13,6 +13,7 @@ import numpy as np
 
 from pockengine import __version__
 from pockengine.backends.artifact import Artifact
+from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import DATASET, Case, make_case, to_torch_layout
 from pockengine.farm.bench.check import Check, compare
@@ -59,6 +60,7 @@ class Trained:
 
     name: str
     artifact: Artifact
+    live: list[int]  # bytes of the arena at each kernel of the step
     data: JobData
     losses: list[float]  # PyTorch's
     run: BoardRun
@@ -161,7 +163,8 @@ def _train(
             list(data.job.trainable or expected),
         )
         running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
-    return Trained(name, compiled.artifact, data, losses, run, check, conditions)
+    live = live_bytes(compiled.program.entries["train"], compiled.program.alignment)
+    return Trained(name, compiled.artifact, live, data, losses, run, check, conditions)
 
 
 def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
@@ -191,6 +194,7 @@ def _add_run(result: BenchResult, one: Trained) -> None:
         result.records.append(
             result.setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
         )
+    result.records.append(result.setup.memory(OURS, __version__, one.name, one.live))
 
 
 def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 from rich.table import Table
 
 from pockengine import __version__
+from pockengine.api import Compiled
 from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import DATASET, TOKENS
 from pockengine.farm.bench.suite import (
     FULL,
@@ -40,21 +42,26 @@ def records_of(result: SuiteResult, commit: str, threads: int, peaks: Peaks) -> 
         records += [replace(record, dtype=dtype) for record in figures]
     for scheme, metric, value in _own_facts(result, peaks):
         records.append(setup.record(OURS, __version__, scheme, metric, value))
+    for scheme, compiled in result.compiled.items():
+        records.append(setup.memory(OURS, __version__, scheme, _live(compiled)))
     return records
 
 
 def _own_facts(result: SuiteResult, peaks: Peaks) -> Iterator[tuple[str, str, float]]:
     """Yield scheme, metric and value of what only we have, and of the machine."""
     for scheme, compiled in result.compiled.items():
-        train = compiled.program.entries["train"]
         yield scheme, "arena_bytes", compiled.artifact.arena_bytes
-        yield scheme, "arena_bound_bytes", train.plan.lower_bound
         yield scheme, "binary_bytes", compiled.artifact.executable.stat().st_size
     yield FULL, "flops", result.work.flops
     yield FULL, "traffic_bytes", result.work.nbytes
     yield FULL, "roofline_ms", result.work.roofline_ms
     yield FULL, "peak_gflops", peaks.gflops
     yield FULL, "peak_gbytes", peaks.gbytes
+
+
+def _live(compiled: Compiled) -> list[int]:
+    program = compiled.program
+    return live_bytes(program.entries["train"], program.alignment)
 
 
 def best_peer(result: SuiteResult) -> Line:

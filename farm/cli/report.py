@@ -1,13 +1,16 @@
 """`pockengine report`: stored figures as one page of HTML."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
+from pockengine.errors import FarmError
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 from pockengine.farm.cli.results import DATABASE, stored
 from pockengine.farm.report.records import records_page
 from pockengine.farm.results.commits import history as commits_to
+from pockengine.farm.results.results import Record
 from pockengine.files import write_text_whole
 
 
@@ -17,14 +20,47 @@ from pockengine.files import write_text_whole
 )
 @click.option("--device", help="Default: all devices.")
 @click.option("--model", help="Default: all models.")
+@click.option(
+    "--records",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file that --json of a bench wrote, not the database; may be repeated.",
+)
 @click.option("--revision", default="HEAD", show_default=True, help="The commits that lead to it.")
 @DATABASE
 @plain_errors
 def report(
-    out: Path, device: str | None, model: str | None, revision: str, database: str | None
+    out: Path,
+    device: str | None,
+    model: str | None,
+    files: Sequence[Path],
+    revision: str,
+    database: str | None,
 ) -> None:
-    """Write the stored figures as one page of HTML: tables that sort, bars, lines over commits."""
-    records = stored(database, {"device": device, "model": model})
+    """Write the stored figures as one page of HTML.
+
+    Its tables sort; its pictures are bars, memory over a step, accuracy over memory, and figures
+    over commits.
+    """
+    wanted = {"device": device, "model": model}
+    records = _read(files, wanted) if files else stored(database, wanted)
     page = from_user(out)
     write_text_whole(page, records_page(records, commits_to(revision)))
     CONSOLE.print(f"{len(records)} records in {page}")
+
+
+def _read(files: Sequence[Path], wanted: Mapping[str, str | None]) -> list[Record]:
+    """Read lines of JSON; FarmError names a file that has others."""
+    records = []
+    for file in files:
+        try:
+            lines = from_user(file).read_text(encoding="utf-8").splitlines()
+            records += [Record.from_json(line) for line in lines]
+        except (OSError, ValueError, FarmError) as error:
+            raise FarmError(f"{file}: cannot read its records: {error}") from None
+    return [
+        record
+        for record in records
+        if all(value in (None, getattr(record, name)) for name, value in wanted.items())
+    ]

@@ -1,4 +1,7 @@
-"""One page from stored records: newest figures, bars of a step's cost, and figures over commits."""
+"""One page from stored records: newest figures, and pictures of what they say together.
+
+Bars of a step's cost, memory over a step, accuracy over memory, and figures over commits.
+"""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -10,15 +13,16 @@ import jinja2
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.suite import OURS
-from pockengine.farm.report.records_plots import bars, lines
+from pockengine.farm.report.records_plots import bars, front, lines, timeline
 from pockengine.farm.results.newest import newest
 from pockengine.farm.results.regression import figure, number
 from pockengine.farm.results.results import Record, now
-from pockengine.farm.results.trend import Trend, trends
+from pockengine.farm.results.trend import trends
 
 TEMPLATE = "records.html.j2"
 STEP_COSTS = ("step_ms", "guest_instructions", "guest_packets")
 MEMORY = ("arena_bytes", "peak_rss_bytes")
+ACCURACY, LIVE = "accuracy", "arena_bound_bytes"
 DRAWN = (*STEP_COSTS, *MEMORY, "binary_bytes")
 """Metrics that are worth a picture."""
 
@@ -52,15 +56,17 @@ def records_page(records: Sequence[Record], commits: Sequence[str]) -> str:
 
 
 def _sections(records: Sequence[Record], commits: Sequence[str]) -> Iterator[Section]:
-    for name, group in groupby(newest(records), _subject):
+    for name, group in groupby(sorted(newest(records), key=_subject), _subject):
         same = list(group)
         history = [record for record in records if _subject(record) == name]
-        yield Section(name, same, [*_bars(same), *_lines(history, commits)])
+        pictures = [*_bars(same), *_timeline(same), *_front(same), *_lines(history, commits)]
+        yield Section(name, same, pictures)
 
 
 def _subject(record: Record) -> str:
+    data = f", {record.dataset}" if record.dataset else ""
     emulated = ", emulated" if record.emulated else ""
-    return f"{record.model}, batch {record.batch}, on {record.device}{emulated}"
+    return f"{record.model}, batch {record.batch}{data}, on {record.device}{emulated}"
 
 
 def _bars(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -72,15 +78,38 @@ def _bars(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
             yield title, _data_url(bars([(_series(record), record) for record in same]))
 
 
+def _timeline(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield a title and a picture if it is known what is alive at each kernel of a step."""
+    same = [record for record in records if record.metric == LIVE and record.samples]
+    if same:
+        drawn = timeline([(record.scheme, record) for record in same])
+        yield "bytes of the arena in use over a step", _data_url(drawn)
+
+
+def _front(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield a title and a picture if schemes have both an accuracy and a size of their memory."""
+    sound = [record for record in records if record.ok]
+    for metric in MEMORY:
+        sizes = {_series(record): record for record in sound if record.metric == metric}
+        points = [
+            (record.scheme, record, sizes[_series(record)])
+            for record in sound
+            if record.metric == ACCURACY and _series(record) in sizes
+        ]
+        if len(points) > 1:
+            yield f"accuracy over {metric}", _data_url(front(points))
+
+
 def _lines(records: Sequence[Record], commits: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield a title and a picture for each metric of ours that was measured at several commits."""
     ours = [record for record in records if record.engine == OURS and record.ok]
     for metric in DRAWN:
         same = [record for record in ours if record.metric == metric]
-        known = {commit for commit in commits if any(one.commit == commit for one in same)}
+        measured = {record.commit for record in same}
+        known = [commit for commit in reversed(commits) if commit in measured]
         if len(known) > 1:
-            moving: list[Trend] = trends(same, commits)
-            yield f"{metric} over the commits", _data_url(lines(moving))
+            drawn = lines(trends(same, commits), known)
+            yield f"{metric} over the commits", _data_url(drawn)
 
 
 def _series(record: Record) -> str:

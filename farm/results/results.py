@@ -41,7 +41,8 @@ class Record:
     """One measurement: `value` with its spread over `n` repetitions, and all it depends on.
 
     `samples` are the repetitions in the order in which they were measured. Engines that took turns
-    have theirs at the same places, so that they can be compared in pairs.
+    have theirs at the same places, so that they can be compared in pairs. Those of
+    `arena_bound_bytes` are the bytes alive at each kernel of a step.
     """
 
     time: str

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.farm.results.results import Record, now
+from pockengine.farm.results.results import MOST_SAMPLES, Record, now
 
 UNITS = {
     "step_ms": "ms",
@@ -84,6 +84,21 @@ class Setup:
             ok=ok,
             note="; ".join(filter(None, [note, self._mark(metric)])) or None,
             samples=tuple(samples) or None,
+        )
+
+    def memory(self, engine: str, version: str, scheme: str, live: Sequence[int]) -> Record:
+        """Make the record of what no arena of a step can be smaller than, `live` its samples.
+
+        They are the bytes alive at each of the step's kernels, in order.
+        """
+        return self.record(
+            engine,
+            version,
+            scheme,
+            "arena_bound_bytes",
+            max(live),
+            spread=(min(live), max(live), len(live)),
+            samples=live if len(live) <= MOST_SAMPLES else (),
         )
 
     def _mark(self, metric: str) -> str | None:

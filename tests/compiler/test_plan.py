@@ -10,6 +10,8 @@ from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound, plan_memory
+from pockengine.compiler.memory.timeline import live_bytes
+from pockengine.compiler.program import Entry
 from pockengine.compiler.target import ALIGNMENT
 from pockengine.tests.compiler.small_nets import residual_net
 
@@ -54,6 +56,12 @@ def test_buffers_that_live_together_do_not_overlap(graph: Graph) -> None:
             assert first.offset + first.size <= second.offset
     assert all(place.offset % ALIGNMENT == 0 for place in places.values())
     assert lower_bound(alive.buffers) == plan.lower_bound <= plan.size
+    live = live_bytes(Entry("train", graph, plan))
+    assert max(live) == plan.lower_bound
+    assert live == [
+        sum(buffer.room for buffer in places if buffer.first <= at <= buffer.last)
+        for at in range(len(graph.nodes))
+    ]
 
 
 @settings(max_examples=100, deadline=None)

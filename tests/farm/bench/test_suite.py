@@ -63,6 +63,8 @@ def test_figures_become_records_and_tables(result: SuiteResult) -> None:
     arena = {x.scheme: x.value for x in records if x.metric == "arena_bytes"}
     bound = {x.scheme: x.value for x in records if x.metric == "arena_bound_bytes"}
     assert arena["bias-only"] < arena["full"] < 1.05 * bound["full"]
+    live = {x.scheme: x.samples for x in records if x.metric == "arena_bound_bytes"}
+    assert {scheme: max(bytes_) for scheme, bytes_ in live.items()} == bound
     assert lines_table(result, PEAKS).row_count == 6
     assert summary_table([result]).row_count == 1
     assert schemes_table([result]).row_count >= 2

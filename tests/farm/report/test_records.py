@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from pockengine.errors import FarmError
 from pockengine.farm.cli import report as command
 from pockengine.farm.report.records import records_page
-from pockengine.farm.results.results import Results
+from pockengine.farm.report.records_plots import unbeaten
+from pockengine.farm.results.results import Results, write_lines
 from pockengine.tests.farm.helpers import record
 
 COMMITS = ["ccc", "bbb", "aaa"]  # newest first
@@ -68,6 +69,64 @@ def test_newest_figures_stand_in_tables_with_pictures_of_their_own() -> None:
         assert ElementTree.fromstring(svg).tag.endswith("svg")
 
 
+def captions(text: str) -> list[str]:
+    return re.findall("<figcaption>(.*?)</figcaption>", text)
+
+
+def texts_of(page: str, title: str) -> str:
+    """Return the words of the picture with a title, from the comments that matplotlib writes."""
+    found = re.search(rf'{re.escape(title)}</figcaption><img src="[^,]*,([^"]*)"', page)
+    assert found is not None
+    return " ".join(re.findall("<!-- (.*?) -->", base64.b64decode(found[1]).decode()))
+
+
+def test_memory_over_a_step_is_drawn_from_what_is_alive_at_each_kernel() -> None:
+    live = {"metric": "arena_bound_bytes", "unit": "bytes", "value": 300, "min": 100, "max": 300}
+    records = [record(scheme=scheme, samples=(100, 300, 200), **live) for scheme in "ab"]
+
+    text = records_page(records, COMMITS)
+
+    assert captions(text) == ["bytes of the arena in use over a step"]
+    words = texts_of(text, "bytes of the arena in use over a step")
+    assert "a: at most 300.000 B, 3 kernels" in words
+    assert not captions(records_page([record(**live)], COMMITS))
+
+
+def test_accuracy_is_drawn_over_the_memory_of_the_same_scheme() -> None:
+    records = []
+    for scheme, accuracy, size in (("full", 0.9, 9e6), ("sparse", 0.8, 2e6), ("other", 0.7, 3e6)):
+        for metric, value in (("accuracy", accuracy), ("arena_bytes", size)):
+            place = {"scheme": scheme, "metric": metric, "min": value, "max": value}
+            records.append(record(value=value, dataset="cifar10", **place))
+    records.append(record(scheme="alone", metric="accuracy", value=1, min=1, max=1))
+
+    text = records_page(records, COMMITS)
+
+    assert "accuracy over arena_bytes" in captions(text)
+    words = texts_of(text, "accuracy over arena_bytes")
+    assert "sparse: 0.800, 2.000 MB" in words
+    assert "alone" not in words
+    assert "mobilenet_v2, batch 4, cifar10, on rpi4, emulated" in text
+
+
+def test_the_front_is_what_nothing_beats_in_both() -> None:
+    points = [(9.0, 0.9), (2.0, 0.8), (3.0, 0.7), (2.0, 0.6), (10.0, 0.9)]
+
+    assert unbeaten(points) == [(2.0, 0.8), (9.0, 0.9)]
+
+
+def test_commits_stand_in_their_order_whenever_they_were_measured() -> None:
+    when = "2026-01-0{}T00:00:00+00:00"
+    records = [
+        counted("full", commit, 1.0, time=when.format(day))
+        for commit, day in (("ccc", 1), ("aaa", 2), ("bbb", 3), ("elsewhere", 4))
+    ]
+
+    words = texts_of(records_page(records, COMMITS), "guest_instructions over the commits")
+
+    assert re.findall("aaa|bbb|ccc|elsewhere", words) == ["aaa", "bbb", "ccc"]
+
+
 def test_what_a_record_says_is_text() -> None:
     hostile = "<script>alert(1)</script>$x_$"
     text = records_page([counted(hostile, "aaa", 1.0), counted("b", "aaa", 2.0)], COMMITS)
@@ -100,3 +159,22 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert done.exit_code == 0, done.output
     assert "70 instructions" in out.read_text()
+
+
+def test_the_command_reads_files_of_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "commits_to", lambda revision: COMMITS)
+    file, out = tmp_path / "records.jsonl", tmp_path / "page.html"
+    write_lines([counted("full", "aaa", 70.0), counted("full", "aaa", 71.0, device="host")], file)
+    arguments = ["--records", str(file), "--out", str(out), "--device", "rpi4"]
+
+    done = CliRunner().invoke(command.report, arguments)
+    file.write_text("no record\n")
+    refused = CliRunner().invoke(command.report, arguments)
+
+    assert done.exit_code == 0, done.output
+    assert "70 instructions" in out.read_text()
+    assert "71 instructions" not in out.read_text()
+    assert refused.exit_code == 1
+    assert "records.jsonl: cannot read its records: record: not JSON" in refused.output
