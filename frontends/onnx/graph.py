@@ -17,13 +17,31 @@ from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
+from pockengine.frontends.onnx.control import CONTROL, Known
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.fold import can_fold, fold
-from pockengine.frontends.onnx.inline import flat_nodes
-from pockengine.frontends.onnx.ops import OnnxContext, OnnxRule, Result, find_rule
+from pockengine.frontends.onnx.inline import flat_nodes, is_control, is_known
+from pockengine.frontends.onnx.ops import OnnxContext, Result, find_rule
+from pockengine.frontends.onnx.uses import uses_of
+from pockengine.frontends.onnx.weights import place_of
 from pockengine.frontends.problems import Problems
 
 NO_RULE = "there is no rule for it; express it by other operators"
+KNOWN_ONLY = (
+    "its inputs must be known at compile time; make them constants of the model, or give their "
+    "values by constants={...}"
+)
+TREES = "trees have no gradient to train by"
+KERNELS = "a kernel machine's support vectors do not train by gradients; fit a linear model"
+REFUSED = {
+    "SVMClassifier": KERNELS,
+    "SVMRegressor": KERNELS,
+    "TreeEnsemble": TREES,
+    "TreeEnsembleClassifier": TREES,
+    "TreeEnsembleRegressor": TREES,
+    "ZipMap": "maps instead of a tensor; convert the model with options={'zipmap': False}",
+}
+"""Why operators have no rule, where there is more to say."""
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""
 MAX_ELEMENTS = 2**36
@@ -73,6 +91,7 @@ class _Importer:
         self.tensors: dict[str, Tensor] = {}
         self.weights: set[str] = set()
         self.failed: set[str] = set()
+        self.uses = uses_of(self.graph, self.nodes)
 
     def declare(self) -> None:
         """Declare inputs and initializers."""
@@ -89,10 +108,8 @@ class _Importer:
                 self.arrays[value.name] = np.asarray(self.choices.constants[value.name])
             elif value.name not in initialized:
                 self._attempt(value.name, lambda value=value: self._input(value))
-        uses = _uses(self.graph, self.nodes)
         for tensor in self.graph.initializer:
-            name = tensor.name
-            self._attempt(name, lambda t=tensor: self._initializer(t, uses.get(t.name, [])))
+            self._attempt(tensor.name, lambda t=tensor: self._initializer(t))
 
     def _attempt(self, name: str, declare: Any) -> None:
         """Declare one input or initializer, or note why not."""
@@ -131,65 +148,109 @@ class _Importer:
             raise Unsupported(f"the shape {list(given)} does not fit the declared {sizes}")
         return _checked_type(TensorType(_dtype(declared.elem_type), tuple(map(int, given))))
 
-    def _initializer(self, tensor: TensorProto, uses: Sequence["_Use"]) -> None:
+    def _initializer(self, tensor: TensorProto) -> None:
         """Take in an initializer; a param where an operator reads it as more than a number."""
-        if tensor.name in self.arrays or (self.g.graph and tensor.name in self.tensors):
+        name, uses = tensor.name, self.uses.get(tensor.name, [])
+        if name in self.arrays or name in self.tensors:
             return
         data = array_of(tensor, self.folder)
-        self.arrays[tensor.name] = data
+        self.arrays[name] = data
         if data.dtype != F32.numpy or data.ndim == 0 or not data.size:
             return
-        if not any(use.as_tensor for use in uses):
-            return
-        if tensor.name in RESERVED:
+        if any(use.as_tensor for use in uses):
+            wishes = {use.wish for use in uses}
+            wish = wishes.pop() if len(wishes) == 1 else None
+            layout = wish if wish is not None else identity(data.ndim)
+            self._param(name, data, layout, trainable=not any(use.is_state for use in uses))
+
+    def _param(self, name: str, data: np.ndarray, layout: Layout, trainable: bool = True) -> Tensor:
+        """Make a param of an array in the framework's order."""
+        if name in RESERVED:
             raise Unsupported("the training step has an input of this name; rename the weight")
-        wishes = {use.wish for use in uses}
-        wish = wishes.pop() if len(wishes) == 1 else None
-        layout = wish if wish is not None else identity(data.ndim)
         value = self.g.param(
-            tensor.name,
+            name,
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
-            trainable=not any(use.is_state for use in uses),
+            trainable=trainable,
         )
-        self.tensors[tensor.name] = Tensor(value, layout)
-        self.weights.add(tensor.name)
+        self.tensors[name] = Tensor(value, layout)
+        self.weights.add(name)
+        return self.tensors[name]
 
     def build(self, node: NodeProto) -> None:
         """Build one operator, or note why not."""
-        place = node.name or next((name for name in node.output if name), node.op_type)
+        place = place_of(node)
         thing = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         try:
             if not self.failed.intersection(node.input):
                 with self.g.scope(place):
-                    self._evaluate(node)
+                    self._evaluate(node, place)
                 return
-            if find_rule(node.domain, node.op_type) is None and not can_fold(node):
-                raise Unsupported(NO_RULE)
+            if not is_known(node):
+                raise Unsupported(REFUSED.get(node.op_type, NO_RULE))
+        except _FailedBody:
+            pass
         except (GraphError, CompileError, ImportModelError) as error:
             self.problems.add(thing, str(error), place)
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             self.problems.add(thing, f"its inputs or attributes do not fit: {error}", place)
         self.failed.update(name for name in node.output if name)
 
-    def _evaluate(self, node: NodeProto) -> None:
+    def _evaluate(self, node: NodeProto, place: str) -> None:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             results: Sequence[Result] = [self._constant(node)]
         elif can_fold(node) and self._all_known(node):
             arrays = [self.arrays[name] for name in node.input if name]
             results = fold(node, arrays, self.opsets.get("", 1))
+        elif is_control(node):
+            given = [self._known(name) if name else None for name in node.input]
+            results = CONTROL[node.op_type](self.g, node, given, self._body)
         else:
-            results = self._apply(node)
+            results = self._apply(node, place)
         named = list(node.output)
         for name, result in zip(named, results, strict=False):
-            if name and isinstance(result, np.ndarray):
-                self.arrays[name] = result
-            elif name and isinstance(result, Tensor):
-                _checked_type(result.value.type)
-                self.tensors[name] = result
+            if name and result is not None:
+                self._bind(name, result)
         missing = [n for n in named if n and n not in self.tensors and n not in self.arrays]
         if missing:
             raise Unsupported(f"its output {missing[0]!r}")
+
+    def _bind(self, name: str, known: Known) -> None:
+        """Let a name stand for a result; in a loop's body it may have stood for another."""
+        self.arrays.pop(name, None)
+        self.tensors.pop(name, None)
+        if isinstance(known, Tensor):
+            _checked_type(known.value.type)
+            self.tensors[name] = known
+        else:
+            self.arrays[name] = known
+
+    def _known(self, name: str) -> Known:
+        """Return an array where the value is known now and no weight, else a tensor."""
+        if name in self.arrays and name not in self.weights:
+            return self.arrays[name]
+        return self._tensor(name)
+
+    def _body(self, body: GraphProto, values: Sequence[Known]) -> list[Known]:
+        """Build a graph inside of an operator where it stands."""
+        for tensor in body.initializer:
+            self._inner_initializer(tensor)
+        for given, value in zip(body.input, values, strict=True):
+            self._bind(given.name, value)
+        for node in body.node:
+            self.build(node)
+        if self.failed.intersection(output.name for output in body.output):
+            raise _FailedBody
+        return [self._known(output.name) for output in body.output]
+
+    def _inner_initializer(self, tensor: TensorProto) -> None:
+        """Take in a body's initializer, each time that the body is built."""
+        if tensor.name not in self.weights:
+            self.arrays.pop(tensor.name, None)
+            self.tensors.pop(tensor.name, None)
+            self._initializer(tensor)
+        elif not np.array_equal(self.arrays[tensor.name], array_of(tensor, self.folder)):
+            raise Unsupported(f"two weights named {tensor.name!r}; rename one")
 
     def _all_known(self, node: NodeProto) -> bool:
         return all(name in self.arrays and name not in self.weights for name in node.input if name)
@@ -203,11 +264,11 @@ class _Importer:
         kind = np.float32 if "float" in attribute.name else np.int64
         return np.asarray(helper.get_attribute_value(attribute), kind)
 
-    def _apply(self, node: NodeProto) -> Sequence[Result]:
+    def _apply(self, node: NodeProto, place: str) -> Sequence[Result]:
         """Call the operator's rule."""
         rule = find_rule(node.domain, node.op_type)
         if rule is None:
-            raise Unsupported(NO_RULE)
+            raise Unsupported(REFUSED.get(node.op_type, KNOWN_ONLY if can_fold(node) else NO_RULE))
         attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
         unknown = sorted(set(attributes) - rule.attributes)
         if unknown or len(node.input) > rule.most_inputs:
@@ -224,9 +285,16 @@ class _Importer:
             tuple(bool(name) for name in node.output),
             self.choices.training,
             self._tensor,
+            lambda name, data: self._attribute_weight(f"{place}.{name}", data),
         )
         built = rule.apply(context, *inputs, **attributes)
         return [built] if built is None or isinstance(built, (Tensor, np.ndarray)) else built
+
+    def _attribute_weight(self, name: str, data: np.ndarray) -> Tensor:
+        """Make a param of numbers that the file has as an attribute; once, also in a loop."""
+        if name in self.weights:
+            return self.tensors[name]
+        return self._param(name, data.astype(np.float32), identity(data.ndim))
 
     def _static(self, name: str) -> np.ndarray:
         if name not in self.arrays:
@@ -263,38 +331,8 @@ class _Importer:
         return outputs
 
 
-@dataclass(frozen=True)
-class _Use:
-    """How one operator reads an initializer."""
-
-    as_tensor: bool
-    is_state: bool
-    wish: Layout | None
-
-
-def _uses(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, list[_Use]]:
-    """Return who reads each name, and how."""
-    ranks = {tensor.name: len(tensor.dims) for tensor in graph.initializer}
-    uses: dict[str, list[_Use]] = {}
-    for node in nodes:
-        rule = find_rule(node.domain, node.op_type)
-        for index, name in enumerate(node.input):
-            if name in ranks:
-                uses.setdefault(name, []).append(_use(node, rule, index, ranks[name]))
-    for output in graph.output:
-        if output.name in ranks:
-            uses.setdefault(output.name, []).append(_Use(True, False, None))
-    return uses
-
-
-def _use(node: NodeProto, rule: OnnxRule | None, index: int, rank: int) -> _Use:
-    if rule is None:
-        return _Use(True, False, None)
-    attributes = {attribute.name: attribute.i for attribute in node.attribute}
-    wish = rule.wish(rank, attributes) if index == 1 else None
-    if wish is not None and len(wish) != rank:
-        wish = None
-    return _Use(index not in rule.static, index in rule.states, wish)
+class _FailedBody(Unsupported):
+    """A graph inside of an operator failed; what failed there has been noted."""
 
 
 def _check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from onnx import ModelProto, NodeProto, defs, inliner
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.onnx.control import CONTROL, nested
 from pockengine.frontends.onnx.file import without_data
 from pockengine.frontends.onnx.fold import can_fold
 from pockengine.frontends.onnx.ops import find_rule
@@ -22,6 +23,7 @@ MAX_DEPTH = 8
 def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
     """Return the graph's operators, in order, after expanding functions.
 
+    A function whose body depends on types that nothing tells stays, and is refused by its name.
     Raises ImportModelError when the model's own functions grow beyond all measure.
     """
     if not model.functions and not _expandable(model):
@@ -31,27 +33,44 @@ def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
         if model.functions:
             _check_growth(model)
             bare = inliner.inline_local_functions(bare)
-        for _ in range(MAX_DEPTH):
-            wanted = _expandable(bare)
-            if not wanted:
-                break
-            _write_defaults(bare, wanted)
-            bare = inliner.inline_selected_functions(bare, wanted, inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
         raise ImportModelError(
             f"the functions of {model.graph.name!r} cannot be expanded: {error}"
         ) from error
+    for _ in range(MAX_DEPTH):
+        wanted = _expandable(bare)
+        if not wanted:
+            break
+        _write_defaults(bare, wanted)
+        try:
+            bare = inliner.inline_selected_functions(bare, wanted, inline_schema_functions=True)
+        except (RuntimeError, ValueError):
+            break
     return bare.graph.node
+
+
+def is_control(node: NodeProto) -> bool:
+    """Return whether this is an operator that holds graphs."""
+    return node.domain in ("", "ai.onnx") and node.op_type in CONTROL
+
+
+def is_known(node: NodeProto) -> bool:
+    """Return whether an operator can be built as it stands."""
+    constant = node.op_type == "Constant" or can_fold(node) or is_control(node)
+    return constant or find_rule(node.domain, node.op_type) is not None
 
 
 def _expandable(model: ModelProto) -> list[tuple[str, str]]:
     """Find the operators that we have no rule for and the standard has a body for."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     functions = set()
-    for node in model.graph.node:
-        known = find_rule(node.domain, node.op_type) or can_fold(node) or node.op_type == "Constant"
+    for node in nested(model.graph.node):
         version = versions.get(node.domain)
-        if not known and version is not None and defs.has(node.op_type, version, node.domain):
+        if (
+            not is_known(node)
+            and version is not None
+            and defs.has(node.op_type, version, node.domain)
+        ):
             schema = defs.get_schema(node.op_type, version, node.domain)
             if schema.has_function or schema.has_context_dependent_function:
                 functions.add((node.domain, node.op_type))
@@ -61,7 +80,7 @@ def _expandable(model: ModelProto) -> list[tuple[str, str]]:
 def _write_defaults(model: ModelProto, functions: Sequence[tuple[str, str]]) -> None:
     """Write attributes that are left out into calls: bodies refer to them without a default."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
-    for node in model.graph.node:
+    for node in nested(model.graph.node):
         if (node.domain, node.op_type) in functions:
             schema = defs.get_schema(node.op_type, versions[node.domain], node.domain)
             given = {attribute.name for attribute in node.attribute}

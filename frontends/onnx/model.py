@@ -39,9 +39,9 @@ def from_onnx(
     `training` imports a model that was exported for inference in training mode: batch norm
     normalises by the batch and updates its running statistics, dropout drops.
 
-    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the first output and
-    an output `loss`. `shapes` gives the shapes of inputs that the file leaves open; `constants` the
-    values of inputs that must be known at compile time because shapes depend on them.
+    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the first output of
+    floats and an output `loss`; logits, or probabilities of a softmax or of scikit-learn. `shapes`
+    gives shapes that the file leaves open; `constants` the values of inputs that shapes depend on.
 
     Warns of weights that an exporter merged or folded, which train unlike the model's own.
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
@@ -50,13 +50,14 @@ def from_onnx(
     _need_onnx("from_onnx")
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.graph import Choices, import_graph
+    from pockengine.frontends.onnx.probabilities import scores_of
     from pockengine.frontends.onnx.rewrites import warn_of_rewrites
 
     proto, folder = read_model(model)
     _check_opset(proto)
     g, outputs = import_graph(proto, folder, Choices(training, shapes or {}, constants or {}))
     if loss is not None:
-        add_loss(g, next(iter(outputs.values())), loss)
+        add_loss(g, scores_of(g, proto.graph, outputs, loss), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
@@ -91,38 +92,26 @@ def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ..
 def to_initializers(
     model: "str | Path | onnx.ModelProto", graph: Graph, values: Mapping[str, np.ndarray]
 ) -> "onnx.ModelProto":
-    """Return a copy of the model with tuned weights in place of the initializers of their names.
+    """Return a copy of the model with tuned weights in place of those of their names.
 
-    Data beside the model's file come into the copy: save one of more than 2 GB by
+    They are initializers, or attributes where linear models of scikit-learn have them. Data beside
+    the model's file come into the copy: save one of more than 2 GB by
     `onnx.save(..., save_as_external_data=True)`.
 
     `values` holds arrays by name as the compiled program has them, and may name a part only. Those
-    that the model has no initializer for (states of optimisers) are left out. Raises
-    ImportModelError for a shape that is not the graph's.
+    that the model has no weight for (states of optimisers) are left out. Raises ImportModelError
+    for a shape that is not the graph's.
     """
     _need_onnx("to_initializers")
-    from onnx import ModelProto, TensorProto, numpy_helper
+    from onnx import ModelProto
 
-    from pockengine.frontends.onnx.file import array_of, read_model
+    from pockengine.frontends.onnx.file import read_model
+    from pockengine.frontends.onnx.weights import write_weights
 
     given, folder = read_model(model)
     tuned = ModelProto()
     tuned.CopyFrom(given)
-    for tensor in tuned.graph.initializer:
-        param = graph.params.get(tensor.name)
-        if param is None or tensor.name not in values:
-            if tensor.data_location == TensorProto.EXTERNAL:
-                held = array_of(tensor, folder)
-                tensor.CopyFrom(numpy_helper.from_array(held, tensor.name))
-            continue
-        array = np.asarray(values[tensor.name])
-        if array.shape != param.value.shape:
-            raise ImportModelError(
-                f"{tensor.name}: shape {array.shape} is not the graph's {param.value.shape}"
-            )
-        if param.permutation is not None:
-            array = array.transpose(np.argsort(param.permutation))
-        tensor.CopyFrom(numpy_helper.from_array(np.array(array, order="C"), tensor.name))
+    write_weights(tuned.graph, folder, graph, values)
     return tuned
 
 

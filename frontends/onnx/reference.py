@@ -19,6 +19,8 @@ def reference(
     """Evaluate the model once; only its inputs are nudged."""
     from onnx.reference import ReferenceEvaluator
 
+    from pockengine.frontends.onnx.probabilities import LEAST, makes_probabilities
+
     inputs = example_inputs
     if not isinstance(inputs, Mapping):
         inputs = dict(zip(input_names(model), inputs, strict=False))
@@ -26,13 +28,16 @@ def reference(
     feed = {name: nudge(x) if x.dtype == np.float32 else x for name, x in feed.items()}
     evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
     outputs = dict(zip(evaluator.output_names, evaluator.run(None, feed), strict=True))
-    return Reference(feed, _loss(outputs, loss, feed), None)
-
-
-def _loss(outputs: dict[str, Any], loss: str | None, feed: dict[str, np.ndarray]) -> float:
     if loss is None:
-        return float(outputs["loss"])
-    first = np.asarray(next(iter(outputs.values())), np.float64)
+        return Reference(feed, float(outputs["loss"]), None)
+    name, scores = next(item for item in outputs.items() if item[1].dtype == np.float32)
+    if loss == "cross_entropy" and makes_probabilities(evaluator.proto_.graph, name):
+        scores = np.log(np.maximum(scores, LEAST))
+    return Reference(feed, _loss(scores, loss, feed), None)
+
+
+def _loss(scores: np.ndarray, loss: str, feed: dict[str, np.ndarray]) -> float:
+    first = np.asarray(scores, np.float64)
     feed["target"] = draw_target(loss, first.shape)
     if loss == "mse":
         return float(np.square(first - feed["target"]).mean())

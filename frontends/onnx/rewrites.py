@@ -10,7 +10,9 @@ import warnings
 from onnx import ModelProto
 
 from pockengine.compiler.ir import Graph
+from pockengine.frontends.onnx.control import nested
 from pockengine.frontends.onnx.inline import flat_nodes
+from pockengine.frontends.onnx.weights import place_of
 
 FOLDED = re.compile(r"onnx::Conv_\d+")
 """How PyTorch's exporter names what it made of a convolution's weights and a batch norm's."""
@@ -47,13 +49,12 @@ def _readers(model: ModelProto) -> dict[str, list[str]]:
     """Return the operators that read each name, also through Identity, in order."""
     same: dict[str, str] = {}
     readers: dict[str, list[str]] = {}
-    for node in flat_nodes(model):
+    for node in nested(flat_nodes(model)):
         if node.op_type == "Identity" and node.input and node.output:
             same[node.output[0]] = same.get(node.input[0], node.input[0])
             continue
-        place = node.name or next((name for name in node.output if name), node.op_type)
         for name in node.input:
-            readers.setdefault(same.get(name, name), []).append(place)
+            readers.setdefault(same.get(name, name), []).append(place_of(node))
     return readers
 
 

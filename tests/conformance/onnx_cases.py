@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
+from pockengine.frontends.onnx.fold import can_fold
 from pockengine.frontends.onnx.ops import find_rule
 
 # Start of a case's name -> the operator that it is about
@@ -52,15 +53,22 @@ class Case:
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
-        """Inputs that must be known at compile time: shapes, axes, a dropout's ratio."""
+        """Inputs that must be known at compile time: shapes, axes, a dropout's ratio, counts."""
         needed = {
             name
             for node in self.model.graph.node
-            if (rule := find_rule(node.domain, node.op_type)) is not None
             for index, name in enumerate(node.input)
-            if index in rule.static
+            if _is_static(node, index)
         }
         return {name: array for name, array in self.inputs.items() if name in needed}
+
+
+def _is_static(node: NodeProto, index: int) -> bool:
+    """Return whether an operator's input must be known at compile time."""
+    rule = find_rule(node.domain, node.op_type)
+    if rule is not None:
+        return index in rule.static
+    return can_fold(node) or index < {"If": 1, "Loop": 2}.get(node.op_type, 0)
 
 
 def training_cases() -> list[Case]:

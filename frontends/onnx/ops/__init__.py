@@ -1,9 +1,12 @@
 """The ONNX frontend's table of operators; importing this package fills it."""
 
 from pockengine.frontends.onnx.ops import (
+    classic,
     elementwise,
+    indexing,
     loss,
     nn,
+    recurrent,
     reduction,
     resize,
     shape,
@@ -22,10 +25,13 @@ __all__ = [
     "OnnxContext",
     "OnnxRule",
     "Result",
+    "classic",
     "elementwise",
     "find_rule",
+    "indexing",
     "loss",
     "nn",
+    "recurrent",
     "reduction",
     "resize",
     "shape",

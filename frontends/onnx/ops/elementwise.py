@@ -26,6 +26,7 @@ MEANINGS = alike(
     "Equal": "eq",
     "Greater": "gt",
     "GreaterOrEqual": "ge",
+    "IsNaN": "is_nan",
     "Less": "lt",
     "LessOrEqual": "le",
     "Max": "greatest",
@@ -70,6 +71,19 @@ for _name, _meaning in MEANINGS.items():
     _define(_name, _meaning)
 for _name, (_meaning, _settings) in SETTINGS.items():
     _define_with_settings(_name, _meaning, _settings)
+
+
+@onnx_op("IsInf")
+def is_inf(
+    ctx: OnnxContext, x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
+) -> Tensor:
+    """Whether x is infinite, on the sides that are asked for."""
+    g = ctx.g
+    sides = [(detect_negative, -math.inf), (detect_positive, math.inf)]
+    found = [emit.arithmetic(g, "eq", x, side) for wanted, side in sides if wanted]
+    if not found:  # nothing is below -inf
+        return emit.arithmetic(g, "lt", x, -math.inf)
+    return found[0] if len(found) == 1 else emit.elementwise(g, "logical_or", *found)
 
 
 @onnx_op("Identity")

@@ -6,6 +6,7 @@ from typing import Any
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit import norm as emit_norm
+from pockengine.frontends.emit.einsum import einsum as emit_einsum
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import (
     HWIO,
@@ -22,6 +23,12 @@ from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 def matmul(ctx: OnnxContext, a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices, vectors or batches of matrices."""
     return emit.matmul(ctx.g, a, b)
+
+
+@onnx_op("Einsum")
+def einsum(ctx: OnnxContext, *operands: Tensor, equation: str) -> Tensor:
+    """Sum products over the letters that the result lacks."""
+    return emit_einsum(ctx.g, equation, operands)
 
 
 def _gemm_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:

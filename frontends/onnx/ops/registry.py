@@ -18,6 +18,7 @@ from pockengine.compiler.ir import Builder
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor
 
+ML_DOMAIN = "ai.onnx.ml"
 TRAINING_DOMAIN = "ai.onnx.preview.training"
 
 Result = Tensor | np.ndarray | None
@@ -31,7 +32,8 @@ class OnnxContext:
     """What a rule gets besides its inputs and attributes.
 
     `wanted` says of each of the operator's outputs whether it has a name; `training` whether the
-    model is imported in training mode; `find` returns any tensor that the graph has by now.
+    model is imported in training mode; `find` returns any tensor that the graph has by now;
+    `weight` makes a param of an attribute.
     """
 
     g: Builder
@@ -39,6 +41,7 @@ class OnnxContext:
     wanted: tuple[bool, ...]
     training: bool
     find: Callable[[str], Tensor]
+    weight: Callable[[str, np.ndarray], Tensor]
 
     def wants(self, output: int) -> bool:
         """Return whether somebody may read this output."""

@@ -8,7 +8,7 @@ from pockengine.compiler.ir import DType, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.index import wrapped
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.layout import Tensor, permute, plain, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, integers, onnx_op
 
 
@@ -182,25 +182,6 @@ def pad(
         low[dim], high[dim] = before, after
     filling = 0.0 if value is None else float(value)
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
-
-
-@onnx_op("Gather")
-def gather(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
-    """Read x at these places of a dimension."""
-    places = wrapped(ctx.g, index, x.shape[axis])
-    values = framework_order(ctx.g, x), framework_order(ctx.g, places)
-    return plain(ctx.g.take(*values, axis=axis % x.rank))
-
-
-@onnx_op("GatherElements")
-def gather_elements(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
-    """Read x at places of a dimension that each element of index gives for itself."""
-    stop = list(index.shape)
-    stop[axis] = x.shape[axis]
-    cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
-    places = wrapped(ctx.g, index, x.shape[axis])
-    values = framework_order(ctx.g, cut), framework_order(ctx.g, places)
-    return plain(ctx.g.take_along(*values, axis=axis % x.rank))
 
 
 @onnx_op("Trilu", static=(1,))

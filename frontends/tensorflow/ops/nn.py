@@ -11,6 +11,7 @@ import numpy as np
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.einsum import einsum as emit_einsum
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
@@ -43,33 +44,8 @@ def _swapped(x: Tensor) -> Tensor:
 
 @tf_op("Einsum")
 def einsum(ctx: TfContext, *operands: Tensor, equation: str) -> Tensor:
-    """Sum products over the letters that the result lacks, as one batch of matrix products."""
-    if "..." in equation or len(operands) != 2:
-        raise Unsupported(f"the einsum {equation!r}; write out its dimensions, for two operands")
-    terms, result = equation.replace(" ", "").split("->")
-    left, right = terms.split(",")
-    batch = [letter for letter in left if letter in right and letter in result]
-    inner = [letter for letter in left if letter in right and letter not in result]
-    rows = [letter for letter in left if letter not in right]
-    columns = [letter for letter in right if letter not in left]
-    known = set(rows + columns) <= set(result)
-    if not known or len({*left}) != len(left) or len({*right}) != len(right):
-        raise Unsupported(f"the einsum {equation!r}: it sums within one operand; reduce that first")
-    a, b = operands
-    sizes = {**dict(zip(left, a.shape, strict=True)), **dict(zip(right, b.shape, strict=True))}
-
-    def grouped(x: Tensor, letters: str, *groups: list[str]) -> Tensor:
-        order = [letters.index(letter) for group in groups for letter in group]
-        shape = tuple(int(np.prod([sizes[letter] for letter in group])) for group in groups[1:])
-        lead = tuple(sizes[letter] for letter in groups[0])
-        return reshape(ctx.g, permute(x, order), (*lead, *shape))
-
-    product = emit.matmul(
-        ctx.g, grouped(a, left, batch, rows, inner), grouped(b, right, batch, inner, columns)
-    )
-    letters = batch + rows + columns
-    y = reshape(ctx.g, product, tuple(sizes[letter] for letter in letters))
-    return permute(y, [letters.index(letter) for letter in result])
+    """Sum products over the letters that the result lacks."""
+    return emit_einsum(ctx.g, equation, operands)
 
 
 def _channels_first(x: Tensor, data_format: str) -> Tensor:
