@@ -25,7 +25,7 @@ from pockengine.backends.manifest import (
     manifest_of,
     read_manifest,
 )
-from pockengine.backends.placement import param_slots
+from pockengine.backends.placement import lay_out
 from pockengine.backends.protocol import Backend, Progress
 from pockengine.backends.replace import MANIFEST, check_replaceable, hash_file, steady
 from pockengine.backends.weights import write_weights
@@ -52,8 +52,8 @@ class Artifact(Manifest):
         return (
             f"{self.name} for {self.device}, {self.threads} threads at most\n"
             f"  entries: {', '.join(self.entries)}\n"
-            f"  {len(weights)} params, {trained} of them trained; {self.params_bytes} bytes, "
-            f"arena {self.arena_bytes} bytes\n"
+            f"  {len(weights)} params, {trained} of them trained; {self.params_bytes} bytes that "
+            f"training writes, {self.frozen_bytes} frozen, arena {self.arena_bytes} bytes\n"
             f"  {self.folder}"
         )
 
@@ -124,8 +124,7 @@ def _make(
     code = made / "code"
     code.mkdir(parents=True)
     backend.write(program, code)
-    slots, _ = param_slots(program)
-    write_weights({slot.name: slot.contents for slot in slots}, made / WEIGHTS)
+    write_weights(lay_out(program).in_file, made / WEIGHTS)
     built = backend.build(code, made / "bin", progress) if build_code else None
     if build_code:
         backend.package(program, code, made)

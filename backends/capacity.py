@@ -4,7 +4,7 @@ A space that holds the mutable params holds the arena too. What a backend must c
 its own addresses and counters, it checks where it writes code.
 """
 
-from pockengine.backends.placement import param_slots
+from pockengine.backends.placement import lay_out
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import MemorySpace, Target
@@ -39,11 +39,5 @@ def _contents(program: Program, space: MemorySpace, kept: int) -> str:
 
 def space_bytes(program: Program) -> dict[Space, int]:
     """Return the bytes of the params that lie in each space; tensor constants are constant."""
-    sizes = dict.fromkeys(Space, 0)
-    slots, total = param_slots(program)
-    ends = [*(slot.offset for slot in slots[1:]), total]
-    for slot, end in zip(slots, ends[: len(slots)], strict=True):
-        param = program.params.get(slot.name)
-        space = Space.CONSTANT if param is None else param.space or Space.MUTABLE
-        sizes[space] += end - slot.offset
-    return sizes
+    layout = lay_out(program)
+    return {Space.CONSTANT: layout.frozen_bytes, Space.MUTABLE: layout.params_bytes}

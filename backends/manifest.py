@@ -14,7 +14,7 @@ from pockengine.backends.placement import (
     MAX_RANK,
     entry_inputs,
     entry_outputs,
-    param_slots,
+    lay_out,
 )
 from pockengine.backends.protocol import Backend
 from pockengine.backends.replace import MANIFEST
@@ -29,7 +29,7 @@ from pockengine.compiler.variants import output_axes
 from pockengine.devices.schema import DEFAULT_BACKEND
 from pockengine.errors import ArtifactError, CompileError
 
-SCHEMA = 3
+SCHEMA = 4
 KINDS = ("param", "state", "constant")
 KIND_NAMES = {
     ParamKind.WEIGHT: "param",
@@ -85,6 +85,7 @@ class Manifest:
     adapters: tuple[Adapter, ...]
     arena_bytes: int
     params_bytes: int
+    frozen_bytes: int
     threads: int
     micro_batches: int
     kernels: int
@@ -97,16 +98,16 @@ class Manifest:
         """Return what the library must agree on."""
         entries = {name: (entry.inputs, entry.outputs) for name, entry in self.entries.items()}
         params = {name: spec.type for name, spec in self.params.items()}
-        sizes = (self.params_bytes, self.arena_bytes, self.threads, self.micro_batches)
-        return Specification(entries, params, *sizes)
+        sizes = (self.params_bytes, self.frozen_bytes, self.arena_bytes)
+        return Specification(entries, params, *sizes, self.threads, self.micro_batches)
 
 
 def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
     """Return the manifest's table, but for the files."""
-    slots, params_bytes = param_slots(program)
+    layout = lay_out(program)
     facts = backend.facts(program)
     rows = []
-    for slot in slots:
+    for slot in layout.slots:
         param = program.params.get(slot.name)
         kind = "constant" if param is None else KIND_NAMES[param.kind]
         permutation = None if param is None else param.permutation
@@ -128,7 +129,8 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
         "threads": facts.threads,
         "micro_batches": program.micro_batches,
         "kernels": facts.kernels,
-        "params_bytes": params_bytes,
+        "params_bytes": layout.params_bytes,
+        "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
         "scheme": dict(program.scheme),
         "adapters": [asdict(adapter) for adapter in program.adapters],
@@ -207,6 +209,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         adapters=tuple(map(_read_adapter, _get(table, "adapters", list))),
         arena_bytes=_count(table, "arena_bytes"),
         params_bytes=_count(table, "params_bytes"),
+        frozen_bytes=_count(table, "frozen_bytes"),
         threads=_count(table, "threads", 1),
         micro_batches=_count(table, "micro_batches", 1),
         kernels=_count(table, "kernels"),

@@ -1,7 +1,8 @@
-"""Where a program's tensors lie, in numbers: params one after the other, the rest in the arena.
+"""Where a program's tensors lie, in numbers: params, what is frozen of them apart, and the arena.
 
 Every backend lays params out in this way, so that an artifact's weights and memory sizes mean the
-same whatever runs it.
+same whatever runs it. The memory of frozen params is the data of the weights file, byte by byte: a
+session may map the file, and a device without files holds these bytes in flash.
 """
 
 from collections.abc import Mapping
@@ -12,15 +13,17 @@ import numpy as np
 from pockengine.backends.barriers import Span, Touched
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
+from pockengine.compiler.target import ALIGNMENT
 from pockengine.errors import CompileError
 
 MAX_RANK = 8
 """Dimensions of a param, input or output; PE_MAX_RANK of the C runtime's pe.h."""
 
-ARENA, PARAMS = "arena", "params"
-"""The memories that a value may lie in."""
+ARENA, PARAMS, FROZEN = "arena", "params", "frozen"
+"""The memories that a value may lie in; no entry writes what is frozen."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of the param memory: a weight, a state or a constant, with its first contents."""
+    """A tensor that lives between runs: a weight, a state or a constant, and how it begins."""
 
     name: str
-    offset: int
+    place: Place
     contents: Contents
 
     @property
@@ -44,16 +47,65 @@ class Slot:
         """Type of the tensor."""
         return self.contents.type
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether no entry writes it."""
+        return self.place.memory == FROZEN
 
-def param_slots(program: Program) -> tuple[list[Slot], int]:
-    """Where every param and constant lives, in order and aligned, and the bytes of them all."""
+
+@dataclass(frozen=True)
+class Layout:
+    """All params and constants of a program in its order, and the bytes of their memories."""
+
+    slots: tuple[Slot, ...]
+    params_bytes: int
+    frozen_bytes: int
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """Place of each by name."""
+        return {slot.name: slot.place for slot in self.slots}
+
+    @property
+    def in_file(self) -> dict[str, Contents]:
+        """Contents by name, in the order of the weights file."""
+        frozen = {slot.name: slot.is_frozen for slot in self.slots}
+        return _in_file({slot.name: slot.contents for slot in self.slots}, frozen)
+
+
+def lay_out(program: Program) -> Layout:
+    """Place every param and constant: what is written aligned, the frozen ones as in the file."""
     tensors = {name: param.contents for name, param in program.params.items()}
     tensors |= {name: Held(data) for name, data in program.constants.items()}
-    slots, offset = [], 0
+    mutable = {name for name, param in program.params.items() if param.space is not Space.CONSTANT}
+    frozen = {name: name not in mutable for name in tensors}
+    starts, offset, frozen_bytes = {}, 0, 0
+    for name, contents in _in_file(tensors, frozen).items():
+        starts[name] = offset
+        offset += contents.type.nbytes
+        frozen_bytes = offset if frozen[name] else frozen_bytes
+    slots, params_bytes = [], 0
     for name, contents in tensors.items():
-        slots.append(Slot(name, offset, contents))
-        offset += -(-contents.type.nbytes // program.alignment) * program.alignment
-    return slots, offset
+        place = Place(FROZEN, starts[name]) if frozen[name] else Place(PARAMS, params_bytes)
+        slots.append(Slot(name, place, contents))
+        if not frozen[name]:
+            params_bytes += -(-contents.type.nbytes // program.alignment) * program.alignment
+    return Layout(tuple(slots), params_bytes, frozen_bytes)
+
+
+def _in_file(tensors: Mapping[str, Contents], frozen: Mapping[str, bool]) -> dict[str, Contents]:
+    """Sort tensors as the weights file has them, which has no gaps.
+
+    The frozen ones of whole cache lines come first, so that each begins at one. Of the rest wider
+    types come first: each is aligned to its elements.
+    """
+
+    def order(name: str) -> tuple[bool, int, bool, bytes]:
+        type_ = tensors[name].type
+        first = frozen[name] and type_.nbytes % ALIGNMENT == 0
+        return not first, -type_.dtype.itemsize, not frozen[name], name.encode()
+
+    return {name: tensors[name] for name in sorted(tensors, key=order)}
 
 
 def kernel_nodes(entry: Entry) -> list[Node]:
@@ -61,31 +113,31 @@ def kernel_nodes(entry: Entry) -> list[Node]:
     return [node for node in entry.graph.nodes if not is_alias(node, entry)]
 
 
-def touched(node: Node, entry: Entry, offsets: Mapping[str, int]) -> Touched:
-    """The memory that a node's kernel reads and writes."""
+def touched(node: Node, entry: Entry, params: Mapping[str, Place]) -> Touched:
+    """The memory that a node's kernel reads and writes; `params` are the places of params."""
     written = {node.operands[index] for index in written_operands(node)}
-    reads = [span for v in node.operands for span in _span(v, entry, offsets)]
-    writes = [span for v in (*node.results, *written) for span in _span(v, entry, offsets)]
+    reads = [span for v in node.operands for span in _span(v, entry, params)]
+    writes = [span for v in (*node.results, *written) for span in _span(v, entry, params)]
     scratch = entry.plan.scratch.get(node)
     if scratch is not None:
         writes.append(Span(ARENA, scratch.offset, scratch.offset + scratch.size))
     return Touched(reads, writes)
 
 
-def _span(value: Value, entry: Entry, offsets: Mapping[str, int]) -> list[Span]:
+def _span(value: Value, entry: Entry, params: Mapping[str, Place]) -> list[Span]:
     """Return where a value lives; scalars that are written into the call live nowhere."""
-    place = _memory_of(value, entry, offsets)
+    place = _memory_of(value, entry, params)
     if place is None:
         return []
     return [Span(place.memory, place.offset, place.offset + value.type.nbytes)]
 
 
-def place_of(value: Value, entry: Entry, offsets: Mapping[str, int]) -> Place | np.ndarray:
+def place_of(value: Value, entry: Entry, params: Mapping[str, Place]) -> Place | np.ndarray:
     """Return where a value lies, or the number that a scalar constant is.
 
-    `offsets` are those of the params by name. CompileError for a value that has no place.
+    `params` are the places of params by name. CompileError for a value that has no place.
     """
-    place = _memory_of(value, entry, offsets)
+    place = _memory_of(value, entry, params)
     if place is not None:
         return place
     data = entry.graph.constants.get(entry.plan.aliases.get(value, value))
@@ -94,12 +146,12 @@ def place_of(value: Value, entry: Entry, offsets: Mapping[str, int]) -> Place | 
     return data
 
 
-def _memory_of(value: Value, entry: Entry, offsets: Mapping[str, int]) -> Place | None:
+def _memory_of(value: Value, entry: Entry, params: Mapping[str, Place]) -> Place | None:
     value = entry.plan.aliases.get(value, value)
     allocation = entry.plan.values.get(value)
     if allocation is not None:
         return Place(ARENA, allocation.offset)
-    return Place(PARAMS, offsets[value.name]) if value.name in offsets else None
+    return params.get(value.name)
 
 
 def is_alias(node: Node, entry: Entry) -> bool:

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pockengine.backends.placement import entry_inputs, entry_outputs, param_slots
+from pockengine.backends.placement import entry_inputs, entry_outputs, lay_out
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.program import Program
 
-ABI = 6
+ABI = 7
 """Counts the changes to the functions that a library exports, and to what they take."""
 
 Types = Mapping[str, TensorType]
@@ -28,6 +28,7 @@ class Specification:
     entries: Mapping[str, tuple[Types, Types]]
     params: Types
     params_bytes: int
+    frozen_bytes: int
     arena_bytes: int
     threads: int
     micro_batches: int
@@ -35,7 +36,8 @@ class Specification:
     def digest(self) -> str:
         """Return the SHA-256 of all of it, as 64 hexadecimal digits."""
         entries = [[name, _rows(ins), _rows(outs)] for name, (ins, outs) in self.entries.items()]
-        sizes = [self.params_bytes, self.arena_bytes, self.threads, self.micro_batches]
+        sizes = [self.params_bytes, self.frozen_bytes, self.arena_bytes]
+        sizes += [self.threads, self.micro_batches]
         text = json.dumps([ABI, entries, _rows(self.params), sizes])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -46,14 +48,14 @@ def _rows(types: Types) -> Iterable[object]:
 
 def specification_of(program: Program, threads: int) -> Specification:
     """Return what the library and the manifest must agree on, for `threads` threads at most."""
-    slots, params_bytes = param_slots(program)
+    layout = lay_out(program)
     entries = {
         name: (_types(entry_inputs(entry)), _types(entry_outputs(entry)))
         for name, entry in program.entries.items()
     }
-    params = {slot.name: slot.type for slot in slots}
-    sizes = (params_bytes, program.arena_bytes, threads, program.micro_batches)
-    return Specification(entries, params, *sizes)
+    params = {slot.name: slot.type for slot in layout.slots}
+    sizes = (layout.params_bytes, layout.frozen_bytes, program.arena_bytes)
+    return Specification(entries, params, *sizes, threads, program.micro_batches)
 
 
 def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:

@@ -1,6 +1,7 @@
 """The weights file of an artifact, written one tensor at a time: they need not fit into memory.
 
-The bytes are those that the safetensors library writes: wider types first, then by name.
+The header is filled up with spaces, so that the data begin at a multiple of ALIGNMENT bytes: a
+session that maps the file reads its frozen tensors where they are.
 """
 
 import json
@@ -10,36 +11,32 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents
-from pockengine.compiler.ir.scalars import DType
+from pockengine.compiler.target import ALIGNMENT
 from pockengine.errors import CompileError
 
-ALIGNMENT = 8
-"""Of the data in the file: the header is filled up with spaces."""
-
-_ORDER = sorted(DType, key=lambda dtype: -dtype.itemsize)
+_PREFIX = 8
+"""Bytes of the header's length, with which a file begins."""
 
 
 def write_weights(tensors: Mapping[str, Contents], path: Path) -> None:
-    """Write tensors by name; CompileError names one that has no numbers."""
+    """Write tensors by name, in their order; CompileError names one that has no numbers."""
     missing = [name for name, contents in tensors.items() if not contents.known]
     if missing:
         raise CompileError(
             f"{len(missing)} params have a shape and no numbers, {missing[0]} among them; give the "
             "graph its weights before an artifact is written"
         )
-    order = {name: (_ORDER.index(held.type.dtype), name.encode()) for name, held in tensors.items()}
-    names = sorted(tensors, key=lambda name: order[name])
     with path.open("wb") as file:
-        file.write(_header(names, tensors))
-        for name in names:
-            array = np.ascontiguousarray(tensors[name].read())
+        file.write(_header(tensors))
+        for contents in tensors.values():
+            array = np.ascontiguousarray(contents.read())
             file.write(array.reshape(-1).view(np.uint8).data)
 
 
-def _header(names: list[str], tensors: Mapping[str, Contents]) -> bytes:
+def _header(tensors: Mapping[str, Contents]) -> bytes:
     table, offset = {}, 0
-    for name in names:
-        type_ = tensors[name].type
+    for name, contents in tensors.items():
+        type_ = contents.type
         end = offset + type_.nbytes
         table[name] = {
             "dtype": type_.dtype.stored_name,
@@ -48,5 +45,5 @@ def _header(names: list[str], tensors: Mapping[str, Contents]) -> bytes:
         }
         offset = end
     text = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text
+    text += b" " * (-(_PREFIX + len(text)) % ALIGNMENT)
+    return len(text).to_bytes(_PREFIX, "little") + text

@@ -128,7 +128,8 @@ def _show(artifact: Artifact, as_json: bool) -> None:
     terminal = console()
     terminal.print(table)
     terminal.print(
-        f"weights and states {artifact.params_bytes:,} bytes, {artifact.kernels} kernels"
+        f"weights and states {artifact.params_bytes:,} bytes, frozen {artifact.frozen_bytes:,} "
+        f"bytes, {artifact.kernels} kernels"
     )
     trained = ", ".join(f"{name} {share}" for name, share in artifact.scheme.items())
     terminal.print(f"trained: {trained}")
@@ -142,6 +143,7 @@ def _facts(artifact: Artifact) -> dict[str, Any]:
         "device": artifact.device,
         "arena_bytes": artifact.arena_bytes,
         "params_bytes": artifact.params_bytes,
+        "frozen_bytes": artifact.frozen_bytes,
         "kernels": artifact.kernels,
         "trained": dict(artifact.scheme),
         "entries": {

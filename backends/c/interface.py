@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from pockengine.backends.placement import entry_inputs, entry_outputs, param_slots
+from pockengine.backends.placement import entry_inputs, entry_outputs, lay_out
 from pockengine.compiler.program import Program
 
 _NOT_C = re.compile(r"[^A-Za-z0-9_]")
@@ -43,7 +43,7 @@ def header_text(program: Program) -> str:
     """Return the header of a program: its symbol, the sizes of its memory, places of tensors."""
     name = identifier(program.name)
     prefix = f"PE_{name.upper()}"
-    params_bytes = param_slots(program)[1]
+    layout = lay_out(program)
     lines = [
         f"/* Program {name}: what pe.h needs to run it. */",
         f"#ifndef {prefix}_H",
@@ -58,7 +58,7 @@ def header_text(program: Program) -> str:
         f"extern PE_API const pe_program {program_symbol(program.name)};",
         "",
         "/* Bytes of the memory that pe_init takes, aligned to PE_ALIGN. */",
-        f"#define {prefix}_PARAMS_BYTES ((size_t){params_bytes})",
+        f"#define {prefix}_PARAMS_BYTES ((size_t){layout.params_bytes})",
         f"#define {prefix}_ARENA_BYTES ((size_t){program.arena_bytes})",
         *_places(program, prefix),
         "",

@@ -1,6 +1,7 @@
 """What C programs may take of a device beside its memory: addresses, and what kernels can count."""
 
 from pockengine.backends.capacity import FIX
+from pockengine.backends.placement import Layout
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
@@ -9,9 +10,10 @@ MOST_ELEMENTS = 2**31 - 1
 """Elements of one tensor: kernels multiply sizes of its dimensions as C's int."""
 
 
-def check_limits(program: Program, params_bytes: int, device: Device) -> None:
+def check_limits(program: Program, layout: Layout, device: Device) -> None:
     """Raise CompileError where params and arena are more than the device can address."""
     arena = program.arena_bytes
+    params_bytes = layout.params_bytes + layout.frozen_bytes
     total = params_bytes + arena
     sizes = f"{program.name} takes {arena:,} bytes of arena and {params_bytes:,} of params"
     if total > largest_object(device.address_bits):
@@ -33,7 +35,7 @@ def largest_object(address_bits: int) -> int:
     return (1 << (address_bits - 1)) - 1
 
 
-def static_assertion(program: Program, params_bytes: int) -> str:
+def static_assertion(program: Program, layout: Layout) -> str:
     """Return C that does not compile where a size does not fit into the machine's addresses."""
-    total = params_bytes + program.arena_bytes
+    total = layout.params_bytes + layout.frozen_bytes + program.arena_bytes
     return f'_Static_assert({total}ULL <= SIZE_MAX / 2, "the program exceeds the address space");'

@@ -17,7 +17,7 @@ from pockengine.backends.c.backend import CBackend, anchor_op
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
 from pockengine.backends.capacity import check_capacity
-from pockengine.backends.placement import describe, kernel_nodes, node_bytes, param_slots
+from pockengine.backends.placement import describe, kernel_nodes, lay_out, node_bytes
 from pockengine.backends.protocol import Progress
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.ir import Node
@@ -67,8 +67,7 @@ def profile_step(
         copy_runtime(folder / "runtime")
         runner = build(folder, backend.device, folder / "bin", progress).executable
         weights, data = folder / "weights", folder / "data"
-        slots = param_slots(program)[0]
-        write_weights({slot.name: slot.contents for slot in slots}, weights)
+        write_weights(lay_out(program).in_file, weights)
         save_file({name: np.atleast_1d(array) for name, array in inputs.items()}, data)
         command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
         command += ["--steps", str(steps + 1), "--lr", str(RATE), "--threads", str(threads)]

@@ -23,14 +23,16 @@ from pockengine.backends.c.param_marks import Marks, param_marks
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.backends.placement import (
     ARENA,
+    FROZEN,
     MAX_RANK,
     PARAMS,
+    Layout,
     Place,
     describe,
     entry_inputs,
     entry_outputs,
     kernel_nodes,
-    param_slots,
+    lay_out,
     place_of,
     touched,
 )
@@ -56,7 +58,7 @@ _UNCOMMENTED = re.compile(r"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
 NAME_BYTES = 511
 """Longest name of a tensor in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, with its end."""
 
-MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM"}
+MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM", FROZEN: "FROZEN"}
 """Macros of _PROGRAM_HEADER that give an address."""
 
 _KERNEL_HEADER = """#include <string.h>
@@ -69,6 +71,7 @@ _PROGRAM_HEADER = """#include "pe.h"
 #include "pe_worker.h"
 
 #define PARAM(at) ((void *)(params + (at)))
+#define FROZEN(at) ((const void *)(frozen + (at)))
 #define ARENA(at) ((void *)(arena + (at)))
 
 #ifdef PE_PROFILE
@@ -84,10 +87,10 @@ _PROGRAM_HEADER = """#include "pe.h"
 
 def generate(program: Program, backend: "CBackend") -> dict[str, str]:
     """The C files of a program by name."""
-    slots, params_bytes = param_slots(program)
-    _check_names(program)
-    check_limits(program, params_bytes, backend.device)
-    offsets = {slot.name: slot.offset for slot in slots}
+    layout = lay_out(program)
+    _check_names(program, layout)
+    check_limits(program, layout, backend.device)
+    params = layout.places
     kernels: dict[str, Kernel] = {}
     functions = []
     first = 0
@@ -95,7 +98,7 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
         nodes = kernel_nodes(entry)
         emitted = [backend.kernel(node, entry.choices.get(node)) for node in nodes]
         kernels |= {kernel.symbol: kernel for kernel in emitted}
-        functions.append(_entry_function(number, entry, backend, offsets, first))
+        functions.append(_entry_function(number, entry, backend, params, first))
         first += len(nodes)
     files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
     for symbol in sorted(kernels):
@@ -107,10 +110,10 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
         comment(f"Program {program.name}. Generated: change the model, not this file."),
         f"#define PE_KERNELS {first}\n",
         _PROGRAM_HEADER,
-        static_assertion(program, params_bytes),
+        static_assertion(program, layout),
         declarations,
         *functions,
-        _tables(program, backend.device.cpu.cores),
+        _tables(program, layout, backend.device.cpu.cores),
     ]
     files["program.c"] = "\n".join(parts)
     files["main.c"] = main_text(program)
@@ -118,9 +121,9 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
     return files
 
 
-def _check_names(program: Program) -> None:
+def _check_names(program: Program, layout: Layout) -> None:
     """Raise CompileError for a name that the runtime or a safetensors file could not hold."""
-    tensors = [slot.name for slot in param_slots(program)[0]]
+    tensors = list(layout.places)
     for entry in program.entries.values():
         tensors += [name for name, _ in (*entry_inputs(entry), *entry_outputs(entry))]
     for name in (program.name, *program.entries, *tensors):
@@ -136,18 +139,20 @@ def _check_names(program: Program) -> None:
 
 
 def _entry_function(
-    number: int, entry: Entry, backend: "CBackend", offsets: Mapping[str, int], first: int
+    number: int, entry: Entry, backend: "CBackend", params: Mapping[str, Place], first: int
 ) -> str:
     lines = [
         comment(entry.name),
-        f"static void run_{number}(pe_worker *w, unsigned char *params, unsigned char *arena) {{",
-        "    (void)w, (void)params, (void)arena;",
+        f"static void run_{number}(pe_worker *w, unsigned char *params, "
+        "const unsigned char *frozen,",
+        "                  unsigned char *arena) {",
+        "    (void)w, (void)params, (void)frozen, (void)arena;",
     ]
     nodes = kernel_nodes(entry)
-    barriers = needs_barrier([touched(node, entry, offsets) for node in nodes])
+    barriers = needs_barrier([touched(node, entry, params) for node in nodes])
     for index, (node, barrier) in enumerate(zip(nodes, barriers, strict=True), start=first):
         kernel = backend.kernel(node, entry.choices.get(node))
-        places = [place(value, entry, offsets) for value in (*node.operands, *node.results)]
+        places = [place(value, entry, params) for value in (*node.operands, *node.results)]
         places.append(_scratch(node, kernel, entry))
         if barrier:
             lines.append("    pe_barrier(w);")
@@ -168,9 +173,9 @@ def _scratch(node: Node, kernel: Kernel, entry: Entry) -> str:
     return "NULL" if planned is None else f"ARENA({planned.offset})"
 
 
-def place(value: Value, entry: Entry, offsets: Mapping[str, int]) -> str:
+def place(value: Value, entry: Entry, params: Mapping[str, Place]) -> str:
     """The C expression of a value's address."""
-    found = place_of(value, entry, offsets)
+    found = place_of(value, entry, params)
     if isinstance(found, Place):
         return f"{MEMORIES[found.memory]}({found.offset})"
     number = found.item()
@@ -187,9 +192,8 @@ def comment(text: str) -> str:
     return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
 
 
-def _tables(program: Program, threads: int) -> str:
-    slots, params_bytes = param_slots(program)
-    table = [(slot.name, slot.type, slot.offset) for slot in slots]
+def _tables(program: Program, layout: Layout, threads: int) -> str:
+    table = [(slot.name, slot.type, slot.place.offset) for slot in layout.slots]
     parts = [_tensor_table("params", table, param_marks(program))]
     rows = []
     for number, entry in enumerate(program.entries.values()):
@@ -209,11 +213,12 @@ def _tables(program: Program, threads: int) -> str:
         "specification": c_string(specification_of(program, threads).digest()),
         "params": "params",
         "entries": "entries",
-        "param_count": len(slots),
+        "param_count": len(layout.slots),
         "entry_count": len(program.entries),
         "max_threads": threads,
         "micro_batches": program.micro_batches,
-        "params_bytes": params_bytes,
+        "params_bytes": layout.params_bytes,
+        "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
         "report": "REPORT",
     }

@@ -7,7 +7,7 @@ import pytest
 
 import pockengine
 from pockengine.backends.capacity import check_capacity, space_bytes
-from pockengine.backends.placement import param_slots
+from pockengine.backends.placement import lay_out
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.target import MemorySpace, Target
@@ -34,7 +34,9 @@ def target_of(flash: int | None, ram: int | None) -> Target:
 def test_params_and_constants_lie_in_one_space_each() -> None:
     assert CONSTANT > 0
     assert MUTABLE > 0
-    assert param_slots(PROGRAM)[1] == CONSTANT + MUTABLE
+    layout = lay_out(PROGRAM)
+    assert (layout.frozen_bytes, layout.params_bytes) == (CONSTANT, MUTABLE)
+    assert sum(slot.type.nbytes for slot in layout.slots if slot.is_frozen) == CONSTANT
 
 
 def test_what_just_fits_is_accepted() -> None:

@@ -10,7 +10,9 @@
 
 enum { COUNT = 1000, X_OFFSET = 0, Y_OFFSET = 4096, LR_OFFSET = 8192, ARENA_BYTES = 8256 };
 
-static void train(pe_worker *w, unsigned char *params, unsigned char *arena) {
+static void train(pe_worker *w, unsigned char *params, const unsigned char *frozen,
+                  unsigned char *arena) {
+    (void)frozen;
     float *weight = (float *)(void *)params;
     const float *x = (const float *)(void *)(arena + X_OFFSET);
     float *y = (float *)(void *)(arena + Y_OFFSET);
@@ -26,7 +28,7 @@ static void train(pe_worker *w, unsigned char *params, unsigned char *arena) {
     pe_barrier(w);
 }
 
-static const pe_tensor params[] = {{"w", PE_F32, 1, {COUNT}, 0}};
+static const pe_tensor params[] = {{"w", PE_F32, 1, {COUNT}, 0, PE_WRITTEN, {0}}};
 static const pe_tensor inputs[] = {{"x", PE_F32, 1, {COUNT}, X_OFFSET},
                                    {"lr", PE_F32, 0, {0}, LR_OFFSET}};
 static const pe_tensor outputs[] = {{"y", PE_F32, 1, {COUNT}, Y_OFFSET}};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pe_frozen.h"
 #include "pe_pool.h"
 
 _Static_assert(sizeof(pe_team) <= PE_TEAM_BYTES, "a session has too little memory for a team");
@@ -48,9 +49,9 @@ size_t pe_tensor_bytes(const pe_tensor *tensor) {
 
 static bool misaligned(const void *memory) { return (uintptr_t)memory % PE_ALIGN != 0; }
 
-pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
-                  int threads) {
-    session->message[0] = '\0';
+/* Whether a session can be made of these. */
+static pe_status check_program(pe_session *session, const pe_program *program, const void *params,
+                               const void *arena) {
     if (misaligned(params) || misaligned(arena) || misaligned(session)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "session, params and arena must be aligned to %d bytes", PE_ALIGN);
@@ -66,6 +67,26 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
                        "program %s needs %zu bytes of params and %zu bytes of arena", program->name,
                        program->params_bytes, program->arena_bytes);
     }
+    return PE_OK;
+}
+
+static void fill_params(const pe_session *session) {
+    const pe_program *program = session->program;
+    if (session->params) {
+        memset(session->params, 0, program->params_bytes);
+    }
+    if (program->initial) {
+        memcpy(session->params, program->initial, program->initial_bytes);
+    }
+}
+
+pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
+                  int threads) {
+    session->message[0] = '\0';
+    pe_status status = check_program(session, program, params, arena);
+    if (status != PE_OK) {
+        return status;
+    }
     session->program = program;
     session->params = params;
     session->arena = arena;
@@ -73,20 +94,26 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->schedule = (pe_schedule){0};
     session->size = 0;
     session->frozen_known = false;
-    if (params) {
-        memset(params, 0, program->params_bytes);
+    fill_params(session);
+    status = pe_frozen_start(session);
+    if (status != PE_OK) {
+        return status;
     }
     const int count = threads < program->max_threads ? threads : program->max_threads;
     const int error = pe_team_start(team_of(session), count);
     session->threads = team_of(session)->count;
     if (error) {
+        pe_frozen_end(session);
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
                        strerror(error));
     }
     return PE_OK;
 }
 
-void pe_close(pe_session *session) { pe_team_stop(team_of(session)); }
+void pe_close(pe_session *session) {
+    pe_team_stop(team_of(session));
+    pe_frozen_end(session);
+}
 
 const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
     for (int i = 0; i < program->entry_count; i++) {
@@ -129,7 +156,8 @@ typedef struct run_argument {
 
 static void run_entry(pe_worker *w, void *argument) {
     const run_argument *run = argument;
-    run->entry->run(w, run->session->params, run->session->arena);
+    const pe_session *session = run->session;
+    run->entry->run(w, session->params, session->frozen, session->arena);
 }
 
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
@@ -200,15 +228,19 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
     return entry ? pe_run(session, entry, inputs, outputs) : no_entry(session, "predict");
 }
 
-/* Finds a param and checks the size that the caller has for it; *place is its memory. */
+const void *pe_param_data(const pe_session *session, const pe_tensor *param) {
+    return (param->flags & PE_WRITTEN ? session->params : session->frozen) + param->offset;
+}
+
+/* Finds a param and checks the size that the caller has for it. */
 static pe_status find_param(pe_session *session, const char *name, size_t bytes,
-                            unsigned char **place) {
+                            const pe_tensor **found) {
     const pe_program *program = session->program;
     for (int i = 0; i < program->param_count; i++) {
         const pe_tensor *param = &program->params[i];
         if (strcmp(param->name, name) == 0) {
             const size_t size = pe_tensor_bytes(param);
-            *place = session->params + param->offset;
+            *found = param;
             return bytes == size ? PE_OK
                                  : pe_fail(session->message, PE_ERROR_ARGUMENT,
                                            "param %s has %zu bytes, not %zu", name, size, bytes);
@@ -219,20 +251,27 @@ static pe_status find_param(pe_session *session, const char *name, size_t bytes,
 }
 
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes) {
-    unsigned char *place;
-    const pe_status status = find_param(session, name, bytes, &place);
+    const pe_tensor *param;
+    const pe_status status = find_param(session, name, bytes, &param);
     if (status == PE_OK) {
-        memcpy(data, place, bytes);
+        memcpy(data, pe_param_data(session, param), bytes);
     }
     return status;
 }
 
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes) {
-    unsigned char *place;
-    const pe_status status = find_param(session, name, bytes, &place);
-    if (status == PE_OK) {
-        memcpy(place, data, bytes);
-        session->frozen_known = false;
+    const pe_tensor *param;
+    const pe_status status = find_param(session, name, bytes, &param);
+    if (status != PE_OK) {
+        return status;
     }
-    return status;
+    const bool written = (param->flags & PE_WRITTEN) != 0;
+    unsigned char *place =
+        written ? session->params + param->offset : pe_frozen_place(session, param);
+    if (!place) {
+        return PE_ERROR_ARGUMENT;
+    }
+    memcpy(place, data, bytes);
+    session->frozen_known = session->frozen_known && written;
+    return PE_OK;
 }

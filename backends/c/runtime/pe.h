@@ -1,10 +1,16 @@
 /* PockEngine's runtime: runs programs that the compiler planned. C99 and C++11.
  *
  * A program is constant data and functions, generated with its kernels; `pe_program_NAME.h` of an
- * artifact declares it. A session is a program with its memory: the params (weights, states and
- * constant tensors: what a weights file holds and what lives on between runs) and the arena
- * (everything else, at offsets fixed at compile time). pe_init takes both from the caller; nothing
- * allocates afterwards. pe_open (pe_host.h) takes them from the operating system instead.
+ * artifact declares it. A session is a program with its memory: the params that some entry writes
+ * (weights that train, states), the frozen ones (all other weights, constant tensors), and the
+ * arena (everything else, at offsets fixed at compile time). pe_init takes params and arena from
+ * the caller; nothing allocates afterwards. pe_open (pe_host.h) takes them from the operating
+ * system.
+ *
+ * Frozen params are never copied: pe_load_weights maps the file that holds them, so that sessions
+ * and processes share its pages. Such a file must not be changed in place while a session is open;
+ * to put another one there by renaming it is sound. A program for a device without files has them
+ * compiled in.
  *
  *     static pe_session session;
  *     pe_init(&session, &pe_program_digits, params, arena, threads);
@@ -81,8 +87,9 @@ enum {
     PE_CONSTANT = 8, /* compiled in, not one of the model's */
 };
 
-/* A named tensor, row-major, at an offset into the params or the arena. The model's dimension i is
- * `order[i]` here, where the compiler chose another order; else all are 0. */
+/* A named tensor, row-major, at an offset into the arena, or as a param into the params if some
+ * entry writes it, else into the frozen ones. The model's dimension i is `order[i]` here, where the
+ * compiler chose another order; else all are 0. */
 typedef struct pe_tensor {
     const char *name;
     pe_dtype dtype;
@@ -112,7 +119,8 @@ typedef struct pe_entry {
     int input_count;
     int output_count;
     int range_count;
-    void (*run)(struct pe_worker *w, unsigned char *params, unsigned char *arena);
+    void (*run)(struct pe_worker *w, unsigned char *params, const unsigned char *frozen,
+                unsigned char *arena);
 } pe_entry;
 
 /* An input that has the size which varies: in which dimension, and what fills it up. */
@@ -144,7 +152,11 @@ typedef struct pe_program {
     int max_threads;   /* per-thread scratch in the arena is planned for so many */
     int micro_batches; /* runs of "train" whose gradients one run of "update" applies */
     size_t params_bytes;
+    size_t frozen_bytes;
     size_t arena_bytes;
+    const unsigned char *frozen;  /* what is frozen, compiled in; NULL: a file holds it */
+    const unsigned char *initial; /* the params' first `initial_bytes`; what follows is zeros */
+    size_t initial_bytes;
     void (*report)(void);       /* prints the times of a profiled program; else NULL */
     const pe_size_range *sizes; /* NULL where none varies */
 } pe_program;
@@ -194,6 +206,12 @@ typedef enum pe_content {
     PE_WHOLE,   /* frozen weights and constants too */
 } pe_content;
 
+/* Memory of the operating system that a session has. */
+typedef struct pe_mapping {
+    void *address;
+    size_t bytes;
+} pe_mapping;
+
 /* Memory for a team of threads, which pe_pool.h describes. */
 #define PE_TEAM_BYTES 2304
 
@@ -202,11 +220,13 @@ typedef enum pe_content {
 typedef struct pe_session {
     const pe_program *program;
     unsigned char *params;
+    const unsigned char *frozen;
     unsigned char *arena;
-    pe_progress progress; /* set by loading, stored by saving; its caller counts */
-    pe_schedule schedule; /* likewise */
-    int64_t size;         /* of the data in memory, where one varies; 0 is the largest */
-    uint32_t frozen;      /* checksum of the params that no entry writes, if it is known */
+    pe_progress progress;     /* set by loading, stored by saving; its caller counts */
+    pe_schedule schedule;     /* likewise */
+    int64_t size;             /* of the data in memory, where one varies; 0 is the largest */
+    pe_mapping frozen_memory; /* where the frozen params lie, unless they are compiled in */
+    uint32_t frozen_sum;      /* their checksum, if it is known */
     bool frozen_known;
     int threads; /* that it runs on, its caller among them */
     char message[PE_MESSAGE_BYTES];
@@ -214,12 +234,14 @@ typedef struct pe_session {
 } pe_session;
 
 /* Prepares a session. `params` and `arena` have the program's sizes (PE_NAME_PARAMS_BYTES and
- * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN; the params are zeroed. `threads`
- * is limited to the program's maximum. After an error there is nothing to close. */
+ * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN. Params begin as the program has
+ * them compiled in, else as zeros, the frozen ones too. `threads` is limited to the program's
+ * maximum. After an error there is nothing to close. */
 pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
                   int threads);
 
-/* Ends the threads; the memory is the caller's again. To be called once, by any thread. */
+/* Ends the threads and unmaps what is frozen; the other memory is the caller's again. To be called
+ * once, by any thread. */
 void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
@@ -260,14 +282,19 @@ pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe
 /* Runs entry "predict", likewise. */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
-/* Copies one param; `bytes` must be its exact size. */
+/* Where a param lives, to be read. */
+const void *pe_param_data(const pe_session *session, const pe_tensor *param);
+
+/* Copies one param; `bytes` must be its exact size. A frozen one that is set becomes the session's
+ * own: its file stays as it is. One that is compiled in is PE_ERROR_ARGUMENT. */
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
 /* Replaces params, progress and schedule by a safetensors file's, which holds all params, or as a
  * checkpoint those that training writes, on top of the same frozen weights as the session has.
  * Nothing is changed unless the whole file is sound: its form, and the checksums of a checkpoint.
- */
+ * What is frozen is mapped where the file has it as the program does, which an artifact's weights
+ * do; from other files it is copied. */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
 /* Writes a checkpoint that pe_load_weights reads: first to a file beside it, then synced and

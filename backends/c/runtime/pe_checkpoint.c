@@ -39,12 +39,12 @@ uint32_t pe_frozen_checksum(pe_session *session) {
     for (int i = 0; !session->frozen_known && i < session->program->param_count; i++) {
         const pe_tensor *param = &session->program->params[i];
         if (!(param->flags & (PE_WRITTEN | PE_CONSTANT))) {
-            crc = pe_crc32(crc, session->params + param->offset, pe_tensor_bytes(param));
+            crc = pe_crc32(crc, pe_param_data(session, param), pe_tensor_bytes(param));
         }
     }
-    session->frozen = session->frozen_known ? session->frozen : crc;
+    session->frozen_sum = session->frozen_known ? session->frozen_sum : crc;
     session->frozen_known = true;
-    return session->frozen;
+    return session->frozen_sum;
 }
 
 static void put_text(texts *t, int key, const char *value) {
@@ -110,7 +110,7 @@ static pe_st_content content_of(texts *t, pe_session *session, pe_content conten
         .takes = content == PE_TRAINED ? is_written : NULL,
         .texts = t->pairs,
         .text_count = fill(t, session, content),
-        .data = session->params,
+        .session = session,
     };
 }
 
@@ -118,7 +118,7 @@ static pe_st_content content_of(texts *t, pe_session *session, pe_content conten
 static pe_status check_finite(const pe_session *session, char *message) {
     for (int i = 0; i < session->program->param_count; i++) {
         const pe_tensor *param = &session->program->params[i];
-        const float *data = (const float *)(const void *)(session->params + param->offset);
+        const float *data = pe_param_data(session, param);
         const bool wanted = (param->flags & PE_FINITE) != 0;
         const size_t count = wanted ? pe_tensor_bytes(param) / sizeof *data : 0;
         for (size_t j = 0; j < count; j++) {
@@ -152,7 +152,7 @@ pe_status pe_save_checkpoint(pe_session *session, const char *path, pe_content c
         const pe_tensor *param = &whole.tensors[i];
         const size_t bytes = pe_tensor_bytes(param);
         if (pe_st_takes(&whole, i)) {
-            status = pe_st_write_at(&writer, offset, session->params + param->offset, bytes,
+            status = pe_st_write_at(&writer, offset, pe_param_data(session, param), bytes,
                                     session->message);
             offset += bytes;
         }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "pe_checkpoint.h"
+#include "pe_frozen.h"
 #include "pe_schedule.h"
 
 /* Params that one reading of a header marks as found. */
@@ -18,7 +19,10 @@ typedef struct loading {
     const char *path;
     int file;
     bool read;
-    int first; /* the first param that is marked */
+    bool mapped;        /* what is frozen is not read */
+    bool apart;         /* the frozen params do not lie in the file as in the program */
+    uint64_t frozen_at; /* else where they begin in the file */
+    int first;          /* the first param that is marked */
     bool found[PE_MARKS];
     bool known[PE_KEYS];
     uint64_t numbers[PE_KEYS];
@@ -56,6 +60,28 @@ static pe_status mark_found(loading *load, int index, char *message) {
     return PE_OK;
 }
 
+/* Notes where the memory of frozen params would begin in the file. */
+static void note_frozen(loading *load, const pe_tensor *param, uint64_t offset) {
+    if (!(param->flags & PE_WRITTEN)) {
+        const uint64_t begin = offset - param->offset;
+        load->apart |= offset < param->offset || (load->frozen_at && begin != load->frozen_at);
+        load->frozen_at = begin;
+    }
+}
+
+static pe_status read_param(const loading *load, const pe_tensor *param, uint64_t offset,
+                            char *message) {
+    const bool written = (param->flags & PE_WRITTEN) != 0;
+    if (!written && load->mapped) {
+        return PE_OK;
+    }
+    unsigned char *place =
+        written ? load->session->params + param->offset : pe_frozen_place(load->session, param);
+    return place ? pe_st_read_at(load->file, load->path, offset, place, pe_tensor_bytes(param),
+                                 message)
+                 : PE_ERROR_ARGUMENT;
+}
+
 static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *message) {
     loading *load = context;
     const pe_program *program = load->session->program;
@@ -74,10 +100,9 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
             (unsigned long long)tensor->bytes, pe_dtype_name(param->dtype), pe_tensor_bytes(param));
     }
     if (load->read) {
-        return pe_st_read_at(load->file, load->path, tensor->offset,
-                             load->session->params + param->offset, pe_tensor_bytes(param),
-                             message);
+        return read_param(load, param, tensor->offset, message);
     }
+    note_frozen(load, param, tensor->offset);
     return mark_found(load, index, message);
 }
 
@@ -285,6 +310,8 @@ pe_status pe_load_weights(pe_session *session, const char *path) {
     status = check(&load, session->message);
     if (status == PE_OK) {
         load.read = true;
+        load.mapped = load.frozen_at && !load.apart && !is_trained(&load) &&
+                      pe_frozen_map(session, load.file, load.frozen_at);
         session->frozen_known = session->frozen_known && is_trained(&load);
         status = read_file(&load, session->message);
     }

@@ -45,7 +45,7 @@ static size_t place_of(const pe_tensor *param, const pe_tensor *result, size_t n
 
 static pe_status write_param(pe_session *session, pe_st_writer *writer, const pe_tensor *param,
                              uint64_t offset) {
-    const unsigned char *data = session->params + param->offset;
+    const unsigned char *data = pe_param_data(session, param);
     const size_t size = pe_dtype_bytes(param->dtype), bytes = pe_tensor_bytes(param);
     if (!is_reordered(param)) {
         return pe_st_write_at(writer, offset, data, bytes, session->message);

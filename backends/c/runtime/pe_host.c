@@ -5,88 +5,52 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Memory of this size or more starts at a multiple of it and is offered huge pages. */
-#define PE_HUGE_PAGE ((size_t)2 << 20)
-
-/* Largest size whose mapping, with its alignment, a size_t can count. */
-#define PE_LARGEST (SIZE_MAX / 2 - PE_HUGE_PAGE)
-
-static size_t mapped_bytes(size_t bytes) {
-    return bytes < PE_HUGE_PAGE ? bytes + PE_ALIGN : bytes + PE_HUGE_PAGE;
-}
-
-/* The aligned place inside of a mapping; the mapping's address is kept by the caller. */
-static unsigned char *aligned_in(unsigned char *mapping, size_t bytes) {
-    const uintptr_t alignment = bytes < PE_HUGE_PAGE ? PE_ALIGN : PE_HUGE_PAGE;
-    const uintptr_t address = (uintptr_t)mapping;
-    return mapping + ((address + alignment - 1) / alignment * alignment - address);
-}
-
-static unsigned char *map(size_t bytes) {
-    if (bytes > PE_LARGEST) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    void *mapping =
-        mmap(NULL, mapped_bytes(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) {
-        return NULL;
-    }
-#ifdef MADV_HUGEPAGE
-    if (bytes >= PE_HUGE_PAGE) {
-        (void)madvise(aligned_in(mapping, bytes), bytes, MADV_HUGEPAGE);
-    }
-#endif
-    return mapping;
-}
-
-static void unmap(unsigned char *mapping, size_t bytes) {
-    if (mapping) {
-        munmap(mapping, mapped_bytes(bytes));
-    }
-}
+#include "pe_memory.h"
 
 /* A session with the mappings that it lives in. */
 typedef struct host {
     pe_session session;
-    unsigned char *params;
-    unsigned char *arena;
+    pe_mapping self;
+    pe_mapping params;
+    pe_mapping arena;
 } host;
 
+static void give_back(host *h) {
+    pe_mapping self = h->self;
+    pe_unmap(&h->params);
+    pe_unmap(&h->arena);
+    pe_unmap(&self);
+}
+
 pe_session *pe_open(const pe_program *program, int threads, char *message) {
-    host *h = (host *)map(sizeof *h); /* mappings are aligned to a page */
-    unsigned char *params = map(program->params_bytes);
-    unsigned char *arena = map(program->arena_bytes);
-    pe_status status = PE_ERROR_SYSTEM;
-    if (!h || !params || !arena) {
-        pe_fail(message, status, "cannot map %zu bytes of params and %zu bytes of arena: %s",
-                program->params_bytes, program->arena_bytes, strerror(errno));
+    pe_mapping self;
+    host *h = (host *)(void *)pe_map(&self, sizeof *h);
+    if (!h) {
+        pe_fail(message, PE_ERROR_SYSTEM, "cannot map a session: %s", strerror(errno));
+        return NULL;
+    }
+    h->self = self;
+    unsigned char *params = pe_map(&h->params, program->params_bytes);
+    unsigned char *arena = params ? pe_map(&h->arena, program->arena_bytes) : NULL;
+    if (!arena) {
+        pe_fail(message, PE_ERROR_SYSTEM,
+                "cannot map %zu bytes of params and %zu bytes of arena: %s", program->params_bytes,
+                program->arena_bytes, strerror(errno));
+    } else if (pe_init(&h->session, program, params, arena, threads) == PE_OK) {
+        return &h->session;
     } else {
-        h->params = params;
-        h->arena = arena;
-        status = pe_init(&h->session, program, aligned_in(params, program->params_bytes),
-                         aligned_in(arena, program->arena_bytes), threads);
-        if (status == PE_OK) {
-            return &h->session;
-        }
         memcpy(message, h->session.message, PE_MESSAGE_BYTES);
     }
-    unmap(params, program->params_bytes);
-    unmap(arena, program->arena_bytes);
-    unmap((unsigned char *)h, sizeof *h);
+    give_back(h);
     return NULL;
 }
 
 void pe_shut(pe_session *session) {
-    host *h = (host *)session;
     pe_close(session);
-    unmap(h->params, session->program->params_bytes);
-    unmap(h->arena, session->program->arena_bytes);
-    unmap((unsigned char *)h, sizeof *h);
+    give_back((host *)session);
 }
 
 const char *pe_specification(const pe_program *program) { return program->specification; }

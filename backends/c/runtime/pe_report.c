@@ -61,10 +61,11 @@ void pe_print_bad_row(int64_t row, const char *why) {
 }
 
 void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns) {
-    printf("{\"rows\": %lld, \"threads\": %d, \"params_bytes\": %zu, \"arena_bytes\": %zu, "
-           "\"peak_rss_bytes\": %lld, \"init_ns\": %lld}\n",
+    printf("{\"rows\": %lld, \"threads\": %d, \"params_bytes\": %zu, \"frozen_bytes\": %zu, "
+           "\"arena_bytes\": %zu, \"peak_rss_bytes\": %lld, \"init_ns\": %lld}\n",
            (long long)rows, session->threads, session->program->params_bytes,
-           session->program->arena_bytes, pe_peak_rss_bytes(), (long long)init_ns);
+           session->program->frozen_bytes, session->program->arena_bytes, pe_peak_rss_bytes(),
+           (long long)init_ns);
 }
 
 static void print_tensor(const pe_tensor *tensor) {
@@ -140,9 +141,9 @@ void pe_print_info(const pe_program *program, bool params) {
     printf(", \"runtime\": \"%s\", \"specification\": ", PE_VERSION);
     pe_print_text(program->specification ? program->specification : "");
     printf(", \"max_threads\": %d, \"micro_batches\": %d, \"params\": %d, \"params_bytes\": %zu, "
-           "\"trained_bytes\": %zu, \"arena_bytes\": %zu}\n",
+           "\"frozen_bytes\": %zu, \"trained_bytes\": %zu, \"arena_bytes\": %zu}\n",
            program->max_threads, program->micro_batches, program->param_count,
-           program->params_bytes, trained, program->arena_bytes);
+           program->params_bytes, program->frozen_bytes, trained, program->arena_bytes);
     if (program->sizes) {
         print_range(program->sizes);
     }

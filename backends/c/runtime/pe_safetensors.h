@@ -92,8 +92,8 @@ typedef struct pe_st_text {
 
 /* What a file is to hold: texts, and tensors that follow each other without gaps. With `batches` >
  * 0 these are the results of so many batches: a tensor whose first dimension is `batch` has `rows`
- * in its place, any other a first dimension of that many batches more. With `data`, where the
- * tensors lie at their offsets, the file begins with checksums. */
+ * in its place, any other a first dimension of that many batches more. With a `session`, whose
+ * params the tensors are, the file begins with checksums. */
 typedef struct pe_st_content {
     const pe_tensor *tensors;
     int tensor_count;
@@ -102,7 +102,7 @@ typedef struct pe_st_content {
     const pe_st_text *texts;
     int text_count;
     int64_t batches, batch, rows;
-    const unsigned char *data;
+    const pe_session *session;
 } pe_st_content;
 
 /* Whether the file is to hold the rows of this one of the tensors, not one for each batch. */

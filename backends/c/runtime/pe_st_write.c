@@ -116,7 +116,7 @@ static void put_checksums(sink *s, const pe_st_content *content) {
         const pe_tensor *tensor = &content->tensors[i];
         if (pe_st_takes(content, i)) {
             if (s->file >= 0) {
-                const unsigned char *data = content->data + tensor->offset;
+                const void *data = pe_param_data(content->session, tensor);
                 pe_crc_digits(pe_crc32(PE_CRC_EMPTY, data, pe_tensor_bytes(tensor)), digits);
             }
             put_text(s, digits);
@@ -126,13 +126,13 @@ static void put_checksums(sink *s, const pe_st_content *content) {
 }
 
 static void put_metadata(sink *s, const pe_st_content *content) {
-    if (content->data) {
+    if (content->session) {
         put_checksums(s, content);
     } else {
         put_text(s, "\"__metadata__\":{");
     }
     for (int i = 0; i < content->text_count; i++) {
-        put_text(s, i || content->data ? "," : "");
+        put_text(s, i || content->session ? "," : "");
         put_string(s, content->texts[i].key);
         put_text(s, ":");
         put_string(s, content->texts[i].value);
@@ -142,7 +142,7 @@ static void put_metadata(sink *s, const pe_st_content *content) {
 
 /* Returns the size of the data. */
 static uint64_t put_header(sink *s, const pe_st_content *content) {
-    const bool metadata = content->text_count || content->data;
+    const bool metadata = content->text_count || content->session;
     const char *between = metadata ? "," : "";
     uint64_t offset = 0;
     put_text(s, "{");
@@ -191,7 +191,7 @@ static bool write_header(int file, uint64_t length, const pe_st_content *content
     put_header(&s, content);
     pe_crc_digits(s.crc, digits);
     return !s.failed && write_all_at(file, 0, prefix, sizeof prefix) &&
-           (!content->data || write_all_at(file, PE_ST_SEAL_AT, digits, PE_ST_DIGITS));
+           (!content->session || write_all_at(file, PE_ST_SEAL_AT, digits, PE_ST_DIGITS));
 }
 
 pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_content *content,

@@ -23,8 +23,9 @@ SAVER = r"""
 
 enum { COUNT = 1 << 16 };
 
-static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *arena) {
-    (void)w, (void)params, (void)arena;
+static void run_nothing(pe_worker *w, unsigned char *params, const unsigned char *frozen,
+                        unsigned char *arena) {
+    (void)w, (void)params, (void)frozen, (void)arena;
 }
 
 static const pe_tensor params[] = {{"weight", PE_F32, 1, {COUNT}, 0, PE_WRITTEN | PE_FINITE, {0}}};

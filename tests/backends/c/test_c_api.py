@@ -118,6 +118,9 @@ __attribute__((destructor)) static void report(void) {
 }
 """
 
+RUNTIME_PARTS = ("pe", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges")
+"""Files that a session in memory of the operating system takes."""
+
 
 @pytest.mark.parametrize("kind", ["sanitized", "counted"])
 def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> None:
@@ -148,7 +151,7 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
 @pytest.mark.parametrize("size", ["SIZE_MAX", "SIZE_MAX / 2"])
 def test_sizes_at_the_end_of_the_address_space_do_not_wrap(tmp_path: Path, size: str) -> None:
     (tmp_path / "huge.c").write_text(HUGE)
-    sources = [str(RUNTIME / f"{name}.c") for name in ("pe", "pe_host", "pe_pool", "pe_ranges")]
+    sources = [str(RUNTIME / f"{name}.c") for name in RUNTIME_PARTS]
     command = ["gcc", *COMMON, "-fsanitize=undefined", f"-DBYTES=({size})", f"-I{RUNTIME}"]
     command += [str(tmp_path / "huge.c"), *sources, "-o", str(tmp_path / "huge"), "-lm"]
     subprocess.run(command, check=True)

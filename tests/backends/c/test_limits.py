@@ -10,6 +10,7 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.limits import largest_object, static_assertion
 from pockengine.backends.c.program import generate
+from pockengine.backends.placement import Layout
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.program import Program
@@ -70,14 +71,14 @@ def test_what_fits_is_accepted() -> None:
 @pytest.mark.parametrize(("bits", "excess"), [(32, 0), (32, 1), (64, 0), (64, 1)])
 def test_the_assertion_holds_up_to_the_largest_object(bits: int, excess: int) -> None:
     program = compile_program(point_graph())
-    params_bytes = largest_object(bits) + excess - program.arena_bytes
-    assert compiles(program, params_bytes, bits) == (not excess)
+    layout = Layout((), 4096, largest_object(bits) + excess - program.arena_bytes - 4096)
+    assert compiles(program, layout, bits) == (not excess)
 
 
-def compiles(program: Program, params_bytes: int, bits: int) -> bool:
+def compiles(program: Program, layout: Layout, bits: int) -> bool:
     source = f"typedef int unit;\n#define SIZE_MAX UINT{bits}_MAX\n"
     source = f"#include <stdint.h>\n#undef SIZE_MAX\n{source}"
-    source += static_assertion(program, params_bytes)
+    source += static_assertion(program, layout)
     command = ["gcc", "-std=c11", "-fsyntax-only", "-x", "c", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "exceeds the address space" in done.stderr, done.stderr

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.backends.placement import param_slots
+from pockengine.backends.placement import lay_out
 from pockengine.backends.protocol import BackendOptions, Built, Facts, Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.text import print_graph
@@ -47,7 +47,8 @@ class ToyBackend:
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a graph and a plan for each entry."""
-        params = {slot.name: slot.offset for slot in param_slots(program)[0]}
+        places = lay_out(program).places
+        params = {name: [place.memory, place.offset] for name, place in places.items()}
         for number, entry in enumerate(program.entries.values()):
             (folder / f"{number}.ir").write_text(print_graph(entry.graph), encoding="utf-8")
         plans = {name: _plan(entry) for name, entry in program.entries.items()}

@@ -1,4 +1,4 @@
-"""Sessions of the toy backend: one array of bytes is the arena, another one holds the params."""
+"""Sessions of the toy backend: an array of bytes for each memory that values lie in."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.placement import ARENA, FROZEN, PARAMS
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.session import Course, Progress, Session
 from pockengine.compiler.ir import Graph, TensorType, Value
@@ -31,19 +32,23 @@ class ToySession(Session):
         super().__init__(artifact, threads)
         code = artifact.folder / "code"
         plan = json.loads((code / "plan.json").read_text(encoding="utf-8"))
-        self._offsets, self._plans = plan["params"], plan["entries"]
+        self._places, self._plans = plan["params"], plan["entries"]
         self._graphs = {
             name: parse_graph((code / f"{number}.ir").read_text(encoding="utf-8"))
             for number, name in enumerate(artifact.entries)
         }
-        self._arena = np.full(artifact.arena_bytes, RUBBISH, np.uint8)
-        self._params = np.full(artifact.params_bytes, RUBBISH, np.uint8)
+        sizes = {
+            ARENA: artifact.arena_bytes,
+            PARAMS: artifact.params_bytes,
+            FROZEN: artifact.frozen_bytes,
+        }
+        self._memory = {name: np.full(size, RUBBISH, np.uint8) for name, size in sizes.items()}
         for name, data in load_file(artifact.weights).items():
             self._write_param(name, data)
 
     def close(self) -> None:
         """Give the memory back."""
-        self._arena = self._params = np.empty(0, np.uint8)
+        self._memory.clear()
 
     def _run_entry(
         self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
@@ -53,7 +58,7 @@ class ToySession(Session):
             self._place(value, graph, plan)[...] = data
         for node, scratch in zip(graph.nodes, plan["scratch"], strict=True):
             if scratch is not None:
-                self._arena[scratch[0] : scratch[0] + scratch[1]] = RUBBISH
+                self._memory[ARENA][scratch[0] : scratch[0] + scratch[1]] = RUBBISH
             operands = tuple(self._place(value, graph, plan) for value in node.operands)
             results = [np.array(a) for a in lookup(node.op).eval(operands, node.attrs)]
             written = (node.operands[index] for index in written_operands(node))
@@ -66,13 +71,13 @@ class ToySession(Session):
         """Return the memory of a value as an array; of a scalar constant a copy."""
         name = plan["aliases"].get(value.name, value.name)
         if name in plan["values"]:
-            return _view(self._arena, plan["values"][name], value.type)
-        if name in self._offsets:
-            return _view(self._params, self._offsets[name], value.type)
+            return self._view(ARENA, plan["values"][name], value.type)
+        if name in self._places:
+            return self._view(*self._places[name], value.type)
         return graph.constants[value].copy()
 
     def _param(self, name: str) -> np.ndarray:
-        return _view(self._params, self._offsets[name], self.artifact.params[name].type)
+        return self._view(*self._places[name], self.artifact.params[name].type)
 
     def _read_param(self, name: str, data: np.ndarray) -> None:
         data[...] = self._param(name)
@@ -97,6 +102,6 @@ class ToySession(Session):
         metadata = {"toy_progress": json.dumps(asdict(progress))}
         write_whole(Path(path), lambda part: save_file(params, part, metadata))
 
-
-def _view(memory: np.ndarray, offset: int, type_: TensorType) -> np.ndarray:
-    return memory[offset : offset + type_.nbytes].view(type_.dtype.numpy).reshape(type_.shape)
+    def _view(self, memory: str, offset: int, type_: TensorType) -> np.ndarray:
+        data = self._memory[memory][offset : offset + type_.nbytes]
+        return data.view(type_.dtype.numpy).reshape(type_.shape)

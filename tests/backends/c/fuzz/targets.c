@@ -27,15 +27,16 @@
         }                                                                                          \
     } while (0)
 
-static void run_nothing(pe_worker *w, unsigned char *params, unsigned char *arena) {
-    (void)w, (void)params, (void)arena;
+static void run_nothing(pe_worker *w, unsigned char *params, const unsigned char *frozen,
+                        unsigned char *arena) {
+    (void)w, (void)params, (void)frozen, (void)arena;
 }
 
 static const pe_tensor params[] = {
     {"a.weight", PE_F32, 2, {2, 3}, 0, PE_WRITTEN | PE_FINITE, {0}},
-    {"count", PE_I64, 0, {0}, 64, 0, {0}},
-    {"mask", PE_BOOL, 1, {4}, 128, 0, {0}},
-    {"names \"quoted\"\n", PE_I32, 1, {1}, 192, 0, {0}},
+    {"count", PE_I64, 0, {0}, 0, 0, {0}},
+    {"mask", PE_BOOL, 1, {4}, 12, 0, {0}},
+    {"names \"quoted\"\n", PE_I32, 1, {1}, 8, 0, {0}},
 };
 static const pe_tensor inputs[] = {
     {"x", PE_F32, 1, {2}, 0, 0, {0}},
@@ -55,7 +56,8 @@ const pe_program program = {
     .param_count = 4,
     .entry_count = 1,
     .max_threads = 1,
-    .params_bytes = 256,
+    .params_bytes = 64,
+    .frozen_bytes = 16,
     .arena_bytes = 256,
 };
 
@@ -71,7 +73,7 @@ static void check_message(const char *message) {
 
 #if PE_FUZZ != 3
 
-static _Alignas(PE_ALIGN) unsigned char params_memory[256], arena_memory[256];
+static _Alignas(PE_ALIGN) unsigned char params_memory[64], arena_memory[256];
 
 /* The path of a file in memory that holds these bytes. */
 static const char *file_of(const uint8_t *data, size_t size) {
