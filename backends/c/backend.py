@@ -12,6 +12,7 @@ from pockengine.backends.c.family import KernelFamily, one_way
 from pockengine.backends.c.gather import OPS as GATHERS
 from pockengine.backends.c.gather import gather_kernel, take_update_kernel
 from pockengine.backends.c.gemm import MATMUL
+from pockengine.backends.c.integer import by_operands
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.mask import mask_kernel
 from pockengine.backends.c.movement import BOXES, BROADCAST, MOVEMENT
@@ -47,8 +48,8 @@ PRODUCTS = ("matmul", "conv2d", "conv2d_dx", "conv2d_dw")
 """Ops that have plans to choose from."""
 
 FAMILIES: dict[str, KernelFamily] = {
-    "matmul": MATMUL,
-    **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), CONVOLUTION),
+    "matmul": by_operands(MATMUL),
+    **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), by_operands(CONVOLUTION)),
     **dict.fromkeys(POOLINGS, POOL),
     **dict.fromkeys(BOXES, MOVEMENT),
     "broadcast_to": BROADCAST,

@@ -201,7 +201,10 @@ def _store(
         kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
         lines.append(f"{kind}({at}, {variables[value]}, lanes);")
     text = "\n".join(f"    {line}" for line in lines)
-    head = "PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const pe_vf acc, const ptrdiff_t row,"
+    kind = c_scalar(anchor.result.dtype).vector
+    head = (
+        f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const {kind} acc, const ptrdiff_t row,"
+    )
     rest = "                            const int column, const int lanes) {"
     return f"{head}\n{rest}\n    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}\n"
 

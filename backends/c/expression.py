@@ -106,6 +106,15 @@ INTEGER_TEMPLATES: dict[str, str] = {
 }
 """Ops on i32 and i64; {s} is the letter of their vector type."""
 
+QUANTIZED: dict[str, str] = {
+    "quantize": "pe_quantize({0}, {1}, {low}, {high}, {zero})",
+    "dequantize": "pe_dequantize({0}, {1}, {zero})",
+    "rescale": "pe_rescale({0}, {1}, {2})",
+    "narrow": "pe_narrow_sb({0}, {low}, {high}, {zero})",
+    "unclamped": "({0} > {low}) & ({0} < {high})",
+}
+"""Ops between real numbers and the integers that stand for them."""
+
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 CASTS: dict[tuple[DType, DType], str] = {
@@ -198,6 +207,8 @@ def _template(node: Node) -> str | None:
     dtype = node.operands[0].dtype
     if node.op in ("cast", "where", "clamp", "hardtanh"):
         return _special(node)
+    if node.op in QUANTIZED:
+        return _quantized(node)
     if dtype is BOOL:
         return MASK_TEMPLATES.get(node.op)
     if node.op in COMPARISONS and dtype is I64:
@@ -208,6 +219,15 @@ def _template(node: Node) -> str | None:
         return FLOAT_TEMPLATES.get(node.op)
     template = INTEGER_TEMPLATES.get(node.op)
     return template.replace("{s}", c_scalar(dtype).vector[-1]) if template else None
+
+
+def _quantized(node: Node) -> str:
+    """Fill in the attrs of an op of QUANTIZED."""
+    text = QUANTIZED[node.op]
+    for name in ("zero", "low", "high"):
+        value = node.attrs.get(name, 0)
+        text = text.replace(f"{{{name}}}", "INT32_MIN" if value == -(1 << 31) else str(value))
+    return text
 
 
 def _special(node: Node) -> str | None:

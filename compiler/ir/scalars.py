@@ -1,8 +1,9 @@
 """The table of scalar types: all that is known of an element, once.
 
 Computed types are those that ops calculate with; stored ones (bf16, f16, i8, u8) are moved and
-cast only, so a graph casts them first. Names elsewhere derive from the value: safetensors' "BF16"
-is its upper case, C's `PE_BF16` likewise. A table of one concern (C's types, a framework's) has a
+cast only, so a graph casts them first; i8 is also multiplied, by products that sum in i32. Names
+elsewhere derive from the value: safetensors' "BF16" is its upper case, C's `PE_BF16` likewise. A
+table of one concern (C's types, a framework's) has a
 row for each type that it knows, keyed by it.
 """
 
@@ -102,7 +103,7 @@ SCALARS: dict[DType, Scalar] = {
     DType.F32: Scalar(np.dtype(np.float32), "float", computed=True, differentiable=True),
     DType.BF16: Scalar(BF16_FORM, "float"),
     DType.F16: Scalar(np.dtype(np.float16), "float"),
-    DType.I8: Scalar(np.dtype(np.int8), "integer"),
+    DType.I8: Scalar(np.dtype(np.int8), "integer", differentiable=True),
     DType.U8: Scalar(np.dtype(np.uint8), "integer"),
     DType.I32: Scalar(np.dtype(np.int32), "integer", computed=True),
     DType.I64: Scalar(np.dtype(np.int64), "integer", computed=True),

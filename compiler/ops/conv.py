@@ -3,6 +3,8 @@
     x (N, H, W, C)   w (KH, KW, C / groups, O)   y (N, OH, OW, O)
 
 `padding` is (top, bottom, left, right). A depthwise convolution has groups = C, w (KH, KW, 1, O).
+Operands are f32 or i8; `zeros` are subtracted from them, and padding is what then counts as 0. Of
+two i8 operands the result is the i32 sum.
 """
 
 import math
@@ -14,6 +16,7 @@ import numpy as np
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32, Shape, TensorType
 from pockengine.compiler.ops.elementwise import scaled
+from pockengine.compiler.ops.product import PRODUCT, STORAGE, product_dtype, summed, without_zeros
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, ChannelSet, Layer, Types, define
 from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
@@ -78,27 +81,34 @@ def _check_channels(x: Shape, w: Shape, groups: int) -> None:
 
 def _infer(types: Types, attrs: Attrs) -> Types:
     x, w = types
-    if x.rank != 4 or w.rank != 4 or x.dtype is not F32 or w.dtype is not F32:
-        raise GraphError(f"conv2d needs f32 NHWC and HWIO, not {x} and {w}")
+    if x.rank != 4 or w.rank != 4:
+        raise GraphError(f"conv2d needs NHWC and HWIO, not {x} and {w}")
+    dtype = product_dtype("conv2d", types, attrs)
     _check_channels(x.shape, w.shape, attrs["groups"])
     height, width = window_output(x.shape[1:3], w.shape[:2], attrs)
-    return (x.with_shape((x.shape[0], height, width, w.shape[3])),)
+    return (TensorType(dtype, (x.shape[0], height, width, w.shape[3])),)
 
 
 def _infer_dx(types: Types, attrs: Attrs) -> Types:
     dy, w = types
-    x = TensorType(F32, attrs["input_shape"])
-    if _infer((x, w), attrs) != (dy,):
+    x = TensorType(product_dtype("conv2d_dx", types, attrs), attrs["input_shape"])
+    if _result_shape(x, w, attrs) != dy.shape:
         raise GraphError(f"conv2d_dx: {dy} is no result of conv2d on {x} and {w}")
     return (x,)
 
 
 def _infer_dw(types: Types, attrs: Attrs) -> Types:
     x, dy = types
-    w = TensorType(F32, attrs["weight_shape"])
-    if _infer((x, w), attrs) != (dy,):
+    w = TensorType(product_dtype("conv2d_dw", types, attrs), attrs["weight_shape"])
+    if _result_shape(x, w, attrs) != dy.shape:
         raise GraphError(f"conv2d_dw: {dy} is no result of conv2d on {x} and {w}")
     return (w,)
+
+
+def _result_shape(x: TensorType, w: TensorType, attrs: Attrs) -> Shape:
+    """Return the shape that a convolution of f32 operands of these shapes would have."""
+    shapes = TensorType(F32, x.shape), TensorType(F32, w.shape)
+    return _infer(shapes, {**attrs, **PRODUCT})[0].shape
 
 
 def _split(array: np.ndarray, groups: int) -> np.ndarray:
@@ -107,35 +117,35 @@ def _split(array: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
-    x, w = arrays
+    x, w = without_zeros(arrays, attrs)
     groups = attrs["groups"]
     height, width = window_output(x.shape[1:3], w.shape[:2], attrs)
     taps, weights = pad_image(x, attrs["padding"]), _split(w, groups)
     y = np.zeros((x.shape[0], height, width, groups, w.shape[3] // groups))
     for kh, kw, view in window_taps(taps, w.shape, (height, width), attrs):
         y += np.einsum("nhwgi,igo->nhwgo", _split(view, groups), weights[kh, kw], optimize=True)
-    return (y.reshape(*y.shape[:3], -1).astype(np.float32),)
+    return (summed(y.reshape(*y.shape[:3], -1), arrays),)
 
 
 def _eval_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
-    dy, w = arrays
+    dy, w = without_zeros(arrays, attrs)
     groups = attrs["groups"]
     weights, cotangent = _split(w, groups), _split(dy, groups)
     dx = pad_image(np.zeros(attrs["input_shape"]), attrs["padding"])
     for kh, kw, view in window_taps(dx, w.shape, dy.shape[1:3], attrs):
         tap = np.einsum("nhwgo,igo->nhwgi", cotangent, weights[kh, kw], optimize=True)
         view += tap.reshape(view.shape)
-    return (crop_image(dx, attrs["padding"]).astype(np.float32),)
+    return (summed(crop_image(dx, attrs["padding"]), arrays),)
 
 
 def _eval_dw(arrays: Arrays, attrs: Attrs) -> Arrays:
-    x, dy = arrays
+    x, dy = without_zeros(arrays, attrs)
     groups, shape = attrs["groups"], attrs["weight_shape"]
     cotangent = _split(dy, groups)
     dw = np.zeros((*shape[:3], groups, shape[3] // groups))
     for kh, kw, view in window_taps(pad_image(x, attrs["padding"]), shape, dy.shape[1:3], attrs):
         dw[kh, kw] = np.einsum("nhwgi,nhwgo->igo", _split(view, groups), cotangent, optimize=True)
-    return (dw.reshape(shape).astype(np.float32),)
+    return (summed(dw.reshape(shape), arrays),)
 
 
 def _geometry(node: Node) -> dict[str, Any]:
@@ -211,7 +221,8 @@ def conv_cost(output: Shape, weight: Shape) -> int:
 define(
     "conv2d",
     "x w",
-    attrs=CONV,
+    attrs={**CONV, **PRODUCT},
+    storage=STORAGE,
     infer=_infer,
     eval=_eval,
     vjp={"x": _dx, "w": _dw},
@@ -225,7 +236,8 @@ define(
 define(
     "conv2d_dx",
     "dy w",
-    attrs={**CONV, "input_shape": REQUIRED},
+    attrs={**CONV, **PRODUCT, "input_shape": REQUIRED},
+    storage=STORAGE,
     infer=_infer_dx,
     eval=_eval_dx,
     vjp={"dy": _dx_ddy, "w": _dx_dw},
@@ -236,7 +248,8 @@ define(
 define(
     "conv2d_dw",
     "x dy",
-    attrs={**CONV, "weight_shape": REQUIRED},
+    attrs={**CONV, **PRODUCT, "weight_shape": REQUIRED},
+    storage=STORAGE,
     infer=_infer_dw,
     eval=_eval_dw,
     linear=(0, 1),

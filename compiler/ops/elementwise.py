@@ -48,7 +48,8 @@ def reduce_to(g: "Builder", dy: Value, shape: Shape) -> Value:
     return summed if summed.shape == shape else g.reshape(summed, shape=shape)
 
 
-def _same_dtype(types: Types, _: Attrs) -> Types:
+def same_dtype(types: Types, _: Attrs) -> Types:
+    """Return the broadcast type of operands that share a dtype, or GraphError."""
     dtypes = {type_.dtype for type_ in types}
     if len(dtypes) != 1:
         raise GraphError(f"operands {', '.join(map(str, types))} must share a dtype; cast them")
@@ -62,23 +63,18 @@ def _as_it_is(types: Types, _: Attrs) -> Types:
 def _floats(types: Types, attrs: Attrs) -> Types:
     if types[0].dtype is not F32:
         raise GraphError(f"operand {types[0]} must be f32; cast it")
-    return _same_dtype(types, attrs)
+    return same_dtype(types, attrs)
 
 
-def _numbers(types: Types, attrs: Attrs) -> Types:
+def numbers(types: Types, attrs: Attrs) -> Types:
+    """Return the same of operands that are no bool, or GraphError."""
     if any(type_.dtype is BOOL for type_ in types):
         raise GraphError(f"operands {', '.join(map(str, types))} must be numbers; cast them")
-    return _same_dtype(types, attrs)
-
-
-def _integers(types: Types, attrs: Attrs) -> Types:
-    if not all(type_.dtype.is_integer for type_ in types):
-        raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
-    return _same_dtype(types, attrs)
+    return same_dtype(types, attrs)
 
 
 def _comparison(types: Types, attrs: Attrs) -> Types:
-    return (TensorType(BOOL, _same_dtype(types, attrs)[0].shape),)
+    return (TensorType(BOOL, same_dtype(types, attrs)[0].shape),)
 
 
 def _logical(types: Types, attrs: Attrs) -> Types:
@@ -86,13 +82,13 @@ def _logical(types: Types, attrs: Attrs) -> Types:
         raise GraphError(
             f"operands {', '.join(map(str, types))} must be bool; compare or cast them"
         )
-    return _same_dtype(types, attrs)
+    return same_dtype(types, attrs)
 
 
 def _where_type(types: Types, attrs: Attrs) -> Types:
     if types[0].dtype is not BOOL:
         raise GraphError(f"the condition of where must be bool, not {types[0]}")
-    chosen = _same_dtype(types[1:], attrs)[0]
+    chosen = same_dtype(types[1:], attrs)[0]
     return (chosen.with_shape(broadcast_shape(types[0].shape, chosen.shape)),)
 
 
@@ -115,6 +111,7 @@ def elementwise(
     infer: Callable[[Types, Attrs], Types] = _floats,
     attrs: Attrs | None = None,
     vjp: Mapping[str, Vjp] | None = None,
+    storage: frozenset[DType] = frozenset(),
     stored: bool = False,
     linear: tuple[int, ...] = (),
     shifts: tuple[int, ...] = (),
@@ -136,6 +133,7 @@ def elementwise(
         eval=evaluate,
         vjp={key: _broadcasting(rule, names.index(key)) for key, rule in (vjp or {}).items()},
         elementwise=True,
+        storage=storage,
         stored=stored,
         linear=linear,
         shifts=shifts,
@@ -199,26 +197,6 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 
-def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Divide integers towards zero; a / 0 is -1, as XLA has it, and overflow wraps."""
-    safe = np.where((b == 0) | (b == -1), 1, b)
-    floor = np.floor_divide(a, safe)
-    floor += (floor < 0) & (floor * safe != a)
-    return np.where(b == 0, -1, np.where(b == -1, -a, floor))
-
-
-def _rem(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return what division towards zero leaves, with a's sign; a where an integer b is 0."""
-    if a.dtype.kind == "f":
-        return np.asarray(np.fmod(a, b))
-    return np.asarray(a - _quotient(a, b) * b)
-
-
-def _rem_db(g: "Builder", node: Node, dy: Value) -> Value:
-    """y = a - trunc(a / b) b  =>  db = -dy trunc(a / b)."""
-    return g.neg(g.mul(dy, g.trunc(g.div(*node.operands))))
-
-
 def _first(node: Node) -> Value:
     return node.operands[0]
 
@@ -277,7 +255,7 @@ STOP = "stop_gradient"
 
 def _define_unary() -> None:
     for name, (meaning, rule) in UNARY.items():
-        infer = _numbers if name in INTEGER_TOO else _floats
+        infer = numbers if name in INTEGER_TOO else _floats
         rules, linear = {"x": rule} if rule else {}, (0,) if name == "neg" else ()
         elementwise(name, "x", meaning, infer=infer, vjp=rules, linear=linear)
     elementwise(STOP, "x", lambda x: x, infer=_as_it_is, linear=(0,), shifts=(0,), stored=True)
@@ -315,7 +293,7 @@ def _define_arithmetic() -> None:
         "add",
         "a b",
         np.add,
-        infer=_same_dtype,
+        infer=same_dtype,
         vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: dy},
         linear=(0, 1),
         shifts=(0, 1),
@@ -324,7 +302,7 @@ def _define_arithmetic() -> None:
         "sub",
         "a b",
         np.subtract,
-        infer=_same_dtype,
+        infer=same_dtype,
         vjp={"a": lambda g, n, dy: dy, "b": lambda g, n, dy: g.neg(dy)},
         linear=(0, 1),
         shifts=(0,),
@@ -333,7 +311,7 @@ def _define_arithmetic() -> None:
         "mul",
         "a b",
         np.multiply,
-        infer=_same_dtype,
+        infer=same_dtype,
         vjp={
             "a": lambda g, n, dy: g.mul(dy, _second(n)),
             "b": lambda g, n, dy: g.mul(dy, _first(n)),
@@ -352,11 +330,6 @@ def _define_arithmetic() -> None:
     )
 
 
-def _define_remainders() -> None:
-    elementwise("quotient", "a b", _quotient, infer=_integers)
-    elementwise("rem", "a b", _rem, infer=_numbers, vjp={"a": lambda g, n, dy: dy, "b": _rem_db})
-
-
 def _define_choices() -> None:
     extremes: tuple[tuple[str, Callable[..., Any], str], ...] = (
         ("maximum", np.maximum, "lt"),
@@ -364,7 +337,7 @@ def _define_choices() -> None:
     )
     for name, meaning, loses in extremes:
         rule = _pick_first(loses)
-        elementwise(name, "a b", meaning, infer=_same_dtype, vjp={"a": rule, "b": _swap(rule)})
+        elementwise(name, "a b", meaning, infer=same_dtype, vjp={"a": rule, "b": _swap(rule)})
     elementwise(
         "where",
         "condition a b",
@@ -395,6 +368,5 @@ def _define_comparisons() -> None:
 
 _define_unary()
 _define_arithmetic()
-_define_remainders()
 _define_choices()
 _define_comparisons()

@@ -1,6 +1,7 @@
 """Matrix multiplication of the last two dimensions, with either operand transposed in place.
 
-Leading dimensions are batches and broadcast as in NumPy.
+Leading dimensions are batches and broadcast as in NumPy. Operands are f32 or i8; `zeros` are
+subtracted from them. Of two i8 operands the result is the i32 sum.
 """
 
 from collections.abc import Mapping
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.ops.elementwise import broadcast_shape, reduce_to, scaled
+from pockengine.compiler.ops.product import PRODUCT, STORAGE, product_dtype, summed, without_zeros
 from pockengine.compiler.ops.registry import Arrays, ChannelSet, Layer, Types, define
 from pockengine.compiler.ops.shape import part_of_axis
 from pockengine.errors import GraphError
@@ -28,21 +30,22 @@ def _matrix(type_: TensorType, transposed: bool) -> tuple[int, int]:
 
 def _infer(types: Types, attrs: Attrs) -> Types:
     a, b = types
-    if min(a.rank, b.rank) < 2 or a.dtype is not F32 or b.dtype is not F32:
-        raise GraphError(f"matmul needs f32 matrices, not {a} and {b}")
+    if min(a.rank, b.rank) < 2:
+        raise GraphError(f"matmul needs matrices, not {a} and {b}")
+    dtype = product_dtype("matmul", types, attrs)
     m, k = _matrix(a, attrs["transpose_a"])
     k_b, n = _matrix(b, attrs["transpose_b"])
     if k != k_b:
         raise GraphError(f"matmul of {a} and {b} ({dict(attrs)}): inner sizes {k} and {k_b} differ")
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
-    return (TensorType(F32, (*batch, m, n)),)
+    return (TensorType(dtype, (*batch, m, n)),)
 
 
 def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:
-    a, b = (array.astype(np.float64) for array in arrays)
+    a, b = (array.astype(np.float64) for array in without_zeros(arrays, attrs))
     a = np.swapaxes(a, -1, -2) if attrs["transpose_a"] else a
     b = np.swapaxes(b, -1, -2) if attrs["transpose_b"] else b
-    return (np.matmul(a, b).astype(np.float32),)
+    return (summed(np.matmul(a, b), arrays),)
 
 
 def _da(g: "Builder", node: Node, dy: Value) -> Value:
@@ -106,7 +109,8 @@ def _cost(node: Node) -> int:
 define(
     "matmul",
     "a b",
-    attrs={"transpose_a": False, "transpose_b": False},
+    attrs={"transpose_a": False, "transpose_b": False, **PRODUCT},
+    storage=STORAGE,
     infer=_infer,
     eval=_eval,
     vjp={"a": _da, "b": _db},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import TensorType
+from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class OpDef:
         layer        what makes it a layer with a weight
         indices      its operand of indices
         stored       it moves or casts elements of any dtype without calculating
+        storage      dtypes of storage that it calculates with
     """
 
     name: str
@@ -113,6 +114,7 @@ class OpDef:
     layer: Layer | None = None
     indices: Indices | None = None
     stored: bool = False
+    storage: frozenset[DType] = frozenset()
     variadic: bool = False
     optional: int = 0
     variadic_vjp: Callable[[int], Vjp] | None = None
@@ -142,7 +144,7 @@ class OpDef:
         """Infer the results' types; GraphError where the operands' types do not fit the op."""
         if not self.stored:
             for type_ in types:
-                if not type_.dtype.computed:
+                if not (type_.dtype.computed or type_.dtype in self.storage):
                     raise GraphError(
                         f"{self.name} does not calculate with {type_}: {type_.dtype.value} is "
                         f"a type of storage; cast it first"

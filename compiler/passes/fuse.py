@@ -13,9 +13,13 @@ from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.types import F32, I32, DType
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.target import FusionRules
+
+EPILOGUE_DTYPES = (F32, I32, DType.I8)
+"""What an anchor's sums become in its epilogue."""
 
 MOST_OPERANDS = 12
 """Pointers that one kernel may read: beyond this, registers spill."""
@@ -86,7 +90,7 @@ class _Fuser:
             # A sum of two products joins the first: a kernel has one anchor.
             free = _is_elementwise(reader) and self.group_of[reader].anchor is None
             fits = free and reader.result.shape == result.shape
-            if not fits or not reader.result.dtype.is_float:
+            if not fits or reader.result.dtype not in EPILOGUE_DTYPES:
                 return
             chain = [*self._private_producers(reader, group), reader]
             if not all(_row_like(v, result.shape) for n in chain for v in n.operands):

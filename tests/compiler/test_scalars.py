@@ -99,11 +99,12 @@ def test_stored_types_are_cast_before_they_are_calculated_with(name: str) -> Non
     x = g.cast(g.input("x", TensorType(F32, (2, 2))), dtype=name)
     moved = g.transpose(g.slice(x, start=(0, 0), stop=(1, 2), step=(1, 1)), perm=(1, 0))
     assert moved.dtype.value == name
-    for make in (lambda: g.add(x, x), lambda: g.reduce_sum(x, axes=(0,)), lambda: g.matmul(x, x)):
+    product = [lambda: g.matmul(x, x)] if name != "i8" else []  # i8 is multiplied
+    for make in (lambda: g.add(x, x), lambda: g.reduce_sum(x, axes=(0,)), *product):
         with pytest.raises(GraphError, match=rf"does not calculate with {name}.*cast it first"):
             make()
 
 
 def test_gradients_flow_through_differentiable_types_only() -> None:
-    assert [dtype.value for dtype in DType if dtype.differentiable] == ["f32"]
+    assert [dtype.value for dtype in DType if dtype.differentiable] == ["f32", "i8"]
     assert [dtype.value for dtype in DType if dtype.is_float] == ["f32", "bf16", "f16"]

@@ -67,14 +67,23 @@ PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
 
 PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
+/* Between real numbers and the integers that stand for them. */
+#define pe_quantize PE_OF_WIDTH(pe_quantize)
+#define pe_dequantize PE_OF_WIDTH(pe_dequantize)
+#define pe_rescale PE_OF_WIDTH(pe_rescale)
+#define pe_narrow_sb PE_OF_WIDTH(pe_narrow_sb)
+
 #define PE_VL 4
 #include "pe_math_lanes.inc.h"
+#include "pe_quantized_lanes.inc.h"
 #undef PE_VL
 #define PE_VL 8
 #include "pe_math_lanes.inc.h"
+#include "pe_quantized_lanes.inc.h"
 #undef PE_VL
 #define PE_VL 16
 #include "pe_math_lanes.inc.h"
+#include "pe_quantized_lanes.inc.h"
 #undef PE_VL
 
 #endif

@@ -126,6 +126,7 @@ PE_INLINE void pe_stream_end(void) {
 #define pe_max PE_OF_WIDTH(pe_max)
 #define pe_min PE_OF_WIDTH(pe_min)
 #define pe_sum PE_OF_WIDTH(pe_sum)
+#define pe_sum_i PE_OF_WIDTH(pe_sum_i)
 #define pe_largest PE_OF_WIDTH(pe_largest)
 
 #endif

@@ -214,6 +214,15 @@ PE_INLINE float PE_V(pe_sum)(PE_V(pe_vf) v) {
     return v[0];
 }
 
+PE_INLINE int32_t PE_V(pe_sum_i)(PE_V(pe_vi) v) {
+    int32_t sum = 0;
+    PE_UNROLL
+    for (int i = 0; i < PE_LANES; i++) {
+        sum += v[i];
+    }
+    return sum;
+}
+
 PE_INLINE float PE_V(pe_largest)(PE_V(pe_vf) v) {
     PE_UNROLL
     for (int half = PE_LANES / 2; half > 0; half /= 2) {

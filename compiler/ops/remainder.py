@@ -1,0 +1,46 @@
+"""Division of integers towards zero, and remainders."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ops.elementwise import elementwise, numbers, same_dtype
+from pockengine.compiler.ops.registry import Types
+from pockengine.errors import GraphError
+
+if TYPE_CHECKING:
+    from pockengine.compiler.ir.build import Builder
+
+Attrs = Mapping[str, Any]
+
+
+def _integers(types: Types, attrs: Attrs) -> Types:
+    if not all(type_.dtype.is_integer for type_ in types):
+        raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
+    return same_dtype(types, attrs)
+
+
+def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Divide integers towards zero; a / 0 is -1, as XLA has it, and overflow wraps."""
+    safe = np.where((b == 0) | (b == -1), 1, b)
+    floor = np.floor_divide(a, safe)
+    floor += (floor < 0) & (floor * safe != a)
+    return np.where(b == 0, -1, np.where(b == -1, -a, floor))
+
+
+def _rem(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return what division towards zero leaves, with a's sign; a where an integer b is 0."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.fmod(a, b))
+    return np.asarray(a - _quotient(a, b) * b)
+
+
+def _rem_db(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = a - trunc(a / b) b  =>  db = -dy trunc(a / b)."""
+    return g.neg(g.mul(dy, g.trunc(g.div(*node.operands))))
+
+
+elementwise("quotient", "a b", _quotient, infer=_integers)
+elementwise("rem", "a b", _rem, infer=numbers, vjp={"a": lambda g, n, dy: dy, "b": _rem_db})
