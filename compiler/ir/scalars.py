@@ -3,8 +3,7 @@
 Computed types are those that ops calculate with; stored ones (bf16, f16, i8, u8) are moved and
 cast only, so a graph casts them first; i8 is also multiplied, by products that sum in i32. Names
 elsewhere derive from the value: safetensors' "BF16" is its upper case, C's `PE_BF16` likewise. A
-table of one concern (C's types, a framework's) has a
-row for each type that it knows, keyed by it.
+table of one concern (C's types, a framework's) has a row for each type that it knows, keyed by it.
 """
 
 import enum

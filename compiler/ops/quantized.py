@@ -88,7 +88,8 @@ def _quantize(
     x: np.ndarray, scale: np.ndarray, zero: int, low: int, high: int, dtype: str
 ) -> np.ndarray:
     rounded = converted(np.rint(x / scale), I32)
-    return (np.clip(rounded, low - zero, high - zero) + zero).astype(DType(dtype).numpy)
+    clamped = np.clip(rounded, low - zero, high - zero) + zero
+    return np.asarray(clamped, DType(dtype).numpy)
 
 
 def _dequantize(q: np.ndarray, scale: np.ndarray, zero: int) -> np.ndarray:
@@ -106,7 +107,7 @@ def rescaled(x: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.
 
 
 def _narrow(x: np.ndarray, zero: int, low: int, high: int) -> np.ndarray:
-    return np.clip(x, low - zero, high - zero) + zero
+    return np.asarray(np.clip(x, low - zero, high - zero) + zero)
 
 
 def fixed_point(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
