@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.conv import CONVOLUTION
+from pockengine.backends.c.ctc import CTC
 from pockengine.backends.c.elementwise import ELEMENTWISE
 from pockengine.backends.c.family import KernelFamily, one_way
 from pockengine.backends.c.gather import OPS as GATHERS
@@ -54,6 +55,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(BOXES, MOVEMENT),
     "broadcast_to": BROADCAST,
     "pick": PICK,
+    **dict.fromkeys(("ctc_loss", "ctc_loss_dx"), CTC),
     "argmax": one_way(argmax_kernel),
     "cumsum": one_way(cumsum_kernel),
     **dict.fromkeys(("pack_mask", "unpack_mask"), one_way(mask_kernel)),

@@ -3,6 +3,7 @@
 import pockengine.compiler.ir  # noqa: F401  first: the builder and the registry need each other
 from pockengine.compiler.ops import (
     conv,
+    ctc,
     custom,
     elementwise,
     elementwise_update,
@@ -30,6 +31,7 @@ __all__ = [
     "OpDef",
     "all_ops",
     "conv",
+    "ctc",
     "custom",
     "define",
     "elementwise",

@@ -7,6 +7,8 @@ import enum
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from pockengine.compiler.ir import F32, Builder, Value
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, framework_order, plain, stored
@@ -72,6 +74,45 @@ def soft_cross_entropy(g: Builder, logits: Tensor, targets: Tensor) -> Tensor:
     rows = logits.value.type.size // logits.shape[dim]
     total = emit.reduce(g, "reduce_sum", products, (), keepdims=False)
     return emit.weighted(g, total, -1 / rows)
+
+
+def ctc(
+    g: Builder,
+    logits: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    label_lengths: Tensor,
+    blank: int,
+) -> Tensor:
+    """Connectionist temporal classification of (T, N, C) logits by labels (N, S): losses (N,)."""
+    tensors = (logits, labels, lengths, label_lengths)
+    return plain(g.ctc_loss(*(framework_order(g, tensor) for tensor in tensors), blank=blank))
+
+
+def ctc_of_logarithms(
+    g: Builder,
+    x: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    label_lengths: Tensor,
+    blank: int,
+) -> Tensor:
+    """Do the same with log-probabilities.
+
+    Those of a log-softmax are read before it. Others may add up to something else than one at a
+    frame; the loss says so, and its gradient, as PyTorch's, does not.
+    """
+    node = x.value.node
+    if node is not None and node.op == "log_softmax" and x.layout[-1] == 2:
+        logits = Tensor(node.operands[0], x.layout)
+        return ctc(g, logits, labels, lengths, label_lengths, blank)
+    losses = ctc(g, x, labels, lengths, label_lengths, blank)
+    totals = emit.reduce(g, "reduce_sum", emit.unary("exp")(g, x), (2,), keepdims=False)
+    missed = emit.unary("stop_gradient")(g, emit.unary("log")(g, totals))
+    frames = plain(g.constant(np.arange(x.shape[0], dtype=lengths.dtype.numpy)[:, None]))
+    counted = emit.choose(g, emit.arithmetic(g, "lt", frames, lengths), missed, 0.0)
+    rest = emit.reduce(g, "reduce_sum", counted, (0,), keepdims=False)
+    return emit.elementwise(g, "sub", losses, rest)
 
 
 def mean_squared_error(g: Builder, x: Tensor, target: Tensor) -> Tensor:

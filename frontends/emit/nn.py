@@ -226,11 +226,11 @@ def max_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
     parts = []
     for i in range(count):
         part = emit.slice_dim(g, x, dim, i * size // count, -(-(i + 1) * size // count))
-        parts.append(_first_maximum(g, part, dim))
+        parts.append(first_maximum(g, part, dim))
     return emit.concat(g, parts, dim)
 
 
-def _first_maximum(g: Builder, x: Tensor, dim: int) -> Tensor:
+def first_maximum(g: Builder, x: Tensor, dim: int) -> Tensor:
     """Keep the maximum along a dimension; the first of equal elements gets the gradient."""
     axis, shape = x.axis(dim), list(x.value.shape)
     shape[axis] = 1

@@ -27,6 +27,7 @@ from pockengine.frontends.torch.decisions import (
 from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.packed import PackedSequences
+from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
 
 if TYPE_CHECKING:
@@ -51,7 +52,13 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers | None
 ) -> "ExportedProgram":
     try:
-        with own_gradients(module), transforms(), Decisions(answers), PackedSequences():
+        with (
+            own_gradients(module),
+            transforms(),
+            Decisions(answers),
+            PackedSequences(),
+            stand_ins(),
+        ):
             return torch.export.export(module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
         raise

@@ -216,6 +216,16 @@ def _rows(draw: Draw, op: str) -> OpCase:
 
 
 @st.composite
+def _ctc(draw: Draw, op: str) -> OpCase:
+    """Labels and lengths up to 2; the blank is the last class, which no label is."""
+    samples, labels = draw(st.integers(1, 3)), draw(st.integers(2, 3))
+    logits = _t(draw(st.integers(2, 5)), samples, 4)
+    lengths = TensorType(I64, (samples,))
+    types = (logits, TensorType(I64, (samples, labels)), lengths, lengths)
+    return OpCase(op, types, {"blank": 3}, classes=3)
+
+
+@st.composite
 def _batch_norm(draw: Draw, op: str) -> OpCase:
     channels = draw(SIZES)
     x = _t(draw(st.integers(2, 5)), draw(SIZES), draw(SIZES), channels)
@@ -237,6 +247,7 @@ def draw_case(op: str) -> st.SearchStrategy[OpCase]:
         "conv2d_dx": lambda: _conv_transpose(op),
         "concat": lambda: _concat(op),
         "batch_norm": lambda: _batch_norm(op),
+        "ctc_loss": lambda: _ctc(op),
     }
     if op in special:
         return special[op]()

@@ -145,6 +145,10 @@ def _torch_scatter(
     return torch.zeros(input_shape).scatter_add(axis, index, dy)
 
 
+def _torch_ctc(x: torch.Tensor, *given: torch.Tensor, blank: int) -> torch.Tensor:
+    return F.ctc_loss(F.log_softmax(x, -1), *given, blank=blank, reduction="none")
+
+
 def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
     """Pad the transposed convolution's result to the whole input, then cut the padding off."""
     y = F.conv_transpose2d(
@@ -193,6 +197,7 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": lambda x: F.softmax(x, -1),
     "log_softmax": lambda x: F.log_softmax(x, -1),
     "cross_entropy": F.cross_entropy,
+    "ctc_loss": _torch_ctc,
     "reshape": lambda x, shape: x.reshape(shape),
     "transpose": lambda x, perm: x.permute(perm),
     "broadcast_to": lambda x, shape: x.broadcast_to(shape),

@@ -176,7 +176,11 @@ def test_copies_views_and_slices_are_declared(name: str) -> None:
         assert op.slices == (part and any(y.size < x.size for y, x in flat))
 
 
-@pytest.mark.parametrize("name", OPS)
+PADDED = {"ctc_loss"}
+"""Ops whose integers are lengths, and labels of which what lies behind a length may be anything."""
+
+
+@pytest.mark.parametrize("name", sorted(set(OPS) - PADDED))
 def test_indices_are_declared(name: str) -> None:
     op, types = lookup(name), OPS[name][0].types
     integers = [place for place, type_ in enumerate(types) if type_.dtype.numpy == np.int64]

@@ -2,6 +2,7 @@
 
 from pockengine.frontends.torch.aten import (
     activation,
+    bags,
     cumulative,
     custom,
     elementwise,
@@ -26,6 +27,7 @@ __all__ = [
     "RULES",
     "AtenContext",
     "activation",
+    "bags",
     "cumulative",
     "custom",
     "elementwise",

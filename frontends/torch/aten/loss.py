@@ -1,11 +1,13 @@
 """ATen operators of losses."""
 
-from pockengine.compiler.ir import Builder
+import numpy as np
+
+from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.emit.loss import Classification, Reduction
-from pockengine.frontends.layout import Tensor, reshape
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 REDUCTIONS = (Reduction.NONE, Reduction.MEAN, Reduction.SUM)
@@ -138,6 +140,47 @@ def bce_with_logits(
     if weight is not None:
         losses = emit.arithmetic(g, "mul", losses, weight)
     return _reduce_elements(g, losses, reduction)
+
+
+@aten("multilabel_margin_loss.default")
+def multilabel_margin_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """Average over the classes how far each one that is no label comes within 1 of each label.
+
+    A row's labels end before its first -1.
+    """
+    g, classes = ctx.g, x.shape[-1]
+    x, target = (reshape(g, part, (part.size // classes, classes)) for part in (x, target))
+    ended = emit.cast(g, emit.arithmetic(g, "lt", target, 0), F32)
+    behind = g.cumsum(framework_order(g, ended), axis=1)
+    counts = emit.arithmetic(g, "eq", plain(behind), 0.0)
+    places = framework_order(g, emit.arithmetic(g, "maximum", target, 0))
+    labels = plain(g.take_along(framework_order(g, x), places, axis=1))
+    column, row = (target.shape[0], classes, 1), (target.shape[0], 1, classes)
+    counts = reshape(g, counts, column)
+    every = plain(g.constant(np.arange(classes, dtype=target.dtype.numpy)))
+    hit = emit.elementwise(
+        g, "logical_and", emit.elementwise(g, "eq", reshape(g, target, column), every), counts
+    )
+    is_label = emit.reduce(g, "reduce_max", hit, [1], keepdims=True)
+    near = emit.arithmetic(g, "sub", reshape(g, x, row), reshape(g, labels, column))
+    short = emit.unary("relu")(g, emit.arithmetic(g, "add", near, 1.0))
+    judged = emit.elementwise(g, "logical_and", counts, emit.unary("logical_not")(g, is_label))
+    terms = emit.weighted(g, emit.choose(g, judged, short, 0.0), 1 / classes)
+    rows = emit.reduce(g, "reduce_sum", terms, [1, 2], keepdims=False)
+    return reshape(g, _reduce_elements(g, rows, reduction), ctx.shape)
+
+
+@aten("pockengine.ctc_loss.default")
+def ctc_loss(
+    ctx: AtenContext,
+    x: Tensor,
+    labels: Tensor,
+    lengths: Tensor,
+    label_lengths: Tensor,
+    blank: int,
+) -> Tensor:
+    """Connectionist temporal classification of log-probabilities (T, N, C), a loss a sample."""
+    return emit_loss.ctc_of_logarithms(ctx.g, x, labels, lengths, label_lengths, blank)
 
 
 def _reduce_elements(g: Builder, x: Tensor, reduction: int) -> Tensor:

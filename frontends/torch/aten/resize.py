@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from pockengine.frontends import emit
+from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.layout import Tensor, plain, reshape
 from pockengine.frontends.torch.aten.places import take
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
@@ -77,6 +78,32 @@ def upsample_linear1d(
     """Interpolate (N, C, L) between the two nearest elements."""
     scale = scale_factors[0] if scale_factors else scales
     return _linear(ctx, x, 2, ctx.shape[2], align_corners, scale)
+
+
+def _define_smoothed(kind: str) -> None:
+    operator = getattr(torch.ops.aten, f"_upsample_{kind}2d_aa").default
+
+    @aten(f"_upsample_{kind}2d_aa.vec", f"_upsample_{kind}2d_aa.default")
+    def rule(
+        ctx: AtenContext,
+        x: Tensor,
+        output_size: Sequence[int] | None,
+        align_corners: bool,
+        scale_factors: Sequence[float] | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Tensor:
+        """Interpolate (N, C, H, W) after smoothing by as much as it shrinks (antialias=True)."""
+        for dim, scale in zip((2, 3), scale_factors or (scales_h, scales_w), strict=True):
+            old, new = x.shape[dim], ctx.shape[dim]
+            picture = torch.eye(old)[None, None]  # its columns alone are resized
+            weights = operator(picture, [old, new], align_corners, None, scale)
+            x = emit_nn.along_dim(ctx.g, x, dim, weights[0, 0].numpy())
+        return x
+
+
+for _kind in ("bilinear", "bicubic"):
+    _define_smoothed(_kind)
 
 
 def _linear(

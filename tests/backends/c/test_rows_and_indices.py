@@ -78,6 +78,21 @@ def test_scans_along_any_axis(tmp_path) -> None:
     check(nodes, tmp_path, rtol=1e-6)
 
 
+def test_paths_of_labels_and_their_gradients(tmp_path) -> None:
+    labels = np.array([[1, 1, 3, 0], [4, 2, 2, 2], [1, 9, -1, 0], [0, 1, 5, 1], [3, 3, 3, 3]])
+    lengths, counts = np.array([9, 4, 7, 6, 3]), np.array([3, 2, 3, 0, 4], np.int32)
+    dy = np.array([1.0, -0.5, 2.0, 0.7, 0.0], np.float32)
+    nodes = []
+    for blank in (2, 5):
+        g = builder()
+        given = [take(g, "labels", I64, 5, 4), take(g, "lengths", I64, 5)]
+        given.append(take(g, "counts", I32, 5))
+        logits = take(g, "x", F32, 9, 5, 6)
+        nodes.append(g.emit("ctc_loss", logits, *given, blank=blank))
+        nodes.append(g.emit("ctc_loss_dx", logits, *given, take(g, "dy", F32, 5), blank=blank))
+    check(nodes, tmp_path, 2e-6, labels=labels, lengths=lengths, counts=counts, dy=dy)
+
+
 def test_random_numbers_are_the_oracles_bit_for_bit(tmp_path) -> None:
     nodes = []
     for stream in (0, 1, 12345):

@@ -16,6 +16,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch, to_state_dict
 from pockengine.tests.frontends.torch.checks import check_state
+from pockengine.tests.frontends.torch.gradients import check_function
 
 CLASSES, ROWS = 4, 6
 LR = 0.1
@@ -46,6 +47,12 @@ def numbers(generator: torch.Generator) -> torch.Tensor:
 
 def shares(generator: torch.Generator) -> torch.Tensor:
     return torch.rand(ROWS, CLASSES, generator=generator)
+
+
+def several_labels(generator: torch.Generator) -> torch.Tensor:
+    """Rows of different classes, from the first -1 on of none."""
+    order = torch.rand(ROWS, CLASSES, generator=generator).argsort(1)
+    return torch.where(torch.arange(CLASSES) == torch.arange(ROWS)[:, None] % 5, -1, order)
 
 
 def probabilities(generator: torch.Generator) -> torch.Tensor:
@@ -102,6 +109,8 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[[torch.Generator], torch.Te
     "cosine embedding": (cosine, signs),
     "soft margin": (F.soft_margin_loss, lambda g: numbers(g).sign()),
     "margins of classes": (F.multi_margin_loss, labels),
+    "margins of several labels": (F.multilabel_margin_loss, several_labels),
+    "margins of several labels, summed": (nn.MultiLabelMarginLoss(reduction="sum"), several_labels),
     "Poisson": (F.poisson_nll_loss, shares),
     "hinge embedding": (F.hinge_embedding_loss, lambda g: numbers(g).sign()),
     "focal, by hand": (focal, labels),
@@ -149,6 +158,37 @@ def test_loss_of_several_tensors_compiles() -> None:
     assert float(found) == pytest.approx(float(loss(net(x), y, weight).detach()), rel=1e-5)
     assert logits.shape == (ROWS, CLASSES)
     assert set(compiled.graph.params) == set(net.state_dict())
+
+
+CTC: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "padded": lambda x: F.ctc_loss(
+        x.log_softmax(-1), LABELS, torch.tensor([7, 5, 7]), torch.tensor([3, 2, 0])
+    ),
+    "in one row": lambda x: F.ctc_loss(
+        x.log_softmax(-1), LABELS.flatten()[:6], (7, 5, 7), (3, 2, 1), blank=4, reduction="sum"
+    ),
+    "without a path": lambda x: nn.CTCLoss(zero_infinity=True, reduction="none")(
+        x.log_softmax(-1), LABELS, torch.tensor([7, 2, 1]), torch.tensor([3, 3, 2])
+    ),
+    "not normalised": lambda x: F.ctc_loss(
+        x.log_softmax(-1) - 0.1, LABELS, (7, 6, 7), (2, 2, 2), reduction="none"
+    ),
+    "of one sample": lambda x: F.ctc_loss(
+        x[:, 0].log_softmax(-1), LABELS[0], torch.tensor(7), torch.tensor(3)
+    ),
+}
+LABELS = torch.tensor([[1, 1, 3], [2, 3, 1], [3, 2, 2]])
+
+
+@pytest.mark.parametrize("name", CTC)
+def test_alignment_losses_and_their_gradients_are_pytorchs(name: str) -> None:
+    check_function(CTC[name], (7, 3, 5))
+
+
+@pytest.mark.parametrize("var", [torch.full((3, 1), 0.7), 0.3])
+def test_gaussian_losses_are_pytorchs(var: torch.Tensor | float) -> None:
+    check_function(lambda x: F.gaussian_nll_loss(x, x.flip(0), var, full=True), (3, 4))
+    check_function(lambda x: F.gaussian_nll_loss(x, x.flip(0), x.square(), eps=0.1), (3, 4))
 
 
 def rejection(loss: Callable[..., Any], *inputs: torch.Tensor) -> str:

@@ -83,6 +83,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed convolution padded far": lambda x: functional.conv_transpose2d(
         x, x[:1, :, :2, :2].transpose(0, 1), stride=(1, 2), output_padding=(2, 1), dilation=3
     ),
+    "bilinear, smoothed": lambda x: functional.interpolate(
+        x, (3, 9), mode="bilinear", antialias=True
+    ),
+    "bicubic, smoothed, by scale": lambda x: functional.interpolate(
+        x, scale_factor=(0.45, 1.7), mode="bicubic", antialias=True
+    ),
     "nearest": lambda x: functional.interpolate(x, (9, 3)),
     "nearest by scale": lambda x: functional.interpolate(x, scale_factor=1.7),
     "pad by reflection": lambda x: functional.pad(x, (2, 1, 0, 3), "reflect"),
