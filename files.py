@@ -1,6 +1,7 @@
 """Files and folders that appear whole: a kill at any moment leaves the old one or the new one.
 
-Every file that Python writes to be kept goes by `write_whole`, every TOML file by `read_toml`.
+Every file that Python writes to be kept goes by `write_whole`, every folder that is made once by
+`place_once`, every TOML file by `read_toml`.
 
 What is in the making lies in a hidden folder of its own beside its target, so two writers never
 share a name. A writer holds a lock on its folder, which the system frees when the process ends:
@@ -139,3 +140,33 @@ def _remove_unheld(folder: Path, clean: Clean) -> None:
             clean(folder)
     finally:
         os.close(handle)
+
+
+def place_once(folder: Path, make: Write) -> Path:
+    """Return `folder`, made by `make` if it was not there.
+
+    Others that want it wait. `make` fills a folder beside it that is then renamed, so that a kill
+    leaves nothing half-written under this name.
+    """
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        if not folder.exists():
+            with private_folder(folder) as place:
+                made = place / folder.name
+                made.mkdir()
+                make(made)
+                made.rename(folder)
+    return folder
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file of its own as a lock; the system lets go when the process ends, however that is.
+
+    What is replaced cannot be its own lock: who opened the old file would hold nothing.
+    """
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -10,15 +10,15 @@ compiler or the emulator is made of few characters, so that it can neither name 
 
 import re
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_memory, detect_mhz
 from pockengine.devices.isa import ISAS
 from pockengine.errors import DeviceError
 from pockengine.files import read_toml
+from pockengine.tables import from_table
 
 _T = TypeVar("_T")
 
@@ -27,7 +27,6 @@ FOLDER = Path(__file__).parent
 DEFAULT_BACKEND = "c"
 """Of a device file, or a manifest, that names none."""
 
-LARGEST = 1 << 62
 MOST_CORES = 1024
 
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
@@ -182,29 +181,10 @@ def _table(table: dict[str, Any], name: str, path: Path) -> dict[str, Any] | Non
 
 
 def _make(kind: type[_T], table: dict[str, Any], path: Path) -> _T:
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    unknown = sorted(set(table) - set(names))
-    if unknown:
-        raise DeviceError(f"device file {path.name}: unknown {unknown}; known: {sorted(names)}")
-    types = get_type_hints(kind)
     try:
-        return kind(**{name: _typed(name, table[name], types[name]) for name in table})
-    except (TypeError, ValueError) as error:
+        return from_table(kind, table)
+    except ValueError as error:
         raise DeviceError(f"device file {path.name}: {error}") from error
-
-
-def _typed(name: str, value: Any, wanted: Any) -> Any:
-    """Return a value of a file as the field has it; ValueError where it is of another type."""
-    if get_origin(wanted) is tuple:
-        if not isinstance(value, list) or any(type(item) is not str for item in value):
-            raise ValueError(f"{name} must be a list of texts")
-        return tuple(value)
-    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
-    if type(value) not in kinds:
-        raise ValueError(f"{name} must be of type {kinds[0].__name__}")
-    if type(value) is int and not 0 <= value < LARGEST:
-        raise ValueError(f"{name} must be from 0 to 2^62")
-    return value
 
 
 def _check(device: Device, path: Path) -> None:

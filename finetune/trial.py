@@ -28,7 +28,7 @@ from pockengine.backends.training.signature import signature_of
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError, TrainingDiverged
-from pockengine.finetune.files import place_once
+from pockengine.files import place_once
 from pockengine.finetune.recipe import Recipe, batches
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import TARGET, Examples

@@ -17,7 +17,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import SchemeError
-from pockengine.finetune.files import place_once
+from pockengine.files import place_once
 from pockengine.finetune.recipe import order
 from pockengine.finetune.selection import DATA_CRITERIA, channel_scores, list_channels
 from pockengine.finetune.subject import Subject

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.compiler.sparse import Scheme
-from pockengine.finetune.files import place_once
+from pockengine.files import place_once
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject, load_subject
 from pockengine.finetune.task import Examples

@@ -4,14 +4,15 @@ Boards are read from TOML, the inventory: `boards.toml` beside this file, and th
 it. Opening a board is `connect.py`'s matter, writing an entry `inventory.py`'s.
 """
 
-import tomllib
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.folders import config_folder
 from pockengine.farm.names import check_name
+from pockengine.files import read_toml
+from pockengine.tables import from_table
 
 BUILT_IN = Path(__file__).parent / "boards.toml"
 
@@ -129,8 +130,8 @@ def own_file() -> Path:
 
 def _read(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
+        return read_toml(file)
+    except (OSError, ValueError) as error:
         raise FarmError(f"{file}: cannot read the boards: {error}") from None
 
 
@@ -151,28 +152,7 @@ def _board(name: str, entry: object, file: Path) -> Board:
         raise FarmError(f"{where} has kind {kind!r}; known kinds: {', '.join(KINDS)}")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise FarmError(f"{where} needs a list of strings as tags, not {tags!r}")
-    return Board(name, device, _place(KINDS[kind], rest, f"{where} (kind {kind})"), tuple(tags))
-
-
-def _place(kind: Kind, values: dict[str, object], where: str) -> Place:
-    known = {field.name: field for field in fields(kind)}
-    settings: dict[str, object] = {}
-    for key, value in values.items():
-        if key not in known:
-            raise FarmError(f"{where} has an unknown key {key!r}; known: {', '.join(known)}")
-        settings[key] = _value(value, known[key].type, f"{where}: {key}")
-    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in values]
-    if missing:
-        raise FarmError(f"{where} lacks {', '.join(missing)}")
-    return kind(**settings)  # type: ignore[arg-type]
-
-
-def _value(value: object, kind: object, where: str) -> object:
-    """Return a value of the type that the field has; a list of strings is kept as a tuple."""
-    if kind == tuple[str, ...]:
-        if isinstance(value, list) and all(isinstance(word, str) for word in value):
-            return tuple(value)
-        raise FarmError(f"{where} must be a list of strings, not {value!r}")
-    if type(value) is not kind:
-        raise FarmError(f"{where} must be {kind}, not {value!r}")
-    return value
+    try:
+        return Board(name, device, from_table(KINDS[kind], rest), tuple(tags))
+    except ValueError as error:
+        raise FarmError(f"{where} (kind {kind}): {error}") from None

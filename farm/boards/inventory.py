@@ -4,36 +4,32 @@ The file stays the user's: comments and order are kept, and what was added reads
 board that was meant, or the file is left as it was.
 """
 
-import fcntl
 import json
-import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, load_boards
 from pockengine.farm.names import check_name
+from pockengine.files import locked, write_whole
 
 
 def add_board(board: Board, file: Path) -> None:
     """Append an entry; FarmError when the name is taken, cannot be one, or the file is broken."""
     check_name(board.name, "board")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        old = file.read_text()
-        if any(other.name == board.name for other in load_boards([file])):
+    with locked(file.with_name(f".{file.name}.lock")):
+        old = file.read_text() if file.exists() else ""
+        if any(other.name == board.name for other in (load_boards([file]) if old else ())):
             raise FarmError(f"{file} has a board {board.name!r} already; give another --name")
         gap = "\n" if old.strip() else ""
-        part = file.with_suffix(".part")
-        part.write_text(f"{old}{gap}{entry_text(board)}")
-        written = load_boards([part])
-        if board not in written:
-            part.unlink()
-            raise FarmError(f"{board.name!r} cannot be written to {file} without a change")
-        with part.open() as stream:
-            os.fsync(stream.fileno())
-        part.replace(file)
+
+        def write(part: Path) -> None:
+            part.write_text(f"{old}{gap}{entry_text(board)}")
+            if board not in load_boards([part]):
+                raise FarmError(f"{board.name!r} cannot be written to {file} without a change")
+
+        write_whole(file, write)
 
 
 def entry_text(board: Board) -> str:

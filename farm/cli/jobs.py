@@ -2,7 +2,6 @@
 
 import json
 import time
-import tomllib
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +25,7 @@ from pockengine.farm.jobs.worker import Site
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.names import check_name
 from pockengine.farm.transports.transport import printable
+from pockengine.files import read_toml
 
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Of what a failed job printed: lines, and bytes that are looked at."""
@@ -174,8 +174,8 @@ def log(board: str | None, as_json: bool, database: str | None) -> None:
 def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:
     """Read jobs and find their boards; FarmError names file, job and what is wrong with it."""
     try:
-        table = tomllib.loads(file.read_text())
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: TOML, UTF-8, huge numbers
+        table = read_toml(file)
+    except (OSError, ValueError) as error:
         raise FarmError(f"{file}: cannot read the jobs: {error}") from None
     entries = table.get("job")
     if not isinstance(entries, list) or not entries:

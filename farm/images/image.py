@@ -4,17 +4,13 @@ Everything lies in the cache folder: keys once per cache, one image per recipe (
 how it starts), found again by the recipe's hash. Building needs apt and a network, once.
 """
 
-import fcntl
 import gzip
 import hashlib
 import json
 import lzma
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +21,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.folders import cache_folder
 from pockengine.farm.images import cpio, packages
 from pockengine.farm.images.modules import load_order, plain_name
+from pockengine.files import locked
 
 KERNEL = "linux-image-cloud-arm64"
 PACKAGES = [
@@ -81,7 +78,7 @@ def ensure_image() -> Image:
     images = folder / "images"
     images.mkdir(exist_ok=True)
     images.chmod(0o700)  # a RAM disk holds its board's private key
-    with _locked(folder / "lock"):
+    with locked(folder / "lock"):
         keys = _ensure_keys(folder / "keys")
         home = images / _recipe_hash(keys)
         if not home.is_dir():
@@ -179,14 +176,3 @@ def _dropbear_key(path: Path) -> bytes:
     both = key.private_bytes_raw() + key.public_key().public_bytes_raw()
     kind = b"ssh-ed25519"
     return len(kind).to_bytes(4, "big") + kind + len(both).to_bytes(4, "big") + both
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a file lock; it goes with the process, however that ends."""
-    handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -6,13 +6,11 @@ Nothing on the machine itself is changed but for the package mmdebstrap, which i
 it is missing.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 from pockengine.errors import FarmError
 from pockengine.farm.folders import cache_folder
 from pockengine.farm.progress import step
+from pockengine.files import place_once
 
 FRAMEWORKS = ("tensorflow", "torch", "mnn")
 RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
@@ -71,32 +70,19 @@ def install_guest_python(framework: str = "tensorflow") -> GuestPython:
     Raises FarmError with the failing tool's last words; a half installation is never used.
     """
     folder = cache_folder() / f"guest-{framework}" / lock_digest(framework)
-    guest = GuestPython(folder / "root", folder / "packages")
-    if folder.exists():
-        return guest
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second installer waits for the first
-        for left in folder.parent.glob("making-*"):  # by one that was killed
-            shutil.rmtree(left)
-        if not folder.exists():
-            _install(framework, folder)
-    return guest
+    place_once(folder, lambda made: _install(framework, made))
+    return GuestPython(folder / "root", folder / "packages")
 
 
 def _install(framework: str, folder: Path) -> None:
-    """Make the installation beside its place and move it there."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
-        root = Path(name) / "made"
-        root.mkdir()
-        _ensure_mmdebstrap()
-        with step("aarch64 Python: a root file system by mmdebstrap (77 MB)"):
-            include = [f"--include={PACKAGES}", RELEASE, str(root / "root"), MIRROR]
-            _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
-        with step(f"aarch64 {framework}: its wheels by pip"):
-            wheels = ["--target", str(root / "packages"), "-r", str(lock_file(framework))]
-            _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], f"{framework} for aarch64")
-        os.replace(root, folder)
+    """Fill a folder with the installation."""
+    _ensure_mmdebstrap()
+    with step("aarch64 Python: a root file system by mmdebstrap (77 MB)"):
+        include = [f"--include={PACKAGES}", RELEASE, str(folder / "root"), MIRROR]
+        _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
+    with step(f"aarch64 {framework}: its wheels by pip"):
+        wheels = ["--target", str(folder / "packages"), "-r", str(lock_file(framework))]
+        _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], f"{framework} for aarch64")
 
 
 def _ensure_mmdebstrap() -> None:

@@ -16,7 +16,7 @@ from torch import nn
 from pockengine.backends.registry import open_session
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.sparse import preset
-from pockengine.finetune.files import place_once
+from pockengine.files import place_once
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning

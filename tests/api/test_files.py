@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.files import private_folder, read_toml, write_text_whole, write_whole
+from pockengine.files import (
+    locked,
+    place_once,
+    private_folder,
+    read_toml,
+    write_text_whole,
+    write_whole,
+)
 
 
 def test_a_file_is_written_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -99,3 +106,53 @@ def test_toml_that_is_none_is_a_value_error(tmp_path: Path, text: bytes) -> None
     (tmp_path / "file.toml").write_bytes(text)
     with pytest.raises(ValueError, match=r"."):
         read_toml(tmp_path / "file.toml")
+
+
+def test_a_folder_is_made_by_who_comes_first_and_others_wait(tmp_path: Path) -> None:
+    made = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        (folder / "part").write_text("whole")
+
+    with ThreadPoolExecutor(8) as pool:
+        places = list(pool.map(lambda _: place_once(tmp_path / "f" / "x", make), range(8)))
+
+    assert len(made) == 1
+    assert {(place / "part").read_text() for place in places} == {"whole"}
+    assert sorted(path.name for path in (tmp_path / "f").iterdir()) == ["x", "x.lock"]
+
+
+def test_what_a_killed_process_left_is_removed_first(tmp_path: Path) -> None:
+    with private_folder(tmp_path / "x") as killed:
+        pass
+    (killed / "half").mkdir(parents=True)
+
+    place_once(tmp_path / "x", lambda _: None)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.lock"]
+
+
+def test_a_folder_that_cannot_be_made_is_not_there(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        (folder / "part").touch()
+        raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        place_once(tmp_path / "x", make)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    total = tmp_path / "total"
+    total.write_text("0")
+
+    def add(_: int) -> None:
+        with locked(tmp_path / "lock"):
+            total.write_text(str(int(total.read_text()) + 1))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(100)))
+
+    assert total.read_text() == "100"

@@ -78,7 +78,10 @@ def test_unknown_device_lists_the_known_ones() -> None:
         ("[x]\nkind = 'local'", "needs device"),
         ("[x]\ndevice = 'host'\nkind = 'cloud'", "'cloud'.*local, emulated, user-emulated, ssh"),
         ("[x]\ndevice = 'host'\nkind = 'local'\nhots = 'a'", "unknown key 'hots'"),
-        ("[x]\ndevice = 'rpi4'\nkind = 'emulated'\ndisk_mb = '1'", "disk_mb must be"),
+        (
+            "[x]\ndevice = 'rpi4'\nkind = 'emulated'\ndisk_mb = '1'",
+            "disk_mb must be of type int, not '1'",
+        ),
         ("[x]\ndevice = 'rpi4'\nkind = 'ssh'\nhost = 'a'", "lacks user, key_file, host_key"),
         ("[x]\ndevice = 'host'\nkind = 'local'\ntags = 'a'", "list of strings"),
         ("x = 1", "must be a table"),

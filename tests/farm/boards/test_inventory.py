@@ -1,5 +1,7 @@
 """Entries that are written read back as the same boards; hostile text stays text."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,7 @@ def test_an_entry_is_added_below_what_the_user_wrote(tmp_path: Path) -> None:
 
     assert file.read_text().startswith("# my boards\n[here]\n")
     assert [b.name for b in load_boards([file])] == ["here", "desk"]
-    assert not file.with_suffix(".part").exists()
+    assert not list(file.parent.glob(".making-*"))
 
 
 def test_a_name_is_added_once(tmp_path: Path) -> None:
@@ -51,6 +53,15 @@ def test_a_name_is_added_once(tmp_path: Path) -> None:
 
     with pytest.raises(FarmError, match="has a board 'desk' already"):
         add_board(board(), tmp_path / "boards.toml")
+
+
+def test_boards_that_are_added_at_once_are_all_there(tmp_path: Path) -> None:
+    names = {f"desk-{i}" for i in range(12)}
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda name: add_board(replace(board(), name=name), tmp_path / "b"), names))
+
+    assert {one.name for one in load_boards([tmp_path / "b"])} == names
 
 
 @pytest.mark.parametrize("name", ["", "a ", "-x", "a/b", "a\nb", "$(id)"])

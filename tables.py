@@ -1,0 +1,40 @@
+"""Tables of TOML as dataclasses: a field of the table for a field of the class, checked."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+LARGEST = 1 << 62
+
+
+def from_table(kind: type[T], table: Mapping[str, Any]) -> T:
+    """Build a dataclass; ValueError says what is unknown, missing, or of another type.
+
+    Texts, numbers and truths are of exactly the field's type, lists of texts become tuples. What is
+    no type of TOML is taken as it is.
+    """
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise ValueError(f"unknown key {', '.join(map(repr, unknown))}; known: {', '.join(known)}")
+    missing = [f.name for f in known.values() if f.default is MISSING and f.name not in table]
+    if missing:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    types = get_type_hints(kind)
+    return kind(**{name: _typed(name, value, types[name]) for name, value in table.items()})
+
+
+def _typed(name: str, value: Any, wanted: Any) -> Any:
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, list) or any(type(item) is not str for item in value):
+            raise ValueError(f"{name} must be a list of texts, not {value!r}")
+        return tuple(value)
+    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} must be of type {kinds[0].__name__}, not {value!r}")
+    if type(value) is int and not 0 <= value < LARGEST:
+        raise ValueError(f"{name} must be from 0 to 2^62")
+    return value
