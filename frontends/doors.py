@@ -71,15 +71,19 @@ class Visitor:
 
     def optimizer(self, given: Any) -> Optimizer:
         """Return our optimiser: one of ours, or what the framework's means."""
-        if hasattr(given, "update") and hasattr(given, "init"):
+        if hasattr(given, "update") and hasattr(given, "init") and self.door.framework != "JAX":
             raise CompileError(
-                "an optax transformation is code; use pockengine.Adam and the like, or write the "
-                "whole step and give it to pockengine.compile_step"
+                "a transformation of optax is for JAX's models; give pockengine.Adam() or the "
+                f"like, or an optimizer of {self.door.framework}"
             )
         if isinstance(given, str) and self.door.framework != "TensorFlow":
             return named_optimizer(given)
         foreign = not type(given).__module__.startswith("pockengine.")
-        if foreign and self.door.optimizer is not None and not hasattr(given, "update"):
+        if (
+            foreign
+            and self.door.optimizer is not None
+            and (hasattr(given, "init") or not hasattr(given, "update"))
+        ):
             return self.door.optimizer(self.model, given)
         return named_optimizer(given)
 
@@ -284,6 +288,12 @@ def _jax_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Referenc
     return reference(model, inputs, loss, nudge)
 
 
+def _optax_optimizer(model: Any, given: Any) -> Optimizer:
+    from pockengine.frontends.jax.optimizers import is_optax, to_optimizer
+
+    return to_optimizer(given) if is_optax(given) else named_optimizer(given)
+
+
 def _is_jax(model: Any) -> bool:
     from pockengine.frontends.jax import is_jax
 
@@ -328,6 +338,6 @@ DOORS: Sequence[Door] = (
         quiet=_quiet_tensorflow,
     ),
     # last: it takes any function
-    Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax, reference=_jax_reference),
+    Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax, _optax_optimizer, _jax_reference),
 )
 """In the order in which they are asked."""

@@ -1,0 +1,144 @@
+"""optax's transformations as optimizers of `compile`: their steps, or a reason why not."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import pockengine
+from pockengine.compiler.compile import Training
+from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.doors import find_door
+from pockengine.frontends.jax.optimizers import to_optimizer
+from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
+
+EQUALS: dict[str, optax.GradientTransformation] = {
+    "sgd": optax.sgd(RATE),
+    "momentum": optax.sgd(RATE, 0.9),
+    "nesterov": optax.sgd(RATE, 0.9, nesterov=True),
+    "adam": optax.adam(RATE, eps_root=1e-6),
+    "nadamw": optax.nadamw(RATE),
+    "adamw": optax.adamw(RATE, weight_decay=0.1),
+    "amsgrad": optax.amsgrad(RATE),
+    "adamaxw": optax.adamaxw(RATE),
+    "adadelta": optax.adadelta(RATE),
+    "adagrad": optax.adagrad(RATE),
+    "rmsprop": optax.rmsprop(RATE, momentum=0.9),
+    "rmsprop-outside": optax.rmsprop(RATE, eps_in_sqrt=False, initial_scale=1.0),
+    "rmsprop-centered": optax.rmsprop(RATE, centered=True, eps=1e-3),
+    "lion": optax.lion(RATE),
+    "lamb": optax.lamb(RATE, weight_decay=0.1),
+    "lars": optax.lars(RATE, 0.01),
+    "adabelief": optax.adabelief(RATE),
+    "yogi": optax.yogi(RATE),
+    "sign": optax.sign_sgd(RATE),
+    "clip": optax.chain(optax.clip(0.1), optax.add_decayed_weights(0.1), optax.sgd(RATE)),
+    "climb": optax.chain(optax.scale(-1.0), optax.adam(RATE)),
+    "two traces": optax.chain(
+        optax.trace(0.9), optax.trace(0.5, nesterov=True), optax.scale(-RATE)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EQUALS)
+def test_steps_are_those_of_optax(name: str) -> None:
+    transformation = EQUALS[name]
+    params = {name: param.data for name, param in regression().params.items()}
+    state = transformation.init(params)
+    for step in range(STEPS):
+        x, y = data(step).values()
+        error = 2 * (x @ params["w"] + params["b"] - y) / y.size
+        updates, state = transformation.update({"w": x.T @ error, "b": error.sum(0)}, state, params)
+        params = {k: np.asarray(v) for k, v in optax.apply_updates(params, updates).items()}
+    assert_same(ours(Training(optimizer=to_optimizer(transformation))), params)
+
+
+def constant(step: int) -> float:
+    return RATE
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "schedule": (optax.adam(constant), r"scale_by_schedule.*fit\(..., lr=lambda n"),
+    "clipping": (
+        optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(RATE)),
+        r"pass clip=pockengine.Clip\(norm",
+    ),
+    "micro-batches": (optax.MultiSteps(optax.adam(RATE), 2), "MultiSteps.*micro_batches="),
+    "hyperparams": (
+        optax.inject_hyperparams(optax.adam)(learning_rate=RATE),
+        "inject_hyperparams.*an input of each step",
+    ),
+    "mask": (optax.adamw(RATE, mask={"w": True, "b": False}), "optax.masked.*Groups"),
+    "radam": (optax.radam(RATE), r"give pockengine.RAdam\(\)"),
+    "noise": (optax.chain(optax.ema(0.9), optax.sgd(RATE)), "optax.ema has.*compile_step"),
+    "half": (optax.adam(RATE, mu_dtype="bfloat16"), "mu_dtype=.*bfloat16"),
+    "rate": (optax.identity(), "has no learning rate above 0"),
+    "a rate below 0": (optax.sgd(-RATE), "has no learning rate above 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_equivalent_is_refused(name: str) -> None:
+    transformation, words = REFUSED[name]
+    with pytest.raises(ImportModelError, match=words):
+        to_optimizer(transformation)
+
+
+def trace_like(share: float) -> optax.GradientTransformation:
+    """Momentum with the name and the settings of optax's, whose steps are longer by a share."""
+    like, decay, nesterov, accumulator_dtype = optax.trace(0.9), 0.9, False, None
+
+    def update(updates: Any, state: Any, params: Any = None, share: float = share) -> Any:
+        assert (nesterov, accumulator_dtype) == (False, None)
+        moved = jax.tree.map(lambda u, t: u + decay * t, updates, state.trace)
+        return jax.tree.map(lambda step: step * share, moved), optax.TraceState(moved)
+
+    update.__module__, update.__qualname__ = like.update.__module__, like.update.__qualname__
+    return optax.GradientTransformation(like.init, update)
+
+
+def test_a_name_with_another_meaning_is_noticed() -> None:
+    """What a later version of optax may bring: the same names, and other steps."""
+    to_optimizer(optax.chain(trace_like(1.0), optax.scale(-RATE)))
+    with pytest.raises(ImportModelError, match="makes other steps than its settings say"):
+        to_optimizer(optax.chain(trace_like(1.001), optax.scale(-RATE)))
+
+
+def predict(params: Any, x: Any) -> Any:
+    return jnp.tanh(x @ params["first"]) @ params["second"]
+
+
+def test_a_compiled_model_trains_by_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    params = {"first": draw(6, 8), "second": draw(8, 3)}
+    inputs = {"x": draw(4, 6), "target": draw(4, 3)}
+    x, target = inputs.values()
+    transformation = optax.lamb(RATE, weight_decay=0.1)
+    compiled = pockengine.compile(
+        predict, (params, x), loss="mse", optimizer=transformation, folder=tmp_path / "net"
+    )
+    with compiled.session() as session:
+        for _ in range(5):
+            session.train_step(inputs, lr=RATE)
+        tuned = compiled.tuned(session)
+    state, theirs = transformation.init(params), params
+    for _ in range(5):
+        grads = jax.grad(lambda p: jnp.mean((predict(p, x) - target) ** 2))(theirs)
+        updates, state = transformation.update(grads, state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+    for name, wanted in theirs.items():
+        np.testing.assert_allclose(tuned[name], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_other_frameworks_models_do_not_take_it() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(CompileError, match="is for JAX's models"):
+        find_door(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)).optimizer(optax.sgd(RATE))
