@@ -16,6 +16,15 @@ CHAINS: dict[float, tuple[str, ...]] = {
 """Exponents of floats, as ops that one after the other give the power."""
 
 
+def short_power(g: Builder, x: Tensor, exponent: Tensor) -> Tensor | None:
+    """Raise x to a tensor that holds one known number; None where it takes the op `pow`."""
+    number = emit.number(g, exponent)
+    known = None if number is None else known_power(g, x, number)
+    if known is None and x.dtype is not F32:
+        raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
+    return known
+
+
 def known_power(g: Builder, x: Tensor, exponent: Number) -> Tensor | None:
     """Raise x to a number; None where floats need the op `pow`."""
     if x.dtype is not F32:

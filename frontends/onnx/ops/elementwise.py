@@ -10,8 +10,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit.meanings import alike, emitter
-from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.emit.power import known_power
+from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
@@ -95,12 +94,9 @@ def identity(ctx: OnnxContext, x: Tensor) -> Tensor:
 @onnx_op("Pow")
 def power(ctx: OnnxContext, x: Tensor, exponent: Tensor) -> Tensor:
     """x to a power; known ones by products where they can be."""
-    number = emit.number(ctx.g, exponent)
-    known = None if number is None else known_power(ctx.g, x, number)
+    known = short_power(ctx.g, x, exponent)
     if known is not None:
         return known
-    if x.dtype is not F32:
-        raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
     return emit.elementwise(ctx.g, "pow", x, emit.cast(ctx.g, exponent, F32))
 
 

@@ -9,7 +9,7 @@ from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import gradient as emit_gradient
 from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.emit.power import known_power
+from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor, permute, plain
 from pockengine.frontends.tensorflow.ops.registry import TfContext, tf_op
 
@@ -126,12 +126,9 @@ def xlogy(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
 @tf_op("Pow")
 def power(ctx: TfContext, x: Tensor, exponent: Tensor) -> Tensor:
     """x to a power; known ones by products where they can be."""
-    number = emit.number(ctx.g, exponent)
-    known = None if number is None else known_power(ctx.g, x, number)
+    known = short_power(ctx.g, x, exponent)
     if known is not None:
         return known
-    if x.dtype is not F32:
-        raise Unsupported(f"powers of {x.dtype.value}; cast to float first")
     return emit_gradient.power(ctx.g, x, exponent, lambda value: _log_above(ctx, value))
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from pockengine.compiler.program import Program
+from pockengine.tests.backends.c.programs import build_sanitized, point_graph
 
 Arrays = dict[str, np.ndarray]
 RATE = 0.1
@@ -31,6 +33,16 @@ class Runner:
         weights, data = files.get("weights", self.weights), files.get("data", self.data)
         fixed = ("--weights", weights, "--data", data, "--steps", steps, "--lr", RATE)
         return self.call("train", *fixed, *more)
+
+
+def point_runner(folder: Path) -> Runner:
+    """Build the tiny training of points under sanitizers, with weights and three batches."""
+    path, program = build_sanitized(point_graph(), folder)
+    weights, data = folder / "weights.safetensors", folder / "data.safetensors"
+    save_file({**initial(program), **program.constants}, weights)
+    batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
+    save_file(as_rows({"x": batches}), data)
+    return Runner(path, program, weights, data)
 
 
 def as_rows(batches: Mapping[str, np.ndarray]) -> Arrays:

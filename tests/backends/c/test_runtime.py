@@ -18,20 +18,13 @@ from pockengine.tests.backends.c.harness import SANITIZED
 from pockengine.tests.backends.c.programs import (
     build_sanitized,
     convolutional_graph,
-    point_graph,
 )
-from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
+from pockengine.tests.backends.c.runner import RATE, Runner, initial, lines, point_runner
 
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    folder = tmp_path_factory.mktemp("runner")
-    path, program = build_sanitized(point_graph(), folder)
-    weights, data = folder / "weights.safetensors", folder / "data.safetensors"
-    save_file({**initial(program), **program.constants}, weights)
-    batches = np.random.default_rng(0).standard_normal((3, 300)).astype(np.float32)
-    save_file(as_rows({"x": batches}), data)
-    return Runner(path, program, weights, data)
+    return point_runner(tmp_path_factory.mktemp("runner"))
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:

@@ -8,7 +8,7 @@ result, so r = 4 stays below 6.2e-5.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +29,14 @@ from pockengine.tests.backends.c.anchors import (
 )
 from pockengine.tests.backends.c.harness import device_of
 from pockengine.tests.backends.c.problems import DIRECT, SETTINGS, convolution
+from pockengine.tests.backends.c.winograd_cases import (
+    FEATURES,
+    PADDINGS,
+    PICTURES,
+    SIZES,
+    cheapest,
+    check_any,
+)
 
 BOUND = {2: 1.7 * DIRECT, 4: 31 * DIRECT}
 """Largest error by r, relative to the largest result."""
@@ -41,11 +49,7 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
         opened = open_fusion(node, device)
         window = window_of(opened.anchor)
         plans = winograd_plans(window, opened.anchor.op == "conv2d_dx", device, (size,))
-        plan = min(plans, key=lambda each: each.cycles)
-        if split is not None:
-            plan = replace(plan, split=split)
-        if block is not None:
-            plan = replace(plan, block=min(block, plan.tiling.tiles))
+        plan = cheapest(plans, split, block)
         return winograd_kernel(opened, window, plan, device)
 
     return kernel
@@ -54,34 +58,17 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
     """A 3x3 convolution of stride 1 or its input gradient, of any size and padding."""
-    x = (*draw(st.tuples(st.integers(1, 3), st.integers(3, 14), st.integers(3, 14))),)
+    x = draw(PICTURES)
     channels = draw(st.sampled_from([1, 3, 8, 15, 16, 33]))
-    features = draw(st.sampled_from([1, 4, 8, 17, 24, 49]))
-    padding = (*draw(st.tuples(*[st.integers(0, 3)] * 4)),)
-    found = convolution((*x, channels), (3, 3, channels, features), padding=padding)
+    kernel = (3, 3, channels, draw(FEATURES))
+    found = convolution((*x, channels), kernel, padding=draw(PADDINGS))
     epilogue = draw(st.sampled_from(["bare", "residual", "gate", "masked"]))
     return with_epilogue(found[draw(st.sampled_from(["forward", "dx"]))], epilogue)
 
 
-@pytest.mark.parametrize(("size", "isa"), [(2, "avx2"), (4, "avx512"), (4, "sse2")])
-def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path_factory) -> None:
-    @settings(max_examples=1, **SETTINGS)
-    @given(
-        drawn=st.lists(nodes(), min_size=4, max_size=4),
-        how=st.lists(
-            st.tuples(st.sampled_from(["ROWS", "COLUMNS"]), st.sampled_from([None, 5])),
-            min_size=4,
-            max_size=4,
-        ),
-    )
-    def agrees(drawn, how) -> None:
-        cases = [
-            case_of(node, emit(size, split, block), isa, seed)
-            for seed, (node, (split, block)) in enumerate(zip(drawn, how, strict=True))
-        ]
-        check(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[size])
-
-    agrees()
+@pytest.mark.parametrize(("size", "isa"), SIZES)
+def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path) -> None:
+    check_any(nodes(), ["ROWS", "COLUMNS"], partial(emit, size), isa, tmp_path, BOUND[size])
 
 
 @pytest.mark.parametrize("size", [2, 4])

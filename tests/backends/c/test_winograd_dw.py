@@ -5,7 +5,7 @@ The bound is test_winograd.py's, with the norms of these transforms: an output's
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +19,14 @@ from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import FAST, case_of, check, check_on_arm
 from pockengine.tests.backends.c.problems import DIRECT, SETTINGS, convolution
+from pockengine.tests.backends.c.winograd_cases import (
+    FEATURES,
+    PADDINGS,
+    PICTURES,
+    SIZES,
+    cheapest,
+    check_any,
+)
 
 BOUND = {2: 2 * DIRECT, 4: 24 * DIRECT}
 """Largest error by r, relative to the largest result."""
@@ -30,11 +38,7 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)
         plans = winograd_gradient_plans(window_of(node), device, (size,))
-        plan = min(plans, key=lambda each: each.cycles)
-        if split is not None:
-            plan = replace(plan, split=split)
-        if block is not None:
-            plan = replace(plan, block=min(block, plan.tiling.tiles))
+        plan = cheapest(plans, split, block)
         return winograd_gradient_kernel(opened, window_of(node), plan, device)
 
     return kernel
@@ -43,32 +47,15 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
 @st.composite
 def gradients(draw: st.DrawFn) -> Node:
     """The weight gradient of a 3x3 convolution of stride 1, of any size and padding."""
-    x = (*draw(st.tuples(st.integers(1, 3), st.integers(3, 14), st.integers(3, 14))),)
+    x = draw(PICTURES)
     channels = draw(st.sampled_from([1, 3, 8, 15, 16, 33, 70]))
-    features = draw(st.sampled_from([1, 4, 8, 17, 24, 49]))
-    padding = (*draw(st.tuples(*[st.integers(0, 3)] * 4)),)
-    return convolution((*x, channels), (3, 3, channels, features), padding=padding)["dw"]
+    kernel = (3, 3, channels, draw(FEATURES))
+    return convolution((*x, channels), kernel, padding=draw(PADDINGS))["dw"]
 
 
-@pytest.mark.parametrize(("size", "isa"), [(2, "avx2"), (4, "avx512"), (4, "sse2")])
-def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path_factory) -> None:
-    @settings(max_examples=1, **SETTINGS)
-    @given(
-        drawn=st.lists(gradients(), min_size=4, max_size=4),
-        how=st.lists(
-            st.tuples(st.sampled_from(["INNER", "COLUMNS"]), st.sampled_from([None, 5])),
-            min_size=4,
-            max_size=4,
-        ),
-    )
-    def agrees(drawn, how) -> None:
-        cases = [
-            case_of(node, emit(size, split, block), isa, seed)
-            for seed, (node, (split, block)) in enumerate(zip(drawn, how, strict=True))
-        ]
-        check(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[size])
-
-    agrees()
+@pytest.mark.parametrize(("size", "isa"), SIZES)
+def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path) -> None:
+    check_any(gradients(), ["INNER", "COLUMNS"], partial(emit, size), isa, tmp_path, BOUND[size])
 
 
 @pytest.mark.parametrize("size", [2, 4])
