@@ -1,9 +1,11 @@
-"""The best of a line so far, for each of its elements.
+"""What a line has come to so far, for each of its elements: the best one, or any other combination.
 
 After k rounds each element knows the best of the 2^k elements that end with it (Hillis and Steele,
 Data parallel algorithms, 1986). Places are found so, and the values are read from them: the
 gradient flows to one element each, as in PyTorch.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
 is_nan = emitter("is_nan")
+
+Combine = Callable[[Builder, Tensor, Tensor], Tensor]
+"""An operation of two tensors that may be grouped in any way."""
 
 
 def best_so_far(g: Builder, x: Tensor, dim: int, better: str) -> list[Tensor]:
@@ -61,3 +66,39 @@ def _keeps(g: Builder, better: str, earlier: Tensor, later: Tensor) -> Tensor:
     number = emit.elementwise(g, "eq", later, later)
     lone = emit.elementwise(g, "logical_and", is_nan(g, earlier), number)
     return emit.elementwise(g, "logical_or", ahead, lone)
+
+
+def associative_scan(g: Builder, x: Tensor, dim: int, combine: Combine) -> Tensor:
+    """Combine all elements up to each one, in as few rounds as a tree has levels.
+
+    Neighbours are combined first, as JAX's function of this name does: so its gradient is JAX's too
+    where elements tie.
+    """
+    size = x.shape[dim]
+    if size < 2:
+        return x
+
+    def every_second(part: Tensor, start: int, stop: int) -> Tensor:
+        return emit.slice_dim(g, part, dim, start, stop, 2)
+
+    pairs = combine(g, every_second(x, 0, size - 1), every_second(x, 1, size))
+    odd = associative_scan(g, pairs, dim, combine)
+    first, count = emit.slice_dim(g, x, dim, 0, 1), odd.shape[dim]
+    even = first
+    if size > 2:
+        before = emit.slice_dim(g, odd, dim, 0, (size - 1) // 2)
+        even = emit.concat(g, [first, combine(g, before, every_second(x, 2, size))], dim)
+    return _interleaved(g, even, odd, dim, count)
+
+
+def _interleaved(g: Builder, even: Tensor, odd: Tensor, dim: int, count: int) -> Tensor:
+    """Take elements of both in turn; `even` may have one more than `odd` has."""
+    lead, tail = odd.shape[:dim], odd.shape[dim + 1 :]
+    halves = [
+        reshape(g, emit.slice_dim(g, part, dim, 0, count), (*lead, count, 1, *tail))
+        for part in (even, odd)
+    ]
+    whole = reshape(g, emit.concat(g, halves, dim + 1), (*lead, 2 * count, *tail))
+    if even.shape[dim] == count:
+        return whole
+    return emit.concat(g, [whole, emit.slice_dim(g, even, dim, count, count + 1)], dim)

@@ -25,7 +25,7 @@ def best(g: Builder, x: Tensor, dim: int, count: int, descending: bool) -> list[
     dim %= x.rank
     dims = [axis for axis in range(x.rank) if axis != dim] + [dim]
     lines = permute(x, dims)
-    order = _order(g, lines, descending)
+    order = order_of(g, lines, descending)
     order = emit.slice_dim(g, order, -1, 0, count)
     values = plain(
         g.take_along(framework_order(g, lines), framework_order(g, order), axis=x.rank - 1)
@@ -34,8 +34,8 @@ def best(g: Builder, x: Tensor, dim: int, count: int, descending: bool) -> list[
     return [permute(values, back), permute(order, back)]
 
 
-def _order(g: Builder, x: Tensor, descending: bool) -> Tensor:
-    """Return the indices that sort the last dimension."""
+def order_of(g: Builder, x: Tensor, descending: bool) -> Tensor:
+    """Return the indices that sort the last dimension; equal elements keep their order."""
     size = x.shape[-1]
     if size > LONGEST:
         raise Unsupported(f"sorting {size} elements; {LONGEST} are the most")

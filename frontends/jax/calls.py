@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
+from pockengine.compiler.ir import I32, I64
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.jax import own_gradient
 from pockengine.frontends.jax.places import Place, is_jax, is_library
 from pockengine.frontends.jax.primitives import random
 from pockengine.frontends.jax.primitives.random import Key
@@ -24,11 +26,6 @@ LONGEST = 20_000
 """Equations that an unrolled loop may have in all."""
 
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-
-OWN_GRADIENT = (
-    "a gradient of its own ({kind} of {name}), which the forward function does not tell; write the "
-    "whole step with jax.grad and compile that (carried=...), or drop the rule"
-)
 
 SAME_GRADIENT = {"_sinc_maclaurin", "_softmax", "logaddexp", "logaddexp2", "relu", "relu6"}
 """JAX's own functions whose rule is for speed or exactness: ours derives the same."""
@@ -57,7 +54,8 @@ def inline(
     """Build the body of a call where it stands."""
     body = next(equation.params[key] for key in BODIES if key in equation.params)
     jaxpr = body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
-    _check_gradient(walker, equation, jaxpr, operands)
+    if _has_own_gradient(walker, equation, jaxpr, operands):
+        return own_gradient.build(walker, equation, operands, place)
     rule = _own_rule(equation, jaxpr, operands)
     if rule is None:
         with walker.within(smooth=equation.primitive.name == "custom_jvp_call"):
@@ -80,19 +78,17 @@ def _own_rule(
     return None
 
 
-def _check_gradient(
+def _has_own_gradient(
     walker: "Walker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
-) -> None:
-    """Refuse a function with its own gradient, unless we are known to derive the same."""
+) -> bool:
+    """Return whether a function trains by a rule of its own that we would not derive."""
     kind = equation.primitive.name
     if not walker.forward or kind not in ("custom_jvp_call", "custom_vjp_call"):
-        return
-    trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
+        return False
     info = jaxpr.jaxpr.debug_info
-    known = info.func_name in SAME_GRADIENT and is_jax(info.func_filename or "")
-    if trains and not known:
-        name = info.func_name
-        raise Unsupported(OWN_GRADIENT.format(kind=kind.removesuffix("_call"), name=name))
+    if info.func_name in SAME_GRADIENT and is_jax(info.func_filename or ""):
+        return False
+    return any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
 
 
 def scan(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
@@ -183,10 +179,20 @@ def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["K
     if name == "random_bits" or any("key" not in str(t) and t != np.uint32 for t in types):
         raise Unsupported("random bits; draw by jax.random.uniform, normal or bernoulli")
     others = [x for x in operands if x is not key]
-    if any(isinstance(x, Tensor) for x in others):
-        raise Unsupported("a random key that depends on data; fold in numbers that are known")
+    if any(isinstance(x, Tensor) and x.size > 1 for x in others):
+        raise Unsupported("random keys that depend on data; fold in a number, such as the step's")
     how = sorted((param, str(value)) for param, value in equation.params.items())
     return [key.derived(name, i, how, *others) for i in range(len(types))]
+
+
+def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key | None:
+    """Stand for one whole number that becomes uint32, as what is folded into a key does."""
+    if name != "convert_element_type" or equation.params["new_dtype"] != np.uint32:
+        return None
+    (number,) = operands
+    if not isinstance(number, Tensor) or number.size > 1 or number.dtype not in (I32, I64):
+        return None
+    return Key(("number", number.value.name))
 
 
 CONTROL: Mapping[str, Callable[..., list["Known"]]] = {

@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.jax.calls import CONTROL, key_result
+from pockengine.frontends.jax.calls import CONTROL, key_result, number_of_key
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
@@ -29,8 +29,6 @@ Known = Any
 JAX's own for keys), or None for what could not be imported."""
 
 REASONS = {
-    "sort": "sorting has no rule; do it outside of the compiled function",
-    "top_k": "sorting has no rule; do it outside of the compiled function",
     "random_bits": "random bits; draw by jax.random.uniform, normal or bernoulli",
     "pure_callback": "a call back into Python, which the device does not have; express it in JAX",
     "io_callback": "a call back into Python, which the device does not have; express it in JAX",
@@ -54,12 +52,16 @@ class Walker:
         self._streams: dict[Hashable, int] = {}
 
     @contextmanager
-    def within(self, *, smooth: bool) -> Iterator[None]:
-        """Build what stands inside of a function that is smooth where its parts have corners."""
-        before = self._smooth
-        self._smooth = before or smooth
+    def within(self, *, smooth: bool = False, formula: bool = False) -> Iterator[None]:
+        """Build what stands inside of a function.
+
+        It may be `smooth` where its parts have corners, or the `formula` of a gradient, which is
+        not differentiated itself.
+        """
+        before = self._smooth, self.forward
+        self._smooth, self.forward = self._smooth or smooth, self.forward and not formula
         yield
-        self._smooth = before
+        self._smooth, self.forward = before
 
     def run(self, jaxpr: Any, arguments: Sequence[Known], place: Place) -> list[Known]:
         """Build a closed jaxpr's equations and return what its results stand for."""
@@ -95,6 +97,9 @@ class Walker:
             return CONTROL[name](self, equation, operands, place)
         if any(isinstance(operand, Key) for operand in operands):
             return key_result(name, equation, operands)
+        folded = number_of_key(name, equation, operands)
+        if folded is not None:
+            return [folded]
         if name == "iota" or (operands and all(map(_is_known, operands))):
             return _computed(equation, operands)
         if name not in RULES:
@@ -141,7 +146,7 @@ class Walker:
         if isinstance(known, Tensor):
             return known
         if isinstance(known, Key):
-            raise Unsupported("a random key as data; use it for drawing only")
+            raise Unsupported("a random key, or a number for one, as data; use it for drawing only")
         array = _static(known)
         dtype = known_dtype(array.dtype)
         if not array.size:

@@ -78,10 +78,15 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
     arrays = {key: value for key, value in arguments.items() if not is_static(value)}
     held = {key: as_arrays(tree) for key, tree in list(arrays.items())[:states]}
     inputs = {key: value for key, value in arrays.items() if key not in held}
-    first = next(iter(held.values()))
+    _check_open(model, name)
+    key, first = next(iter(held.items()))
+    call = with_statics(model, arguments, isinstance(given, Mapping))
+    if trains and not all(map(_is_array, jax.tree_util.tree_leaves(first))):
+        parted = _Parted(first)
+        held[key], call = parted.arrays, parted.joining(call)
     return Source(
         name,
-        with_statics(model, arguments, isinstance(given, Mapping)),
+        call,
         held,
         inputs,
         _in_collection(first) if trains else lambda path: False,
@@ -151,14 +156,44 @@ def _tree(module: Any, given: Any) -> Source:
         )
     arguments = arguments_of(module, given)
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
-    leaves, structure = jax.tree_util.tree_flatten_with_path(module)
-    names = [path_name(path) for path, _ in leaves]
-    held = {key: x for key, (_, x) in zip(names, leaves, strict=True) if isinstance(x, ARRAYS)}
+    parted = _Parted(module)
 
-    def call(values: Any, *arrays: Any) -> Any:
-        pairs = zip(names, leaves, strict=True)
-        filled = [values.get(key, leaf) for key, (_, leaf) in pairs]
-        copy = jax.tree_util.tree_unflatten(structure, filled)
+    def call(copy: Any, *arrays: Any) -> Any:
         return with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
 
-    return Source(name, call, {"module": held}, inputs, lambda path: True)
+    held = {"module": parted.arrays}
+    return Source(name, parted.joining(call), held, inputs, lambda path: True)
+
+
+class _Parted:
+    """A pytree whose leaves are not all arrays, such as a module of Equinox, and its arrays."""
+
+    def __init__(self, tree: Any) -> None:
+        """Name the arrays by their paths."""
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        self._leaves = [(path_name(path), leaf) for path, leaf in leaves]
+        self.arrays = {name: leaf for name, leaf in self._leaves if _is_array(leaf)}
+
+    def joining(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function of the arrays first that a function of the whole tree is."""
+
+        def joined(values: Any, *rest: Any) -> Any:
+            filled = [values.get(name, leaf) for name, leaf in self._leaves]
+            return call(jax.tree_util.tree_unflatten(self._structure, filled), *rest)
+
+        return joined
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and hasattr(leaf, "shape")
+
+
+def _check_open(model: Any, name: str) -> None:
+    """Refuse a transformed module, whose arrays would be constants."""
+    inner = getattr(model, "__wrapped__", None)
+    if inner is not None and (holds_parameters(inner) or is_linen(inner)):
+        kind = type(inner).__name__
+        raise ImportModelError(
+            f"{name} hides a {kind}, whose arrays would not train; give a function of the module "
+            "and the data, for instance (lambda module, x: jax.vmap(module)(x))"
+        )

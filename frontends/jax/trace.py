@@ -159,7 +159,7 @@ def _carried(
 def _form(tree: Any) -> Any:
     """Return what must agree between a state and its new value."""
     leaves, structure = jax.tree_util.tree_flatten(tree)
-    return structure, [(leaf.shape, np.dtype(leaf.dtype)) for leaf in leaves]
+    return structure, [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
 
 
 def _output_name(path: str) -> str:

@@ -62,16 +62,16 @@ def test_what_depends_on_values_is_named_with_its_line(
     assert re.search(THIS_FILE, message)
 
 
-class Sorts(linen.Module):
+class Bends(linen.Module):
     @linen.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jnp.sort(linen.Dense(5)(x)) + lax.lgamma(x)
+        return lax.bessel_i0e(linen.Dense(5)(x)) + lax.bessel_i1e(x)
 
 
 class Outer(linen.Module):
     @linen.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return lax.lgamma(Sorts()(Sorts()(x)))
+        return lax.bessel_i1e(Bends()(Bends()(x)))
 
 
 def test_all_unsupported_primitives_are_named_at_once_with_their_modules_and_lines() -> None:
@@ -82,8 +82,8 @@ def test_all_unsupported_primitives_are_named_at_once_with_their_modules_and_lin
 
     message = str(caught.value)
     assert message.startswith("Outer cannot be imported: 5 unsupported operations")
-    assert re.search(r"2 x sort in .*Outer\.Sorts_0 \(test_jax_errors\.py:\d+\)", message)
-    assert re.search(r"3 x lgamma in .*Outer\.Sorts_1 .*Outer \(test_jax_errors", message)
+    assert re.search(r"2 x bessel_i0e in .*Outer\.Bends_0 \(test_jax_errors\.py:\d+\)", message)
+    assert re.search(r"3 x bessel_i1e in .*Outer\.Bends_1 .*Outer \(test_jax_errors", message)
 
 
 def called(params: Any, x: Any) -> Any:
@@ -117,7 +117,6 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (branches, "cond in the top level .*: a branch that is chosen by data.*jnp.where"),
         (loops, "while in the top level .*: a while loop whose end depends on data.*lax.scan"),
         (long_loop, "scan in .*: a loop of 30000 steps with 1 operations each"),
-        (lambda p, x: straight(x * p["w"]), "custom_vjp_call in .*: a gradient of its own"),
         (lambda p, x: x.astype(jnp.float16), "elements of type float16; use float32"),
         (lambda p, x: jnp.linalg.inv(x[:, :4]), "there is no rule for it"),
     ],

@@ -64,6 +64,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     ),
     "scan": lambda p: lax.scan(lambda c, x: (c * 0.5 + x, c.sum()), p["x"][0], p["y"]),
     "fori": lambda p: lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c + p["y"]) * i, p["x"]),
+    "cumulative": lambda p: (
+        lax.cumprod(p["x"], axis=1) + lax.cumlogsumexp(p["y"], axis=0, reverse=True)
+    ),
+    "extremes so far": lambda p: (
+        lax.cummax(jnp.round(p["x"]), axis=1, reverse=True) * p["y"]
+        + lax.cummin(jnp.maximum(p["y"], -1), axis=1)
+    ),
+    "sorted": lambda p: jnp.sort(p["x"], axis=1) * p["y"] + jnp.sort(p["y"], axis=0),
+    "sorted by others": lambda p: lax.sort((p["x"], p["y"]), dimension=1, num_keys=1)[1],
+    "best": lambda p: lax.top_k(p["x"] * p["y"], 3)[0],
+    "quantiles": lambda p: (
+        jnp.median(p["x"]) + jnp.quantile(p["y"], 0.3) + jnp.percentile(p["x"], 80.0, axis=0).sum()
+    ),
+    "windows over all dimensions": lambda p: lax.reduce_window(
+        jnp.einsum("ai,bj->aibj", p["x"], p["y"]),
+        -jnp.inf,
+        lax.max,
+        (2, 3, 2, 2),
+        (1, 2, 1, 2),
+        "SAME",
+    ),
     "switch": lambda p: lax.switch(7, [lambda x: x, lambda x: x * 3], p["x"]) * p["y"],
 }
 
@@ -89,22 +110,40 @@ def relu(x: Any) -> Any:
 
 relu.defjvp(lambda primals, tangents: (primals[0], 5 * tangents[0]))
 
+
+@jax.custom_vjp
+def bounded(x: Any, y: Any, scale: Any) -> Any:
+    """Two results, whose cotangents one rule joins, and not as a sum."""
+    return jnp.sin(x) * y, {"count": jnp.int32(2), "twice": x * scale}
+
+
+def _bounded_rule(saved: Any, dy: Any) -> Any:
+    x, y = saved
+    joint = jnp.sign(dy[0] * dy[1]["twice"])
+    return joint * jnp.cos(x), jnp.sum(joint) * y, None
+
+
+bounded.defvjp(lambda x, y, scale: (bounded(x, y, scale), (x, y)), _bounded_rule)
+
+OWN: dict[str, Callable[..., Any]] = {
+    "custom_gradient": lambda p: tripled(p["x"]) + p["y"],
+    "custom_vjp": lambda p: clipped(p["x"]) * p["y"],
+    "custom_jvp": lambda p: relu(p["x"]) * p["y"],
+    "in a loop": lambda p: lax.fori_loop(0, 2, lambda i, c: clipped(c) * 3, p["x"]) + p["y"],
+    "of two results": lambda p: (
+        bounded(p["x"], p["y"], 3)[0] + jnp.square(bounded(p["x"] * 2, p["y"], 3)[1]["twice"])
+    ),
+    "within another": lambda p: jax.checkpoint(lambda x: relu(clipped(x)))(p["x"]) + p["y"],
+    "scale_gradient": lambda p: optax.scale_gradient(p["x"], 0.2) * p["y"],
+    "xlogy": lambda p: jax.scipy.special.xlogy(jnp.exp(p["x"]), jnp.exp(p["y"])),
+    "custom_root": lambda p: (
+        lax.custom_root(lambda z: z - p["x"], p["x"], lambda f, x: x - f(x), lambda g, y: y)
+        + p["y"]
+    ),
+}
+"""Functions with a rule for their own gradient."""
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "custom_gradient": (lambda p: tripled(p["x"]), "a gradient of its own .custom_vjp of "),
-    "custom_vjp": (lambda p: clipped(p["x"]), "a gradient of its own .custom_vjp of clipped"),
-    "custom_jvp": (lambda p: relu(p["x"]), "a gradient of its own .custom_jvp of relu"),
-    "in a loop": (
-        lambda p: lax.fori_loop(0, 2, lambda i, c: clipped(c), p["x"]),
-        "a gradient of its own .custom_vjp of clipped",
-    ),
-    "scale_gradient": (lambda p: optax.scale_gradient(p["x"], 0.2), "a gradient of its own"),
-    "xlogy": (lambda p: jax.scipy.special.xlogy(p["x"], p["y"]), "custom_jvp of xlogy"),
-    "custom_root": (
-        lambda p: lax.custom_root(
-            lambda z: z - p["x"], p["x"], lambda f, x: x - f(x), lambda g, y: y
-        ),
-        "custom_jvp of _custom_root",
-    ),
     "reduce_precision": (
         lambda p: lax.reduce_precision(p["x"], 5, 10),
         "reduce_precision .*: rounding to 5 bits of exponent and 10 of mantissa",
@@ -121,6 +160,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function_has_the_gradient_that_jax_gives_it(name: str) -> None:
     check_step(FUNCTIONS[name], PARAMS if name != "isfinite" else {"x": X, "y": Y + 1})
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_rule_of_the_users_own_is_the_gradient(name: str) -> None:
+    check_step(OWN[name], PARAMS)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -167,6 +211,63 @@ def test_a_pytree_of_modules_keeps_its_names() -> None:
     graph = from_jax(Linear(random(3, 2), jnp.zeros(2)), (random(4, 3),))
     tree = to_pytree(graph, {"bias": np.ones(2, np.float32)}, Linear(random(3, 2), jnp.zeros(2)))
     np.testing.assert_array_equal(tree.bias, [1, 1])
+
+
+@dataclass
+class Mixed:
+    """A module whose activation is a leaf of its own, as in Equinox's MLP."""
+
+    weight: Any
+    activation: Any = jax.nn.relu
+
+    def __call__(self, x: Any) -> Any:
+        return self.activation(x @ self.weight)
+
+
+jax.tree_util.register_dataclass(Mixed, ["weight", "activation"], [])
+
+
+def test_a_module_within_a_function_trains_and_comes_back() -> None:
+    x, target, module = random(4, 3), random(4, 2, seed=1), Mixed(random(3, 2))
+    compiled = pockengine.compile(lambda m, x: jax.vmap(m)(x), (module, x), loss="mse")
+    with compiled.session() as session:
+        session.train_step({"x": x, "target": target}, lr=0.1)
+        tuned = compiled.tuned(session)
+
+    gradient = jax.grad(lambda w: ((Mixed(w)(x) - target) ** 2).mean())(module.weight)
+    assert tuned.activation is jax.nn.relu
+    np.testing.assert_allclose(tuned.weight, module.weight - 0.1 * gradient, rtol=1e-5)
+
+
+def test_a_module_hidden_by_vmap_is_refused() -> None:
+    with pytest.raises(ImportModelError, match=r"hides a Mixed, .*lambda module, x: jax.vmap"):
+        from_jax(jax.vmap(Mixed(random(3, 2))), (random(4, 3),))
+
+
+@pytest.mark.parametrize("derive", [jax.random.split, jax.random.fold_in])
+def test_a_key_that_a_step_carries_drops_anew_in_every_step(derive: Any) -> None:
+    def step(state: Any, x: Any) -> Any:
+        if derive is jax.random.split:
+            key, drawing = jax.random.split(state["key"])
+        else:
+            key, drawing = state["key"], jax.random.fold_in(state["key"], state["step"])
+        kept = jax.random.bernoulli(drawing, 0.5, x.shape) * x
+        slope = jax.grad(lambda w: (w * kept).sum())(state["w"])
+        new = {"w": state["w"] - slope, "key": key, "step": state["step"] + 1}
+        return new, kept
+
+    state = {"w": np.zeros(64, np.float32), "key": jax.random.key(0), "step": jnp.int32(0)}
+    compiled = pockengine.compile_step(step, (state, np.ones(64, np.float32)), carried=1)
+    with compiled.session() as session:
+        masks = [
+            next(iter(session.train_step({"x": np.ones(64, np.float32)}, lr=0.0).values()))
+            for _ in range(2)
+        ]
+        tuned = compiled.tuned(session)
+
+    np.testing.assert_array_equal(tuned["w"], -(masks[0] + masks[1]))
+    assert (masks[0] != masks[1]).any()
+    assert all(16 < mask.sum() < 48 for mask in masks)
 
 
 def noisy(params: Any, x: Any, key: Any) -> Any:

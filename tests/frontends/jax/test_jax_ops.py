@@ -67,6 +67,19 @@ ELEMENTS: dict[str, Callable[..., Any]] = {
     "softmax_gradient": jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()),
 }
 
+WINDOWS: dict[str, Callable[..., Any]] = {
+    "dilated sums": lambda x: lax.reduce_window(
+        x, 0.0, lax.add, (1, 3, 2, 1), (1, 1, 2, 1), "VALID", window_dilation=(1, 2, 1, 1)
+    ),
+    "products": lambda x: lax.reduce_window(x, 1.0, lax.mul, (1, 2, 2, 1), (1, 2, 1, 1), "SAME"),
+    "all dimensions": lambda x: lax.reduce_window(
+        x, jnp.inf, lax.min, (2, 3, 2, 2), (1, 2, 2, 1), "SAME"
+    ),
+    "five dimensions": lambda x: lax.reduce_window(
+        x[None], 0.0, lax.add, (1, 2, 3, 3, 1), (1, 1, 2, 2, 1), "SAME"
+    ),
+}
+
 PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
     "scores": (lambda a, b: jnp.einsum("bqhd,bkhd->bhqk", a, b), (2, 3, 4, 5), (2, 6, 4, 5)),
     "mixed": (lambda a, b: jnp.einsum("bhqk,bkhd->bqhd", a, b), (2, 4, 3, 6), (2, 6, 4, 5)),
@@ -108,6 +121,18 @@ def test_control_flow(name: str) -> None:
 @pytest.mark.parametrize("name", ELEMENTS)
 def test_elementwise_and_reductions(name: str) -> None:
     check_function(ELEMENTS[name], 2 * X)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_of_any_kind(name: str) -> None:
+    check_function(WINDOWS[name], random(2, 7, 6, 3))
+
+
+def test_whole_numbers_are_sorted_by_several_keys() -> None:
+    i = np.array([[3, 1, 2, 1, 3, 0]], np.int32)
+    check_function(lambda i, x: lax.sort((i, -i % 2, x), num_keys=2), i, random(1, 6))
+    check_function(lambda i: lax.top_k(i, 4), i)
+    check_function(lambda x: jnp.argsort(x, axis=0, descending=True), X)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

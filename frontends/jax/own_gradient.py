@@ -1,0 +1,103 @@
+"""Functions with a gradient of their own: JAX writes down their formula, and the graph holds it.
+
+JAX traces the function's results together with what its rule makes of their cotangents. In the
+graph the results are one vector, whose gradient flows by that formula and not through them: a rule
+need not be linear in the cotangents, so they cannot be taken one by one.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.jax.places import Place
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+if TYPE_CHECKING:
+    from pockengine.frontends.jax.graph import Known, Walker
+
+
+def build(
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+) -> list["Known"]:
+    """Build a call whose gradient to the tensors among its operands is its own rule's."""
+    trained = [
+        index
+        for index, x in enumerate(operands)
+        if isinstance(x, Tensor) and x.dtype is F32 and emit.trains(walker.g, x)
+    ]
+    shapes = [variable.aval for variable in equation.outvars]
+    floats = [index for index, aval in enumerate(shapes) if aval.dtype == np.float32]
+    if not floats:
+        raise Unsupported("a rule for the gradient of a function without results of float32")
+    sizes = [prod(shapes[index].shape) for index in floats]
+    cotangent = walker.g.cotangent(shape=(sum(sizes),))
+    parts = _cut(walker, plain(cotangent), sizes, [shapes[index].shape for index in floats])
+    jaxpr = _traced(equation, trained, floats)
+    with walker.within(formula=True):
+        built = walker.run(jaxpr, [*operands, *parts], place)
+    if any(result is None for result in built):
+        return [None] * len(shapes)
+    results, slopes = built[: len(shapes)], built[len(shapes) :]
+    lines = [
+        reshape(walker.g, walker.tensor(results[index]), (size,))
+        for index, size in zip(floats, sizes, strict=True)
+    ]
+    whole = framework_order(walker.g, emit.concat(walker.g, lines, 0))
+    pairs = [
+        framework_order(walker.g, x)
+        for index, slope in zip(trained, slopes, strict=True)
+        for x in (walker.tensor(operands[index]), walker.tensor(slope))
+    ]
+    own = plain(walker.g.emit("custom_gradient", whole, cotangent, *pairs).result)
+    cut = _cut(walker, own, sizes, [shapes[index].shape for index in floats])
+    for index, result in zip(floats, cut, strict=True):
+        results[index] = result
+    return list(results)
+
+
+def _traced(equation: Any, trained: Sequence[int], floats: Sequence[int]) -> Any:
+    """Return (operands, cotangents) -> (results, gradients of the trained operands) as a jaxpr."""
+    count = len(equation.invars)
+
+    def call(*operands: Any) -> list[Any]:
+        bound = equation.primitive.get_bind_params(equation.params)
+        functions, params = bound if isinstance(bound, tuple) else ((), bound)  # by JAX's version
+        return list(equation.primitive.bind(*functions, *operands, **params))
+
+    def both(*arguments: Any) -> list[Any]:
+        operands, cotangents = list(arguments[:count]), arguments[count:]
+
+        def of_trained(*values: Any) -> tuple[list[Any], list[Any]]:
+            for index, value in zip(trained, values, strict=True):
+                operands[index] = value
+            results = call(*operands)
+            return [results[index] for index in floats], results
+
+        _, backward, results = jax.vjp(
+            of_trained, *(operands[index] for index in trained), has_aux=True
+        )
+        return [*results, *backward(list(cotangents))]
+
+    avals = [_like(atom.aval) for atom in equation.invars]
+    return jax.make_jaxpr(both)(*avals, *(_like(equation.outvars[index].aval) for index in floats))
+
+
+def _like(aval: Any) -> Any:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _cut(
+    walker: "Walker", line: Tensor, sizes: Sequence[int], shapes: Sequence[tuple[int, ...]]
+) -> list[Tensor]:
+    """Cut a vector into tensors of these shapes."""
+    ends = np.cumsum([0, *sizes]).tolist()
+    return [
+        reshape(walker.g, emit.slice_dim(walker.g, line, 0, start, stop), tuple(shape))
+        for start, stop, shape in zip(ends, ends[1:], shapes, strict=False)
+    ]

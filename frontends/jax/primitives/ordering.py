@@ -1,0 +1,79 @@
+"""Primitives that sort, and those that combine a line up to each of its elements."""
+
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import BOOL, I32, Builder
+from pockengine.frontends import emit
+from pockengine.frontends.emit.cumulative import Combine, associative_scan
+from pockengine.frontends.emit.order import best, order_of
+from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain
+
+
+@primitive("sort")
+def sort(
+    ctx: JaxContext, *operands: Tensor, dimension: int, num_keys: int, **_: Any
+) -> list[Tensor]:
+    """Sort a dimension of all operands by the first ones, the first key counting most."""
+    g, rank = ctx.g, operands[0].rank
+    dims = [dim for dim in range(rank) if dim != dimension] + [dimension]
+    lines = [permute(x, dims) for x in operands]
+    order: Tensor | None = None
+    for key in reversed(lines[:num_keys]):
+        numbers = emit.cast(g, key, I32) if key.dtype is BOOL else key
+        again = order_of(g, numbers if order is None else _read(g, numbers, order), False)
+        order = again if order is None else _read(g, order, again)
+    assert order is not None  # there is one key at least
+    back = [int(dim) for dim in np.argsort(dims)]
+    return [permute(_read(g, line, order), back) for line in lines]
+
+
+def _read(g: Builder, x: Tensor, places: Tensor) -> Tensor:
+    """Read x at places of its last dimension."""
+    values = framework_order(g, x), framework_order(g, places)
+    return plain(g.take_along(*values, axis=x.rank - 1))
+
+
+@primitive("top_k")
+def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> list[Tensor]:
+    """Take the k largest of a dimension, the best first, and where they are."""
+    values, places = best(ctx.g, x, axis, k, True)
+    return [values, emit.cast(ctx.g, places, I32)]
+
+
+def _log_add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
+    """Return log(exp(a) + exp(b)), from the larger one on; -inf and -inf give -inf."""
+    top = emit.unary("stop_gradient")(g, emit.elementwise(g, "maximum", a, b))
+    base = emit.choose(g, emit.arithmetic(g, "gt", top, float("-inf")), top, 0.0)
+    powers = [emit.unary("exp")(g, emit.elementwise(g, "sub", part, base)) for part in (a, b)]
+    total = emit.unary("log")(g, emit.elementwise(g, "add", *powers))
+    return emit.elementwise(g, "add", total, base)
+
+
+def _combined(op: str) -> Combine:
+    return lambda g, a, b: emit.elementwise(g, op, a, b)
+
+
+SCANS: dict[str, Combine] = {
+    "cumlogsumexp": _log_add,
+    "cummax": _combined("maximum"),
+    "cummin": _combined("minimum"),
+    "cumprod": _combined("mul"),
+}
+"""Primitives that combine all elements up to each one."""
+
+
+def _define_scan(name: str, combine: Combine) -> None:
+    @primitive(name)
+    def rule(ctx: JaxContext, x: Tensor, *, axis: int, reverse: bool, **_: Any) -> Tensor:
+        g, turned = ctx.g, (x.axis(axis),)
+        if reverse:
+            x = Tensor(g.reverse(x.value, axes=turned), x.layout)
+        y = associative_scan(g, x, axis, combine)
+        return Tensor(g.reverse(y.value, axes=(y.axis(axis),)), y.layout) if reverse else y
+
+
+for _name, _combine in SCANS.items():
+    _define_scan(_name, _combine)
