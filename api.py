@@ -19,17 +19,19 @@ from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.protocol import Backend, BackendOptions, Progress
 from pockengine.backends.registry import backend_for
 from pockengine.backends.session import Session
+from pockengine.backends.stored import decoded
 from pockengine.backends.training.trainer import Trainer
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import Sgd
+from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded
+from pockengine.compiler.stored_weights import Storage
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, BudgetError, CompileError
@@ -140,8 +142,8 @@ class Compiled(Trainer):
     def _params(self, source: Session | Path | None) -> dict[str, np.ndarray]:
         source = self.trained if source is None else source
         if isinstance(source, Session):
-            return source.params()
-        return read_checkpoint(self.artifact, source)
+            return decoded(self.artifact.params, source.params())
+        return decoded(self.artifact.params, read_checkpoint(self.artifact, source))
 
 
 def compile(
@@ -157,6 +159,7 @@ def compile(
     memory_budget: int | None = None,
     sizes: Range | None = None,
     bf16: bool = False,
+    frozen_weights: Storage | str = Storage.F32,
     check: bool = False,
     tuned: Path | str | None = None,
     folder: Path | str | None = None,
@@ -171,19 +174,29 @@ def compile(
     what the framework's `from_*` takes beside these, or None where the model returns its loss.
     `scheme` is a preset's name, a TOML file or a Scheme; `device` a name, a TOML file or a Device.
     `memory_budget` bounds the arena's bytes. `sizes` lets the batch or sequence length vary. `bf16`
-    rounds large products' operands. `tuned` is of `pockengine tune`; `check` compares a step.
+    rounds large products' operands; `frozen_weights` ("bf16", "f16", "int8", "int4") stores what
+    does not train. `tuned` is of `pockengine tune`; `check` compares a step.
     """
     backend = _backend(device, folder, BackendOptions(bf16, tuned))
-    visitor = None if isinstance(model, Graph) else find_door(model, example_inputs)
-    graph = model if visitor is None else visitor.graph(loss)
-    chosen = (visitor.optimizer if visitor else named_optimizer)(optimizer or Sgd())
-    training = Training(scheme, chosen, clip or Clip(), micro_batches, memory_budget)
+    visitor, graph, chosen = _imported(model, example_inputs, loss, optimizer)
+    limits = clip or Clip(), micro_batches, memory_budget
+    training = Training(scheme, chosen, *limits, frozen_weights)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
     again = None if sizes is None else (_resizing(graph, visitor, loss, sizes), sizes)
-    build = _build(graph, again, training, observe)
-    program, backend = _within_budget(build, backend)
+    program, backend = _within_budget(_build(graph, again, training, observe), backend)
     return _written((graph, program, visitor), backend, folder, progress)
+
+
+def _imported(
+    model: Any, example_inputs: Any, loss: Any, optimizer: Any
+) -> tuple[Visitor | None, Graph, Optimizer]:
+    """Return the door that the model came by, None for a `Graph`; its graph; the optimiser."""
+    optimizer = optimizer or Sgd()
+    if isinstance(model, Graph):
+        return None, model, named_optimizer(optimizer)
+    visitor = find_door(model, example_inputs)
+    return visitor, visitor.graph(loss), visitor.optimizer(optimizer)
 
 
 def _build(

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.session import Session
+from pockengine.backends.stored import decoded
 from pockengine.backends.training.trainer import Trainer
 from pockengine.compiler.sparse.lora import merged
 from pockengine.errors import ArtifactError
@@ -43,7 +44,7 @@ class Loaded(Trainer):
         specs = self.artifact.params
         return {
             name: _in_model_order(array, specs[name].permutation)
-            for name, array in self._merged(values).items()
+            for name, array in self._merged(decoded(specs, values)).items()
             if specs[name].kind == "param"
         }
 

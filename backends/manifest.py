@@ -20,14 +20,15 @@ from pockengine.backends.protocol import Backend
 from pockengine.backends.replace import MANIFEST
 from pockengine.backends.specification import Specification
 from pockengine.compiler.ir import Value
+from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.graph import ParamKind
-from pockengine.compiler.ir.types import DType, TensorType
+from pockengine.compiler.ir.types import DType, Shape, TensorType
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.variants import output_axes
 from pockengine.devices.schema import DEFAULT_BACKEND
-from pockengine.errors import ArtifactError, CompileError
+from pockengine.errors import ArtifactError, CompileError, GraphError
 
 SCHEMA = 4
 KINDS = ("param", "state", "constant")
@@ -62,6 +63,12 @@ class ParamSpec:
     kind: str
     trained: bool
     permutation: tuple[int, ...] | None
+    blocks: Blocks | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the numbers that it stands for."""
+        return self.type.shape if self.blocks is None else self.blocks.shape(self.type.shape)
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,7 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
                 "kind": kind,
                 "trained": slot.name in program.scheme,
                 "permutation": permutation,
+                **({} if param is None or param.blocks is None else _write_blocks(param.blocks)),
             }
         )
     return {
@@ -138,6 +146,10 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
         "sizes": None if program.sizes is None else _write_sizes(program, program.sizes),
         "params": rows,
     }
+
+
+def _write_blocks(blocks: Blocks) -> dict[str, Any]:
+    return {"blocks": asdict(blocks)}
 
 
 def _write_backend(name: str) -> dict[str, str]:
@@ -182,7 +194,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise ArtifactError(f"artifact {folder} is not of schema {SCHEMA}; compile the model again")
     try:
         return _manifest(table)
-    except (ValueError, CompileError) as error:
+    except (ValueError, CompileError, GraphError) as error:
         raise ArtifactError(f"artifact {folder}: {MANIFEST} is malformed: {error}") from error
 
 
@@ -284,7 +296,18 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
     if kind not in KINDS:
         raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
-    return ParamSpec(type_, kind, _get(row, "trained", bool), order)
+    return ParamSpec(type_, kind, _get(row, "trained", bool), order, _read_blocks(row, type_))
+
+
+def _read_blocks(row: Mapping[str, Any], type_: TensorType) -> Blocks | None:
+    """Read how a tensor of codes is stored; ValueError where its type is another."""
+    if "blocks" not in row:
+        return None
+    table = _get(row, "blocks", dict)
+    blocks = Blocks(_count(table, "bits"), _count(table, "axis"))
+    if blocks.axis >= type_.rank or blocks.types(blocks.shape(type_.shape))[0] != type_:
+        raise ValueError(f"{row['name']}: {type_} is none of {blocks}")
+    return blocks
 
 
 def _read_adapter(row: Mapping[str, Any]) -> Adapter:

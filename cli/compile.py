@@ -9,6 +9,7 @@ from pockengine.cli.options import (
     ModelChoice,
     bf16_option,
     device_option,
+    frozen_option,
     json_option,
     model_argument,
     optimizer_option,
@@ -36,6 +37,7 @@ CONSOLE = PlainConsole()
 @optimizer_option()
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @bf16_option
+@frozen_option
 @tuned_option
 @click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
@@ -48,6 +50,7 @@ def compile_command(
     optimizer: Optimizer,
     memory_budget: int | None,
     bf16: bool,
+    frozen_weights: str,
     tuned: Path | None,
     check: bool,
     folder: Path | None,
@@ -67,6 +70,7 @@ def compile_command(
         device=device,
         memory_budget=memory_budget,
         bf16=bf16,
+        frozen_weights=frozen_weights,
         tuned=tuned,
         check=check,
         folder=folder or default_folder(model.name, device),

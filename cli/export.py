@@ -9,7 +9,9 @@ from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.stored import decoded
 from pockengine.cli.options import ModelChoice, loss_option, shape_option
+from pockengine.compiler.ir.blocks import scales_name
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import merged, with_folded
 from pockengine.errors import ArtifactError
@@ -54,7 +56,7 @@ def export(
         visitor = find_door(found.model, found.inputs)
         graph = visitor.graph(found.loss)
         check_model(loaded.artifact, graph, name)
-        values = read_checkpoint(loaded.artifact, checkpoint)
+        values = decoded(loaded.artifact.params, read_checkpoint(loaded.artifact, checkpoint))
         if adapters:
             trained = tuple(loaded.artifact.scheme)
             tuning = Tuning(graph, loaded.artifact.adapters, trained)
@@ -68,14 +70,16 @@ def export(
 def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
     """Raise ArtifactError unless the graph has all params that the artifact trains."""
     factors = {factor for adapter in artifact.adapters for factor in (adapter.a, adapter.b)}
-    for param, spec in artifact.params.items():
-        if spec.kind == "param" and param not in factors:
+    specs = artifact.params
+    scales = {scales_name(param) for param, spec in specs.items() if spec.blocks is not None}
+    for param, spec in specs.items():
+        if spec.kind == "param" and param not in factors | scales:
             held = graph.params.get(param)
-            if held is None or held.value.shape != spec.type.shape:
+            if held is None or held.value.shape != spec.shape:
                 there = "no such param" if held is None else f"{held.value.type}"
                 raise ArtifactError(
-                    f"artifact {artifact.folder} has {param} {spec.type}, and {name} {there}; give "
-                    "the model that it was compiled from"
+                    f"artifact {artifact.folder} has {param} {list(spec.shape)}, and {name} "
+                    f"{there}; give the model that it was compiled from"
                 )
 
 

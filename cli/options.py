@@ -11,6 +11,7 @@ import click
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
+from pockengine.compiler.stored_weights import Storage
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -46,6 +47,13 @@ scheme_option = click.option(
 )
 bf16_option = click.option(
     "--bf16", is_flag=True, help="Round the operands of large products to bf16."
+)
+frozen_option = click.option(
+    "--frozen-weights",
+    type=click.Choice([storage.value for storage in Storage]),
+    default=Storage.F32.value,
+    show_default=True,
+    help="How weights of linear layers and embeddings that do not train are stored.",
 )
 tuned_option = click.option(
     "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."

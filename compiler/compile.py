@@ -30,6 +30,7 @@ from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
+from pockengine.compiler.stored_weights import Storage, with_stored_weights
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError, CompileError
 
@@ -41,6 +42,7 @@ class Training:
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
     the arena of all entries: the compiler recomputes activations until it fits, or refuses.
+    `frozen_weights` says how the weights that do not train are stored.
     """
 
     scheme: Scheme | str | Path = "full"
@@ -48,10 +50,12 @@ class Training:
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
     memory_budget: int | None = None
+    frozen_weights: Storage | str = Storage.F32
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:
             raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
+        object.__setattr__(self, "frozen_weights", Storage.named(self.frozen_weights))
 
 
 def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
@@ -111,10 +115,12 @@ def _prepared(
 ) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
     """Return the graph with its adapters, these, and what the passes need to know."""
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
+    written = _written(forward, trained)
+    forward = with_stored_weights(forward, Storage.named(training.frozen_weights), written)
     options = PipelineOptions(
         trained,
         training.optimizer,
-        _written(forward, trained),
+        written,
         target,
         training.clip,
         training.micro_batches,

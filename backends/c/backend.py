@@ -5,6 +5,7 @@ One table maps each op (of a fusion: its anchor's) to the family of kernels that
 
 from pathlib import Path
 
+from pockengine.backends.c.blocks import blocks_kernel
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.conv import CONVOLUTION
 from pockengine.backends.c.ctc import CTC
@@ -59,6 +60,7 @@ FAMILIES: dict[str, KernelFamily] = {
     "argmax": one_way(argmax_kernel),
     "cumsum": one_way(cumsum_kernel),
     **dict.fromkeys(("pack_mask", "unpack_mask"), one_way(mask_kernel)),
+    "decode_blocks": one_way(blocks_kernel),
     **dict.fromkeys(REDUCTIONS, REDUCTION),
     **dict.fromkeys(SOFTMAXES, SOFTMAX),
     **dict.fromkeys(ROW_NORMS, ROW_NORM),

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.types import DType, TensorType
@@ -101,6 +102,7 @@ class Param:
     `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
     `trainable` says whether it may train. `space` is None until a program is compiled. `source` is
     how the model's file held the numbers, where that was as integers, along our dimensions.
+    `blocks` says of codes what they stand for, with the scales in `scales_name(name)`.
     """
 
     value: Value
@@ -110,6 +112,7 @@ class Param:
     kind: ParamKind = ParamKind.WEIGHT
     space: Space | None = None
     source: Quantization | None = None
+    blocks: Blocks | None = None
 
     @property
     def name(self) -> str:

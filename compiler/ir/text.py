@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled, Held
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space, Value
@@ -45,7 +46,7 @@ _TYPE = rf"(\w+)\[([\d,]*)\]({PATTERN})?"
 _RESULT = rf"{_VALUE}: \w+\[[\d,]*\](?:{PATTERN})?"
 _SOURCE = re.compile(
     rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}"
-    rf"(?: permutation=(\([^)]*\)))?(?: source=({PATTERN}))?"
+    rf"(?: permutation=(\([^)]*\)))?(?: source=({PATTERN}))?(?: blocks=(\d+)@(\d+))?"
     r"(?: kind=(\w+))?(?: space=(\w+))?(?: = (.*))?"
 )
 _NODE = re.compile(
@@ -107,6 +108,7 @@ def _print_traits(param: Param) -> str:
     """What is not as usual of a param."""
     text = "" if param.permutation is None else f" permutation={param.permutation}"
     text += "" if param.source is None else f" source={param.source}"
+    text += "" if param.blocks is None else f" blocks={param.blocks.bits}@{param.blocks.axis}"
     if param.kind is not ParamKind.default(param.trainable):
         text += f" kind={param.kind.value}"
     return text if param.space is None else f"{text} space={param.space.value}"
@@ -200,7 +202,7 @@ class _Parser:
         return rest
 
     def _source(self, kind: str, name: str, dtype: str, shape: str, *rest: str | None) -> None:
-        quantization, order, source, purpose, space, data = rest
+        quantization, order, source, bits, axis, purpose, space, data = rest
         name, type_ = _named(name), _parse_type(dtype, shape, quantization)
         value = self._define(Value(name, type_))
         if kind == "input":
@@ -221,6 +223,7 @@ class _Parser:
                 ParamKind(purpose) if purpose else ParamKind.default(trainable),
                 Space(space) if space else None,
                 parse_quantization(source) if source else None,
+                Blocks(int(bits), int(axis)) if bits and axis else None,
             )
 
     def _node(self, line: str, body: Graph | None) -> None:

@@ -111,10 +111,7 @@ def elementwise(
     infer: Callable[[Types, Attrs], Types] = _floats,
     attrs: Attrs | None = None,
     vjp: Mapping[str, Vjp] | None = None,
-    storage: frozenset[DType] = frozenset(),
-    stored: bool = False,
-    linear: tuple[int, ...] = (),
-    shifts: tuple[int, ...] = (),
+    **traits: Any,
 ) -> None:
     """Define one elementwise op; `meaning` takes the operand arrays, then the attrs by name."""
     names = operands.split()
@@ -133,10 +130,7 @@ def elementwise(
         eval=evaluate,
         vjp={key: _broadcasting(rule, names.index(key)) for key, rule in (vjp or {}).items()},
         elementwise=True,
-        storage=storage,
-        stored=stored,
-        linear=linear,
-        shifts=shifts,
+        **traits,
     )
 
 
@@ -284,6 +278,7 @@ def _define_unary() -> None:
         lambda x, dtype: converted(x, DType(dtype)),
         infer=_cast_type,
         stored=True,
+        decodes=True,
         attrs={"dtype": REQUIRED},
     )
 

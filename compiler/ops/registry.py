@@ -92,6 +92,7 @@ class OpDef:
         indices      its operand of indices
         stored       it moves or casts elements of any dtype without calculating
         storage      dtypes of storage that it calculates with
+        decodes      its result is what stored elements stand for: cheap to make again
     """
 
     name: str
@@ -115,6 +116,7 @@ class OpDef:
     indices: Indices | None = None
     stored: bool = False
     storage: frozenset[DType] = frozenset()
+    decodes: bool = False
     variadic: bool = False
     optional: int = 0
     variadic_vjp: Callable[[int], Vjp] | None = None

@@ -14,6 +14,7 @@ from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.passes.absorb_updates import absorb_updates
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.decode_late import decode_late
 from pockengine.compiler.passes.decompose_norms import decompose_norms
 from pockengine.compiler.passes.differentiate import (
     LOSS,
@@ -154,6 +155,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "apply_gradients": apply_gradients,
     "common_subexpressions": common_subexpressions,
     "dead_code": dead_code,
+    "decode_late": decode_late,
     "decompose_norms": decompose_norms,
     "differentiate": differentiate,
     "drop_stops": drop_stops,

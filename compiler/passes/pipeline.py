@@ -52,7 +52,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         ),
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
-        make("legalize", target=options.target),
+        *_legal(options),
         *_recompute(options, copies),  # fusion hides values
         *kernels(options.target),
     ]
@@ -86,8 +86,11 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
 
 
 def _lower(options: PipelineOptions) -> list[Pass]:
-    legal = make("legalize", target=options.target)
-    return [*_lower_norms(options), legal, *kernels(options.target)]
+    return [*_lower_norms(options), *_legal(options), *kernels(options.target)]
+
+
+def _legal(options: PipelineOptions) -> list[Pass]:
+    return [make("legalize", target=options.target), make("decode_late")]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:

@@ -28,6 +28,7 @@ HELPERS = {
     "logical_and",
     "logical_not",
     "logical_or",
+    "decode_blocks",
     "fusion",
     "quotient",
     "stop_gradient",

@@ -1,0 +1,27 @@
+"""Weights back in f32, whatever they are stored as."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pockengine.backends.manifest import ParamSpec
+from pockengine.compiler.ir.blocks import scales_name
+from pockengine.compiler.ir.scalars import numbers_of
+
+Arrays = dict[str, np.ndarray]
+
+
+def decoded(specs: Mapping[str, ParamSpec], values: Mapping[str, np.ndarray]) -> Arrays:
+    """Return the numbers that an artifact's params stand for; scales of codes have no own.
+
+    They are those that the program computes with: what 4 bits have lost does not come back.
+    """
+    scales = {scales_name(name) for name, spec in specs.items() if spec.blocks is not None}
+    return {name: _numbers(name, specs[name], values) for name in values if name not in scales}
+
+
+def _numbers(name: str, spec: ParamSpec, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    if spec.blocks is not None:
+        return spec.blocks.decode(values[name], values[scales_name(name)])
+    stored_float = spec.type.dtype.is_float and not spec.type.dtype.computed
+    return numbers_of(values[name]).astype(np.float32) if stored_float else values[name]

@@ -1,0 +1,204 @@
+"""Frozen weights in fewer bits: what is stored small, and decoded where it is read.
+
+The weights of linear layers and embeddings that nothing trains become bf16, f16, or integers in
+blocks (`ir/blocks.py`), before anything is derived: passes, planner and gradients see params of
+another type, and what decodes them. Adapters beside such weights train in f32, as QLoRA has it
+(Dettmers et al., NeurIPS'23).
+"""
+
+import enum
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pockengine.compiler.ir.blocks import Blocks, scales_name
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.errors import CompileError, GraphError
+
+SMALLEST = 4096
+"""Elements from which on a weight is stored small."""
+
+
+class Storage(enum.Enum):
+    """How frozen weights are stored; the value is the name that users give."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+    F16 = "f16"
+    INT8 = "int8"
+    INT4 = "int4"
+
+    @classmethod
+    def named(cls, name: "Storage | str") -> "Storage":
+        """The storage of this name; CompileError lists the known ones."""
+        try:
+            return cls(name)
+        except ValueError:
+            known = ", ".join(each.value for each in cls)
+            raise CompileError(f"frozen weights are stored as {known}, not {name!r}") from None
+
+
+FLOATS = {Storage.BF16: DType.BF16, Storage.F16: DType.F16}
+BITS = {Storage.INT8: 8, Storage.INT4: 4}
+
+
+@dataclass(frozen=True)
+class _Cast(Contents):
+    """A weight's numbers in another type."""
+
+    weight: Contents
+    type: TensorType
+
+    @property
+    def known(self) -> bool:
+        return self.weight.known
+
+    def read(self) -> np.ndarray:
+        return converted(self.weight.read(), self.type.dtype)
+
+
+@dataclass(frozen=True)
+class _Encoded(Contents):
+    """The codes of a weight, or their scales."""
+
+    name: str
+    weight: Contents
+    blocks: Blocks
+    scales: bool
+    type: TensorType
+
+    @property
+    def known(self) -> bool:
+        return self.weight.known
+
+    def read(self) -> np.ndarray:
+        try:
+            return self.blocks.encode(self.weight.read())[self.scales]
+        except GraphError as error:
+            raise CompileError(f"{self.name} cannot be stored small: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A weight in its new form: one tensor of a smaller type, or codes with their scales."""
+
+    codes: Value
+    scales: Value | None = None
+    blocks: Blocks | None = None
+
+    def decoded(self, g: Builder) -> Value:
+        """All of its numbers."""
+        return self._numbers(g, self.codes, self.scales, 0)
+
+    def rows(self, g: Builder, index: Value) -> Value:
+        """Those of some rows alone."""
+        codes = g.take(self.codes, index, axis=0)
+        scales = None if self.scales is None else g.take(self.scales, index, axis=0)
+        return self._numbers(g, codes, scales, len(index.shape) - 1)
+
+    def _numbers(self, g: Builder, codes: Value, scales: Value | None, further: int) -> Value:
+        if self.blocks is None or scales is None:
+            return g.cast(codes, dtype=F32.value)
+        axis = self.blocks.axis + further
+        return g.decode_blocks(codes, scales, bits=self.blocks.bits, axis=axis)
+
+
+def with_stored_weights(forward: Graph, storage: Storage, written: Set[str]) -> Graph:
+    """Return the graph with its frozen weights stored so; `forward` itself for f32.
+
+    `written` names the params that change. A weight whose axes hold no whole blocks stays f32.
+    CompileError where there is no weight to store.
+    """
+    if storage is Storage.F32:
+        return forward
+    graph = clone(forward)
+    users = graph.users()
+    frozen = [param for name, param in graph.params.items() if name not in written]
+    weights = [param for param in frozen if _is_weight(param, users.get(param.value, []))]
+    forms = {param.value: _form(param, users[param.value], storage) for param in weights}
+    stored = {
+        param.value: _store(graph, param, form)
+        for param in weights
+        if (form := forms[param.value]) is not None
+    }
+    if not stored:
+        raise CompileError(
+            f"frozen weights are to be stored as {storage.value}, and there are none: no weight of "
+            f"a linear layer or embedding with {SMALLEST} elements or more is frozen"
+        )
+    rewrite(graph, lambda g, node: _decoded(g, node, stored))
+    return graph
+
+
+def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
+    """Whether all that reads it are linear layers and look-ups of rows."""
+    value = param.value
+    large = value.dtype is F32 and value.type.size >= SMALLEST
+    return (
+        large and bool(readers) and all(_is_layer(n, value) or _is_rows(n, value) for n in readers)
+    )
+
+
+def _is_layer(node: Node, weight: Value) -> bool:
+    return node.op == "matmul" and node.operands[1] is weight and node.operands[0] is not weight
+
+
+def _is_rows(node: Node, weight: Value) -> bool:
+    return node.op == "take" and node.attrs["axis"] == 0 and len(weight.shape) == 2
+
+
+def _form(param: Param, readers: Sequence[Node], storage: Storage) -> DType | Blocks | None:
+    """Return the type or the blocks of a weight; None where neither axis holds whole blocks.
+
+    Blocks lie along what a product sums over, as they do in GGUF, if that is possible.
+    """
+    if storage in FLOATS:
+        return FLOATS[storage]
+    rank = len(param.value.shape)
+    summed = rank - 2
+    if any(_is_rows(node, param.value) or node.attrs["transpose_b"] for node in readers):
+        summed = rank - 1
+    axes = [summed]
+    if not any(_is_rows(node, param.value) for node in readers):
+        axes.append(rank - 1 if summed == rank - 2 else rank - 2)
+    choices = (Blocks(BITS[storage], axis) for axis in axes)
+    return next((blocks for blocks in choices if blocks.fits(param.value.shape)), None)
+
+
+def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
+    """Replace a param by its new form, under its name."""
+    name, held = param.name, param.contents
+    if isinstance(form, DType):
+        type_ = TensorType(form, param.value.shape)
+        return _Stored(_replaced(graph, param, _Cast(held, type_)))
+    codes, scales = form.types(param.value.shape)
+    made = _replaced(graph, param, _Encoded(name, held, form, False, codes), form)
+    contents = _Encoded(name, held, form, True, scales)
+    value = Builder(graph).param(scales_name(name), contents, trainable=False)
+    graph.params[scales_name(name)].permutation = param.permutation
+    return _Stored(made, value, form)
+
+
+def _replaced(
+    graph: Graph, param: Param, contents: Contents, blocks: Blocks | None = None
+) -> Value:
+    value = Value(param.name, contents.type)
+    graph.params[param.name] = replace(param, value=value, contents=contents, blocks=blocks)
+    return value
+
+
+def _decoded(g: Builder, node: Node, stored: Mapping[Value, _Stored]) -> Sequence[Value] | None:
+    """Read the numbers that are stored, where a node reads a stored weight."""
+    if node.op == "take" and node.operands[0] in stored:
+        return (stored[node.operands[0]].rows(g, node.operands[1]),)
+    if node.op == "matmul" and node.operands[1] in stored:
+        operands = (node.operands[0], stored[node.operands[1]].decoded(g))
+        return g.repeat(node, operands).results
+    return None

@@ -1,0 +1,150 @@
+"""Frozen weights in fewer bits, in generated C, beside PyTorch with the same numbers in f32."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.api import Compiled
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.choice import FULL
+from pockengine.errors import CompileError
+
+RATE = 0.05
+STEPS = 4
+TRAINED = ("up.bias", "down.bias", "norm.*", "head.weight")
+SCHEME = Scheme("some", tuple((name, FULL) for name in TRAINED))
+STORAGES = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
+
+
+class Net(nn.Module):
+    """A table that is read by row, two layers, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(160, 64)
+        self.up = nn.Linear(64, 96)
+        self.down = nn.Linear(96, 64)
+        self.norm = nn.LayerNorm(64)
+        self.head = nn.Linear(64, 5, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.table(ids)
+        x = x + self.down(nn.functional.gelu(self.up(x)))
+        return self.head(self.norm(x).mean(1))
+
+
+def model() -> Net:
+    torch.manual_seed(0)
+    return Net()
+
+
+def batches() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [
+        {"ids": rng.integers(0, 160, (4, 7)), "labels": rng.integers(0, 5, 4)} for _ in range(STEPS)
+    ]
+
+
+def compiled_with(storage: str, scheme: object = SCHEME, **options: object) -> Compiled:
+    return pockengine.compile(
+        model(),
+        (torch.zeros(4, 7, dtype=torch.int64),),
+        loss="cross_entropy",
+        scheme=scheme,
+        frozen_weights=storage,
+        **options,
+    )
+
+
+def by_torch(net: Net) -> list[float]:
+    trained = [p for name, p in net.named_parameters() if name not in FROZEN]
+    optimizer = torch.optim.SGD(trained, RATE)
+    losses = []
+    for batch in batches():
+        optimizer.zero_grad()
+        logits = net(torch.from_numpy(batch["ids"]))
+        loss = nn.functional.cross_entropy(logits, torch.from_numpy(batch["labels"]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+FROZEN = ("table.weight", "up.weight", "down.weight")
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_training_is_pytorchs_on_the_decoded_weights(storage: str, tmp_path: Path) -> None:
+    compiled = compiled_with(storage, check=True)
+    params = compiled.artifact.params
+    assert {params[name].type.dtype.value for name in FROZEN} == {STORAGES[storage]}
+    with compiled.session(threads=2) as session:
+        start = compiled.state_dict(session)
+        net = model()
+        original = net.state_dict()
+        limit = {"bf16": 2**-8, "f16": 2**-10, "int8": 2e-2, "int4": 2e-1}[storage]
+        for name in FROZEN:
+            scale = original[name].abs().max()
+            assert 0 < (start[name] - original[name]).abs().max() <= limit * scale
+        net.load_state_dict(start, strict=True)
+        expected = by_torch(net)
+        inputs = compiled.artifact.entries["train"].inputs
+        names = [name for name in inputs if name not in ("lr", "step", "seed")]
+        feeds = [dict(zip(names, batch.values(), strict=True)) for batch in batches()]
+        losses = [float(session.train_step(feed, RATE)["loss"]) for feed in feeds]
+        np.testing.assert_allclose(losses, expected, rtol=2e-5)
+        ends = net.state_dict()
+        for name, tensor in compiled.state_dict(session).items():
+            torch.testing.assert_close(tensor, ends[name], rtol=1e-4, atol=1e-5)
+        session.save(tmp_path / "part.safetensors")
+        session.save(tmp_path / "whole.safetensors", whole=True)
+        after = float(session.evaluate(feeds[0])["loss"])
+    for name in ("part", "whole"):
+        path = tmp_path / f"{name}.safetensors"
+        from_file = compiled.state_dict(path)
+        assert all(torch.allclose(from_file[n], t, rtol=1e-4, atol=1e-5) for n, t in ends.items())
+        loaded = pockengine.load(compiled.artifact.folder)
+        np.testing.assert_array_equal(
+            loaded.weights(path)["down.weight"], start["down.weight"].numpy()
+        )
+        with compiled.session() as session:
+            session.load(path)
+            assert float(session.evaluate(feeds[0])["loss"]) == pytest.approx(after, rel=1e-6)
+
+
+def test_adapters_are_merged_into_what_was_trained_on() -> None:
+    compiled = compiled_with("int4", pockengine.lora(4, 8, ["up.weight"], ["head.*"]))
+    with compiled.session() as session:
+        before = compiled.state_dict(session)["up.weight"]
+        names = list(compiled.artifact.entries["predict"].inputs)
+        feed = {names[0]: batches()[0]["ids"]}
+        rng = np.random.default_rng(0)
+        shape = session.get_param("up.weight.lora_B").shape
+        session.set_param("up.weight.lora_B", rng.standard_normal(shape).astype(np.float32))
+        merged = compiled.state_dict(session)
+        output = next(iter(session.predict(feed).values()))
+        net = model()
+        net.load_state_dict(merged, strict=True)
+        expected = net(torch.from_numpy(batches()[0]["ids"])).detach().numpy()
+    assert (merged["up.weight"] - before).abs().max() > 0.1
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_artifact_is_as_small_as_it_says() -> None:
+    made = {storage: compiled_with(storage) for storage in ("f32", "int4")}
+    sizes = {name: each.artifact.weights.stat().st_size for name, each in made.items()}
+    kept = 4 * (96 + 64 + 2 * 64 + 64 * 5)  # f32, as they train
+    small = 160 * 64 + 2 * 64 * 96
+    assert sizes["f32"] - sizes["int4"] > 0.95 * small * (4 - 0.5625)
+    assert sizes["int4"] < 1.2 * (small * 0.5625 + kept) + 2000
+
+
+def test_a_storage_that_there_is_not_is_refused() -> None:
+    with pytest.raises(CompileError, match="stored as f32, bf16, f16, int8, int4, not 'fp8'"):
+        compiled_with("fp8")
+    with pytest.raises(CompileError, match="there are none"):
+        compiled_with("int4", "full")
