@@ -20,17 +20,22 @@ _PREFIX = 8
 
 def write_weights(tensors: Mapping[str, Contents], path: Path) -> None:
     """Write tensors by name, in their order; CompileError names one that has no numbers."""
+    check_known(tensors)
+    with path.open("wb") as file:
+        file.write(_header(tensors))
+        for contents in tensors.values():
+            array = np.ascontiguousarray(contents.read())
+            file.write(array.reshape(-1).view(np.uint8).data)
+
+
+def check_known(tensors: Mapping[str, Contents]) -> None:
+    """Raise CompileError for a tensor that has a shape and no numbers."""
     missing = [name for name, contents in tensors.items() if not contents.known]
     if missing:
         raise CompileError(
             f"{len(missing)} params have a shape and no numbers, {missing[0]} among them; give the "
             "graph its weights before an artifact is written"
         )
-    with path.open("wb") as file:
-        file.write(_header(tensors))
-        for contents in tensors.values():
-            array = np.ascontiguousarray(contents.read())
-            file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def _header(tensors: Mapping[str, Contents]) -> bytes:

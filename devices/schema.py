@@ -84,6 +84,8 @@ class Emulator:
 class Device:
     """A kind of machine, and all its memory.
 
+    `flash_bytes` is memory that holds code and what is frozen, on a device without files; 0 stands
+    for a device that has files, whose programs load their weights.
     `runs` is false where programs can only be built and inspected. `recognise` are words by which a
     board that says one of them of itself is known to be one. `backend` names what writes its code.
     `processor` and `compiler` are the tables that the C backend needs; others may do without.
@@ -98,6 +100,7 @@ class Device:
     runs: bool = True
     recognise: tuple[str, ...] = ()
     backend: str = DEFAULT_BACKEND
+    flash_bytes: int = 0
 
     @property
     def cpu(self) -> Cpu:
@@ -108,6 +111,11 @@ class Device:
     def toolchain(self) -> Toolchain:
         """The file's [toolchain] table; DeviceError where it has none."""
         return self._section("toolchain", self.compiler)
+
+    @property
+    def freestanding(self) -> bool:
+        """Whether programs for it run without an operating system and a C library."""
+        return self.compiler is not None and "freestanding" in self.compiler.target
 
     @property
     def mhz(self) -> int:
@@ -196,6 +204,11 @@ def _check(device: Device, path: Path) -> None:
                 f"device file {path.name} has no [{name}] table, which the backend "
                 f"{device.backend} needs"
             )
+    if device.freestanding and not device.flash_bytes:
+        raise DeviceError(
+            f"device file {path.name}: a program without an operating system has no files; say "
+            "how much flash_bytes hold its weights"
+        )
     if device.processor is not None:
         _check_cpu(device.processor, path)
     for name, text, allowed in _arguments(device):

@@ -38,6 +38,7 @@ from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.key import Key, node_key
 from pockengine.compiler.ops import all_ops, lookup
 from pockengine.compiler.optim.formulas import FORMULAS
@@ -182,8 +183,7 @@ class CBackend:
 
     def target(self) -> Target:
         """What the compiler asks of a backend."""
-        memory = MemorySpace(size=self.device.memory_bytes)
-        return Target(FUSION, self.choose, self.device.name, OPS, spaces=(memory,))
+        return Target(FUSION, self.choose, self.device.name, OPS, spaces=_spaces(self.device))
 
     def _family(self, node: Node) -> KernelFamily:
         op = anchor_op(node)
@@ -193,6 +193,16 @@ class CBackend:
             known = ", ".join(sorted(FAMILIES))
             raise CompileError(f"{node}: the C backend has no kernel for {op}; it has {known}")
         return FAMILIES[op]
+
+
+def _spaces(device: Device) -> tuple[MemorySpace, ...]:
+    """Return the memories of a device: what is frozen lies in flash where it has some."""
+    if not device.flash_bytes:
+        return (MemorySpace(size=device.memory_bytes),)
+    return (
+        MemorySpace("flash", device.flash_bytes, frozenset({Space.CONSTANT})),
+        MemorySpace("memory", device.memory_bytes, frozenset({Space.MUTABLE})),
+    )
 
 
 def anchor_op(node: Node) -> str | None:

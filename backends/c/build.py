@@ -38,6 +38,17 @@ FLAGS = (
     "-Wno-psabi",
 )
 
+FREESTANDING = (
+    "-ffreestanding",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-stack-protector",
+)
+"""Further flags where there is no operating system."""
+
+BARE = ("pe", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
+"""The runtime's C files that need no operating system."""
+
 PARALLEL = 2
 """Compilers at a time: each may take several hundred megabytes."""
 
@@ -47,11 +58,14 @@ ERROR_LINES = 12
 def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
     """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
 
-    Only this machine gets a library, for sessions in Python.
+    Only this machine gets a library, for sessions in Python; a device without an operating system
+    has nothing that could be started, and gets the archive of `package`.
     BuildError carries the first lines that the compiler wrote.
     """
     tell = progress or (lambda _: None)
     objects = compile_all(code, device, tell)
+    if device.freestanding:
+        return Built()
     out.mkdir(parents=True, exist_ok=True)
     executable = out / "pockengine-run"
     tell(f"linking {executable.name}")
@@ -69,15 +83,31 @@ def compile_all(
 ) -> list[tuple[Path, Path]]:
     """Compile every C file of `code` and of its folder `runtime`; return each with its object."""
     toolchain = find_toolchain(device)
-    sources = sorted([*code.glob("*.c"), *(code / "runtime").glob("*.c")])
+    sources = sorted([*code.glob("*.c"), *runtime_sources(code / "runtime", device)])
     headers = _digest(sorted((code / "runtime").rglob("*.h")))
+    flags = compile_flags(device)
+    includes = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
     tell(f"compiling {len(sources)} files for {device.name}")
 
     def compile_one(source: Path) -> Path:
-        return _object(source, code / "runtime", toolchain, headers, tell)
+        return _object(source, includes, (toolchain, flags, headers), tell)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))
+
+
+def compile_flags(device: Device) -> tuple[str, ...]:
+    """Return the flags that every C file is compiled with."""
+    if device.freestanding:
+        return (*(flag for flag in FLAGS if flag != "-fPIC"), *FREESTANDING)
+    return FLAGS
+
+
+def runtime_sources(runtime: Path, device: Device) -> list[Path]:
+    """Return the C files of the runtime that a device can have."""
+    if device.freestanding:
+        return [runtime / f"{name}.c" for name in BARE]
+    return list(runtime.glob("*.c"))
 
 
 def is_runner(source: Path) -> bool:
@@ -110,10 +140,17 @@ def link_flags(device: Device) -> tuple[str, ...]:
 
 
 def _object(
-    source: Path, includes: Path, toolchain: Toolchain, headers: str, tell: Progress
+    source: Path,
+    includes: Sequence[Path],
+    how: tuple[Toolchain, Sequence[str], str],
+    tell: Progress,
 ) -> Path:
-    """The object of one file, from the cache if it is there."""
-    identity = [*toolchain.command[1:], *FLAGS, toolchain.version, headers]
+    """The object of one file, from the cache if it is there.
+
+    `how` is the compiler, its flags, and a digest of all headers.
+    """
+    toolchain, flags, headers = how
+    identity = [*toolchain.command[1:], *flags, toolchain.version, headers]
     text = source.read_bytes()
     key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
     shelf = own_cache() / "objects" / key[:2]
@@ -125,7 +162,8 @@ def _object(
         shelf.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=shelf) as folder:
             made = Path(folder) / "made.o"
-            compile_ = [*toolchain.command, *FLAGS, f"-I{includes}", "-c", str(source)]
+            compile_ = [*toolchain.command, *flags, *(f"-I{place}" for place in includes)]
+            compile_ += ["-c", str(source)]
             own = {**toolchain.environment, "ZIG_LOCAL_CACHE_DIR": folder}  # it caches objects too
             compiler = replace(toolchain, environment=own)
             _run(compiler, [*compile_, "-o", str(made)], source.name)

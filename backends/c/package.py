@@ -5,25 +5,33 @@ lib/libpockengine-NAME.a       all but the runner; .so beside it where the targe
 lib/cmake/pockengine-NAME/     find_package(pockengine-NAME): pockengine::NAME
 lib/pkgconfig/                 pockengine-NAME.pc
 code/CMakeLists.txt            the same target from its sources, by any toolchain (the NDK's)
+
+A device without an operating system has the headers, the archive, CMakeLists.txt, and
+lib/memory.txt, which says what it takes of flash and memory.
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.backends.c.build import (
-    FLAGS,
+    BARE,
     RUNNER,
     RUNTIME,
     archive,
     compile_all,
+    compile_flags,
     is_runner,
     link_library,
 )
 from pockengine.backends.c.interface import header_name, header_text, identifier
+from pockengine.backends.c.sections import sections_table, shares
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
-HEADERS = ("pe.h", "pe_limits.h", "pe_host.h", "pe_train.h")
+HEADERS = ("pe.h", "pe_limits.h")
+HOSTED_HEADERS = ("pe_host.h", "pe_train.h")
+"""Those that a device without an operating system cannot have."""
 SHARED_OBJECTS = ("linux", "native")
 """Parts of targets whose libraries may be shared ones of the name .so."""
 
@@ -33,12 +41,21 @@ def package(program: Program, device: Device, code: Path, place: Path) -> None:
     name = f"pockengine-{identifier(program.name)}"
     include, lib = place / "include", place / "lib"
     include.mkdir()
-    for header in HEADERS:
+    for header in (*HEADERS, *(() if device.freestanding else HOSTED_HEADERS)):
         shutil.copyfile(RUNTIME / header, include / header)
     (include / header_name(program.name)).write_text(header_text(program), encoding="utf-8")
     lib.mkdir()
     objects = [obj for source, obj in compile_all(code, device) if not is_runner(source)]
     archive(device, objects, lib / f"lib{name}.a")
+    if device.freestanding:
+        table = sections_table(shares(program, objects), device)
+        (lib / "memory.txt").write_text(table, encoding="utf-8")
+    else:
+        _package_for_system(name, device, objects, lib)
+
+
+def _package_for_system(name: str, device: Device, objects: Sequence[Path], lib: Path) -> None:
+    """Write what apps of an operating system link: a shared library, CMake and pkg-config files."""
     shared = device.cpu.arch != "hexagon" and any(
         part in device.toolchain.target for part in SHARED_OBJECTS
     )
@@ -94,16 +111,24 @@ def _pkg_config(name: str) -> str:
 def cmake_lists(program: Program, device: Device) -> str:
     """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
     name = f"pockengine-{identifier(program.name)}"
-    flags = [flag for flag in FLAGS if not flag.startswith(("-std", "-g", "-fPIC", "-O"))]
+    flags = [
+        flag for flag in compile_flags(device) if not flag.startswith(("-std", "-g", "-fPIC", "-O"))
+    ]
+    runtime = " ".join(f'"runtime/{part}.c"' for part in BARE)
+    system = [
+        "find_package(Threads REQUIRED)",
+        'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" "runtime/*.c")',
+        f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
+    ]
+    bare = [f'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" {runtime})']
+    libraries = f"target_link_libraries({name} PUBLIC Threads::Threads m)"
     return "\n".join(
         [
             "# add_subdirectory(code) gives the target below; the caller's CMAKE_C_FLAGS name the",
             f"# CPU ({device.cpu.model}), for example -march=armv8-a.",
             "cmake_minimum_required(VERSION 3.13)",
             f"project({name} C)",
-            "find_package(Threads REQUIRED)",
-            'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" "runtime/*.c")',
-            f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
+            *(bare if device.freestanding else system),
             f"add_library({name} STATIC ${{SOURCES}})",
             f"add_library(pockengine::{identifier(program.name)} ALIAS {name})",
             f"set_target_properties({name} PROPERTIES C_STANDARD 11 C_EXTENSIONS ON",
@@ -111,7 +136,7 @@ def cmake_lists(program: Program, device: Device) -> str:
             f"target_compile_options({name} PRIVATE -O3 {' '.join(flags)})",
             f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
             '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
-            f"target_link_libraries({name} PUBLIC Threads::Threads m)",
+            *([] if device.freestanding else [libraries]),
             "",
         ]
     )

@@ -1,6 +1,7 @@
 """A planned Program as C files: tables of params and entries, a function for each entry, kernels.
 
     program.c              tables, and one function an entry that calls its kernels in order
+    weights.c              of a device without files: its numbers
     kernels_0.c ... 7.c    the kernels, each once, sharded by their symbols' hashes, so that shards
                            compile in parallel and one new kernel recompiles one shard only
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pockengine.backends.barriers import needs_barrier
 from pockengine.backends.c.expression import scalar
+from pockengine.backends.c.flash import FLASH_FILE, flash_fields, flash_text
 from pockengine.backends.c.interface import header_name, header_text, main_text, program_symbol
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
@@ -41,6 +43,7 @@ from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
+from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 if TYPE_CHECKING:
@@ -113,10 +116,13 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
         static_assertion(program, layout),
         declarations,
         *functions,
-        _tables(program, layout, backend.device.cpu.cores),
+        _tables(program, layout, backend.device),
     ]
     files["program.c"] = "\n".join(parts)
-    files["main.c"] = main_text(program)
+    if backend.device.flash_bytes:
+        files[FLASH_FILE] = flash_text(program, layout)
+    else:
+        files["main.c"] = main_text(program)
     files[header_name(program.name)] = header_text(program)
     return files
 
@@ -192,22 +198,11 @@ def comment(text: str) -> str:
     return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
 
 
-def _tables(program: Program, layout: Layout, threads: int) -> str:
+def _tables(program: Program, layout: Layout, device: Device) -> str:
+    threads = device.cpu.cores
     table = [(slot.name, slot.type, slot.place.offset) for slot in layout.slots]
-    parts = [_tensor_table("params", table, param_marks(program))]
-    rows = []
-    for number, entry in enumerate(program.entries.values()):
-        inputs, outputs = entry_inputs(entry), entry_outputs(entry)
-        parts.append(_arena_table(f"inputs_{number}", inputs, entry))
-        parts.append(_arena_table(f"outputs_{number}", outputs, entry))
-        ranges = index_ranges(entry.graph)
-        parts.append(_range_table(f"ranges_{number}", ranges, [key for key, _ in inputs]))
-        rows.append(
-            f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, ranges_{number}, "
-            f"{len(inputs)}, {len(outputs)}, {len(ranges)}, run_{number}}},"
-        )
-    parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
-    fields = {
+    parts = [_tensor_table("params", table, param_marks(program)), *_entry_tables(program)]
+    fields: dict[str, object] = {
         "abi": "PE_ABI",
         "name": c_string(program.name),
         "specification": c_string(specification_of(program, threads).digest()),
@@ -222,6 +217,10 @@ def _tables(program: Program, layout: Layout, threads: int) -> str:
         "arena_bytes": program.arena_bytes,
         "report": "REPORT",
     }
+    if device.flash_bytes:
+        declarations, arrays = flash_fields(program, layout)
+        parts.append(declarations)
+        fields |= arrays
     if program.sizes is not None:
         parts.append(_size_table(program.sizes))
         fields["sizes"] = "&sizes"
@@ -230,6 +229,23 @@ def _tables(program: Program, layout: Layout, threads: int) -> str:
     parts.append(f"PE_API extern const pe_program {symbol};\n")
     parts.append(f"const pe_program {symbol} = {{\n{lines}\n}};\n")
     return "\n".join(parts)
+
+
+def _entry_tables(program: Program) -> list[str]:
+    """The C tables of inputs, outputs and ranges of each entry, and of the entries."""
+    parts, rows = [], []
+    for number, entry in enumerate(program.entries.values()):
+        inputs, outputs = entry_inputs(entry), entry_outputs(entry)
+        parts.append(_arena_table(f"inputs_{number}", inputs, entry))
+        parts.append(_arena_table(f"outputs_{number}", outputs, entry))
+        ranges = index_ranges(entry.graph)
+        parts.append(_range_table(f"ranges_{number}", ranges, [key for key, _ in inputs]))
+        rows.append(
+            f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, ranges_{number}, "
+            f"{len(inputs)}, {len(outputs)}, {len(ranges)}, run_{number}}},"
+        )
+    parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
+    return parts
 
 
 def _size_table(sizes: Range) -> str:

@@ -2,12 +2,11 @@
 #include "pe.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "pe_frozen.h"
 #include "pe_pool.h"
+#include "pe_text.h"
 
 _Static_assert(sizeof(pe_team) <= PE_TEAM_BYTES, "a session has too little memory for a team");
 
@@ -16,7 +15,7 @@ static pe_team *team_of(pe_session *session) { return (pe_team *)(void *)session
 pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, PE_MESSAGE_BYTES, format, arguments);
+    pe_print_list(message, PE_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
     for (char *c = message; *c; c++) { /* names from files must not reach terminals as commands */
         if ((unsigned char)*c < ' ' || *c == 127) {
@@ -105,7 +104,7 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     if (error) {
         pe_frozen_end(session);
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
-                       strerror(error));
+                       pe_reason(error));
     }
     return PE_OK;
 }
@@ -124,20 +123,32 @@ const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
     return NULL;
 }
 
+/* The size in an entry's name behind `name` and '@'; -1 where it is none of its variants. */
+static int64_t variant_size(const char *entry, const char *name) {
+    while (*name && *entry == *name) {
+        entry++, name++;
+    }
+    if (*name || *entry != '@') {
+        return -1;
+    }
+    int64_t size = 0;
+    for (entry++; *entry >= '0' && *entry <= '9'; entry++) {
+        size = size * 10 + (*entry - '0');
+    }
+    return size;
+}
+
 const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size) {
     const pe_size_range *sizes = program->sizes;
     if (!sizes) {
         return pe_find_entry(program, name);
     }
-    const size_t length = strlen(name);
     int bucket = sizes->bucket_count - 1;
     while (size > 0 && bucket > 0 && sizes->buckets[bucket - 1] >= size) {
         bucket--;
     }
     for (int i = 0; i < program->entry_count; i++) {
-        const char *variant = program->entries[i].name;
-        if (strncmp(variant, name, length) == 0 && variant[length] == '@' &&
-            strtoll(variant + length + 1, NULL, 10) == sizes->buckets[bucket]) {
+        if (variant_size(program->entries[i].name, name) == sizes->buckets[bucket]) {
             return &program->entries[i];
         }
     }

@@ -1,9 +1,7 @@
 #include "pe_frozen.h"
 
-#include <errno.h>
-#include <string.h>
-
 #include "pe_memory.h"
+#include "pe_text.h"
 
 pe_status pe_frozen_start(pe_session *session) {
     const pe_program *program = session->program;
@@ -14,7 +12,7 @@ pe_status pe_frozen_start(pe_session *session) {
         if (!session->frozen) {
             return pe_fail(session->message, PE_ERROR_SYSTEM,
                            "cannot map %zu bytes of frozen params: %s", program->frozen_bytes,
-                           strerror(errno));
+                           pe_reason(pe_map_error()));
         }
     }
     return PE_OK;
@@ -43,7 +41,7 @@ unsigned char *pe_frozen_place(pe_session *session, const pe_tensor *param) {
     }
     if (!pe_map_writable(&session->frozen_memory)) {
         pe_fail(session->message, PE_ERROR_SYSTEM, "cannot write frozen param %s: %s", param->name,
-                strerror(errno));
+                pe_reason(pe_map_error()));
         return NULL;
     }
     unsigned char *begin = session->frozen_memory.address;

@@ -1,7 +1,6 @@
 /* Memory and measurements from the operating system. */
 #include "pe_host.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "pe_memory.h"
+#include "pe_text.h"
 
 /* A session with the mappings that it lives in. */
 typedef struct host {
@@ -29,7 +29,7 @@ pe_session *pe_open(const pe_program *program, int threads, char *message) {
     pe_mapping self;
     host *h = (host *)(void *)pe_map(&self, sizeof *h);
     if (!h) {
-        pe_fail(message, PE_ERROR_SYSTEM, "cannot map a session: %s", strerror(errno));
+        pe_fail(message, PE_ERROR_SYSTEM, "cannot map a session: %s", pe_reason(pe_map_error()));
         return NULL;
     }
     h->self = self;
@@ -38,7 +38,7 @@ pe_session *pe_open(const pe_program *program, int threads, char *message) {
     if (!arena) {
         pe_fail(message, PE_ERROR_SYSTEM,
                 "cannot map %zu bytes of params and %zu bytes of arena: %s", program->params_bytes,
-                program->arena_bytes, strerror(errno));
+                program->arena_bytes, pe_reason(pe_map_error()));
     } else if (pe_init(&h->session, program, params, arena, threads) == PE_OK) {
         return &h->session;
     } else {

@@ -1,5 +1,7 @@
 #include "pe_memory.h"
 
+#if __STDC_HOSTED__
+
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -58,3 +60,28 @@ void pe_unmap(pe_mapping *mapping) {
     }
     *mapping = (pe_mapping){NULL, 0};
 }
+
+int pe_map_error(void) { return errno; }
+
+#else
+
+unsigned char *pe_map(pe_mapping *mapping, size_t bytes) {
+    (void)mapping, (void)bytes;
+    return NULL;
+}
+
+const unsigned char *pe_map_file(pe_mapping *mapping, int file, uint64_t offset, size_t bytes) {
+    (void)mapping, (void)file, (void)offset, (void)bytes;
+    return NULL;
+}
+
+bool pe_map_writable(const pe_mapping *mapping) {
+    (void)mapping;
+    return false;
+}
+
+void pe_unmap(pe_mapping *mapping) { (void)mapping; }
+
+int pe_map_error(void) { return 0; }
+
+#endif

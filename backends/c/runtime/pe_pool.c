@@ -6,9 +6,6 @@
  */
 #include "pe_pool.h"
 
-#include <errno.h>
-#include <limits.h>
-
 #ifdef PE_NO_THREADS
 
 int pe_team_start(pe_team *team, int count) {
@@ -26,6 +23,8 @@ void pe_barrier_wait(pe_team *team) { (void)team; }
 
 #else
 
+#include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <unistd.h>
 

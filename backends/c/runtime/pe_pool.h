@@ -9,6 +9,10 @@
 
 #include "pe_worker.h"
 
+#if !__STDC_HOSTED__ && !defined(PE_NO_THREADS)
+#define PE_NO_THREADS
+#endif
+
 #ifndef PE_NO_THREADS
 #include <pthread.h>
 #endif

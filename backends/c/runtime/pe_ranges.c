@@ -1,8 +1,8 @@
 /* Inputs that are read as indices: their numbers are checked before a step. */
-#include <stdio.h>
 #include <string.h>
 
 #include "pe.h"
+#include "pe_text.h"
 
 static int64_t number_at(const unsigned char *data, pe_dtype dtype, int64_t place) {
     int32_t narrow;
@@ -24,7 +24,7 @@ static void describe_place(const pe_tensor *input, int64_t place, char *text, si
     size_t length = 0;
     for (int i = 0; i < input->rank && length < size; i++) {
         behind /= input->shape[i];
-        const int count = snprintf(text + length, size - length, "%s%lld", i ? ", " : "",
+        const int count = pe_print(text + length, size - length, "%s%lld", i ? ", " : "",
                                    (long long)(place / behind % input->shape[i]));
         length += count > 0 ? (size_t)count : 0;
     }
@@ -36,7 +36,7 @@ static pe_status refuse(pe_session *session, const pe_entry *entry, const pe_ind
     char where[PE_MAX_RANK * 24] = "", also[32] = "";
     describe_place(input, place, where, sizeof where);
     if (range->also < range->low || range->also > range->high) {
-        snprintf(also, sizeof also, " or %lld", (long long)range->also);
+        pe_print(also, sizeof also, " or %lld", (long long)range->also);
     }
     return pe_fail(session->message, PE_ERROR_VALUE,
                    "input %s holds %lld at [%s]; entry %s takes %lld to %lld%s there, and nothing "

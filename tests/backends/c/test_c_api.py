@@ -118,7 +118,7 @@ __attribute__((destructor)) static void report(void) {
 }
 """
 
-RUNTIME_PARTS = ("pe", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges")
+RUNTIME_PARTS = ("pe", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
 """Files that a session in memory of the operating system takes."""
 
 

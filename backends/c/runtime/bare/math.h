@@ -1,0 +1,29 @@
+/* The functions of math.h that kernels may call, for compilers that come without a C library. A
+ * program whose ops call one is linked with whatever has it. */
+#ifndef PE_BARE_MATH_H
+#define PE_BARE_MATH_H
+
+float sinf(float x);
+float cosf(float x);
+float tanf(float x);
+float asinf(float x);
+float acosf(float x);
+float atanf(float x);
+float sinhf(float x);
+float coshf(float x);
+float erfcf(float x);
+float expm1f(float x);
+float log1pf(float x);
+float floorf(float x);
+float ceilf(float x);
+float rintf(float x);
+float truncf(float x);
+float asinhf(float x);
+float acoshf(float x);
+float atanhf(float x);
+float powf(float x, float y);
+float atan2f(float y, float x);
+float hypotf(float x, float y);
+float fmodf(float x, float y);
+
+#endif
