@@ -23,6 +23,8 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.overrides import TorchFunctionMode
 
+from pockengine.frontends.torch.nodes import quoted
+
 T = TypeVar("T")
 Site = tuple[str, int, int]
 """File, line, and how often this line had decided before."""
@@ -88,7 +90,7 @@ class Decisions(TorchFunctionMode):
             raise Unanswered
         answer = self._answers.taken.get(site)
         if answer is None or not (_asks_finite(node) or site in self._answers.checks):
-            raise Undecided(f"{site[0]}:{site[1]}")
+            raise Undecided(quoted(site[0], site[1]))
         return answer
 
 
@@ -102,7 +104,7 @@ class Answers:
 
 def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
     """Run a copy of the module on its examples, and again with each decision turned round."""
-    copied = copy.deepcopy(module)
+    copied = copied_module(module)
 
     def run(flipped: Site | None) -> Mapping[Site, bool]:
         inputs = copy.deepcopy((args, kwargs))
@@ -119,6 +121,13 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
             if _own_error(error):
                 checks.add(site)
     return Answers(taken, frozenset(checks))
+
+
+def copied_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Copy a module; tensors that it computed and keeps, as the old weight_norm does, as numbers."""
+    kept = [value for part in module.modules() for value in vars(part).values()]
+    computed = [x for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf]
+    return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
 
 
 class Watch(TorchFunctionMode):

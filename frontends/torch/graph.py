@@ -33,6 +33,7 @@ from pockengine.frontends.torch.nodes import (
     placeholders,
     result_type,
     results_of,
+    varies,
     written_by,
 )
 from pockengine.frontends.torch.params import DTYPES, declare
@@ -196,6 +197,9 @@ class _Importer:
 
     def _apply(self, node: Node, overload: str) -> Known:
         """Build one operator by its rule, or else by PyTorch's definition of it."""
+        refused = any(self.known[source] is None for source in node.all_input_nodes)
+        if refused and varies(node):  # as does its source, which was named
+            return None
         shape, dtype = result_type(node)
         if dtype is not None and 0 in shape:
             return _empty(node)
@@ -209,7 +213,7 @@ class _Importer:
         if missing is not None:
             return missing
         arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
-        if any(self.known[source] is None for source in node.all_input_nodes):
+        if refused:
             return None
         result = rule(AtenContext(self.g, shape, dtype), **arguments)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:

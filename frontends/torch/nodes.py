@@ -1,5 +1,6 @@
 """What a node of an exported PyTorch program says of itself: arguments, writes, shapes, place."""
 
+import linecache
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -58,17 +59,28 @@ def _only_reshapes(node: Node, written: Node) -> bool:
 
 def result_type(node: Node) -> tuple[Shape, Any]:
     """Return shape and type of the first result, as PyTorch has them."""
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, (list, tuple)) and value else value
-    if not isinstance(first, torch.Tensor):
+    first = _first_result(node)
+    if first is None:
         return (), None
-    if not all(isinstance(size, int) for size in first.shape):
+    if varies(node):
         line = source_line(node)
         raise Unsupported(
-            f"a result whose size depends on the data{line and f' ({line})'}; keep all elements, "
-            "and choose among them by torch.where"
+            f"a result whose size depends on the data{line and f' ({line})'}; compute with all "
+            "elements, and choose among the results by torch.where(chosen, y, 0.0)"
         )
     return tuple(first.shape), DTYPES.get(first.dtype)
+
+
+def varies(node: Node) -> bool:
+    """Return whether the size of the first result depends on the data."""
+    first = _first_result(node)
+    return first is not None and not all(isinstance(size, int) for size in first.shape)
+
+
+def _first_result(node: Node) -> torch.Tensor | None:
+    value = node.meta.get("val")
+    first = value[0] if isinstance(value, (list, tuple)) and value else value
+    return first if isinstance(first, torch.Tensor) else None
 
 
 def results_of(body: torch.fx.GraphModule) -> Any:
@@ -94,3 +106,9 @@ def source_line(node: Node) -> str:
     places = [index for index, line in enumerate(lines[:-1]) if line.startswith("File ")]
     match = re.match(r'File "(.*)", line (\d+)', lines[places[-1]]) if places else None
     return f"`{lines[places[-1] + 1]}` at {match[1]}:{match[2]}" if match else ""
+
+
+def quoted(file: str, number: int) -> str:
+    """Return a line of the module's code, as far as it can be read, and where it stands."""
+    text = linecache.getline(file, number).strip()
+    return f"`{text}` at {file}:{number}" if text else f"at {file}:{number}"

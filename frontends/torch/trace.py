@@ -23,9 +23,11 @@ from pockengine.frontends.torch.decisions import (
     Unanswered,
     Undecided,
     answers_of,
+    copied_module,
 )
 from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
+from pockengine.frontends.torch.nodes import quoted
 from pockengine.frontends.torch.packed import PackedSequences
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
@@ -63,7 +65,7 @@ def _export(
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
-        words = _branches(f"at {error}")
+        words = _branches(str(error))
         raise ImportModelError(f"{type(module).__name__} {words}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
         raise ImportModelError(_words(error, module, args, kwargs)) from error
@@ -80,10 +82,11 @@ def _words(
     error: Exception, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
     """Say in the user's terms why a module could not be run or traced."""
-    name, place = type(module).__name__, _user_line(error)
+    name, line = type(module).__name__, _user_place(error)
+    place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
     if "data-dependent" in text or "DataDependent" in text:
-        return f"{name} {_branches(_first_line(error))}{place}"
+        return f"{name} {_branches(_user_place(error) or _first_line(error))}"
     kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
     if kind is not None:
         return (
@@ -112,7 +115,7 @@ def _words(
 def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a copy of the module runs where nothing is traced."""
     try:
-        copied, inputs = copy.deepcopy(module), copy.deepcopy((args, kwargs))
+        copied, inputs = copied_module(module), copy.deepcopy((args, kwargs))
         with torch.no_grad(), torch.random.fork_rng():
             copied(*inputs[0], **inputs[1])
     except Exception:  # whatever the module's own code raises
@@ -173,13 +176,13 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
 
 
-def _user_line(error: BaseException) -> str:
-    """Return where in the user's own files the error arose, as far as the traceback tells."""
+def _user_place(error: BaseException) -> str:
+    """Return the line of the user's own files where the error arose, as the traceback tells."""
     traceback = error.__traceback__
     place = ""
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
         if not filename.startswith(("<", TORCH, OURS)):
-            place = f" (at {filename}:{traceback.tb_lineno})"
+            place = quoted(filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return place

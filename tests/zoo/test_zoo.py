@@ -11,10 +11,12 @@ SOME = [
     "deberta-v2",
     "llama",
     "policy",
+    "routed",
     "swin-drop-path",
     "transformer",
     "vae-distributions",
     "vit",
+    "weight-norm-by-hooks",
 ]
 
 

@@ -272,6 +272,38 @@ class Sound(nn.Module):
         return functional.ctc_loss(logs, spoken, *sizes)
 
 
+class Scaled(nn.Module):
+    """Weights normed by the old hooks; a parameter and a buffer are outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.weight_norm(nn.Linear(8, 8))
+        self.last = nn.utils.weight_norm(nn.Linear(8, CLASSES), dim=None)
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("shift", torch.arange(8.0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.last(self.first(x + self.shift).relu()) * self.scale
+        return y, self.scale, self.shift
+
+
+class Routed(nn.Module):
+    """Each row to the two experts that it chose: all are computed, and weighed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 4, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        out = torch.zeros_like(x)
+        for e, expert in enumerate(self.experts):
+            out = out + expert(x) * (weights * (chosen == e)).sum(-1, keepdim=True)
+        return self.head(out)
+
+
 def small(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
     """Name inputs that carry their own labels."""
     return inputs
@@ -321,6 +353,8 @@ PLAIN: dict[str, Builder] = {
     "lstm-unpacked": lambda: classes(Unpacked(), x=sequence()),
     "unused": lambda: classes(Unused(), x=torch.randn(4, 8)),
     "autocast-disabled": lambda: classes(Autocast(), x=torch.randn(4, 8)),
+    "weight-norm-by-hooks": lambda: classes(Scaled(), x=torch.randn(4, 8)),
+    "routed": lambda: classes(Routed(), x=torch.randn(4, 8)),
     "vmap": lambda: classes(Mapped(), x=torch.randn(4, 8)),
     "embedding-bag": lambda: classes(WordMean(), text=words(4)),
     "ctc": lambda: Case(Sound().train(), {"x": sequence(), "spoken": torch.randint(1, 5, (4, 2))}),

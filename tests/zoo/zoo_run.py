@@ -1,6 +1,5 @@
 """Import, compile and train one model of the zoo by the oracle, beside PyTorch."""
 
-import copy
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import PockEngineError
 from pockengine.frontends import from_torch, to_state_dict
+from pockengine.frontends.torch.decisions import copied_module
 from pockengine.tests.zoo.zoo_cases import Builder, Case
 
 STEPS, RATE = 3, 0.02
@@ -62,9 +62,9 @@ def _compared(case: Case) -> str:
 
     Each step starts from PyTorch's weights, so that rounding does not grow from step to step.
     """
-    graph = from_torch(copy.deepcopy(case.module), dict(case.inputs), loss=case.loss)
+    graph = from_torch(copied_module(case.module), dict(case.inputs), loss=case.loss)
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
-    module = copy.deepcopy(case.module)
+    module = copied_module(case.module)
     optimizer = torch.optim.SGD(module.parameters(), RATE)
     for number in range(STEPS):
         before = _copy(module)

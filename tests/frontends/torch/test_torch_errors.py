@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
 from pockengine.tests.frontends.torch.checks import Function
@@ -87,7 +89,15 @@ def test_decision_by_values_is_named_with_its_line() -> None:
 
     assert message.startswith("Branch decides by the values in a tensor")
     assert "torch.where" in message
+    assert "(`if x.sum() > 0:` at " in message
     assert "test_torch_errors.py:" in message
+
+
+def test_a_size_that_is_read_from_the_data_is_named_with_its_line() -> None:
+    message = rejection(Function(lambda x: x.sum() / int((x > 0).sum())))
+
+    assert message.startswith("Function decides by the values in a tensor (`message = rejection(")
+    assert "symbol" not in message
 
 
 def test_inputs_that_do_not_fit_are_named_with_the_reason() -> None:
@@ -169,6 +179,47 @@ def test_size_that_depends_on_the_data_is_named() -> None:
     assert "aten.masked_select.default" in message
     assert "a result whose size depends on the data (`" in message
     assert "torch.where" in message
+
+
+def test_of_what_follows_from_a_size_only_the_first_is_named() -> None:
+    """Experts that are given the rows which chose them: the choice is named, not all they do."""
+
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.expert = nn.Linear(144, 144)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = x.flatten(1)
+            (chosen,) = torch.where(rows[:, 0] > 0)
+            return rows.index_add(0, chosen, self.expert(rows[chosen]))
+
+    message = rejection(Routed())
+
+    assert "cannot be imported: 1 unsupported operation\n" in message
+    assert "`(chosen,) = torch.where(rows[:, 0] > 0)`" in message
+    assert "compute with all elements" in message
+
+
+def test_a_module_that_keeps_what_it_computed_is_copied_to_be_asked() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.utils.weight_norm(nn.Linear(6, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] > 1 and not torch.isfinite(x).all():
+                raise ValueError("x is not finite")
+            return self.inner(x)
+
+    module = Normed()
+    x = torch.randn(2, 6)
+    expected = module(x)  # the layer keeps the weight that it has computed
+
+    graph = from_torch(module, (x,))
+
+    (output,) = run(graph, {"x": x.numpy()}).values()
+    np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-5)
 
 
 def test_a_write_to_a_view_that_begins_where_the_data_say_is_named() -> None:
