@@ -124,7 +124,7 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
 
 
 def copied_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Copy a module; tensors that it computed and keeps, as the old weight_norm does, as numbers."""
+    """Copy a module; what it computed and keeps, as the old weight_norm does, becomes numbers."""
     kept = [value for part in module.modules() for value in vars(part).values()]
     computed = [x for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf]
     return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
