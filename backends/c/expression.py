@@ -66,6 +66,13 @@ _LIBRARY = (
     "asinh",
     "acosh",
     "atanh",
+    "lgamma",
+    "digamma",
+    "i0",
+    "i1",
+    "i0e",
+    "i1e",
+    "erf_inv",
     *_ROUNDING,
 )
 
@@ -91,6 +98,9 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "binary_cross_entropy": "pe_binary_cross_entropy({0}, {1})",
     "hypot": "pe_hypot({0}, {1})",
     "rem": "pe_rem({0}, {1})",
+    "zeta": "pe_zeta({0}, {1})",
+    "igamma": "pe_igamma({0}, {1})",
+    "igammac": "pe_igammac({0}, {1})",
     **{name: f"pe_{name}({{0}})" for name in _LIBRARY},
 }
 """Ops on f32 alone."""

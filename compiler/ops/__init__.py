@@ -24,6 +24,7 @@ from pockengine.compiler.ops import (
     scan,
     shape,
     softmax,
+    special,
     update,
 )
 from pockengine.compiler.ops.registry import OpDef, all_ops, define, lookup, node_cost
@@ -56,5 +57,6 @@ __all__ = [
     "scan",
     "shape",
     "softmax",
+    "special",
     "update",
 ]

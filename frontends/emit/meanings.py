@@ -77,6 +77,15 @@ def _squared_difference(g: Builder, a: Tensor, b: Tensor) -> Tensor:
     return emit.unary("square")(g, emit.elementwise(g, "sub", a, b))
 
 
+def polygamma(g: Builder, order: int, x: Tensor) -> Tensor:
+    """Differentiate log gamma order + 1 times."""
+    if order == 0:
+        return emit.unary("digamma")(g, x)
+    sign = 1.0 if order % 2 else -1.0
+    zeta = emit.arithmetic(g, "zeta", float(order + 1), x)
+    return emit.weighted(g, zeta, sign * math.factorial(order))
+
+
 FORMULAS: dict[str, Emitter] = {
     "average": _average,
     "celu": activation.celu,

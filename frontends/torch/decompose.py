@@ -10,7 +10,7 @@ from torch._guards import detect_fake_mode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from pockengine.frontends.torch.aten import rule_for
+from pockengine.frontends.torch.aten import has_rule
 
 
 def decompose(node: Node) -> GraphModule | None:
@@ -74,7 +74,7 @@ def missing_rule(graph: GraphModule) -> str | None:
     for node in graph.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             name = str(node.target).removeprefix("aten.")
-            known = rule_for(name) is not None or _definitions(node.target)
+            known = has_rule(name) or _definitions(node.target)
             if not known and node.all_input_nodes:
                 return str(node.target)
     return None

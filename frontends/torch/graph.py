@@ -15,13 +15,14 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
+from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor, framework_order
 from pockengine.frontends.losses import add_loss, is_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
-from pockengine.frontends.torch.aten import AtenContext, rule_for
+from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_for
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.decompose import decompose, missing_rule
 from pockengine.frontends.torch.loss import Loss
@@ -29,6 +30,7 @@ from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
     BLOCKS,
     arguments_of,
+    check_order,
     module_path,
     placeholders,
     result_type,
@@ -56,6 +58,10 @@ UNSEEN = "aten.logical_"
 STATE_WRITE = (
     "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
 )
+
+COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of-place form"
+
+COMPLEX_OUTPUT = "it is complex; return torch.view_as_real of it"
 
 AUTOCAST = (
     "autocast is enabled, which rounds what no other setting tells of; leave it out, and pass "
@@ -140,7 +146,10 @@ class _Importer:
 
     def _output(self, name: str, node: Node) -> Tensor | None:
         try:
-            return self._value(node)
+            value = self._value(node)
+            if isinstance(value, Complex):
+                raise Unsupported(COMPLEX_OUTPUT)
+            return value
         except Unsupported as error:
             self.problems.add(f"output {name}", str(error), "")
             return None
@@ -180,6 +189,7 @@ class _Importer:
         overload = str(node.target).removeprefix("aten.")
         if overload.startswith("_assert"):
             return None
+        check_order(node)
         if any(self._shares_state(written) for written in written_by(node)):
             raise Unsupported(STATE_WRITE)
         sources = [self.memory.current(source) for source in node.all_input_nodes]
@@ -203,7 +213,8 @@ class _Importer:
         shape, dtype = result_type(node)
         if dtype is not None and 0 in shape:
             return _empty(node)
-        rule = rule_for(overload)
+        numbers = self._is_complex(node)
+        rule = complex_rule_for(overload) if numbers else rule_for(overload)
         nothing = self._reads_nothing(node) and not overload.startswith("cat.")
         if nothing and overload.startswith(WRITES):
             return self.memory.current(node.args[0])
@@ -216,9 +227,19 @@ class _Importer:
         if refused:
             return None
         result = rule(AtenContext(self.g, shape, dtype), **arguments)
+        if numbers and written_by(node):
+            raise Unsupported(COMPLEX_WRITE)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
             result = emit.cast(self.g, result, dtype)  # what is written keeps its type
         return _checked(node, result)
+
+    def _is_complex(self, node: Node) -> bool:
+        """Whether an operator reads or gives complex numbers."""
+        values = [
+            node.meta.get("val"),
+            *(source.meta.get("val") for source in node.all_input_nodes),
+        ]
+        return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
     def _bound(self, node: Node) -> dict[str, Any]:
         """Return the arguments by name, without the parts of lists that have no elements."""
@@ -329,8 +350,11 @@ def _empty(node: Node) -> Known:
 def _checked(node: Node, result: Known) -> Known:
     """Compare what a rule built with PyTorch's own shapes and types."""
     values = node.meta.get("val")
-    pairs = [(result, values)] if isinstance(result, Tensor) else zip(result, values, strict=False)
+    single = isinstance(result, (Tensor, Complex))
+    pairs = [(result, values)] if single else zip(result, values, strict=False)
     for built, value in pairs:
+        if isinstance(built, Complex) and built.shape != tuple(value.shape):
+            raise Unsupported(f"its result is {list(value.shape)} in PyTorch, {built.shape} here")
         if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
             dtype = DTYPES.get(value.dtype)
             if built.shape != tuple(value.shape) or built.dtype is not dtype:

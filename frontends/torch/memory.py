@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from pockengine.compiler.ir import Builder
 from pockengine.frontends.dtypes import USE
+from pockengine.frontends.emit.complex import Complex, each
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY
@@ -109,6 +110,8 @@ class Memory:
         """Return a value, or a list of some, that no gradient flows through."""
         if isinstance(value, (list, tuple)):
             return [self.detached(part) for part in value]
+        if isinstance(value, Complex):
+            return each(self.detached, value)
         if isinstance(value, Tensor) and _is_float(value):
             return elementwise.detach(AtenContext(self.g, (), None), value)
         return value
@@ -120,12 +123,20 @@ class Memory:
             raise Unsupported(known.reason)
         if not isinstance(known, torch.Tensor):
             return known
+        if known.is_complex():
+            return self._complex_constant(known)
         if name not in self._constants:
             self._constants[name] = self._constant(known)
         return self._constants[name]
 
     def _in_graph(self, known: Tensor | torch.Tensor) -> Tensor:
         return self._constant(known) if isinstance(known, torch.Tensor) else known
+
+    def _complex_constant(self, data: torch.Tensor) -> Complex:
+        if data.numel() == 0:
+            raise Unsupported(EMPTY)
+        parts = torch.view_as_real(data.to(torch.complex64).resolve_conj()).unbind(-1)
+        return Complex(*map(self._constant, parts))
 
     def _constant(self, data: torch.Tensor) -> Tensor:
         if data.numel() == 0:

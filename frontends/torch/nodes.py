@@ -49,6 +49,20 @@ def written_by(node: Node) -> list[Node]:
     return written
 
 
+def check_order(node: Node) -> None:
+    """Refuse strides over elements that lie in another order than their tensor has them in.
+
+    Raises Unsupported.
+    """
+    if not str(node.target).startswith("aten.as_strided"):
+        return
+    source = node.args[0].meta["val"]
+    if not source.is_contiguous() or source.storage_offset():
+        raise Unsupported(
+            "strides over a view of other memory; call .contiguous() on the tensor before"
+        )
+
+
 def _only_reshapes(node: Node, written: Node) -> bool:
     """Return whether an operator such as `unsqueeze_` changes how a tensor looks at its memory."""
     values = node.meta.get("val"), written.meta.get("val")

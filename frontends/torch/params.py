@@ -111,7 +111,10 @@ def _parameter(
 ) -> Tensor | torch.Tensor | None:
     """Declare one trainable or frozen parameter in its users' favourite layout."""
     if parameter.dtype not in DTYPES:
-        problems.add(f"{parameter.dtype}", "convert the module by .float()", name)
+        fix = "convert the module by .float()"
+        if parameter.is_complex():
+            fix = "hold both parts as parameters of float32, and join them by torch.complex"
+        problems.add(f"{parameter.dtype}", fix, name)
         return None
     if parameter.numel() == 0:
         return parameter.detach()  # nothing to train
@@ -161,6 +164,9 @@ def _declare_other(
     if not node.users:
         return
     held = {**program.state_dict, **program.constants}[spec.target]
+    if held.is_complex():
+        declared[node] = held.detach()  # a table of rotations; nothing trains it
+        return
     if held.dtype not in DTYPES:
         problems.add(f"{held.dtype}", USE, spec.target)
         declared[node] = None

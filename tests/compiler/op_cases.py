@@ -57,8 +57,9 @@ def _t(*shape: int) -> TensorType:
 
 DOMAINS = {
     **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal", "div", "pow", "log1p"), "positive"),
-    **dict.fromkeys(("asin", "acos", "atanh", "tan"), "small"),
-    "acosh": "above one",
+    **dict.fromkeys(("lgamma", "digamma", "igamma", "igammac"), "positive"),
+    **dict.fromkeys(("asin", "acos", "atanh", "tan", "erf_inv"), "small"),
+    **dict.fromkeys(("acosh", "zeta"), "above one"),
     "binary_cross_entropy": "share",
 }
 

@@ -7,6 +7,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+
+class _TorchZeta(torch.autograd.Function):
+    """Hurwitz's zeta, whose gradient PyTorch lacks."""
+
+    @staticmethod
+    def forward(ctx: Any, s: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(s, q)
+        return torch.special.zeta(s, q)
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[None, torch.Tensor]:
+        s, q = ctx.saved_tensors
+        return None, (-dy * s * torch.special.zeta(s + 1, q)).sum_to_size(q.shape)
+
+
 UNARY = {
     "neg": torch.neg,
     "abs": torch.abs,
@@ -36,6 +51,13 @@ UNARY = {
     "cosh": torch.cosh,
     "expm1": torch.expm1,
     "log1p": torch.log1p,
+    "lgamma": torch.lgamma,
+    "digamma": torch.digamma,
+    "i0": torch.i0,
+    "i1": torch.special.i1,
+    "i0e": torch.special.i0e,
+    "i1e": torch.special.i1e,
+    "erf_inv": torch.erfinv,
 }
 STEPS = {
     "sign": torch.sign,
@@ -54,6 +76,9 @@ BINARY = {
     "pow": torch.pow,
     "atan2": torch.atan2,
     "hypot": torch.hypot,
+    "igamma": lambda a, x: torch.special.gammainc(a.detach(), x),
+    "igammac": lambda a, x: torch.special.gammaincc(a.detach(), x),
+    "zeta": _TorchZeta.apply,
     "binary_cross_entropy": lambda x, t: F.binary_cross_entropy(
         *torch.broadcast_tensors(x, t), reduction="none"
     ),

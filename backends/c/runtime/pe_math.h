@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "pe_special.h"
 #include "pe_vec.h"
 
 #ifdef PE_VL
@@ -53,6 +54,16 @@
 #define pe_atanh PE_OF_WIDTH(pe_atanh)
 #define pe_binary_cross_entropy PE_OF_WIDTH(pe_binary_cross_entropy)
 #define pe_hypot PE_OF_WIDTH(pe_hypot)
+#define pe_lgamma PE_OF_WIDTH(pe_lgamma)
+#define pe_digamma PE_OF_WIDTH(pe_digamma)
+#define pe_zeta PE_OF_WIDTH(pe_zeta)
+#define pe_igamma PE_OF_WIDTH(pe_igamma)
+#define pe_igammac PE_OF_WIDTH(pe_igammac)
+#define pe_i0 PE_OF_WIDTH(pe_i0)
+#define pe_i1 PE_OF_WIDTH(pe_i1)
+#define pe_i0e PE_OF_WIDTH(pe_i0e)
+#define pe_i1e PE_OF_WIDTH(pe_i1e)
+#define pe_erf_inv PE_OF_WIDTH(pe_erf_inv)
 #define pe_rem PE_OF_WIDTH(pe_rem)
 #define pe_quotient_i PE_OF_WIDTH(pe_quotient_i)
 #define pe_quotient_l PE_OF_WIDTH(pe_quotient_l)

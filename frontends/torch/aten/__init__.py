@@ -3,6 +3,7 @@
 from pockengine.frontends.torch.aten import (
     activation,
     bags,
+    complex,
     cumulative,
     custom,
     elementwise,
@@ -21,16 +22,26 @@ from pockengine.frontends.torch.aten import (
     shape,
     volume,
 )
+from pockengine.frontends.torch.aten.complex import complex_rule_for
 from pockengine.frontends.torch.aten.registry import RULES, AtenContext, rule_for
+
+
+def has_rule(overload: str) -> bool:
+    """Whether an operator has a rule, if only for complex numbers."""
+    return rule_for(overload) is not None or complex_rule_for(overload) is not None
+
 
 __all__ = [
     "RULES",
     "AtenContext",
     "activation",
     "bags",
+    "complex",
+    "complex_rule_for",
     "cumulative",
     "custom",
     "elementwise",
+    "has_rule",
     "indexing",
     "loss",
     "marks",

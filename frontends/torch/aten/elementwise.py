@@ -6,7 +6,7 @@ from typing import Any
 from pockengine.compiler.ir import BOOL, F32, DType
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import ELSE
-from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit import Number, Operand, meanings
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.nn import Unsupported
@@ -16,11 +16,18 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 UNARY = alike(
     """
-    abs acos acosh asin asinh atan atanh ceil celu cos cosh elu erf erfc exp exp2 expm1 floor gelu
-    leaky_relu log log10 log1p log2 log_sigmoid mish neg reciprocal relu relu6 round rsqrt selu
-    sigmoid silu sin sinh softplus sqrt square tan tanh threshold trunc
+    abs acos acosh asin asinh atan atanh ceil celu cos cosh digamma elu erf erfc exp exp2 expm1
+    floor gelu i0 leaky_relu lgamma log log10 log1p log2 log_sigmoid mish neg reciprocal relu relu6
+    round rsqrt selu sigmoid silu sin sinh softplus sqrt square tan tanh threshold trunc
     """
-) | {"hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish"}
+) | {
+    "erfinv": "erf_inv",
+    "hardsigmoid": "hard_sigmoid",
+    "hardswish": "hard_swish",
+    "special_i0e": "i0e",
+    "special_i1": "i1",
+    "special_i1e": "i1e",
+}
 """Operators of one tensor, which is converted to the type of the result: what they mean."""
 
 LOGICAL = alike("logical_and logical_not logical_or logical_xor")
@@ -29,8 +36,10 @@ LOGICAL = alike("logical_and logical_not logical_or logical_xor")
 NUMBERS_TOO = alike("eq ge gt le lt mul ne") | {"fmod": "rem", "remainder": "floor_mod"}
 """Operators of a tensor and another one, or a number."""
 
+_PAIRS = ("atan2", "hypot", "igamma", "igammac", "maximum", "minimum")
+
 BINARY = {
-    **{f"{name}.default": name for name in ("atan2", "hypot", "maximum", "minimum")},
+    **{f"{name}.default": name for name in _PAIRS},
     **{f"{name}.Scalar": meaning for name, meaning in NUMBERS_TOO.items()},
     **{f"{name}.Tensor": meaning for name, meaning in NUMBERS_TOO.items()},
     "max.other": "maximum",
@@ -96,6 +105,12 @@ def sinc(ctx: AtenContext, x: Tensor) -> Tensor:
     safe = emit.choose(ctx.g, zero, 1.0, angle)
     ratio = emit.elementwise(ctx.g, "div", emit.unary("sin")(ctx.g, safe), safe)
     return emit.choose(ctx.g, zero, 1.0, ratio)
+
+
+@aten("polygamma.default")
+def polygamma(ctx: AtenContext, n: int, x: Tensor) -> Tensor:
+    """Return the derivative of order n of digamma."""
+    return meanings.polygamma(ctx.g, n, emit.cast(ctx.g, x, F32))
 
 
 @aten("logit.default")

@@ -14,7 +14,13 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
-MOVES = ("diag_embed.default", "diagonal.default", "im2col.default", "unfold.default")
+MOVES = (
+    "as_strided.default",
+    "diag_embed.default",
+    "diagonal.default",
+    "im2col.default",
+    "unfold.default",
+)
 
 
 def _define_move(overload: str) -> None:
@@ -24,7 +30,11 @@ def _define_move(overload: str) -> None:
     @aten(overload)
     def rule(ctx: AtenContext, x: Tensor, **arguments: Any) -> Tensor:
         numbers = torch.arange(1, x.size + 1, dtype=torch.float64).reshape(x.shape)
-        return _picked(ctx, x, operator(numbers, **arguments).numpy().astype(np.int64))
+        try:
+            moved = operator(numbers, **arguments)
+        except RuntimeError as error:  # as_strided may look at memory of which x is a part
+            raise Unsupported("elements outside of its tensor; take them of the whole") from error
+        return _picked(ctx, x, moved.numpy().astype(np.int64))
 
 
 for _overload in MOVES:

@@ -35,7 +35,7 @@ def permute_dims(ctx: AtenContext, x: Tensor, dims: Sequence[int]) -> Tensor:
     return permute(x, dims)
 
 
-@aten("transpose.int")
+@aten("transpose.default", "transpose.int")
 def transpose(ctx: AtenContext, x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions."""
     if not x.rank:

@@ -43,10 +43,14 @@ UNARY += [
     "log1p",
 ]
 UNARY += ["floor", "ceil", "round", "trunc", "asinh", "acosh", "atanh"]
+UNARY += ["lgamma", "digamma", "i0", "i1", "i0e", "i1e", "erf_inv"]
 BINARY = [
     "pow",
     "atan2",
     "hypot",
+    "igamma",
+    "igammac",
+    "zeta",
     "rem",
     "binary_cross_entropy",
     "add",
@@ -116,13 +120,13 @@ def nodes(draw: st.DrawFn) -> Node:
 def case_of(node: Node, isa: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     arrays = [draw_array(rng, value) for value in node.operands]
-    if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p"):
+    if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p", "igamma", "igammac"):
         arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
     if node.op == "binary_cross_entropy":
         arrays = [np.abs(np.tanh(array)) * np.float32(0.99) for array in arrays]
-    if node.op == "acosh":
-        arrays = [np.abs(array) + 1 for array in arrays]
-    if node.op in ("asin", "acos", "atanh"):
+    if node.op in ("acosh", "zeta"):
+        arrays = [np.abs(array) + np.float32(1.01) for array in arrays]
+    if node.op in ("asin", "acos", "atanh", "erf_inv"):
         arrays = [np.tanh(array) for array in arrays]
     if node.op in ("div", "reciprocal"):
         arrays[-1] = np.where(arrays[-1] == 0, np.float32(1), arrays[-1])

@@ -19,10 +19,12 @@ from pockengine.tests.frontends.edges.values import (
 ATEN = torch.ops.aten
 
 UNARY = """
-    abs acos acosh alias asin asinh atan atanh ceil clone contiguous cos cosh detach elu erf erfc
-    exp exp2 expm1 floor gelu hardsigmoid hardswish hardtanh leaky_relu lift_fresh_copy log log10
+    abs acos acosh alias asin asinh atan atanh ceil clone contiguous cos cosh detach digamma elu erf
+    erfc erfinv exp exp2 expm1 floor gelu hardsigmoid hardswish hardtanh i0 leaky_relu lgamma
+    lift_fresh_copy log log10
     log1p log2 log_sigmoid logical_not mish neg positive reciprocal relu relu6 round rsqrt selu
-    sigmoid sign silu sin sinh softplus sqrt square tan tanh trunc celu ones_like
+    sigmoid sign silu sin sinh softplus special_i0e special_i1
+    special_i1e sqrt square tan tanh trunc celu ones_like
     zeros_like zero
 """
 
@@ -55,6 +57,9 @@ PARAMETERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softshrink": lambda x: functional.softshrink(x, 0.5),
     "tanhshrink": functional.tanhshrink,
     "softsign": functional.softsign,
+    "polygamma": lambda x: (torch.polygamma(0, x), torch.polygamma(1, x), torch.polygamma(2, x)),
+    "igamma": lambda x: torch.special.gammainc(torch.tensor(1.5), x),
+    "igammac": lambda x: torch.special.gammaincc(torch.tensor(1.5), x),
     "clamp": lambda x: x.clamp(-0.5, 2.0),
     "clamp above": lambda x: x.clamp(max=0.0),
     "clamp min > max": lambda x: x.clamp(2.0, -0.5),

@@ -26,10 +26,14 @@ PICTURES: dict[str, Callable[[torch.Tensor], Any]] = {
     "adaptive_max_pool3d": lambda x: f.adaptive_max_pool3d(x, 2),
     "adaptive_avg_pool3d": lambda x: f.adaptive_avg_pool3d(x, 2),
     "_adaptive_avg_pool3d": lambda x: ATEN._adaptive_avg_pool3d(x[0][None], [2, 2, 2]),
+    "max_pool3d": lambda x: (f.max_pool3d(x, 2), f.max_pool3d(x, 3, 1, 1)),
+    "max_pool3d with indices": lambda x: f.max_pool3d(x, 2, return_indices=True)[0],
+    "avg_pool3d": lambda x: f.avg_pool3d(x, 2),
     "pad": lambda x: f.pad(x, (1, 0, 0, 2), value=-INF),
     "constant_pad_nd": lambda x: ATEN.constant_pad_nd(x, [1, 1], 0.5),
     "flatten": lambda x: x.flatten(1),
     "unfold": lambda x: x.unfold(3, 3, 2),
+    "as_strided": lambda x: x.as_strided((3, 4), (5, 2), 3),
     "im2col": lambda x: f.unfold(x, 2, stride=2),
     "pixel_shuffle": lambda x: f.pixel_shuffle(x, 2),
     "channel_shuffle": lambda x: f.channel_shuffle(x, 2),
@@ -85,6 +89,18 @@ LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
     "conv2d same": lambda x: f.conv2d(x[None, :, :, None], x[:3, :, None, None], padding="same"),
     "conv_transpose1d": lambda x: f.conv_transpose1d(x[None], x[:, :3, None]),
     "conv_transpose2d": lambda x: f.conv_transpose2d(x[None, :, :, None], x[:, :3, None, None]),
+    "conv3d": lambda x: f.conv3d(x[None, :, :, None, None], x[:3, :, None, None, None]),
+    "conv3d same": lambda x: f.conv3d(
+        x[None, :, :, None, None], x[:3, :, None, None, None], padding="same"
+    ),
+    "conv_transpose3d": lambda x: f.conv_transpose3d(
+        x[None, :, :, None, None], x[:, :3, None, None, None]
+    ),
+    "embedding_bag": lambda x: (
+        f.embedding_bag(REPEATED[None], x, mode="max"),
+        ATEN.embedding_bag(x, REPEATED, REPEATED[:1] * 0, False, 1)[0],
+    ),
+    "_embedding_bag": lambda x: ATEN._embedding_bag(x, REPEATED, REPEATED[:1] * 0)[0],
     "attention": lambda x: f.scaled_dot_product_attention(x[None], x[None], x[None]),
     "attention with a mask": lambda x: f.scaled_dot_product_attention(
         x[None], x[None], x[None], torch.tensor([[True, False, True, False]] * 4)
@@ -95,6 +111,13 @@ LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
     "embedding": lambda x: f.embedding(REPEATED, x, padding_idx=0),
     "bilinear2d": lambda x: f.interpolate(x[None, None], (5, 3), mode="bilinear"),
     "bilinear2d default": lambda x: ATEN.upsample_bilinear2d(x[None, None], [5, 3], False),
+    **{
+        f"{kind} smoothed": lambda x, kind=kind: (
+            f.interpolate(x[None, None], (3, 5), mode=kind, antialias=True),
+            getattr(ATEN, f"_upsample_{kind}2d_aa")(x[None, None], [5, 3], False),
+        )
+        for kind in ("bilinear", "bicubic")
+    },
     "linear1d": lambda x: f.interpolate(x[None], 7, mode="linear"),
     "linear1d default": lambda x: ATEN.upsample_linear1d(x[None], [7], False),
     "dropout of nothing": lambda x: (

@@ -85,6 +85,9 @@ SINGLE: dict[str, Callable[[torch.Tensor], Any]] = {
     "cosine_embedding_loss": lambda x: f.cosine_embedding_loss(
         x[:6], x[1:7], torch.tensor([1.0, -1, 1, -1, 1, -1])
     ),
+    "multilabel_margin_loss": lambda x: f.multilabel_margin_loss(
+        x[:6], (torch.arange(24).reshape(6, 4) * 5 % 7 % 5 - 1), reduction="none"
+    ),
     "multilabel_soft_margin_loss": lambda x: f.multilabel_soft_margin_loss(
         x[:6], (x[:6] > 0).float()
     ),
