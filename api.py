@@ -154,6 +154,7 @@ def compile(
     optimizer: Any = None,
     scheme: Scheme | str | Path = "full",
     device: Device | str | Path = "host",
+    backend: str | None = None,
     clip: Clip | None = None,
     micro_batches: int = 1,
     memory_budget: int | None = None,
@@ -173,19 +174,18 @@ def compile(
     give the shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse",
     what the framework's `from_*` takes beside these, or None where the model returns its loss.
     `scheme` is a preset's name, a TOML file or a Scheme; `device` a name, a TOML file or a Device.
-    `memory_budget` bounds the arena's bytes. `sizes` lets the batch or sequence length vary. `bf16`
-    rounds large products' operands; `frozen_weights` ("bf16", "f16", "int8", "int4") stores what
-    does not train. `tuned` is of `pockengine tune`; `check` compares a step.
+    `backend` is another that it takes. `memory_budget` bounds the arena. `sizes` lets one vary.
+    `bf16` rounds large products' operands; `frozen_weights` ("bf16", "f16", "int8", "int4") stores
+    what does not train. `tuned` is of `pockengine tune`; `check` compares a step.
     """
-    backend = _backend(device, folder, BackendOptions(bf16, tuned))
-    visitor, graph, chosen = _imported(model, example_inputs, loss, optimizer)
-    limits = clip or Clip(), micro_batches, memory_budget
-    training = Training(scheme, chosen, *limits, frozen_weights)
+    chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
+    visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
+    training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, frozen_weights)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
-    again = None if sizes is None else (_resizing(graph, visitor, loss, sizes), sizes)
-    program, backend = _within_budget(_build(graph, again, training, observe), backend)
-    return _written((graph, program, visitor), backend, folder, progress)
+    again = _resizing(graph, visitor, loss, sizes)
+    program, chosen = _within_budget(_build(graph, again, training, observe), chosen)
+    return _written((graph, program, visitor), chosen, folder, progress)
 
 
 def _imported(
@@ -228,6 +228,7 @@ def compile_step(
     *,
     carried: int = 1,
     device: Device | str | Path = "host",
+    backend: str | None = None,
     folder: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -236,30 +237,35 @@ def compile_step(
     The first `carried` arguments (params, an optimiser's state, a TrainState) stay in the artifact;
     the step returns their new values first, then its outputs. Run it by `session.train_step`.
     """
-    backend = _backend(device, folder)
+    chosen = _backend(device, backend, folder)
     visitor = step_visitor(step, example_inputs, carried)
     graph = visitor.graph(None)
-    program = compile_entries(graph.name, {"train": graph}, target=backend.target())
-    return _written((graph, program, visitor), backend, folder, progress)
+    program = compile_entries(graph.name, {"train": graph}, target=chosen.target())
+    return _written((graph, program, visitor), chosen, folder, progress)
 
 
 def _backend(
-    device: Device | str | Path, folder: Path | str | None, options: BackendOptions | None = None
+    device: Device | str | Path,
+    name: str | None,
+    folder: Path | str | None,
+    options: BackendOptions | None = None,
 ) -> Backend:
-    """Return the device's backend, once it is known that the artifact can be written."""
+    """Return the device's backend, or another one, once the artifact is known to be writable."""
     if folder is not None:
         check_place(Path(folder))
-    return backend_for(find_device(device), options)
+    return backend_for(find_device(device).on(name), options)
 
 
 def _resizing(
-    graph: Graph, visitor: Visitor | None, loss: Any, sizes: Range
-) -> Callable[[int], Graph]:
-    """Return a function that imports the model for one size of the range."""
+    graph: Graph, visitor: Visitor | None, loss: Any, sizes: Range | None
+) -> tuple[Callable[[int], Graph], Range] | None:
+    """Return what imports the model for one size of a range, and the range; None without one."""
+    if sizes is None:
+        return None
     check_names(sizes, {value.name: value for value in graph.inputs})
     if visitor is None:
         raise CompileError("a Graph has one size; give the framework's model to compile a range")
-    return lambda size: visitor.resized(sizes.axes, size).graph(loss)
+    return lambda size: visitor.resized(sizes.axes, size).graph(loss), sizes
 
 
 def _written(

@@ -1,4 +1,4 @@
-"""Checkpoints of the runtime, read and checked in Python without a session.
+"""Checkpoints, written in Python or read and checked without a session.
 
 Their texts and checksums are described in pe_checkpoint.h and pe_safetensors.h of the C runtime.
 """
@@ -6,7 +6,7 @@ Their texts and checksums are described in pe_checkpoint.h and pe_safetensors.h 
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from safetensors import SafetensorError, safe_open
 
 from pockengine.backends.artifact import Artifact
 from pockengine.compiler.ir.contents import mapped
+from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import ArtifactError, GraphError
 
 Arrays = dict[str, np.ndarray]
 
 SEAL = b'{"__metadata__":{"pockengine.header":"'
-_PREFIX, _DIGITS = 8, 8
+SUMS = b'","pockengine.tensors":"'
+_PREFIX, _DIGITS, _ALIGNMENT = 8, 8, 8
 
 
 def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
@@ -29,6 +31,11 @@ def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
     What a checkpoint leaves out, because training does not write it, is the artifact's.
     ArtifactError names what is damaged, missing or of another type.
     """
+    return read_sealed(artifact, path)[0]
+
+
+def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, str]]:
+    """Read a checkpoint, and the texts that say its progress."""
     try:
         held, texts = read_tensors(path), check_seal(Path(path).read_bytes())
     except (
@@ -51,7 +58,7 @@ def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
     _check_types(artifact, held, path)
     if trained:
         held = _on_frozen(artifact, held, texts, path)
-    return {name: held[name] for name in known}
+    return {name: held[name] for name in known}, texts
 
 
 def read_tensors(path: Path) -> Arrays:
@@ -80,6 +87,26 @@ def check_seal(data: bytes) -> Mapping[str, str]:
         if _digits(data[begin:end]) != sums[_DIGITS * index : _DIGITS * (index + 1)]:
             raise ValueError(f"it is damaged: the checksum of {name} does not fit")
     return texts
+
+
+def sealed(tensors: Arrays, texts: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the bytes of a checkpoint that holds these, under checksums."""
+    table, offset = {}, 0
+    for name, array in tensors.items():
+        end = offset + array.nbytes
+        dtype, shape = DType.of(array).stored_name, list(array.shape)
+        table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    sums = "".join(_digits(array.tobytes()) for array in tensors.values()).encode()
+    rest = json.dumps({**{"__metadata__": texts}, **table}, ensure_ascii=False)
+    begin = SEAL + b"0" * _DIGITS + SUMS + sums + b'",'
+    header = begin + rest.encode().removeprefix(b'{"__metadata__": {')
+    header += b" " * (-len(header) % _ALIGNMENT)
+    length = struct.pack("<Q", len(header))
+    digits = _digits(length + header).encode()
+    yield length + SEAL + digits + header[len(SEAL) + _DIGITS :]
+    for array in tensors.values():
+        yield array.tobytes()
 
 
 def checksum_of(frozen: Arrays) -> str:

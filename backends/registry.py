@@ -15,7 +15,7 @@ from pockengine.devices.schema import Device
 from pockengine.errors import DeviceError
 
 GROUP = "pockengine.backends"
-BUILT_IN = ("c",)
+BUILT_IN = ("c", "onnx")
 
 _REGISTERED: dict[str, BackendKind] = {}
 
@@ -53,6 +53,10 @@ def _kind(name: str, user: str) -> BackendKind:
         from pockengine.backends.c.kind import KIND
 
         return KIND
+    if name == "onnx":
+        from pockengine.backends.onnx.kind import KIND as ONNX
+
+        return ONNX
     if name in _REGISTERED:
         return _REGISTERED[name]
     for entry in entry_points(group=GROUP, name=name):

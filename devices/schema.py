@@ -10,7 +10,7 @@ compiler or the emulator is made of few characters, so that it can neither name 
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +87,8 @@ class Device:
     `flash_bytes` is memory that holds code and what is frozen, on a device without files; 0 stands
     for a device that has files, whose programs load their weights.
     `runs` is false where programs can only be built and inspected. `recognise` are words by which a
-    board that says one of them of itself is known to be one. `backend` names what writes its code.
+    board that says one of them of itself is known to be one. `backend` names what writes its code,
+    `other_backends` what may be asked to instead.
     `processor` and `compiler` are the tables that the C backend needs; others may do without.
     """
 
@@ -101,6 +102,22 @@ class Device:
     recognise: tuple[str, ...] = ()
     backend: str = DEFAULT_BACKEND
     flash_bytes: int = 0
+    other_backends: tuple[str, ...] = ()
+
+    def on(self, backend: str | None) -> "Device":
+        """Return it with another of its backends; without a name, as it is.
+
+        DeviceError names those that it takes.
+        """
+        if backend in (None, self.backend):
+            return self
+        if backend not in self.other_backends:
+            known = ", ".join((self.backend, *self.other_backends))
+            raise DeviceError(
+                f"device {self.name} takes no backend {backend!r}, but {known}; name it in "
+                "other_backends of its file, or choose another device"
+            )
+        return replace(self, backend=backend)
 
     @property
     def cpu(self) -> Cpu:
@@ -231,7 +248,7 @@ _FLAG = r"-m[\w.+=,-]+|-O[0-3sz]|-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-v
 
 def _arguments(device: Device) -> list[tuple[str, str, str]]:
     """Return what a compiler or an emulator is called with: name, text, and what it may be."""
-    rows = [("backend", device.backend, _WORD)]
+    rows = [("backend", name, _WORD) for name in (device.backend, *device.other_backends)]
     if device.processor is not None:
         rows.append(("arch", device.processor.arch, _WORD))
     if (toolchain := device.compiler) is not None:

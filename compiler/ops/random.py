@@ -23,13 +23,15 @@ STREAM_STEP = 0x9E3779B9
 """Distance of the streams' keys: 2^32 over the golden ratio, odd, so that no two coincide."""
 
 
+MIXER = ((16, 0x21F0AAAD), (15, 0xD35A2D97), (15, 1))
+"""Steps of one round: exclusive or with the number moved right by so many bits, then a product."""
+
+
 def mix(x: np.ndarray) -> np.ndarray:
     """One round of the mixer on uint32 numbers."""
-    x = x ^ (x >> np.uint32(16))
-    x = x * np.uint32(0x21F0AAAD)
-    x = x ^ (x >> np.uint32(15))
-    x = x * np.uint32(0xD35A2D97)
-    return np.asarray(x ^ (x >> np.uint32(15)))
+    for shift, factor in MIXER:
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    return np.asarray(x)
 
 
 def stream_key(seed: int, stream: int) -> np.ndarray:

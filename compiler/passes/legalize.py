@@ -9,13 +9,20 @@ from collections.abc import Mapping
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.writes import delay_writes
-from pockengine.compiler.passes import legal_arithmetic, legal_rows, legal_updates, legal_windows
+from pockengine.compiler.passes import (
+    legal_arithmetic,
+    legal_mathematics,
+    legal_rows,
+    legal_updates,
+    legal_windows,
+)
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.target import Target
 
 RULES: Mapping[str, Rule] = {
     **legal_arithmetic.RULES,
+    **legal_mathematics.RULES,
     **legal_rows.RULES,
     **legal_updates.RULES,
     **legal_windows.RULES,

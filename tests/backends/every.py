@@ -2,8 +2,14 @@
 
 import pytest
 
+from pockengine.devices import load_device
 from pockengine.tests.backends.toy import DEVICE
 
-EVERY_BACKEND = pytest.mark.parametrize(
-    "device", [pytest.param("host", id="c"), pytest.param(DEVICE, id="toy")]
+ALONE = [pytest.param("host", id="c"), pytest.param(DEVICE, id="toy")]
+
+EVERY_BACKEND = pytest.mark.parametrize("device", ALONE)
+
+WITH_RUNTIMES = pytest.mark.parametrize(
+    "device", [*ALONE, pytest.param(load_device("host").on("onnx"), id="onnx")]
 )
+"""Also those that need a runtime's packages, for tests that run beside no framework."""

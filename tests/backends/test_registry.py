@@ -36,7 +36,9 @@ def test_a_backend_is_the_one_that_its_device_names() -> None:
 def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
     device = replace(TOY, backend="glow")
 
-    with pytest.raises(DeviceError, match=r"device toy needs the backend 'glow'; known.*c, toy"):
+    with pytest.raises(
+        DeviceError, match=r"device toy needs the backend 'glow'; known.*c, onnx, toy"
+    ):
         pockengine.compile(residual_net(), None, device=device)
 
 

@@ -10,13 +10,14 @@ import pytest
 import pockengine
 from pockengine.api import Compiled
 from pockengine.backends.session import Session
-from pockengine.compiler.ir import F32, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adafactor, Adam, Sgd
 from pockengine.compiler.sparse.lora import lora
+from pockengine.devices import Device
 from pockengine.errors import RuntimeFailure
 from pockengine.tests.backends.c.programs import convolutional_graph
-from pockengine.tests.backends.every import EVERY_BACKEND
+from pockengine.tests.backends.every import WITH_RUNTIMES
+from pockengine.tests.backends.inputs import draw
 from pockengine.tests.compiler.small_nets import attention_net, residual_net
 from pockengine.tests.compiler.transformers import bert_net
 
@@ -40,25 +41,14 @@ TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def draw(graph: Graph, seed: int) -> Arrays:
-    """Random inputs of a graph: normal numbers, and indices that are small enough for all."""
-    rng = np.random.default_rng(seed)
-    return {
-        value.name: rng.integers(0, 2, value.shape, dtype=value.dtype.numpy)
-        if value.dtype is not F32
-        else rng.standard_normal(value.shape).astype(np.float32)
-        for value in graph.inputs
-    }
-
-
 def step(compiled: Compiled, entry: str, inputs: Mapping[str, Any], state: Arrays) -> Arrays:
     """Run an entry by the oracle, on the lowered graph."""
     return run(compiled.program.entries[entry].graph, inputs, state)
 
 
-@EVERY_BACKEND
+@WITH_RUNTIMES
 @pytest.mark.parametrize("name", TRAININGS)
-def test_training_is_the_oracles(name: str, device: Path | str) -> None:
+def test_training_is_the_oracles(name: str, device: Device | Path | str) -> None:
     make, options = TRAININGS[name]
     compiled = pockengine.compile(make(), None, device=device, **options)
     micro_batches = compiled.program.micro_batches
@@ -80,8 +70,10 @@ def test_training_is_the_oracles(name: str, device: Path | str) -> None:
             np.testing.assert_allclose(array, state[key], rtol=1e-4, atol=1e-5, err_msg=key)
 
 
-@EVERY_BACKEND
-def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path, device: Path | str) -> None:
+@WITH_RUNTIMES
+def test_a_training_goes_on_from_its_checkpoint(
+    tmp_path: Path, device: Device | Path | str
+) -> None:
     compiled = pockengine.compile(
         residual_net(), None, optimizer=Adam(), micro_batches=2, device=device
     )
@@ -110,8 +102,8 @@ def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path, device: Path | s
     assert merged.keys() >= {"fc.weight", "fc.bias"}
 
 
-@EVERY_BACKEND
-def test_wrong_inputs_are_named(device: Path | str) -> None:
+@WITH_RUNTIMES
+def test_wrong_inputs_are_named(device: Device | Path | str) -> None:
     with pockengine.compile(residual_net(), None, device=device).session() as session:
         inputs = draw(residual_net(), 0)
         for wrong, words in (

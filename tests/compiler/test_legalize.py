@@ -1,19 +1,15 @@
 """Legalisation: each rule gives what the op gives, and a target of few ops trains as a full one."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
-from pockengine.compiler.ops import all_ops, lookup
-from pockengine.compiler.ops.conv import window_output
+from pockengine.compiler.ops import all_ops
 from pockengine.compiler.optim import Adam, Lion, Optimizer, Sgd
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.passes.legalize import RULES, legalize
@@ -21,12 +17,12 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.errors import CompileError
-from pockengine.tests.compiler.op_cases import OpCase, draw_case
+from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
 
 FEW_NAMES = """
-    abs add cos div erf exp expm1 log maximum minimum mul sign sin sqrt sub tanh where cast
-    eq ge gt le lt ne logical_and logical_not logical_or
+    abs add atan atanh ceil cos div erf exp floor log maximum minimum mul sign sin sqrt sub tanh
+    where cast eq ge gt le lt ne logical_and logical_not logical_or
     broadcast_to concat pad reshape slice transpose
     reduce_max reduce_sum matmul conv2d random_uniform assign
 """
@@ -35,110 +31,16 @@ FEW = frozenset(FEW_NAMES.split())
 TARGET = Target(name="few", ops=FEW, passes=OPTIONAL - {"fuse", "absorb_updates"})
 
 UPDATES = frozenset(FORMULAS) | {"take_update"}
-Draw = Callable[[Any], Any]
-
-
-def _conv_dw(draw: Draw) -> OpCase:
-    case = draw(draw_case("conv2d"))
-    x, w = case.types
-    size = window_output(x.shape[1:3], w.shape[:2], case.attrs)
-    dy = TensorType(F32, (x.shape[0], *size, w.shape[3]))
-    return OpCase("conv2d_dw", (x, dy), {**case.attrs, "weight_shape": w.shape})
-
-
-def _gradient_of_pool(op: str) -> Callable[[Draw], OpCase]:
-    def case(draw: Draw) -> OpCase:
-        forward = draw(draw_case(op))
-        (x,) = forward.types
-        (y,) = lookup(op).infer((x,), lookup(op).complete_attrs(forward.attrs))
-        if op == "max_pool2d":
-            return OpCase("max_pool2d_dx", (x, y), forward.attrs)
-        return OpCase("avg_pool2d_dx", (y,), {**forward.attrs, "input_shape": x.shape})
-
-    return case
-
-
-def _gradient_of_rows(op: str) -> Callable[[Draw], OpCase]:
-    def case(draw: Draw) -> OpCase:
-        (x,) = draw(draw_case("layer_norm")).types
-        return OpCase(op, (x, x, x.with_shape((*x.shape[:-1], 1))), {})
-
-    return case
-
-
-def _cross_entropy_dx(draw: Draw) -> OpCase:
-    case = draw(draw_case("cross_entropy"))
-    return OpCase("cross_entropy_dx", (*case.types, TensorType(F32, ())), {}, classes=case.classes)
-
-
-def _take_dx(draw: Draw) -> OpCase:
-    case = draw(draw_case("take"))
-    (y,) = lookup("take").infer(case.types, case.attrs)
-    attrs = {**case.attrs, "input_shape": case.types[0].shape}
-    return OpCase("take_dx", (y, case.types[1]), attrs, classes=case.classes)
-
-
-def _channels(op: str, count: int) -> Callable[[Draw], OpCase]:
-    """Operands of the shape of a batch, and vectors over its channels."""
-
-    def case(draw: Draw) -> OpCase:
-        shape = tuple(draw(st.lists(st.integers(1, 5), min_size=2, max_size=4)))
-        x, vector = TensorType(F32, shape), TensorType(F32, shape[-1:])
-        return OpCase(op, (x,) if count == 1 else (x, x, vector, vector), {})
-
-    return case
-
-
-def _dropout(draw: Draw) -> OpCase:
-    shape = tuple(draw(st.lists(st.integers(1, 5), max_size=3)))
-    types = (TensorType(F32, shape), TensorType(I32, ()))
-    return OpCase("dropout", types, {"p": draw(st.floats(0, 0.9)), "stream": 3})
-
-
-CASES: dict[str, Callable[[Draw], OpCase]] = {
-    "conv2d_dw": _conv_dw,
-    "max_pool2d_dx": _gradient_of_pool("max_pool2d"),
-    "avg_pool2d_dx": _gradient_of_pool("avg_pool2d"),
-    "layer_norm_dx": _gradient_of_rows("layer_norm_dx"),
-    "rms_norm_dx": _gradient_of_rows("rms_norm_dx"),
-    "cross_entropy_dx": _cross_entropy_dx,
-    "take_dx": _take_dx,
-    "moments": _channels("moments", 1),
-    "batch_norm_sums": _channels("batch_norm_sums", 4),
-    "dropout": _dropout,
-}
-
-
-def _arrays(case: OpCase, seed: int) -> list[np.ndarray]:
-    """Numbers for the operands: a seed for dropout, some labels that do not count, ties."""
-    rng = np.random.default_rng(seed)
-    if case.op == "dropout":
-        return [rng.standard_normal(case.types[0].shape).astype(np.float32), np.int32(seed)]
-    arrays = case.arrays(seed)
-    if case.op.startswith("cross_entropy"):
-        arrays[1] = np.where(rng.random(arrays[1].shape) < 0.2, -100, arrays[1])
-    if case.op in ("max_pool2d", "max_pool2d_dx") and arrays[0].size > 3:
-        arrays[0].flat[rng.integers(arrays[0].size, size=2)] = np.nan, 0.5
-        arrays[0] = np.round(arrays[0])  # some maxima are equal
-    return arrays
-
-
-def _graph_of(case: OpCase) -> Graph:
-    g = Builder(Graph("case"))
-    inputs = [g.input(f"x{place}", type_) for place, type_ in enumerate(case.types)]
-    for place, value in enumerate(g.emit(case.op, *inputs, **case.attrs).results):
-        g.output(f"y{place}", value)
-    return g.graph
 
 
 @pytest.mark.parametrize("op", sorted(RULES.keys() - UPDATES - {"unpack_mask"}))
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
-    case = CASES[op](data.draw) if op in CASES else data.draw(draw_case(op))
-    arrays = _arrays(case, data.draw(st.integers(0, 99)))
+    case = case_of(op, data.draw)
+    arrays = arrays_of(case, data.draw(st.integers(0, 99)))
     inputs = {f"x{place}": array for place, array in enumerate(arrays)}
-    graph = _graph_of(case)
+    graph = graph_of(case)
     with np.errstate(all="ignore"):
         wanted = run(graph, inputs, {})
         legalize(graph, TARGET)

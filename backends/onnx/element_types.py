@@ -1,0 +1,17 @@
+"""Element types as the format numbers them (TensorProto.DataType); sessions need no onnx for it."""
+
+from collections.abc import Mapping
+
+from pockengine.compiler.ir.types import DType
+
+NUMBERS: Mapping[DType, int] = {
+    DType.F32: 1,
+    DType.U8: 2,
+    DType.I8: 3,
+    DType.I32: 6,
+    DType.I64: 7,
+    DType.BOOL: 9,
+    DType.F16: 10,
+    DType.BF16: 16,
+}
+"""Our types that ONNX has."""

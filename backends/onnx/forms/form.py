@@ -1,0 +1,8 @@
+"""The type of a form: it appends ONNX nodes for one of ours, and binds its results."""
+
+from collections.abc import Callable
+
+from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.compiler.ir import Node
+
+Form = Callable[[EntryWriter, Node], None]

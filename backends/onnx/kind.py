@@ -1,0 +1,26 @@
+"""The ONNX backend as the registry offers it: neither onnx nor its runtime is imported for it."""
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
+from pockengine.backends.session import Session
+from pockengine.devices.schema import Device
+from pockengine.extras import need
+
+
+def make(device: Device, options: BackendOptions) -> Backend:
+    """Set the ONNX backend to a device."""
+    options.refuse_all_but("onnx", frozenset())
+    need("the backend onnx", "onnx")
+    from pockengine.backends.onnx.backend import OnnxBackend
+
+    return OnnxBackend(device)
+
+
+def open_artifact(artifact: Artifact, threads: int) -> Session:
+    """Open an artifact's models by ONNX Runtime."""
+    from pockengine.backends.onnx.session import OnnxSession
+
+    return OnnxSession(artifact, threads)
+
+
+KIND = BackendKind(make, open_artifact)

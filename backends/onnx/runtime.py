@@ -1,0 +1,96 @@
+"""ONNX Runtime, imported where a session opens: what is missing, too old or refused says so."""
+
+import re
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.backends.onnx.element_types import NUMBERS
+from pockengine.compiler.ir.types import DType
+from pockengine.errors import MissingPackage, RuntimeFailure
+from pockengine.extras import need, pip_command
+
+EXTRA = "onnxruntime"
+OLDEST = (1, 20)
+"""The first release that binds arrays of any type without a copy."""
+
+
+def import_runtime() -> types.ModuleType:
+    """Import onnxruntime; MissingPackage where it is not there, or is too old."""
+    need("a session of the backend onnx", EXTRA)
+    import onnxruntime
+
+    numbers = re.findall(r"\d+", onnxruntime.__version__)[:2]
+    if tuple(map(int, numbers)) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise MissingPackage(
+            f"a session of the backend onnx needs onnxruntime {wanted} or newer, not "
+            f"{onnxruntime.__version__}: {pip_command(EXTRA)} --upgrade"
+        )
+    module: types.ModuleType = onnxruntime
+    return module
+
+
+class Model:
+    """A model that the runtime has read; RuntimeFailure with its words where it refuses it.
+
+    Its words name a node by our node, which says the user's layer. `constants` are the bytes of
+    the file of this name beside the model, where they are no longer those on disk.
+    """
+
+    def __init__(
+        self, path: Path, threads: int, constants: tuple[str, np.ndarray] | None = None
+    ) -> None:
+        self.name = path.stem
+        self._runtime = import_runtime()
+        options = self._runtime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors; no user can mend what it only warns of
+        if constants is not None:
+            name, data = constants
+            options.add_external_initializers_from_files_in_memory([name], [data], [data.size])
+        try:
+            self._session = self._runtime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime's errors have no base of their own
+            raise self._failure("refuses", error) from error
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the inputs in their order."""
+        return [value.name for value in self._session.get_inputs()]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs in their order."""
+        return [value.name for value in self._session.get_outputs()]
+
+    def bind(self, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> Any:
+        """Bind arrays, which must live as long: they are read and written where they are."""
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_ortvalue_input(name, self._value(array))
+        for name, array in outputs.items():
+            binding.bind_ortvalue_output(name, self._value(array))
+        return binding
+
+    def run(self, binding: Any) -> None:
+        """Run the model on what is bound; RuntimeFailure with the runtime's words."""
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise self._failure("failed to run", error) from error
+
+    def _value(self, array: np.ndarray) -> Any:
+        number = NUMBERS[DType.of(array)]
+        return self._runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, number)
+
+    def _failure(self, verb: str, error: Exception) -> RuntimeFailure:
+        words = " ".join(re.sub(r"/\S+\.(?:cc|h):\d+ ", "", str(error)).split())
+        return RuntimeFailure(
+            f"onnxruntime {self._runtime.__version__} {verb} {self.name}.onnx: {words}"
+        )
