@@ -56,6 +56,11 @@ class Training:
         if self.micro_batches < 1:
             raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
         object.__setattr__(self, "frozen_weights", Storage.named(self.frozen_weights))
+        if self.clip.micro_norm is not None and self.micro_batches == 1:
+            raise CompileError(
+                f"{self.clip} limits the gradients of micro-batches, and there is one: give "
+                "micro_batches=, or a limit by norm="
+            )
 
 
 def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:

@@ -22,13 +22,19 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class Clip:
-    """Limits on gradients: each element to +-`value`, then all together to the 2-norm `norm`."""
+    """Limits on gradients: each element to +-`value`, then all together to the 2-norm `norm`.
+
+    `micro_norm` limits those of each micro-batch before they are averaged: of one row each it is
+    the clipping by example of DP-SGD (arXiv 1607.00133).
+    """
 
     value: float | None = None
     norm: float | None = None
+    micro_norm: float | None = None
 
     def __post_init__(self) -> None:
-        if any(limit is not None and limit <= 0 for limit in (self.value, self.norm)):
+        limits = (self.value, self.norm, self.micro_norm)
+        if any(limit is not None and not limit > 0 for limit in limits):
             raise CompileError(f"{self}: a limit on gradients must be positive")
 
 
@@ -49,11 +55,16 @@ def differentiate(
     updates = _gradients(g, trained)
     delay_writes(graph)
     if micro_batches > 1:
-        for update in updates:
-            total = update.state("gradient")
-            g.emit("add_update", total, update.grad, scale=1 / micro_batches)
+        _collect(g, updates, clip or Clip(), micro_batches)
         return
     _append_updates(g, updates, optimizer, clip)
+
+
+def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) -> None:
+    """Add the gradients of one of several micro-batches to their mean."""
+    grads = _clipped(g, [update.grad for update in updates], Clip(norm=clip.micro_norm))
+    for update, grad in zip(updates, grads, strict=True):
+        g.emit("add_update", update.state("gradient"), grad, scale=1 / micro_batches)
 
 
 def apply_gradients(

@@ -28,7 +28,7 @@ from pockengine.compiler.optim import (
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import CompileError
-from pockengine.tests.compiler.regression import RATE, assert_same, data, ours, regression
+from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
 from pockengine.tests.compiler.regression_torch import Params, theirs
 
 CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = {
@@ -195,6 +195,30 @@ def test_micro_batches_accumulate_their_mean() -> None:
     assert not params["optimizer.gradient.w"].any()
 
 
+def test_each_micro_batch_is_clipped_by_itself() -> None:
+    limit, count = 2.5, 3
+    graph = regression()
+    w = torch.from_numpy(graph.params["w"].data.T.copy()).requires_grad_()
+    b = torch.from_numpy(graph.params["b"].data.copy()).requires_grad_()
+    sizes = []
+    for first in range(0, STEPS, count):
+        means = [torch.zeros_like(w), torch.zeros_like(b)]
+        for step in range(first, first + count):
+            x, y = (torch.from_numpy(array) for array in data(step).values())
+            loss = torch.nn.functional.mse_loss(torch.nn.functional.linear(x, w, b), y)
+            grads = torch.autograd.grad(loss, (w, b))
+            size = torch.sqrt(sum((grad**2).sum() for grad in grads))
+            sizes.append(float(size))
+            for mean, grad in zip(means, grads, strict=True):
+                mean += grad * min(1.0, limit / float(size)) / count
+        with torch.no_grad():
+            for param, mean in zip((w, b), means, strict=True):
+                param -= RATE * mean
+    assert min(sizes) < limit < max(sizes)
+    found = ours(Training(micro_batches=count, clip=Clip(micro_norm=limit)))
+    assert_same(found, {"w": w.detach().numpy().T, "b": b.detach().numpy()})
+
+
 def test_adafactor_keeps_a_row_and_a_column() -> None:
     program = compile_program(regression(), Training(optimizer=Adafactor()))
     states = {n: p.value.type.size for n, p in program.params.items() if "optimizer" in n}
@@ -224,7 +248,9 @@ def test_adafactor_keeps_a_row_and_a_column() -> None:
         lambda: Lion((1.0, 0.9)),
         lambda: Adafactor(d=0.5),
         lambda: Clip(norm=0),
+        lambda: Clip(micro_norm=float("nan")),
         lambda: Training(micro_batches=0),
+        lambda: Training(clip=Clip(micro_norm=1.0)),
     ],
 )
 def test_impossible_settings_are_errors(make: Callable[[], object]) -> None:

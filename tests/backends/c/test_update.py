@@ -151,6 +151,10 @@ def test_gradients_clipped_by_norm(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(clip=Clip(norm=0.5), optimizer=Sgd(0.9)), tmp_path)
 
 
+def test_gradients_clipped_by_micro_batch(tmp_path: Path) -> None:
+    trains_as_the_oracle(Training(micro_batches=2, clip=Clip(micro_norm=0.1)), tmp_path)
+
+
 def test_gradients_of_micro_batches_are_applied_together(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(micro_batches=2, optimizer=AdamW()), tmp_path)
 
