@@ -49,7 +49,8 @@ MAY_IMPORT = {
         "cli": "api backends backends/training compiler devices errors extras files finetune "
         "frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
-        "examples": "api compiler devices errors models farm farm/boards farm/jobs farm/transports",
+        "examples": "api backends compiler devices errors models "
+        "farm farm/boards farm/jobs farm/transports",
     }.items()
 }
 NOT_IMPORTED = {"build_defs", "setup", "tests"}
