@@ -1,13 +1,15 @@
-"""Gradients that a framework computes otherwise than the rule of our op: formulas in the graph."""
+"""Gradients that a framework, or its user, computes otherwise than our rules do: as formulas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
 
-from pockengine.compiler.ir import Builder, Value
+from pockengine.compiler.ir import Builder, Shape, Value
 from pockengine.compiler.ops.elementwise import reduce_to
 from pockengine.compiler.ops.registry import lookup
 from pockengine.frontends import emit
 from pockengine.frontends.emit.signs import Sign, sign_of
-from pockengine.frontends.layout import Tensor
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 Formula = Callable[[Value], Value]
 """What a cotangent of the result, or a value, becomes; broadcasting is undone afterwards."""
@@ -59,3 +61,39 @@ def power(g: Builder, x: Tensor, exponent: Tensor, log: Formula) -> Tensor:
         return g.mul(dy, g.mul(log(a), y.value))
 
     return with_gradient(g, y, (a, to_base), (b, to_exponent))
+
+
+class OwnGradient:
+    """A function of several results whose gradient is a formula of all their cotangents.
+
+    The results are one vector in the graph: a formula need not be linear in the cotangents, so they
+    cannot be taken one by one.
+    """
+
+    def __init__(self, g: Builder, shapes: Sequence[Shape]) -> None:
+        """Begin with the shapes of the results; `cotangents` stand for theirs."""
+        self._g = g
+        self._shapes = [tuple(shape) for shape in shapes]
+        self._whole = g.cotangent(shape=(sum(map(prod, self._shapes)),))
+        self.cotangents = self._cut(plain(self._whole))
+
+    def results(
+        self, results: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]
+    ) -> list[Tensor]:
+        """Return the results, whose gradient flows to each x of (x, dx) as dx says."""
+        g = self._g
+        lines = [reshape(g, result, (result.size,)) for result in results]
+        whole = framework_order(g, emit.concat(g, lines, 0))
+        values = [framework_order(g, tensor) for pair in pairs for tensor in pair]
+        own = g.emit("custom_gradient", whole, self._whole, *values).result
+        return self._cut(plain(own))
+
+    def _cut(self, line: Tensor) -> list[Tensor]:
+        """Cut a vector into tensors of the results' shapes."""
+        ends = [0]
+        for shape in self._shapes:
+            ends.append(ends[-1] + prod(shape))
+        return [
+            reshape(self._g, emit.slice_dim(self._g, line, 0, start, stop), shape)
+            for (start, stop), shape in zip(pairwise(ends), self._shapes, strict=True)
+        ]

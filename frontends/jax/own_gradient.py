@@ -1,12 +1,9 @@
 """Functions with a gradient of their own: JAX writes down their formula, and the graph holds it.
 
-JAX traces the function's results together with what its rule makes of their cotangents. In the
-graph the results are one vector, whose gradient flows by that formula and not through them: a rule
-need not be linear in the cotangents, so they cannot be taken one by one.
+JAX traces the function's results together with what its rule makes of their cotangents.
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,9 +11,10 @@ import numpy as np
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
+from pockengine.frontends.emit.gradient import OwnGradient
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.places import Place
-from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+from pockengine.frontends.layout import Tensor
 
 if TYPE_CHECKING:
     from pockengine.frontends.jax.graph import Known, Walker
@@ -35,28 +33,19 @@ def build(
     floats = [index for index, aval in enumerate(shapes) if aval.dtype == np.float32]
     if not floats:
         raise Unsupported("a rule for the gradient of a function without results of float32")
-    sizes = [prod(shapes[index].shape) for index in floats]
-    cotangent = walker.g.cotangent(shape=(sum(sizes),))
-    parts = _cut(walker, plain(cotangent), sizes, [shapes[index].shape for index in floats])
+    own = OwnGradient(walker.g, [shapes[index].shape for index in floats])
     jaxpr = _traced(equation, trained, floats)
     with walker.within(formula=True):
-        built = walker.run(jaxpr, [*operands, *parts], place)
+        built = walker.run(jaxpr, [*operands, *own.cotangents], place)
     if any(result is None for result in built):
         return [None] * len(shapes)
     results, slopes = built[: len(shapes)], built[len(shapes) :]
-    lines = [
-        reshape(walker.g, walker.tensor(results[index]), (size,))
-        for index, size in zip(floats, sizes, strict=True)
-    ]
-    whole = framework_order(walker.g, emit.concat(walker.g, lines, 0))
     pairs = [
-        framework_order(walker.g, x)
+        (operands[index], walker.tensor(slope))
         for index, slope in zip(trained, slopes, strict=True)
-        for x in (walker.tensor(operands[index]), walker.tensor(slope))
     ]
-    own = plain(walker.g.emit("custom_gradient", whole, cotangent, *pairs).result)
-    cut = _cut(walker, own, sizes, [shapes[index].shape for index in floats])
-    for index, result in zip(floats, cut, strict=True):
+    given = [walker.tensor(results[index]) for index in floats]
+    for index, result in zip(floats, own.results(given, pairs), strict=True):
         results[index] = result
     return list(results)
 
@@ -90,14 +79,3 @@ def _traced(equation: Any, trained: Sequence[int], floats: Sequence[int]) -> Any
 
 def _like(aval: Any) -> Any:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-
-
-def _cut(
-    walker: "Walker", line: Tensor, sizes: Sequence[int], shapes: Sequence[tuple[int, ...]]
-) -> list[Tensor]:
-    """Cut a vector into tensors of these shapes."""
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [
-        reshape(walker.g, emit.slice_dim(walker.g, line, 0, start, stop), tuple(shape))
-        for start, stop, shape in zip(ends, ends[1:], shapes, strict=False)
-    ]

@@ -19,7 +19,8 @@ from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
 from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext
-from pockengine.frontends.tensorflow.own_gradient import check_gradient
+from pockengine.frontends.tensorflow.own_gradient import build as own_gradient
+from pockengine.frontends.tensorflow.own_gradient import has_own_gradient
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 
 VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "VariableShape")
@@ -29,7 +30,7 @@ VALUE_SHAPE = (
     "the shape of its result depends on the values in a tensor; keep a fixed shape, for example by "
     "tf.where(condition, a, b)"
 )
-RANDOM = "random numbers that are not uniform; pass them as an input"
+RANDOM = "random numbers that are neither uniform nor normal; pass them as an input"
 PYTHON = (
     "it calls back into Python, which a compiled model does not hold; express it by TensorFlow's "
     "operators"
@@ -42,7 +43,7 @@ REASONS = {
     ),
     **dict.fromkeys(("PyFunc", "EagerPyFunc", "PyFuncStateless"), PYTHON),
     **dict.fromkeys(
-        ("RandomStandardNormal", "TruncatedNormal", "StatelessRandomNormalV2", "Multinomial"),
+        ("Multinomial", "RandomGamma", "StatelessRandomGammaV3", "TruncatedNormal"),
         RANDOM,
     ),
 }
@@ -70,13 +71,27 @@ class Importer:
         known: dict[str, Known] = dict(
             zip((source.name for source in graph.inputs), arguments, strict=True)
         )
-        for op in _needed(graph):
-            results = self._build(op, [known[source.name] for source in op.inputs], place)
-            for output, result in zip(op.outputs, results, strict=False):
-                known.setdefault(output.name, result)
+        self._build_all(_needed(graph), known, place)
         return [known[output.name] for output in graph.outputs]
 
-    def _build(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
+    def extend(
+        self, graph: Any, wanted: Sequence[Any], known: dict[str, Known], place: str
+    ) -> None:
+        """Build what further tensors of a function need that is not known yet."""
+        waiting, needed = [tensor.op for tensor in wanted], set()
+        while waiting:
+            op = waiting.pop()
+            if op.name not in needed and not all(output.name in known for output in op.outputs):
+                needed.add(op.name)
+                waiting.extend(source.op for source in op.inputs)
+        self._build_all([op for op in graph.get_operations() if op.name in needed], known, place)
+
+    def _build_all(self, operators: Sequence[Any], known: dict[str, Known], place: str) -> None:
+        for op in operators:
+            for output, result in zip(op.outputs, self._build(op, known, place), strict=False):
+                known.setdefault(output.name, result)
+
+    def _build(self, op: Any, known: dict[str, Known], function: str) -> Sequence[Known]:
         """Build one operator, or note why not; one result for each output."""
         if len(self.g.graph.nodes) > MAX_NODES:
             raise ImportModelError(
@@ -86,8 +101,12 @@ class Importer:
         place = self.place(f"{function}/{op.name}")
         failed = [Opaque()] * len(op.outputs)
         try:
+            values = [known[source.name] for source in op.inputs]
             with self.g.scope(place):
-                results = self._evaluate(op, values, function)
+                if has_own_gradient(self.g, op, values):
+                    results: Sequence[Known] = own_gradient(self, op, known, function)
+                else:
+                    results = self._evaluate(op, values, function)
             _check(op, results)
             return results
         except (CompileError, GraphError, ImportModelError) as error:
@@ -111,7 +130,6 @@ class Importer:
 
     def _compute(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         """Build an operator without effects by its rule, or compute it now."""
-        check_gradient(self.g, op, values)
         rule = RULES.get(op.type)
         if rule is None and op.type not in VARIABLE_OPS and op.type not in BOUNDS:
             raise Unsupported(_no_rule(op))

@@ -1,5 +1,7 @@
 """From what was given to the finished graph: trace, walk, name the results, add the loss."""
 
+from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, TARGET, add_loss, is_loss
 from pockengine.frontends.tensorflow.graph import Importer, library_of
-from pockengine.frontends.tensorflow.losses import loss_of, target_spec
+from pockengine.frontends.tensorflow.losses import loss_of
 from pockengine.frontends.tensorflow.ops import Known, Opaque
 from pockengine.frontends.tensorflow.own_gradient import check_model
 from pockengine.frontends.tensorflow.trace import (
@@ -42,14 +44,14 @@ def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -
     _build_weights(subject, arguments)
     if subject.model is not None and training:
         check_model(subject.model, loss)
-    shared = loss if loss in LOSSES else None
-    function = None if loss is None or shared else loss_of(loss)
-    target = target_spec(loss) if function else None
-    traced = trace(subject, arguments, function, target)
+    shared = loss if isinstance(loss, str) and loss in LOSSES else None
+    if not shared and not isinstance(loss, (list, Mapping, NoneType)):
+        loss_of(loss)  # what is no loss at all is told before the model is traced
+    traced = trace(subject, arguments, None if shared else loss)
     importer = Importer(subject.name, library_of(traced.concrete.graph), _layers(subject))
     sources = _sources(importer, subject, arguments, traced)
-    if traced.target is not None:
-        importer.placeholders[traced.target.op.name] = _input(importer, TARGET, traced.target)
+    for name, target in traced.targets.items():
+        importer.placeholders[target.op.name] = _input(importer, name, target)
     results = importer.run(traced.concrete.graph, sources, "")
     outputs = {
         name: tensor

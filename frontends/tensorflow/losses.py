@@ -1,6 +1,7 @@
 """Keras's losses: by name or as they are, traced together with the model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -8,11 +9,72 @@ import numpy as np
 import tensorflow as tf
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends.losses import LOSSES
+from pockengine.frontends.losses import LOSSES, TARGET
+
+
+@dataclass(frozen=True)
+class Term:
+    """One output's loss: the input that it is compared with, and its weight in the sum."""
+
+    output: str
+    target: str
+    loss: Any
+    weight: float = 1.0
+
+    def of(self, target: Any, output: Any) -> Any:
+        """Return the weighted loss, one number."""
+        value = loss_of(self.loss)(target, output)
+        return value if self.weight == 1 else value * self.weight
+
+
+def terms_of(loss: Any, outputs: Sequence[str], model: Any) -> list[Term]:
+    """Say which losses judge which outputs: one the first; a list or a dict each its own.
+
+    A dict has the names of outputs, or those of Keras's output layers; a pair is a loss and its
+    weight. The targets are inputs of the outputs' names: `target.0`, `target.boxes`.
+    """
+    if not isinstance(loss, (list, Mapping)):
+        return [Term(outputs[0], TARGET, loss)]
+    ends = [name.removeprefix("output.") for name in outputs]
+    if isinstance(loss, list):
+        if len(loss) != len(outputs):
+            raise ImportModelError(
+                f"{len(loss)} losses for {len(outputs)} outputs ({', '.join(ends)}); give one for "
+                "each, None for an output that has none"
+            )
+        given = dict(zip(ends, loss, strict=True))
+    else:
+        layers: dict[str, str] = dict(zip(getattr(model, "output_names", ()), ends, strict=False))
+        given = {
+            name if name in ends else layers.get(name, str(name)): x for name, x in loss.items()
+        }
+        unknown = sorted(set(given) - set(ends))
+        if unknown:
+            raise ImportModelError(
+                f"a loss for {unknown[0]!r}, which is no output; there are {', '.join(ends)}"
+            )
+    terms = [
+        _term(outputs[ends.index(end)], f"{TARGET}.{end}", entry)
+        for end, entry in given.items()
+        if entry is not None
+    ]
+    if not terms:
+        raise ImportModelError("losses that are all None; give one for an output at least")
+    return terms
+
+
+def _term(output: str, target: str, entry: Any) -> Term:
+    if isinstance(entry, tuple):
+        if len(entry) != 2 or not isinstance(entry[1], (int, float)):
+            raise ImportModelError(f"the loss {entry!r} of {output}; a pair is (loss, weight)")
+        return Term(output, target, entry[0], float(entry[1]))
+    return Term(output, target, entry)
 
 
 def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
     """Return a function of (target, output) that gives one number."""
+    if loss == "cross_entropy":  # of logits, as in every frontend
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if isinstance(loss, str):
         try:
             loss = keras.losses.get(loss)
@@ -36,14 +98,10 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
     return lambda target, output: tf.reduce_mean(loss(target, output))
 
 
-def target_spec(loss: Any) -> Callable[[Any], tf.TensorSpec]:
-    """Return what the target looks like, given the first output: labels for sparse losses."""
+def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
+    """Return what the target of an output looks like: labels for sparse losses."""
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-
-    def spec(output: Any) -> tf.TensorSpec:
-        shape = output.shape.as_list()
-        if "sparse" in str(name):
-            return tf.TensorSpec(shape[:-1], np.int64)
-        return tf.TensorSpec(shape, np.float32)
-
-    return spec
+    shape = output.shape.as_list()
+    if "sparse" in str(name) or name == "cross_entropy":
+        return tf.TensorSpec(shape[:-1], np.int64)
+    return tf.TensorSpec(shape, np.float32)

@@ -1,19 +1,25 @@
-"""What trains in another way than by the gradient of its parts: known to be the same, or refused.
+"""What trains in another way than by the gradient of its parts: by its own rule, or refused.
 
 TensorFlow marks what `tf.custom_gradient` wraps by an IdentityN with the name of a Python function;
 a Keras model may compute its loss, or change its weights, by code of its own.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
 from tensorflow.python.framework import ops
 
 from pockengine.compiler.ir import Builder
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
+from pockengine.frontends.emit.gradient import OwnGradient
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
+from pockengine.frontends.tensorflow.ops import Opaque
+
+if TYPE_CHECKING:
+    from pockengine.frontends.tensorflow.graph import Importer
 
 MARK = "_gradient_op_type"
 TF = "tensorflow.python.ops"
@@ -22,26 +28,99 @@ RECOMPUTED = (f"{TF}.custom_gradient", "recompute_grad.")
 OWN_METHODS = ("train_step", "compute_loss", "compute_own_loss")
 
 
-def check_gradient(g: Builder, op: Any, values: Sequence[Any]) -> None:
-    """Raise Unsupported for an operator whose gradient is the user's, where something trains."""
+def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:
+    """Return whether an operator's gradient is the user's, where something trains.
+
+    Raises Unsupported where no gradient may pass.
+    """
     marked = op.type == "IdentityN" and MARK in op.node_def.attr
     if not marked and op.type != "PreventGradient":
-        return
+        return False
     if not any(isinstance(value, Tensor) and emit.trains(g, value) for value in values):
-        return
+        return False
     if not marked:
         raise Unsupported("no gradient may pass here; freeze what it reads, or leave it out")
-    name = op.get_attr(MARK).decode()
-    function = _gradient_function(name)
-    own = _is_of(function, RECOMPUTED) or (
+    function = _gradient_function(op.get_attr(MARK).decode())
+    return not _is_of(function, RECOMPUTED) and not (
         _is_swish(op) and (function is None or _is_of(function, SWISH))
     )
-    if not own:
-        called = getattr(function, "__qualname__", name)
+
+
+def build(importer: "Importer", op: Any, known: dict[str, Any], function: str) -> list[Any]:
+    """Build what `tf.custom_gradient` wraps: its results, then the arguments as they are.
+
+    The user's rule is run once, in TensorFlow's graph; what it adds there is built as a formula.
+    """
+    g = importer.g
+    values = [known[source.name] for source in op.inputs]
+    before = {inner.name for _, inner in getattr(op.graph, "captures", ())}
+    placeholders, slopes = _traced(op, values)
+    twins = {
+        inner.name: _twin(op, outer)
+        for outer, inner in getattr(op.graph, "captures", ())
+        if inner.name not in before
+    }
+    importer.extend(op.graph, list(twins.values()), known, function)
+    known.update({name: known[twin.name] for name, twin in twins.items()})
+    count = next((i for i, slope in enumerate(slopes) if slope is not None), len(slopes))
+    count = min(count, len(op.outputs) - 1)
+    floats = [i for i in range(count) if op.outputs[i].dtype == tf.float32]
+    own = OwnGradient(g, [importer.tensor(values[i]).shape for i in floats])
+    for index, place in enumerate(placeholders):
+        known[place.name] = Opaque("the cotangent of an argument")
+        if index in floats:
+            known[place.name] = own.cotangents[floats.index(index)]
+    importer.extend(op.graph, [s for s in slopes if s is not None], known, function)
+    pairs = [
+        (value, importer.tensor(known[slope.name]))
+        for value, slope in zip(values, slopes, strict=True)
+        if slope is not None and isinstance(value, Tensor) and emit.trains(g, value)
+    ]
+    results = own.results([importer.tensor(values[i]) for i in floats], pairs)
+    for index, result in zip(floats, results, strict=True):
+        values[index] = result
+    return values
+
+
+def _twin(op: Any, outer: Any) -> Any:
+    """Return the tensor of the operator's graph that one which the rule saved is a copy of.
+
+    A nested tf.function is built from its definition, which keeps the names of its operators.
+    """
+    try:
+        twin = op.graph.get_tensor_by_name(outer.name)
+    except (KeyError, ValueError):
+        twin = None
+    if twin is None or twin.op.type != outer.op.type or outer.graph.name not in op.graph.name:
         raise Unsupported(
-            f"a gradient of its own ({called}), which the forward function does not tell; for a "
-            "straight-through estimator write x + tf.stop_gradient(f(x) - x), else drop the rule"
+            f"a gradient of its own that reads {outer.name!r} of another function; compute it in "
+            "the rule"
         )
+    return twin
+
+
+def _traced(op: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Run the user's rule in the operator's graph; return its cotangents and its slopes."""
+    name = op.get_attr(MARK).decode()
+    try:
+        rule = ops.gradient_registry.lookup(name)
+    except LookupError:
+        raise Unsupported(
+            "a gradient of its own, whose rule a file does not hold; give the model itself"
+        ) from None
+    try:
+        with op.graph.as_default():
+            placeholders = [
+                tf.compat.v1.placeholder(output.dtype, getattr(value, "shape", output.shape))
+                for output, value in zip(op.outputs, values, strict=True)
+            ]
+            slopes = [s if s is None else tf.convert_to_tensor(s) for s in rule(op, *placeholders)]
+    except Exception as error:  # whatever the user's own rule raises
+        called = getattr(_gradient_function(name), "__qualname__", name)
+        raise Unsupported(
+            f"a gradient of its own ({called}) that cannot be traced: {error}"
+        ) from error
+    return placeholders, slopes
 
 
 def _gradient_function(name: str) -> Any:

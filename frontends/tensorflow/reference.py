@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pockengine.frontends.losses import LOSSES, TARGET
 from pockengine.frontends.reference import SEED, Nudge, Reference, draw_target
-from pockengine.frontends.tensorflow.losses import loss_of, target_spec
+from pockengine.frontends.tensorflow.losses import target_spec, terms_of
 from pockengine.frontends.tensorflow.saved import load
 from pockengine.frontends.tensorflow.trace import arguments_of, named_results, subject_of
 from pockengine.frontends.tensorflow.variables import named_variables
@@ -32,7 +32,7 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
     feed = dict(zip(arguments.names, arrays, strict=True))
     with _kept(subject.variables, nudge), tf.GradientTape() as tape:
         results = named_results(arguments.passed(subject, [tf.constant(x) for x in arrays]))
-        value = _loss(results, loss, feed)
+        value = _loss(results, loss, feed, subject.model)
         penalties = list(getattr(subject.model, "losses", ()))
         if penalties:
             value += tf.add_n(penalties)
@@ -82,14 +82,20 @@ def _kept(variables: list[Any], nudge: Nudge) -> Iterator[None]:
             variable.assign(array)
 
 
-def _loss(results: dict[str, Any], loss: Any, feed: dict[str, np.ndarray]) -> Any:
-    """Return the loss of what the call returned; a target that is drawn joins the feed."""
+def _loss(
+    results: dict[str, Any], loss: Any, feed: dict[str, np.ndarray], model: Any = None
+) -> Any:
+    """Return the loss of what the call returned; targets that are drawn join the feed."""
     first = next(iter(results.values()))
     if loss is None:
         return results.get("loss", first)
-    if loss not in LOSSES:
-        feed[TARGET] = _target(target_spec(loss)(first), first)
-        return loss_of(loss)(tf.constant(feed[TARGET]), first)
+    if not isinstance(loss, str) or loss not in LOSSES:
+        total = 0.0
+        for term in terms_of(loss, list(results), model):
+            output = results[term.output]
+            feed[term.target] = _target(target_spec(term.loss, output), output)
+            total += term.of(tf.constant(feed[term.target]), output)
+        return total
     feed[TARGET] = draw_target(loss, tuple(first.shape))
     if loss == "mse":
         return tf.reduce_mean((first - feed[TARGET]) ** 2)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.dtypes import USE, find_dtype
+from pockengine.frontends.tensorflow.losses import target_spec, terms_of
 
 Call = Callable[..., Any]
 AUTOMATIC = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?")
@@ -69,12 +70,12 @@ class Arguments:
 class Traced:
     """A traced function and the names of its results, in order.
 
-    `target` is the placeholder of what the loss compares with, where one was traced.
+    `targets` are placeholders of what the losses compare with, by the names of their inputs.
     """
 
     concrete: Any
     outputs: tuple[str, ...]
-    target: Any = None
+    targets: Mapping[str, Any]
 
 
 def subject_of(given: Any, training: bool) -> Subject:
@@ -107,27 +108,24 @@ def is_keras_model(given: Any) -> bool:
     return isinstance(given, keras.layers.Layer)
 
 
-def trace(
-    subject: Subject,
-    arguments: Arguments,
-    loss: Call | None,
-    target: Callable[[Any], tf.TensorSpec] | None,
-) -> Traced:
-    """Trace the call, and `loss(target, first output)` where a loss is given.
+def trace(subject: Subject, arguments: Arguments, loss: Any) -> Traced:
+    """Trace the call, and Keras's losses of its outputs where there are any.
 
     ImportModelError tells in the user's terms what TensorFlow cannot trace.
     """
     outputs: list[str] = []
-    targets: list[Any] = []
+    targets: dict[str, Any] = {}
 
     def forward(*tensors: Any) -> list[Any]:
         results = named_results(arguments.passed(subject, tensors))
         penalties = list(getattr(subject.model, "losses", ()))
-        if loss is not None and target is not None:
-            first = next(iter(results.values()))
-            spec = target(first)
-            targets.append(tf.compat.v1.placeholder(spec.dtype, spec.shape))
-            results["loss"] = loss(targets[0], first)
+        if loss is not None:
+            terms = []
+            for term in terms_of(loss, list(results), subject.model):
+                spec = target_spec(term.loss, results[term.output])
+                targets[term.target] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                terms.append(term.of(targets[term.target], results[term.output]))
+            results["loss"] = tf.add_n(terms) if len(terms) > 1 else terms[0]
         if penalties:
             results["penalty"] = tf.add_n(penalties)
         outputs[:] = results
@@ -140,7 +138,7 @@ def trace(
         raise
     except Exception as error:  # tracing raises whatever the model's own code raises
         raise _explained(error, subject.name, arguments) from error
-    return Traced(concrete, tuple(outputs), targets[0] if targets else None)
+    return Traced(concrete, tuple(outputs), targets)
 
 
 def _explained(error: Exception, name: str, arguments: Arguments) -> ImportModelError:

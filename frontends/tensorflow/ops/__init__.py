@@ -3,11 +3,13 @@
 from pockengine.frontends.tensorflow.ops import (
     blocks,
     elementwise,
+    image,
     lists,
     nn,
     random,
     reduction,
     shape,
+    volume,
 )
 from pockengine.frontends.tensorflow.ops.registry import (
     RULES,
@@ -27,9 +29,11 @@ __all__ = [
     "TfRule",
     "blocks",
     "elementwise",
+    "image",
     "lists",
     "nn",
     "random",
     "reduction",
     "shape",
+    "volume",
 ]

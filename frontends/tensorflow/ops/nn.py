@@ -62,15 +62,15 @@ def _spatial(sizes: Sequence[int], data_format: str) -> tuple[int, int]:
 
 
 def window_of(
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
+    size: Shape,
+    kernel: Shape,
+    stride: Shape,
+    dilation: Shape,
     padding: str,
     explicit: Sequence[int] = (),
     data_format: str = "NHWC",
 ) -> Window:
-    """Say how a kernel slides over a picture of this size; SAME pads more below and right."""
+    """Say how a kernel slides over a picture, or a volume; SAME pads more below and right."""
     if padding == "EXPLICIT":
         at = 2 if data_format == "NHWC" else 4
         top, bottom, left, right = explicit[at : at + 4]
@@ -80,7 +80,7 @@ def window_of(
         reach = (k - 1) * gap + 1
         whole = max((-(-extent // step) - 1) * step + reach - extent, 0)
         sides += [whole // 2, whole - whole // 2] if padding == "SAME" else [0, 0]
-    return Window(kernel, stride, (sides[0], sides[1], sides[2], sides[3]), dilation)
+    return Window(kernel, stride, tuple(sides), dilation)
 
 
 @tf_op("Conv2D")

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from pockengine.compiler.ir import DType
+from pockengine.compiler.ir import F32, I32, DType
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.emit.order import best
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 REDUCTIONS = {
@@ -102,3 +103,19 @@ def cross_entropy(ctx: TfContext, logits: Tensor, targets: Tensor) -> list[Tenso
     products = emit.elementwise(ctx.g, "mul", log_probabilities, targets)
     sums = emit.reduce(ctx.g, "reduce_sum", products, (-1,), keepdims=False)
     return [emit.unary("neg")(ctx.g, sums), NO_GRADIENT]
+
+
+@tf_op("TopKV2", static=(1,))
+def top_k(ctx: TfContext, x: Tensor, count: np.ndarray) -> list[Tensor]:
+    """Take the largest of the last dimension, the best first, and where they are."""
+    values, places = best(ctx.g, x, -1, int(count), True)
+    return [values, emit.cast(ctx.g, places, I32)]
+
+
+@tf_op("Bucketize")
+def bucketize(ctx: TfContext, x: Tensor, *, boundaries: list[float]) -> Tensor:
+    """Count the boundaries that each number has reached."""
+    limits = plain(ctx.g.constant(np.asarray(boundaries, np.float32)))
+    wide = reshape(ctx.g, emit.cast(ctx.g, x, F32), (*x.shape, 1))
+    reached = emit.cast(ctx.g, emit.elementwise(ctx.g, "ge", wide, limits), F32)
+    return emit.cast(ctx.g, emit.reduce(ctx.g, "reduce_sum", reached, [-1], False), I32)
