@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.optim import Sgd as Sgd
     from pockengine.compiler.optim import SparseAdam as SparseAdam
     from pockengine.compiler.passes.differentiate import Clip as Clip
+    from pockengine.compiler.quantize.int8 import Int8 as Int8
     from pockengine.compiler.sizes import Range as Range
     from pockengine.compiler.sparse.lora import lora as lora
     from pockengine.errors import PockEngineError as PockEngineError
@@ -74,6 +75,7 @@ _PLACES = {
     "compile_step": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",
     "PockEngineError": "pockengine.errors",
+    "Int8": "pockengine.compiler.quantize.int8",
     "Range": "pockengine.compiler.sizes",
     "RateSchedule": "pockengine.backends.rate_schedule",
     "from_jax": "pockengine.frontends.jax",

@@ -5,7 +5,7 @@ Everything here is a few lines over the stages; use them directly for what this 
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
+from pockengine.compiler.quantize.fold_norms import FoldedNorm
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded
@@ -63,6 +65,8 @@ class Compiled(Trainer):
     artifact: Artifact
     visitor: Visitor | None = field(default=None, repr=False)
     """The model and the framework's door that it came by; None for a `Graph`."""
+    norms: tuple[FoldedNorm, ...] = field(default=(), repr=False)
+    """Batch norms that quantisation folded; weights are given back as they were before them."""
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -142,8 +146,13 @@ class Compiled(Trainer):
     def _params(self, source: Session | Path | None) -> dict[str, np.ndarray]:
         source = self.trained if source is None else source
         if isinstance(source, Session):
-            return decoded(self.artifact.params, source.params())
-        return decoded(self.artifact.params, read_checkpoint(self.artifact, source))
+            values = source.params()
+        else:
+            values = read_checkpoint(self.artifact, source)
+        values = decoded(self.artifact.params, values)
+        for norm in self.norms:
+            norm.unfold(values)
+        return values
 
 
 def compile(
@@ -161,6 +170,7 @@ def compile(
     sizes: Range | None = None,
     bf16: bool = False,
     frozen_weights: Storage | str = Storage.F32,
+    quantize: Int8 | None = None,
     check: bool = False,
     tuned: Path | str | None = None,
     folder: Path | str | None = None,
@@ -170,22 +180,35 @@ def compile(
     """Compile a model to a training artifact.
 
     `model` is a PyTorch module, a Keras model or function of TensorFlow, a JAX function or Flax
-    module, an ONNX file or model, or a forward `Graph` (`frontends/doors.py`). `example_inputs`
-    give the shapes and types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse",
-    what the framework's `from_*` takes beside these, or None where the model returns its loss.
-    `scheme` is a preset's name, a TOML file or a Scheme; `device` a name, a TOML file or a Device.
-    `backend` is another that it takes. `memory_budget` bounds the arena. `sizes` lets one vary.
-    `bf16` rounds large products' operands; `frozen_weights` ("bf16", "f16", "int8", "int4") stores
-    what does not train. `tuned` is of `pockengine tune`; `check` compares a step.
+    module, an ONNX file or model, or a forward `Graph`. `example_inputs` give the shapes and types;
+    JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes, or None
+    where the model returns it. `scheme` and `device` are names, TOML files or objects; `backend` is
+    another that the device takes. `memory_budget` bounds the arena. `sizes` lets one vary. `bf16`
+    rounds products' operands, `quantize` computes in int8; `frozen_weights` ("bf16", "int4", ...)
+    stores what does not train. `tuned` is of `pockengine tune`; `check` compares.
     """
     chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, frozen_weights)
+    graph, training, norms = _quantized(graph, training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
     again = _resizing(graph, visitor, loss, sizes)
     program, chosen = _within_budget(_build(graph, again, training, observe), chosen)
-    return _written((graph, program, visitor), chosen, folder, progress)
+    return _written((graph, program, visitor), chosen, folder, progress, norms)
+
+
+def _quantized(
+    graph: Graph, training: Training, how: Int8 | None, sizes: Range | None
+) -> tuple[Graph, Training, tuple[FoldedNorm, ...]]:
+    if how is None:
+        return graph, training, ()
+    if sizes is not None:
+        raise CompileError("quantize= finds ranges for one size; leave sizes= out")
+    if Storage.named(training.frozen_weights) is not Storage.F32:
+        raise CompileError("quantize= holds weights as int8 by itself; leave frozen_weights= out")
+    quantised, norms = how.apply(graph)
+    return quantised, replace(training, integers=how.integers), norms
 
 
 def _imported(
@@ -273,6 +296,7 @@ def _written(
     backend: Backend,
     folder: Path | str | None,
     progress: Progress | None,
+    norms: tuple[FoldedNorm, ...] = (),
 ) -> Compiled:
     """Write the artifact to its folder, or to a temporary one."""
     keep = None
@@ -281,4 +305,4 @@ def _written(
         folder = Path(keep.name) / "artifact"
     graph, program, visitor = compiled
     artifact = write_artifact(program, backend, Path(folder), progress=progress)
-    return Compiled(graph, program, artifact, visitor, keep)
+    return Compiled(graph, program, artifact, visitor, norms, keep)

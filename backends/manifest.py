@@ -22,6 +22,7 @@ from pockengine.backends.specification import Specification
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ir.quantization import Quantization, parse_quantization
 from pockengine.compiler.ir.types import DType, Shape, TensorType
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
@@ -57,13 +58,17 @@ class EntrySpec:
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A tensor of the weights file. `kind`: param, state or constant; see Param for the others."""
+    """A tensor of the weights file. `kind`: param, state or constant; see Param for the others.
+
+    `held` is what the integers of an i8 weight stand for.
+    """
 
     type: TensorType
     kind: str
     trained: bool
     permutation: tuple[int, ...] | None
     blocks: Blocks | None = None
+    held: Quantization | None = None
 
     @property
     def shape(self) -> Shape:
@@ -125,6 +130,7 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
                 "trained": slot.name in program.scheme,
                 "permutation": permutation,
                 **({} if param is None or param.blocks is None else _write_blocks(param.blocks)),
+                **({} if param is None or param.held is None else {"held": str(param.held)}),
             }
         )
     return {
@@ -194,7 +200,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise ArtifactError(f"artifact {folder} is not of schema {SCHEMA}; compile the model again")
     try:
         return _manifest(table)
-    except (ValueError, CompileError, GraphError) as error:
+    except (ValueError, SyntaxError, CompileError, GraphError) as error:
         raise ArtifactError(f"artifact {folder}: {MANIFEST} is malformed: {error}") from error
 
 
@@ -296,7 +302,17 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
     if kind not in KINDS:
         raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
-    return ParamSpec(type_, kind, _get(row, "trained", bool), order, _read_blocks(row, type_))
+    blocks, held = _read_blocks(row, type_), _read_held(row, type_)
+    return ParamSpec(type_, kind, _get(row, "trained", bool), order, blocks, held)
+
+
+def _read_held(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:
+    """Read what integers stand for; GraphError where they cannot."""
+    if "held" not in row:
+        return None
+    held = parse_quantization(_get(row, "held", str))
+    held.check(type_.dtype, type_.shape)
+    return held
 
 
 def _read_blocks(row: Mapping[str, Any], type_: TensorType) -> Blocks | None:

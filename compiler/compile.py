@@ -26,6 +26,7 @@ from pockengine.compiler.passes.pipeline import (
     update_pipeline,
 )
 from pockengine.compiler.program import Entry, Program, Recomputation
+from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
@@ -43,6 +44,7 @@ class Training:
     `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
     the arena of all entries: the compiler recomputes activations until it fits, or refuses.
     `frozen_weights` says how the weights that do not train are stored.
+    `integers` is for a graph some of whose params are held as such.
     """
 
     scheme: Scheme | str | Path = "full"
@@ -51,6 +53,7 @@ class Training:
     micro_batches: int = 1
     memory_budget: int | None = None
     frozen_weights: Storage | str = Storage.F32
+    integers: Integers = field(default_factory=Integers)
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:
@@ -130,9 +133,15 @@ def _prepared(
         training.clip,
         training.micro_batches,
         training.memory_budget,
+        integers=_integers(forward, training),
         report=report,
     )
     return forward, adapters, options
+
+
+def _integers(forward: Graph, training: Training) -> Integers | None:
+    held = any(param.held is not None for param in forward.params.values())
+    return training.integers if held else None
 
 
 def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:

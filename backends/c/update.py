@@ -13,6 +13,7 @@ from pockengine.backends.c.kernel import Kernel, read, write
 from pockengine.backends.c.loops import Access, Body
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.pick import TABLE, index_table
+from pockengine.backends.c.scalars import c_scalar
 from pockengine.backends.space import Strides, broadcast_strides, collapse, contiguous_strides
 from pockengine.compiler.ir import Builder, Graph, Node, Shape, TensorType
 from pockengine.compiler.ops.registry import written_operands
@@ -21,9 +22,9 @@ from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
-GATHER = f"""PE_INLINE pe_vf PE_FN(gather)(const float *from, const ptrdiff_t column,
+GATHER = f"""PE_INLINE $vector PE_FN(gather)(const $element *from, const ptrdiff_t column,
                               const int lanes) {{
-    pe_vf v = pe_splat(0.0f);
+    $vector v = {{0}};
     PE_UNROLL
     for (int lane = 0; lane < lanes; lane++) {{
         v[lane] = from[{TABLE}[column + lane]];
@@ -31,10 +32,11 @@ GATHER = f"""PE_INLINE pe_vf PE_FN(gather)(const float *from, const ptrdiff_t co
     return v;
 }}
 
-PE_INLINE void PE_FN(scatter)(float *to, const pe_vf v, const ptrdiff_t column, const int lanes) {{
+PE_INLINE void PE_FN(scatter)($element *to, const $vector v, const ptrdiff_t column,
+                              const int lanes) {{
     PE_UNROLL
     for (int lane = 0; lane < lanes; lane++) {{
-        to[{TABLE}[column + lane]] = v[lane];
+        to[{TABLE}[column + lane]] = ($element)v[lane];
     }}
 }}"""
 """Columns at the table's indices: a depthwise weight's channels are its columns."""
@@ -112,7 +114,11 @@ def _with_columns(
 
 def _helpers(index: Sequence[int], access: Access) -> str:
     """The table of indices, and where it walks along the columns the gather and the scatter."""
-    return index_table(index) + (f"\n{GATHER}" if access.gathers else "")
+    if not access.gathers:
+        return index_table(index)
+    kind = c_scalar(access.value.dtype)
+    functions = GATHER.replace("$vector", kind.vector).replace("$element", kind.ctype)
+    return f"{index_table(index)}\n{functions}"
 
 
 def _part(node: Node) -> TensorType:

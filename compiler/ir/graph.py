@@ -102,7 +102,8 @@ class Param:
     `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
     `trainable` says whether it may train. `space` is None until a program is compiled. `source` is
     how the model's file held the numbers, where that was as integers, along our dimensions.
-    `blocks` says of codes what they stand for, with the scales in `scales_name(name)`.
+    `blocks` says of codes what they stand for, with the scales in `scales_name(name)`. `held` is
+    how a program holds real numbers as i8, and what those stand for once it does.
     """
 
     value: Value
@@ -113,6 +114,7 @@ class Param:
     space: Space | None = None
     source: Quantization | None = None
     blocks: Blocks | None = None
+    held: Quantization | None = None
 
     @property
     def name(self) -> str:

@@ -58,11 +58,20 @@ class Quantization:
 
     def real(self, integers: np.ndarray) -> np.ndarray:
         """What integers stand for, as f32; computed in double precision."""
-        shape = [1] * integers.ndim
+        scale, zero = self._parts(integers.ndim)
+        return np.asarray((integers.astype(np.float64) - zero) * scale, np.float32)
+
+    def integers(self, real: np.ndarray, limit: int = 127) -> np.ndarray:
+        """Return the i8 nearest to real numbers, of magnitude `limit` at most; halves to even."""
+        scale, zero = self._parts(real.ndim)
+        return np.clip(np.rint(real / scale) + zero, -limit, limit).astype(np.int8)
+
+    def _parts(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return scales and zero points that broadcast to a tensor of this rank."""
+        shape = [1] * rank
         if self.axis is not None:
             shape[self.axis] = len(self.scales)
-        scale, zero = (np.asarray(part).reshape(shape) for part in (self.scales, self.zeros))
-        return np.asarray((integers.astype(np.float64) - zero) * scale, np.float32)
+        return np.reshape(self.scales, shape), np.reshape(self.zeros, shape)
 
 
 def parse_quantization(text: str) -> Quantization:

@@ -47,6 +47,7 @@ _RESULT = rf"{_VALUE}: \w+\[[\d,]*\](?:{PATTERN})?"
 _SOURCE = re.compile(
     rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}"
     rf"(?: permutation=(\([^)]*\)))?(?: source=({PATTERN}))?(?: blocks=(\d+)@(\d+))?"
+    rf"(?: held=({PATTERN}))?"
     r"(?: kind=(\w+))?(?: space=(\w+))?(?: = (.*))?"
 )
 _NODE = re.compile(
@@ -109,6 +110,7 @@ def _print_traits(param: Param) -> str:
     text = "" if param.permutation is None else f" permutation={param.permutation}"
     text += "" if param.source is None else f" source={param.source}"
     text += "" if param.blocks is None else f" blocks={param.blocks.bits}@{param.blocks.axis}"
+    text += "" if param.held is None else f" held={param.held}"
     if param.kind is not ParamKind.default(param.trainable):
         text += f" kind={param.kind.value}"
     return text if param.space is None else f"{text} space={param.space.value}"
@@ -202,7 +204,7 @@ class _Parser:
         return rest
 
     def _source(self, kind: str, name: str, dtype: str, shape: str, *rest: str | None) -> None:
-        quantization, order, source, bits, axis, purpose, space, data = rest
+        quantization, order, source, bits, axis, held, purpose, space, data = rest
         name, type_ = _named(name), _parse_type(dtype, shape, quantization)
         value = self._define(Value(name, type_))
         if kind == "input":
@@ -224,6 +226,7 @@ class _Parser:
                 Space(space) if space else None,
                 parse_quantization(source) if source else None,
                 Blocks(int(bits), int(axis)) if bits and axis else None,
+                parse_quantization(held) if held else None,
             )
 
     def _node(self, line: str, body: Graph | None) -> None:

@@ -8,6 +8,7 @@ broadcast, as those of elementwise ops do. So an optimiser is a formula, and no 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pockengine.compiler.ir.scalars import COMPUTED, DType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define, lookup
 from pockengine.compiler.ops.update import PART, updated_part, updated_type
 from pockengine.errors import GraphError
@@ -25,8 +26,8 @@ def _infer(types: Types, attrs: Attrs) -> Types:
     if taken != tuple(value.type for value in body.inputs):
         raise GraphError(f"the body of an elementwise_update takes other operands than {taken}")
     given = [value.type for value in body.outputs.values()]
-    if given != [part] * len(attrs["writes"]) or any(taken[i] != part for i in attrs["writes"]):
-        raise GraphError(f"an elementwise_update of {part} writes operands of that type alone")
+    if given != [taken[place] for place in attrs["writes"]]:
+        raise GraphError(f"an elementwise_update of {part} writes other types than it reads")
     other = [node.op for node in body.nodes if not lookup(node.op).elementwise]
     if other:
         raise GraphError(f"the body of an elementwise_update has {other[0]}, not elementwise")
@@ -52,6 +53,7 @@ define(
     attrs={"body": REQUIRED, "writes": REQUIRED, **PART},
     infer=_infer,
     eval=_eval,
+    storage=frozenset(DType) - set(COMPUTED),  # its body says what is calculated
     writes=(0,),
     pointwise=True,
 )

@@ -73,7 +73,7 @@ def _fits(maker: Node, update: Node, rules: FusionRules) -> bool:
         len(anchors) == len(maker.results) == 1
         and anchors[0] in rules.update
         and update.attrs.get("axis") is None
-        and all(value.shape in (grad.shape, ()) for value in others)
+        and all(value.shape in (grad.shape, grad.shape[-1:], ()) for value in others)
         and not _reads(maker, set(written_values(update)))
         and len({*maker.operands, *others}) <= MOST_OPERANDS
     )

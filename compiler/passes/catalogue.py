@@ -25,7 +25,9 @@ from pockengine.compiler.passes.differentiate import (
 from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
 from pockengine.compiler.passes.legalize import legalize
 from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.recompute import Budget, recompute
@@ -162,7 +164,9 @@ PASSES: dict[str, Callable[..., None]] = {
     "fold_constants": fold_constants,
     "fold_scales": fold_scales,
     "fuse": _fuse,
+    "hold_integers": hold_integers,
     "infer_only": infer_only,
+    "integer_arithmetic": integer_arithmetic,
     "legalize": legalize,
     "own_outputs": own_outputs,
     "recompute": _recompute,

@@ -69,7 +69,7 @@ class _Fuser:
 
     def run(self) -> None:
         for node in self.graph.nodes:
-            if node.op in self.rules.epilogue:
+            if node.op in self.rules.epilogue or self._sums_integers(node):
                 self._grow_epilogue(self.group_of[node])
         for node in self.graph.nodes:
             if _is_elementwise(node) and self.group_of[node].anchor is None:
@@ -78,6 +78,10 @@ class _Fuser:
             if node.op in self.rules.prologue:
                 self._take_prologue(node)
         self._rebuild()
+
+    def _sums_integers(self, node: Node) -> bool:
+        """Whether a gradient's kernel takes an epilogue: sums of integers are to be rescaled."""
+        return node.op in self.rules.update and any(v.dtype is DType.I8 for v in node.operands)
 
     def _grow_epilogue(self, group: _Group) -> None:
         """Add the only reader of the group's result for as long as it is elementwise."""

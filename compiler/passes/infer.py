@@ -14,7 +14,7 @@ def infer_only(graph: Graph, *, loss: bool) -> None:
     Leaves: no update, no unread input, no dropout, and no batch_norm but those that keep no running
     statistics.
     """
-    _use_running_statistics(graph)
+    use_running_statistics(graph)
     lower(graph, {"dropout": lambda g, node: (node.operands[0],)})
     if not loss:
         graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
@@ -35,7 +35,8 @@ def batch_statistics(value: Value) -> list[Value]:
     return [part for operand in node.operands for part in batch_statistics(operand)]
 
 
-def _use_running_statistics(graph: Graph) -> None:
+def use_running_statistics(graph: Graph) -> None:
+    """Replace batch norms that keep running statistics by arithmetic with these; drop updates."""
     running = {
         value: node.operands[0]
         for node in graph.nodes

@@ -12,6 +12,7 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Recomputation
+from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.target import OPTIONAL, Target
 
 
@@ -19,7 +20,8 @@ from pockengine.compiler.target import OPTIONAL, Target
 class PipelineOptions:
     """What the passes need to know. `written`: params that some entry of the program updates.
 
-    `others` are the bytes that other entries take of the memory budget's arena anyway.
+    `others` are the bytes that other entries take of the memory budget's arena anyway. `integers`
+    is None where no param is held as integers.
     """
 
     trained: Mapping[str, Channels]
@@ -30,6 +32,7 @@ class PipelineOptions:
     micro_batches: int = 1
     memory_budget: int | None = None
     others: int = 0
+    integers: Integers | None = None
     report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
@@ -50,6 +53,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
             clip=options.clip,
             micro_batches=options.micro_batches,
         ),
+        *_integers(options),
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
         *_legal(options),
@@ -86,11 +90,23 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
 
 
 def _lower(options: PipelineOptions) -> list[Pass]:
-    return [*_lower_norms(options), *_legal(options), *kernels(options.target)]
+    legal = [*_lower_norms(options), *_legal(options)]
+    return [*_integers(options), *legal, *kernels(options.target)]
 
 
 def _legal(options: PipelineOptions) -> list[Pass]:
     return [make("legalize", target=options.target), make("decode_late")]
+
+
+def _integers(options: PipelineOptions) -> list[Pass]:
+    """Passes from real numbers to integers, before anything folds a scale into a weight."""
+    how = options.integers
+    if how is None:
+        return []
+    return [
+        make("hold_integers", scaled=how.qas),
+        make("integer_arithmetic", gradients=how.gradients),
+    ]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:

@@ -20,7 +20,7 @@ def split_at(graph: Graph, loss: Value) -> tuple[list[Node], list[Node]]:
 
 
 def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]]:
-    """Large float values that nodes before the loss make, with the nodes after it that read them.
+    """Large values with gradients that nodes before the loss make, with their readers after it.
 
     The graph's outputs are not among them, as they stay anyway.
     """
@@ -35,7 +35,7 @@ def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]
     return {
         value: nodes
         for value, nodes in readers.items()
-        if value not in outputs and value.type.size >= SMALLEST and value.dtype.is_float
+        if value not in outputs and value.type.size >= SMALLEST and value.dtype.differentiable
     }
 
 

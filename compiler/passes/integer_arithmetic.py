@@ -1,0 +1,304 @@
+"""Arithmetic on the integers themselves, in place of that on the real numbers they stand for.
+
+A quantised graph computes `quantize(conv2d(dequantize(q), dequantize(w)) + b)`. Here products take
+the integers and sum in i32, biases join the sums as i32, and what was quantised is rescaled by a
+fixed-point multiplier; a sum of two quantised tensors is one of rescaled integers. What only moves
+elements moves the integers. All else stays real, between a `dequantize` and a `quantize`.
+
+On the way back cotangents are real numbers, or with `gradients="int8"` i8 wherever they meet
+integers in a product: each is divided by its largest magnitude / 127, which is found while the step
+runs. A product whose i32 sums could overflow multiplies integers by real numbers instead.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ir.types import I32, DType
+from pockengine.compiler.ops.quantized import fixed_point
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.differentiate import LOSS
+
+PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
+GRADIENTS = ("f32", "int8")
+
+LARGEST_TERM = 255 * 128
+"""Magnitude of a product of two i8, of which the first has a zero point."""
+
+LARGEST_SUM = 2**31 - 1
+
+MOST_TERMS = LARGEST_SUM // LARGEST_TERM
+"""Products that an i32 sum holds whatever they are."""
+
+HEADROOM = 20
+"""Bits by which summands are shifted up before they are rescaled: TensorFlow Lite's number."""
+
+SMALLEST = 1e-30
+"""A cotangent of zeros alone is divided by this."""
+
+
+def integer_arithmetic(graph: Graph, gradients: str = "f32") -> None:
+    """Compute with integers what has a meaning in them; see the module's first lines.
+
+    Requires: params held as integers. Leaves: a `dequantize` only where real numbers are needed.
+    """
+    rewrite(graph, _Lowering(graph, gradients).rule)
+    dead_code(graph)
+
+
+@dataclass(frozen=True)
+class _Real:
+    """A value that is a `dequantize`: its integers, their scale and zero point."""
+
+    integers: Value
+    scale: Value
+    zero: int
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """A cotangent as i8: `integers` times `scale`, divided by `factor` where there is one."""
+
+    integers: Value
+    scale: Value
+    factor: np.ndarray | None
+
+
+class _Lowering:
+    """One run: the exact scales of i32 sums, and the cotangents that are integers by now."""
+
+    def __init__(self, graph: Graph, gradients: str) -> None:
+        self.graph = graph
+        self.gradients = gradients
+        self.exact: dict[Value, np.ndarray] = {}
+        self.rounded: dict[Value, _Rounded] = {}
+        self.loss = graph.outputs.get(LOSS)
+        self.backward = False
+
+    def rule(self, g: Builder, node: Node) -> tuple[Value, ...] | None:
+        """Return what takes a node's place, if it is arithmetic of integers."""
+        found = None
+        if node.op in PRODUCTS:
+            found = self._product(g, node)
+        elif node.op == "quantize":
+            found = self._quantize(g, node)
+        elif lookup(node.op).copies and len(node.operands) == 1 and "value" not in node.attrs:
+            found = self._move(g, node)
+        self.backward = self.backward or self.loss in node.results
+        return None if found is None else (found,)
+
+    def _number(self, scale: Value) -> np.ndarray | None:
+        """A scale in double precision, where it is known."""
+        data = self.graph.constants.get(scale)
+        return None if data is None else data.astype(np.float64)
+
+    def _move(self, g: Builder, node: Node) -> Value | None:
+        """Move integers of one scale instead of what they stand for."""
+        real = _real(node.operands[0])
+        if real is None or real.scale.shape:
+            return None
+        moved = g.emit(node.op, real.integers, **node.attrs).result
+        return g.dequantize(moved, real.scale, zero=real.zero)
+
+    def _product(self, g: Builder, node: Node) -> Value | None:
+        """Multiply the integers of one operand or of both."""
+        reals = [_real(operand) for operand in node.operands]
+        places = [place for place, real in enumerate(reals) if real is not None]
+        meets = [_meets(node, place, reals[place].scale) for place in places]
+        if not places or None in meets:
+            return None
+        first, second = reals
+        if first is not None and second is not None:
+            return self._sums(g, node, (first, second), meets)
+        (place,), real = places, first or second
+        assert real is not None
+        if self.backward and self.gradients == "int8" and terms(node) <= MOST_TERMS:
+            return self._rounded_product(g, node, (place, real), meets[0] == "inner")
+        return self._mixed_product(g, node, (place, real), meets[0] == "inner")
+
+    def _sums(
+        self, g: Builder, node: Node, reals: tuple[_Real, _Real], meets: list[str | None]
+    ) -> Value | None:
+        """Sum in i32; None where a scale is not known, is summed over, or sums could overflow."""
+        scales = [self._number(real.scale) for real in reals]
+        if any(scale is None for scale in scales) or "inner" in meets or terms(node) > MOST_TERMS:
+            return None
+        sums = _multiplied(g, node, *((real.integers, real.zero) for real in reals))
+        exact = self.exact[sums] = np.squeeze(scales[0].reshape(-1) * scales[1].reshape(-1))
+        return g.dequantize(sums, g.constant(exact.astype(np.float32)))
+
+    def _mixed_product(
+        self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
+    ) -> Value:
+        """Multiply integers by real numbers, and by the scale before or after that."""
+        place, real = integers
+        other = node.operands[1 - place]
+        scale = real.scale
+        if scale.shape:
+            scale = g.reshape(scale, shape=(scale.type.size,))
+        pair = [(g.mul(other, scale) if inner else other, 0), (real.integers, real.zero)]
+        product = _multiplied(g, node, *(pair if place else reversed(pair)))
+        return product if inner else g.mul(product, scale)
+
+    def _rounded_product(
+        self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
+    ) -> Value:
+        """Multiply integers by a cotangent that is rounded to integers first."""
+        place, real = integers
+        factor = self._number(real.scale) if inner else None
+        rounded = self._round(g, node.operands[1 - place], factor)
+        pair = [(rounded.integers, 0), (real.integers, real.zero)]
+        sums = _multiplied(g, node, *(pair if place else reversed(pair)))
+        if inner:
+            return g.dequantize(sums, rounded.scale)
+        scale = g.mul(rounded.scale, real.scale)
+        if rounded.factor is not None:  # along the axis of the result that is the cotangent's
+            ones = (1,) * (place and node.op == "matmul")
+            scale = g.mul(g.constant((1 / rounded.factor).reshape(-1, *ones).astype("f4")), scale)
+        return g.dequantize(sums, scale)
+
+    def _round(self, g: Builder, cotangent: Value, factor: np.ndarray | None) -> _Rounded:
+        """Return a cotangent times a factor for each channel as i8; what asks for none takes any.
+
+        A layer's two gradients so share one i8 tensor.
+        """
+        known = self.rounded.get(cotangent)
+        if known is not None and (factor is None or known.factor is factor):
+            return known
+        real = cotangent
+        if factor is not None:
+            real = g.mul(cotangent, g.constant(factor.reshape(-1).astype(np.float32)))
+        largest = g.reduce_max(g.abs(real), axes=tuple(range(len(real.shape))))
+        scale = g.maximum(g.mul(largest, g.scalar(1 / 127)), g.scalar(SMALLEST))
+        made = _Rounded(g.quantize(real, scale, low=-127), scale, factor)
+        self.rounded[cotangent] = made
+        return made
+
+    def _quantize(self, g: Builder, node: Node) -> Value | None:
+        """Rescale integers to other integers, if the real numbers were made of such."""
+        real, scale = node.operands
+        target = self._number(scale)
+        if target is None or target.ndim or node.attrs["dtype"] != DType.I8.value:
+            return None
+        rescaled = (
+            self._rescaled_sums(g, real, target)
+            or self._rescaled(g, node, target)
+            or self._added(g, real, target)
+        )
+        if rescaled is None or rescaled.dtype is DType.I8:
+            return rescaled
+        return g.narrow(rescaled, **{name: node.attrs[name] for name in ("zero", "low", "high")})
+
+    def _rescaled_sums(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
+        """Rescale a product's sums, with a bias for each channel or without one."""
+        summands = real.node.operands if real.node and real.node.op == "add" else (real,)
+        sums = [value for value in map(_dequantized, summands) if value in self.exact]
+        if len(sums) != 1:
+            return None
+        (total,), biases = sums, [v for v in summands if _dequantized(v) not in self.exact]
+        exact = self.exact[total]
+        if biases:
+            (bias,) = biases
+            if not bias.type.size == bias.shape[-1:][0] == total.shape[-1]:
+                return None
+            assert total.node is not None
+            room = LARGEST_SUM - terms(total.node) * LARGEST_TERM
+            flat = bias if len(bias.shape) == 1 else g.reshape(bias, shape=bias.shape[-1:])
+            unit = g.constant(exact.astype(np.float32))
+            total = g.add(total, g.quantize(flat, unit, low=-room, high=room, dtype=I32.value))
+        return _by(g, total, exact / target)
+
+    def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
+        """Take integers of another scale, or the same as they are."""
+        real = _real(node.operands[0])
+        scale = None if real is None else self._number(real.scale)
+        if real is None or scale is None or scale.ndim:
+            return None
+        limits = (node.attrs["zero"], node.attrs["low"], node.attrs["high"])
+        if scale == target and limits == (real.zero, -128, 127):
+            return real.integers
+        return _by(g, _centred(g, real), scale / target)
+
+    def _added(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
+        """Add integers of two scales, each rescaled to twice the larger one."""
+        node = real.node
+        if node is None or node.op != "add":
+            return None
+        pair = [_real(value) for value in node.operands]
+        scales = [None if each is None else self._number(each.scale) for each in pair]
+        if any(scale is None or scale.ndim for scale in scales) or any(
+            value.shape != real.shape for value in node.operands
+        ):
+            return None
+        unit = 2 * max(scales)
+        shift = g.scalar(1 << HEADROOM, I32)
+        terms_ = [
+            _by(g, g.mul(_centred(g, each), shift), scale / unit)
+            for each, scale in zip(pair, scales, strict=True)
+        ]
+        return _by(g, g.add(*terms_), unit / ((1 << HEADROOM) * target))
+
+
+def _real(value: Value) -> _Real | None:
+    """Return the i8 that a value is dequantised from."""
+    integers = _dequantized(value)
+    if integers is None or integers.dtype is not DType.I8:
+        return None
+    assert value.node is not None
+    return _Real(integers, value.node.operands[1], value.node.attrs["zero"])
+
+
+def _dequantized(value: Value) -> Value | None:
+    node = value.node
+    return node.operands[0] if node is not None and node.op == "dequantize" else None
+
+
+def _meets(node: Node, place: int, scale: Value) -> str | None:
+    """Say what an operand's scale belongs to: all sums, the result's last axis, or the inner one.
+
+    None where scales lie along something else.
+    """
+    if not scale.shape:
+        return "all"
+    if place == 0 or (node.op == "matmul" and len(node.operands[1].shape) != 2):
+        return None
+    if node.op != "matmul":
+        return {"conv2d": "last", "conv2d_dx": "inner"}.get(node.op)
+    along_rows = len(scale.shape) == 2
+    if node.attrs["transpose_a"]:
+        return None
+    return "last" if along_rows == node.attrs["transpose_b"] else "inner"
+
+
+def terms(node: Node) -> int:
+    """Return how many products a product's sum has at most."""
+    first, second = (operand.shape for operand in node.operands)
+    if node.op == "matmul":
+        return first[-2] if node.attrs["transpose_a"] else first[-1]
+    if node.op == "conv2d_dw":
+        return math.prod(second[:3])
+    taps = second[0] * second[1]
+    return taps * (second[2] if node.op == "conv2d" else second[3] // node.attrs["groups"])
+
+
+def _multiplied(g: Builder, node: Node, *operands: tuple[Value, int]) -> Value:
+    """Build the same product of other operands with zero points."""
+    values, zeros = zip(*operands, strict=True)
+    return g.emit(node.op, *values, **{**node.attrs, "zeros": zeros}).result
+
+
+def _centred(g: Builder, real: _Real) -> Value:
+    """Return i8 as i32 without their zero point."""
+    integers = g.cast(real.integers, dtype=I32.value)
+    return g.sub(integers, g.scalar(real.zero, I32)) if real.zero else integers
+
+
+def _by(g: Builder, integers: Value, factor: np.ndarray) -> Value:
+    """Rescale by factors, one for all or one for each channel."""
+    multiplier, exponent = fixed_point(factor)
+    return g.rescale(integers, g.constant(multiplier), g.constant(exponent))

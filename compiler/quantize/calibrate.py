@@ -1,0 +1,193 @@
+"""From a forward graph of real numbers and some samples to one that rounds to integers.
+
+The result computes with real numbers still: what will be i8 goes through a `quantize` and a
+`dequantize`, and weights say by `held` which integers they will be. So schemes, adapters and
+derivatives know of no integers; `passes/hold_integers.py` and `passes/integer_arithmetic.py` come
+after them. Rounded are what layers with a weight read, the summands of residual sums, and what is
+averaged over an image; biases, losses and all other arithmetic stay real.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value, replace_operands
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ir.types import F32
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
+from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, Range, range_of
+from pockengine.errors import CompileError
+
+AVERAGES = ("reduce_mean", "avg_pool2d")
+CLAMPS = {"relu": (0.0, np.inf)}
+"""Ops that only clamp, with their limits; clamp and hardtanh have them as attrs."""
+
+Batch = Mapping[str, np.ndarray]
+
+
+def quantized(
+    forward: Graph, batches: Sequence[Batch], *, method: str = "minmax", share: float = 1e-4
+) -> tuple[Graph, tuple[FoldedNorm, ...]]:
+    """Return the graph with ranges found on batches of its inputs, and the norms folded in it.
+
+    `method` and `share` are those of `ranges.py`. CompileError names a tensor without a range, and
+    a graph in which nothing has a meaning in integers.
+    """
+    if method not in METHODS or not batches:
+        what = f"method {method!r}" if batches else "batch to calibrate on"
+        raise CompileError(f"there is no {what}; give batches, and one of {', '.join(METHODS)}")
+    graph = clone(forward)
+    norms = fold_norms(graph)
+    layers = _layers(graph)
+    if not layers:
+        raise CompileError(
+            f"{graph.name} has no convolution or matmul whose weight is a param: nothing in it has "
+            "a meaning in integers"
+        )
+    for layer in layers:
+        param = graph.params[layer.operands[1].name]
+        param.held = _held(layer, param)
+    points = _points(graph, layers)
+    _insert(graph, _ranges(graph, points, batches, method, share))
+    return graph, norms
+
+
+def _layers(graph: Graph) -> list[Node]:
+    """Layers whose weights can be held as integers: each is read by layers alone, all alike."""
+    users = graph.users()
+    found = []
+    for node in graph.nodes:
+        layer = lookup(node.op).layer
+        param = None if layer is None else graph.param_of(node.operands[layer.weight])
+        if param is None or param.value.dtype is not F32 or param.kind is not ParamKind.WEIGHT:
+            continue
+        readers = users[param.value]
+        axes = {_feature_axis(reader) for reader in readers if lookup(reader.op).layer}
+        plain = all(lookup(reader.op).layer for reader in readers) and len(axes) == 1
+        if plain and not node.attrs.get("transpose_a") and node.operands[0].dtype is F32:
+            found.append(node)
+    return found
+
+
+def _feature_axis(layer: Node) -> int:
+    """Axis of the weight along which a layer's features lie."""
+    weight = layer.operands[1]
+    return len(weight.shape) - (2 if layer.attrs.get("transpose_b") else 1)
+
+
+def _held(layer: Node, param: Param) -> Quantization:
+    """Return a scale for each feature: its largest weight is 127."""
+    axis = _feature_axis(layer)
+    weight = param.data.astype(np.float64)
+    largest = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
+    if not np.isfinite(largest).all() or not largest.any():
+        what = "0 everywhere" if not largest.any() else "not finite"
+        raise CompileError(
+            f"{layer}: weight {param.name} is {what}, so its integers have no scale; give the "
+            "model trained weights"
+        )
+    smallest = largest[largest > 0].min()
+    scales = np.where(largest > 0, largest, smallest).astype(np.float32) / np.float32(HIGH)
+    return Quantization(tuple(map(float, scales)), (0,) * len(scales), axis)
+
+
+def _points(graph: Graph, layers: Sequence[Node]) -> dict[Value, Node]:
+    """Values that become i8, each with a node that reads it so."""
+    reads = [(layer.operands[0], layer) for layer in layers]
+    for node in graph.nodes:
+        if node.op in AVERAGES and len(node.operands[0].shape) == 4:
+            reads.append((node.operands[0], node))
+        elif node.op == "add" and _is_residual(node):
+            reads += [(operand, node) for operand in node.operands]
+    points: dict[Value, Node] = {}
+    for value, node in reads:
+        root = _source(value)
+        if root.dtype is F32 and graph.param_of(root) is None and root not in graph.constants:
+            points.setdefault(root, node)
+    return points
+
+
+def _is_residual(node: Node) -> bool:
+    """Whether both summands are activations of an image or of a sequence."""
+    shapes = {operand.shape for operand in node.operands}
+    made = all(operand.node is not None for operand in node.operands)
+    return made and len(shapes) == 1 and len(node.result.shape) >= 3
+
+
+def _source(value: Value) -> Value:
+    """Return what a value is a mere copy of: its integers are moved, not made anew."""
+    while value.node is not None and _moves(value.node):
+        value = value.node.operands[0]
+    return value
+
+
+def _moves(node: Node) -> bool:
+    return lookup(node.op).copies and len(node.operands) == 1 and "value" not in node.attrs
+
+
+def _ranges(
+    graph: Graph, points: Mapping[Value, Node], batches: Sequence[Batch], method: str, share: float
+) -> dict[Value, Range]:
+    """Run the graph on each batch, as when it predicts, and choose a range for each point."""
+    names = {f"{index}": value for index, value in enumerate(points)}
+    watched = clone(graph)
+    copies = dict(zip(graph.values(), watched.values(), strict=True))
+    watched.outputs = {name: copies[value] for name, value in names.items()}
+    infer_only(watched, loss=False)
+    needed = {value.name for value in watched.inputs}
+    seen = [run(watched, {k: v for k, v in batch.items() if k in needed}) for batch in batches]
+    ranges = {}
+    for name, value in names.items():
+        try:
+            ranges[value] = range_of([outputs[name] for outputs in seen], method, share)
+        except CompileError as error:
+            maker, reader = value.node or "an input", points[value]
+            raise CompileError(
+                f"{value!r}, made by {maker} and read by {reader}, has no range: {error}"
+            ) from error
+    return ranges
+
+
+def _insert(graph: Graph, ranges: Mapping[Value, Range]) -> None:
+    """Round every point; a clamp before it is left to the limits of the integers."""
+
+    def rounded(g: Builder, value: Value, chosen: Range) -> Value:
+        scale = g.scalar(chosen.scale)
+        inside = _unclamped(value, chosen)
+        q = g.quantize(inside, scale, zero=chosen.zero)
+        return g.dequantize(q, scale, zero=chosen.zero)
+
+    def rule(g: Builder, node: Node) -> tuple[Value, ...] | None:
+        if not any(result in ranges for result in node.results):
+            return None
+        g.append(node)
+        return tuple(
+            rounded(g, result, ranges[result]) if result in ranges else result
+            for result in node.results
+        )
+
+    rewrite(graph, rule)
+    first: list[Node] = []
+    g = Builder(graph)
+    with g.into(first):
+        given = {v: rounded(g, v, ranges[v]) for v in graph.inputs if v in ranges}
+    replace_operands(graph.nodes, given)
+    graph.nodes[:0] = first
+
+
+def _unclamped(value: Value, chosen: Range) -> Value:
+    """Return what is clamped to a value, where the integers' range clamps as much."""
+    node = value.node
+    if node is None or node.op not in (*CLAMPS, "clamp", "hardtanh"):
+        return value
+    least, most = CLAMPS.get(node.op) or (node.attrs["min"], node.attrs["max"])
+    low, high = ((limit - chosen.zero) * chosen.scale for limit in (LOW, HIGH))
+    slack = chosen.scale / 2
+    covered = low >= least - slack * 1e-3 and high <= most + slack
+    return node.operands[0] if covered else value

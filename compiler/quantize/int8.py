@@ -1,0 +1,70 @@
+"""What a user says of a model that is to train in int8."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.quantize.calibrate import Batch, quantized
+from pockengine.compiler.quantize.fold_norms import FoldedNorm
+from pockengine.compiler.quantize.integers import Integers
+from pockengine.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Hold a model's weights and activations as int8.
+
+    `calibration` has samples of the inputs by name, any number of whole batches; each tensor's
+    range is chosen on them by `method`: "minmax", "percentile" (which leaves out the most extreme
+    `share` on each side) or "mse". Batch norms are folded. `gradients` that meet integers in a
+    product are "int8" or "f32". `qas` lets optimisers see real weights and their gradients, not the
+    integers.
+    """
+
+    calibration: Mapping[str, Any] = field(repr=False)
+    method: str = "minmax"
+    share: float = 1e-4
+    gradients: str = "int8"
+    qas: bool = True
+
+    @property
+    def integers(self) -> Integers:
+        """What the passes need to know."""
+        return Integers(self.gradients, self.qas)
+
+    def apply(self, graph: Graph) -> tuple[Graph, tuple[FoldedNorm, ...]]:
+        """Return the quantised graph and its folded norms; CompileError where that cannot be."""
+        return quantized(graph, self._batches(graph), method=self.method, share=self.share)
+
+    def _batches(self, graph: Graph) -> list[Batch]:
+        """Cut the samples into batches of the graph's inputs."""
+        inputs = {value.name: value for value in graph.inputs}
+        unknown = sorted(set(self.calibration) - set(inputs))
+        if unknown or not self.calibration:
+            raise CompileError(
+                f"calibration has samples of {unknown or 'nothing'}; the inputs are {list(inputs)}"
+            )
+        given = {name: np.asarray(data) for name, data in self.calibration.items()}
+        counts = set()
+        for name, data in given.items():
+            shape = inputs[name].shape
+            rows = shape[0] if shape else 1
+            if data.shape[1:] != shape[1:] or not data.shape or len(data) < rows:
+                raise CompileError(
+                    f"calibration of {name} has shape {data.shape}; give {rows} rows or more of "
+                    f"{shape[1:]}"
+                )
+            counts.add(len(data) // rows)
+        return [self._batch(given, inputs, place) for place in range(min(counts))]
+
+    def _batch(
+        self, given: Mapping[str, np.ndarray], inputs: Mapping[str, Any], place: int
+    ) -> Batch:
+        batch = {}
+        for name, data in given.items():
+            rows = inputs[name].shape[0]
+            batch[name] = data[place * rows : (place + 1) * rows].astype(inputs[name].dtype.numpy)
+        return batch

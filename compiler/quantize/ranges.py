@@ -1,0 +1,88 @@
+"""The range of real numbers that a tensor's integers stand for, found on samples.
+
+minmax      all that was seen
+percentile  all but the most extreme share on each side
+mse         the part of what was seen for which rounding and clamping cost least, squared
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.errors import CompileError
+
+LOW, HIGH = -128, 127
+
+SHRUNK = np.linspace(0.3, 1.0, 57)
+"""Parts of the whole range that `mse` tries."""
+
+MOST_SAMPLES = 200_000
+"""Numbers of a batch that are looked at for percentiles and errors."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Scale and zero point of a tensor: q stands for scale (q - zero)."""
+
+    scale: float
+    zero: int
+
+
+def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> Range:
+    """Choose a range for what was seen; CompileError where there is none.
+
+    `share` is what `percentile` leaves out on each side.
+    """
+    low, high = METHODS[method](samples, share)
+    return affine(low, high)
+
+
+def affine(low: float, high: float) -> Range:
+    """Spread all integers over a range, widened to hold 0, which an integer stands for exactly."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if not math.isfinite(low) or not math.isfinite(high):
+        raise CompileError("not every number that it takes on the samples is finite")
+    scale = float(np.float32((high - low) / (HIGH - LOW)))
+    if scale == 0 or not math.isfinite(scale):
+        raise CompileError("it is 0 on every sample" if scale == 0 else "its range is infinite")
+    zero = round(LOW - low / scale)
+    return Range(scale, max(LOW, min(HIGH, zero)))
+
+
+def _minmax(samples: Sequence[np.ndarray], share: float) -> tuple[float, float]:
+    return min(float(s.min()) for s in samples), max(float(s.max()) for s in samples)
+
+
+def _percentile(samples: Sequence[np.ndarray], share: float) -> tuple[float, float]:
+    seen = _some(samples)
+    low, high = np.quantile(seen, [share, 1 - share])
+    return float(low), float(high)
+
+
+def _mse(samples: Sequence[np.ndarray], share: float) -> tuple[float, float]:
+    seen, (low, high) = _some(samples), _minmax(samples, share)
+    if not math.isfinite(high - low) or low == high:
+        return low, high
+    errors = [_error(seen, affine(low * part, high * part)) for part in SHRUNK]
+    best = float(SHRUNK[int(np.argmin(errors))])
+    return low * best, high * best
+
+
+def _error(real: np.ndarray, tried: Range) -> float:
+    q = np.clip(np.rint(real / tried.scale) + tried.zero, LOW, HIGH)
+    return float(np.square((q - tried.zero) * tried.scale - real).mean())
+
+
+def _some(samples: Sequence[np.ndarray]) -> np.ndarray:
+    """Every n-th number of the samples, so many that sorting them takes no time."""
+    every = max(1, sum(s.size for s in samples) // MOST_SAMPLES)
+    return np.concatenate([s.reshape(-1)[::every] for s in samples]).astype(np.float64)
+
+
+METHODS: dict[str, Callable[[Sequence[np.ndarray], float], tuple[float, float]]] = {
+    "minmax": _minmax,
+    "percentile": _percentile,
+    "mse": _mse,
+}

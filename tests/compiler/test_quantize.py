@@ -1,0 +1,200 @@
+"""Graphs that are quantised: ranges, what stays real, how they are lowered and trained."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Builder, DType, Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.ir.types import f32
+from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.optim import Adam, Sgd
+from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.quantize.calibrate import quantized
+from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.quantize.integers import Integers
+from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, affine, range_of
+from pockengine.compiler.sparse.choice import ParamChoice
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.errors import CompileError
+from pockengine.tests.compiler.small_nets import batches, residual_net
+
+SAMPLES = batches(4)
+
+
+def quantised_net(method: str = "minmax") -> Graph:
+    """Return the residual net, quantised on its samples."""
+    graph, _ = quantized(residual_net(), SAMPLES, method=method)
+    return graph
+
+
+def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[float]:
+    """Train the quantised net by the oracle."""
+    program = compile_program(
+        quantised_net(), Training(optimizer=optimizer, integers=integers), check=True
+    )
+    graph = program.entries["train"].graph
+    params = {name: param.data for name, param in graph.params.items()}
+    found = []
+    for step in range(steps):
+        adam = {"step": np.asarray(step + 1, np.int32), "lr": np.asarray(0.01, np.float32)}
+        given = {**SAMPLES[step % 4], **(adam if isinstance(optimizer, Adam) else {})}
+        found.append(float(run(graph, given, params)["loss"]))
+    return found
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_quantised_net_computes_nearly_the_same(method: str) -> None:
+    real, rounded = residual_net(), quantised_net(method)
+    verify(rounded)
+    infer_only(real, loss=True)
+    for batch in SAMPLES:
+        wanted, found = (run(graph, batch)["output"] for graph in (real, rounded))
+        assert np.abs(wanted - found).max() < 0.06 * np.abs(wanted).max() + 0.05
+
+
+def test_what_is_held_survives_the_text_form() -> None:
+    graph = quantised_net()
+    text = print_graph(graph)
+    again = parse_graph(text, {name: param.data for name, param in graph.params.items()})
+    assert print_graph(again) == text
+    assert again.params["a.0.weight"].held == graph.params["a.0.weight"].held
+
+
+def test_the_forward_pass_is_integers_from_the_input_to_the_mean() -> None:
+    program = compile_program(quantised_net(), check=True)
+    graph = program.entries["predict"].graph
+    large = [
+        value
+        for node in graph.nodes
+        for value in node.results
+        if len(value.shape) == 4 and node.op not in ("conv2d", "fusion")
+    ]
+    assert {value.dtype for value in large} == {DType.I8}
+    weights = [param for name, param in graph.params.items() if name.endswith(".0.weight")]
+    assert {param.value.dtype for param in weights} == {DType.I8}
+
+
+def test_integers_give_what_rounded_real_numbers_give() -> None:
+    rounded = quantised_net()
+    program = compile_program(rounded, check=True)
+    for batch in SAMPLES:
+        wanted = run(rounded, batch)["output"]
+        found = run(program.entries["predict"].graph, {"x": batch["x"]})["output"]
+        np.testing.assert_allclose(found, wanted, atol=0.05)  # integers that differ by one
+
+
+@pytest.mark.parametrize("gradients", ["int8", "f32"])
+@pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9), Adam()])
+def test_integers_train(gradients: str, optimizer: Sgd | Adam) -> None:
+    found = losses(Integers(gradients), optimizer)
+    assert np.mean(found[-4:]) < 0.8 * np.mean(found[:4])
+
+
+def test_without_scales_gradients_hardly_move_integers() -> None:
+    found = losses(Integers("f32", qas=False), Sgd())
+    scaled = losses(Integers("f32"), Sgd())
+    assert np.mean(scaled[-4:]) < np.mean(found[-4:])
+
+
+def test_a_share_of_the_channels_trains() -> None:
+    rules = (
+        ("b.0.weight", ParamChoice("share", share=0.5, by="magnitude")),
+        ("c.0.weight", ParamChoice("share", share=0.25)),
+    )
+    program = compile_program(
+        quantised_net(), Training(Scheme("some", rules), Sgd(), integers=Integers()), check=True
+    )
+    graph = program.entries["train"].graph
+    params = {name: param.data for name, param in graph.params.items()}
+    before = {name: data.copy() for name, data in params.items()}
+    for batch in SAMPLES:
+        run(graph, {**batch, "lr": np.asarray(1.0, np.float32)}, params)
+    changed = {name for name in params if not np.array_equal(params[name], before[name])}
+    assert {"b.0.weight", "c.0.weight"} <= changed
+    assert not np.array_equal(params["c.0.weight"][:, :, :2], before["c.0.weight"][:, :, :2])
+    np.testing.assert_array_equal(params["c.0.weight"][:, :, 2:], before["c.0.weight"][:, :, 2:])
+
+
+@given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
+def test_ranges_hold_zero_and_both_ends(one: float, other: float) -> None:
+    low, high = min(one, other), max(one, other)
+    if max(high, 0.0) - min(low, 0.0) < 1e-3:
+        return
+    chosen = affine(low, high)
+    assert LOW <= chosen.zero <= HIGH
+    least, most = ((limit - chosen.zero) * chosen.scale for limit in (LOW, HIGH))
+    assert least <= low + chosen.scale
+    assert most >= high - chosen.scale
+
+
+def test_percentiles_and_errors_leave_outliers_out() -> None:
+    seen = [np.append(np.random.default_rng(0).standard_normal(5000), 300.0)]
+    widths = {name: range_of(seen, name, 1e-3).scale for name in METHODS}
+    assert widths["percentile"] < widths["mse"] < widths["minmax"]
+
+
+@pytest.mark.parametrize(("number", "message"), [(0.0, "is 0 on every"), (np.inf, "finite")])
+def test_a_tensor_without_a_range_is_named(number: float, message: str) -> None:
+    samples = [{**batch, "x": np.full_like(batch["x"], number)} for batch in SAMPLES]
+    with pytest.raises(CompileError, match=rf"%x.*conv2d.*{message}"):
+        quantized(residual_net(), samples)
+
+
+def test_a_weight_of_zeros_is_named() -> None:
+    graph = residual_net()
+    graph.params["c.0.weight"].data = np.zeros((1, 1, 8, 8), np.float32)
+    with pytest.raises(CompileError, match=r"c\.0\.weight is 0 everywhere"):
+        quantized(graph, SAMPLES)
+
+
+def test_a_graph_without_layers_is_refused() -> None:
+    g = Builder(Graph("sum"))
+    g.output("loss", g.reduce_sum(g.input("x", f32(3)), axes=(0,)))
+    with pytest.raises(CompileError, match="nothing in it has a meaning in integers"):
+        quantized(g.graph, [{"x": np.ones(3, np.float32)}])
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({}, "samples of nothing"),
+        ({"z": np.zeros(3)}, r"samples of \['z'\]"),
+        ({"x": np.zeros((1, 6, 6, 4))}, "2 rows or more"),
+        ({"x": np.zeros((4, 5, 6, 4))}, r"\(6, 6, 4\)"),
+    ],
+)
+def test_samples_that_do_not_fit(samples: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        Int8(samples).apply(residual_net())
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(CompileError, match="method 'entropy'"):
+        quantized(residual_net(), SAMPLES, method="entropy")
+    with pytest.raises(CompileError, match="gradients are int8 or f32"):
+        Integers("int4")
+
+
+def test_folded_norms_unfold() -> None:
+    real = residual_net()
+    rounded, norms = quantized(real, SAMPLES)
+    values = {name: param.data for name, param in rounded.params.items()}
+    for norm in norms:
+        norm.unfold(values)
+    assert len(norms) == 3
+    for name, data in values.items():
+        np.testing.assert_allclose(data, real.params[name].data, atol=1e-5)
+
+
+def test_sums_that_could_overflow_stay_real() -> None:
+    g = Builder(Graph("long"))
+    x, w = g.input("x", f32(1, 70_000)), g.param("w", np.ones((70_000, 2), np.float32))
+    g.output("loss", g.reduce_sum(g.matmul(x, w), axes=(0, 1)))
+    graph, _ = quantized(g.graph, [{"x": np.ones((1, 70_000), np.float32)}])
+    program = compile_program(graph, check=True)
+    products = [n for n in program.entries["evaluate"].graph.nodes if n.op == "matmul"]
+    assert [n.result.dtype for n in products] == [DType.F32]
