@@ -140,7 +140,7 @@ def with_stored_weights(forward: Graph, storage: Storage, written: Set[str]) -> 
 def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
     """Whether all that reads it are linear layers and look-ups of rows."""
     value = param.value
-    large = value.dtype is F32 and value.type.size >= SMALLEST
+    large = value.dtype is F32 and value.type.size >= SMALLEST and param.held is None
     return (
         large and bool(readers) and all(_is_layer(n, value) or _is_rows(n, value) for n in readers)
     )
