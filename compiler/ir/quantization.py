@@ -64,7 +64,8 @@ class Quantization:
     def integers(self, real: np.ndarray, limit: int = 127) -> np.ndarray:
         """Return the i8 nearest to real numbers, of magnitude `limit` at most; halves to even."""
         scale, zero = self._parts(real.ndim)
-        return np.clip(np.rint(real / scale) + zero, -limit, limit).astype(np.int8)
+        nearest = np.rint(real / scale) + zero
+        return np.asarray(np.clip(nearest, -limit, limit), np.int8)
 
     def _parts(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
         """Return scales and zero points that broadcast to a tensor of this rank."""

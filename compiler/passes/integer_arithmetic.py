@@ -107,29 +107,26 @@ class _Lowering:
 
     def _product(self, g: Builder, node: Node) -> Value | None:
         """Multiply the integers of one operand or of both."""
-        reals = [_real(operand) for operand in node.operands]
-        places = [place for place, real in enumerate(reals) if real is not None]
-        meets = [_meets(node, place, reals[place].scale) for place in places]
-        if not places or None in meets:
+        first, second = (_real(operand) for operand in node.operands)
+        pair = [(place, real) for place, real in enumerate((first, second)) if real is not None]
+        meets = [_meets(node, place, real.scale) for place, real in pair]
+        if not pair or None in meets:
             return None
-        first, second = reals
         if first is not None and second is not None:
             return self._sums(g, node, (first, second), meets)
-        (place,), real = places, first or second
-        assert real is not None
-        if self.backward and self.gradients == "int8" and terms(node) <= MOST_TERMS:
-            return self._rounded_product(g, node, (place, real), meets[0] == "inner")
-        return self._mixed_product(g, node, (place, real), meets[0] == "inner")
+        rounded = self.backward and self.gradients == "int8" and terms(node) <= MOST_TERMS
+        build = self._rounded_product if rounded else self._mixed_product
+        return build(g, node, pair[0], meets[0] == "inner")
 
     def _sums(
         self, g: Builder, node: Node, reals: tuple[_Real, _Real], meets: list[str | None]
     ) -> Value | None:
         """Sum in i32; None where a scale is not known, is summed over, or sums could overflow."""
-        scales = [self._number(real.scale) for real in reals]
-        if any(scale is None for scale in scales) or "inner" in meets or terms(node) > MOST_TERMS:
+        one, other = (self._number(real.scale) for real in reals)
+        if one is None or other is None or "inner" in meets or terms(node) > MOST_TERMS:
             return None
         sums = _multiplied(g, node, *((real.integers, real.zero) for real in reals))
-        exact = self.exact[sums] = np.squeeze(scales[0].reshape(-1) * scales[1].reshape(-1))
+        exact = self.exact[sums] = np.squeeze(one.reshape(-1) * other.reshape(-1))
         return g.dequantize(sums, g.constant(exact.astype(np.float32)))
 
     def _mixed_product(
@@ -215,10 +212,10 @@ class _Lowering:
 
     def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Take integers of another scale, or the same as they are."""
-        real = _real(node.operands[0])
-        scale = None if real is None else self._number(real.scale)
-        if real is None or scale is None or scale.ndim:
+        known = self._summand(node.operands[0])
+        if known is None:
             return None
+        real, scale = known
         limits = (node.attrs["zero"], node.attrs["low"], node.attrs["high"])
         if scale == target and limits == (real.zero, -128, 127):
             return real.integers
@@ -229,19 +226,21 @@ class _Lowering:
         node = real.node
         if node is None or node.op != "add":
             return None
-        pair = [_real(value) for value in node.operands]
-        scales = [None if each is None else self._number(each.scale) for each in pair]
-        if any(scale is None or scale.ndim for scale in scales) or any(
-            value.shape != real.shape for value in node.operands
-        ):
+        pair = [self._summand(value) for value in node.operands if value.shape == real.shape]
+        known = [each for each in pair if each is not None]
+        if len(known) != 2:
             return None
-        unit = 2 * max(scales)
+        unit = 2 * max(scale for _, scale in known)
         shift = g.scalar(1 << HEADROOM, I32)
-        terms_ = [
-            _by(g, g.mul(_centred(g, each), shift), scale / unit)
-            for each, scale in zip(pair, scales, strict=True)
-        ]
-        return _by(g, g.add(*terms_), unit / ((1 << HEADROOM) * target))
+        shifted = [(g.mul(_centred(g, each), shift), scale) for each, scale in known]
+        first, second = (_by(g, summand, np.array(scale / unit)) for summand, scale in shifted)
+        return _by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
+
+    def _summand(self, value: Value) -> tuple[_Real, float] | None:
+        """Return integers with their scale, where that is one known number."""
+        real = _real(value)
+        scale = None if real is None else self._number(real.scale)
+        return None if real is None or scale is None or scale.ndim else (real, float(scale))
 
 
 def _real(value: Value) -> _Real | None:
