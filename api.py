@@ -179,13 +179,12 @@ def compile(
 ) -> Compiled:
     """Compile a model to a training artifact.
 
-    `model` is of PyTorch, TensorFlow, JAX or ONNX (a module, function or file), or a `Graph`.
-    `example_inputs` give shapes and types; JAX's begin with the parameters. `loss` is
-    "cross_entropy", "mse", what `from_*` takes, or None where the model returns it. `scheme` and
-    `device` are names, TOML files or objects; `backend` is another that the device takes.
-    `memory_budget` bounds the arena. `sizes` lets one vary. `bf16` rounds products' operands,
-    `quantize` computes in int8; `frozen_weights` ("bf16", "int4", ...) stores what does not train.
-    `tuned` is of `pockengine tune`; `check` compares.
+    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`. `example_inputs` give shapes and
+    types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
+    or None where the model returns it. `scheme` and `device` are names, TOML files or objects;
+    `backend` is another that the device takes. `memory_budget` bounds the arena. `sizes` lets one
+    vary. `bf16` rounds products' operands, `quantize` computes in int8; `frozen_weights` stores
+    ("bf16", "int4") what does not train. `tuned` is of `pockengine tune`; `check` compares.
     """
     chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
