@@ -17,6 +17,8 @@ from pockengine.backends.c.gemm import MATMUL
 from pockengine.backends.c.integer import by_operands
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.mask import mask_kernel
+from pockengine.backends.c.matrices import MATRICES
+from pockengine.backends.c.matrices import OPS as MATRIX_OPS
 from pockengine.backends.c.movement import BOXES, BROADCAST, MOVEMENT
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.package import cmake_lists, package
@@ -67,6 +69,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(ROW_NORMS, ROW_NORM),
     **dict.fromkeys(GATHERS, one_way(gather_kernel)),
     "take_update": one_way(take_update_kernel),
+    **dict.fromkeys(MATRIX_OPS, MATRICES),
     **dict.fromkeys(RANDOM, one_way(random_kernel)),
     **dict.fromkeys(FORMULAS, UPDATE),
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pockengine.compiler.ir import BOOL, F32, I64, TensorType
 from pockengine.compiler.ops.conv import window_output
-from pockengine.tests.compiler.op_torch import BINARY, COMPARISONS, STEPS, UNARY
+from pockengine.tests.compiler.op_torch import BINARY, COMPARISONS, MATRICES, STEPS, UNARY
 
 Draw = Callable[[Any], Any]
 SIZES = st.sampled_from([1, 2, 3, 5, 7])
@@ -48,6 +48,10 @@ class OpCase:
             data = np.abs(data) + 1.5
         elif self.domain == "small":
             data = np.clip(data / 4, -0.9, 0.9)
+        elif self.domain == "graded":  # matrices that can be inverted, of distinct eigenvalues
+            data /= 20
+            for place in range(min(data.shape[-2:])):
+                data[..., place, place] += 2 * place + 2
         return np.asarray(data, dtype=np.float32)
 
 
@@ -227,6 +231,18 @@ def _ctc(draw: Draw, op: str) -> OpCase:
 
 
 @st.composite
+def _matrices(draw: Draw, op: str) -> OpCase:
+    batch, size = draw(st.lists(st.integers(1, 2), max_size=2)), draw(st.integers(1, 4))
+    types = [_t(*batch, size, draw(st.integers(1, 4)) if op == "svd" else size)]
+    attrs: dict[str, Any] = {}
+    if op.endswith("solve"):
+        types.append(_t(*batch, size, draw(st.integers(1, 3))))
+    if op == "triangular_solve":
+        attrs = {name: draw(st.booleans()) for name in ("lower", "transpose", "unit")}
+    return OpCase(op, tuple(types), attrs, "graded")
+
+
+@st.composite
 def _batch_norm(draw: Draw, op: str) -> OpCase:
     channels = draw(SIZES)
     x = _t(draw(st.integers(2, 5)), draw(SIZES), draw(SIZES), channels)
@@ -252,6 +268,8 @@ def draw_case(op: str) -> st.SearchStrategy[OpCase]:
     }
     if op in special:
         return special[op]()
+    if op in MATRICES:
+        return _matrices(op)
     families: dict[str, Callable[[str], st.SearchStrategy[OpCase]]] = {
         "reduce_": _reduction,
         "max_pool": _pool,

@@ -192,11 +192,44 @@ def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.
     return _nhwc(y[:, :, top : height - bottom, left : width - right])
 
 
+def _torch_triangular(
+    a: torch.Tensor, b: torch.Tensor, lower: bool, transpose: bool, unit: bool
+) -> torch.Tensor:
+    matrix, upper = (a.mT, lower) if transpose else (a, not lower)
+    return torch.linalg.solve_triangular(matrix, b, upper=upper, unitriangular=unit)
+
+
+def _torch_eigh(a: torch.Tensor) -> torch.Tensor:
+    values, vectors = torch.linalg.eigh(a)
+    return torch.cat([values[..., None, :], vectors * _signs(vectors)], -2)
+
+
+def _torch_svd(a: torch.Tensor) -> torch.Tensor:
+    left, values, right = torch.linalg.svd(a, full_matrices=False)
+    signs = _signs(left)
+    return torch.cat([values[..., None, :], left * signs, right.mT * signs], -2)
+
+
+def _signs(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the sign of the largest element of each column."""
+    return vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True)).sign().detach()
+
+
+MATRICES: dict[str, Callable[..., torch.Tensor]] = {
+    "cholesky": torch.linalg.cholesky,
+    "triangular_solve": _torch_triangular,
+    "solve": torch.linalg.solve,
+    "slogdet": lambda a: torch.stack(torch.linalg.slogdet(a), -1),
+    "eigh": _torch_eigh,
+    "svd": _torch_svd,
+}
+
 TORCH: dict[str, Callable[..., torch.Tensor]] = {
     **UNARY,
     **STEPS,
     **BINARY,
     **COMPARISONS,
+    **MATRICES,
     "clamp": lambda x, min, max: torch.clamp(x, min, max),
     "hardtanh": lambda x, min, max: F.hardtanh(x, min, max),
     "where": torch.where,

@@ -1,0 +1,94 @@
+"""Linear algebra of small matrices: forward and gradients beside PyTorch's, and a net in C."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import linalg, nn
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function
+from pockengine.tests.frontends.torch.compiled import check_steps
+from pockengine.tests.frontends.torch.gradients import check_function
+
+BATCH = (2, 4, 4)
+
+
+def sound(x: torch.Tensor) -> torch.Tensor:
+    """Make matrices that can be inverted."""
+    return x / 4 + torch.diag(torch.arange(1.0, 5.0))
+
+
+def definite(x: torch.Tensor) -> torch.Tensor:
+    return sound(x) @ sound(x).mT
+
+
+def of_svd(x: torch.Tensor) -> torch.Tensor:
+    left, values, right = linalg.svd(x, full_matrices=False)
+    return left.square() @ torch.diag_embed(values) @ right.square()
+
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cholesky": lambda x: linalg.cholesky(definite(x)),
+    "upper cholesky": lambda x: torch.linalg.cholesky_ex(definite(x), upper=True)[0],
+    "cholesky solve": lambda x: torch.cholesky_solve(x, linalg.cholesky(definite(x))),
+    "cholesky inverse": lambda x: torch.cholesky_inverse(linalg.cholesky(definite(x)).mT, True),
+    "triangle": lambda x: linalg.solve_triangular(sound(x).tril(), x[:1], upper=False),
+    "triangle on the right": lambda x: linalg.solve_triangular(
+        sound(x).triu(), x, upper=True, left=False, unitriangular=True
+    ),
+    "old triangular solve": lambda x: torch.triangular_solve(x, sound(x), transpose=True)[0],
+    "solve": lambda x: linalg.solve(sound(x), x[..., :3]),
+    "solve for vectors": lambda x: linalg.solve(sound(x), x[..., 0]),
+    "solve on the right": lambda x: linalg.solve(sound(x), x, left=False),
+    "inverse": lambda x: linalg.inv(sound(x)) + torch.inverse(sound(x) + 1),
+    "inverse without a check": lambda x: linalg.inv_ex(sound(x))[0],
+    "determinant": lambda x: linalg.det(sound(x)) + torch.logdet(definite(x)),
+    "logarithm of the determinant": lambda x: linalg.slogdet(-sound(x))[1],
+    "eigenvalues": lambda x: linalg.eigvalsh(definite(x), UPLO="U"),
+    "eigenvectors": lambda x: linalg.eigh(definite(x))[1].square(),
+    "singular vectors": lambda x: of_svd(sound(x)),
+    "singular vectors of tall matrices": lambda x: of_svd(sound(x)[..., :2]),
+    "singular vectors of wide matrices": lambda x: of_svd(sound(x)[:, :3]),
+    "norms": lambda x: linalg.matrix_norm(sound(x), "nuc") + linalg.matrix_norm(sound(x), 2),
+    "normal distribution": lambda x: torch.distributions.MultivariateNormal(
+        x[0, 0], definite(x[0])
+    ).log_prob(x[1]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_linear_algebra_and_its_gradients_are_pytorchs(name: str) -> None:
+    check_function(FUNCTIONS[name], BATCH)
+
+
+def test_a_net_that_solves_trains_in_c_as_in_pytorch() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            a = definite(self.inner(x))
+            values, vectors = linalg.eigh(a)
+            solved = linalg.solve(a, x).sum(1) + torch.logdet(a)[:, None]
+            return solved + values + vectors.square()[:, 0]
+
+    check_steps(Net(), [(torch.randn(3, 4, 4), torch.tensor([0, 1, 3]))] * 3, 0.01, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: linalg.svd(x[:, :3])[2], ["full_matrices=False"]),
+        (lambda x: linalg.qr(x)[1], ["aten.linalg_qr.default"]),
+    ],
+)
+def test_what_is_refused_is_named(
+    function: Callable[[torch.Tensor], torch.Tensor], words: list[str]
+) -> None:
+    with pytest.raises(ImportModelError) as caught:
+        from_torch(Function(function), (torch.randn(BATCH),))
+    for word in words:
+        assert word in str(caught.value)
