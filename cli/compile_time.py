@@ -3,7 +3,7 @@
     import    the framework traces the model and the frontend builds the graph
     passes    differentiation, fusion, schedule and memory plan of every entry
     emission  the device's backend writes the program's code
-    compiler  the C compiler, from an empty cache of objects, two files at a time
+    compiler  the C compiler, from an empty cache of objects, a file at a time on each core
 
 What the goals bound is the first three together. They run in one thread: on a busy machine the CPU
 seconds beside the wall's say what they take. A pass is charged with what happens since the one

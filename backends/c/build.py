@@ -18,6 +18,7 @@ from pathlib import Path
 from pockengine.backends.c.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
 from pockengine.backends.cache import cache_folder, own_cache
 from pockengine.backends.protocol import Built, Progress
+from pockengine.devices.host import detect_cores, detect_memory
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
 
@@ -34,7 +35,6 @@ FLAGS = (
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-strict-aliasing",
-    "-fno-sanitize=undefined",
     "-Wno-psabi",
 )
 
@@ -49,8 +49,9 @@ FREESTANDING = (
 BARE = ("pe", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
 """The runtime's C files that need no operating system."""
 
-PARALLEL = 2
-"""Compilers at a time: each may take several hundred megabytes."""
+COMPILER_BYTES = 1 << 29
+PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))
+"""Compilers at a time: one a core, as far as memory goes; each may take hundreds of megabytes."""
 
 ERROR_LINES = 12
 

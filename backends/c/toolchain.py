@@ -22,6 +22,9 @@ from pockengine.errors import BuildError
 ZIG_FOLDER = "zig"
 """Of the cache: zig's own, with the C libraries that it has built."""
 
+PLAIN = "-fno-sanitize=undefined"
+"""zig sanitizes C otherwise, and builds the runtime for it when it links: 4 s of the first time."""
+
 SYSTEM_COMPILERS = ("gcc", "clang", "cc")
 
 
@@ -54,7 +57,8 @@ def find_toolchain(device: Device) -> Toolchain:
     environment = dict(os.environ)
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
-    command = (zig, "cc", *target, f"-mcpu={device.toolchain.cpu}", *_flags(device))
+    named = (*target, f"-mcpu={device.toolchain.cpu}")
+    command = (zig, "cc", *named, PLAIN, *_flags(device))
     return Toolchain(command, (zig, "ar"), environment, f"{version('ziglang')} {machine}")
 
 

@@ -1,6 +1,7 @@
 """The cache of objects: by CPU, by content, and the user's own."""
 
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,6 +87,24 @@ def test_the_cache_is_its_users_alone(code: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.geteuid", lambda: 12345)
     with pytest.raises(BuildError, match="belongs to another user"):
         built(code)
+
+
+def test_the_first_program_waits_for_no_library_of_a_sanitizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    toolchain = find_toolchain(load_device("host"))
+    source = tmp_path / "main.c"
+    source.write_text("int main(void) { return 0; }\n")
+
+    command = [*toolchain.command, str(source), "-o", str(tmp_path / "main")]
+    subprocess.run(command, env=toolchain.environment, check=True)
+
+    built = {path.stem for path in (cache_folder() / "zig").rglob("*.a")}
+    assert "libcompiler_rt" in built
+    assert not {name for name in built if "san" in name}
 
 
 def test_damaged_libraries_of_the_compiler_are_built_again(
