@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from pockengine.api import Compiled as Compiled
     from pockengine.api import compile as compile
     from pockengine.api import compile_step as compile_step
+    from pockengine.backends.augmentation import Augmentation as Augmentation
     from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
     from pockengine.backends.training.callbacks import Callback as Callback
     from pockengine.backends.training.checkpoints import Checkpoints as Checkpoints
@@ -76,6 +77,7 @@ _PLACES = {
     "Clip": "pockengine.compiler.passes.differentiate",
     "PockEngineError": "pockengine.errors",
     "Int8": "pockengine.compiler.quantize.int8",
+    "Augmentation": "pockengine.backends.augmentation",
     "Range": "pockengine.compiler.sizes",
     "RateSchedule": "pockengine.backends.rate_schedule",
     "from_jax": "pockengine.frontends.jax",

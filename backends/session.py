@@ -39,13 +39,16 @@ Arrays = dict[str, np.ndarray]
 class Course:
     """What a whole training follows: its rate, and `rows` of data, in order or shuffled.
 
-    `batch` are the rows of a step. Both are 0 where they are not known.
+    `batch` are the rows of a step. Both are 0 where they are not known. `flip` and `crop` are
+    what is done to pictures (backends/augmentation.py).
     """
 
     schedule: RateSchedule
     rows: int = 0
     shuffled: bool = False
     batch: int = 0
+    flip: bool = False
+    crop: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.rate_schedule import KINDS
 from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.history import History
@@ -47,6 +48,8 @@ class Places:
 @click.option("--warmup", type=click.IntRange(0), help="Updates until the highest rate.")
 @click.option("--batch", type=click.IntRange(1), help="Where ARTIFACT takes a range of sizes.")
 @click.option("--shuffle/--in-order", default=True, show_default=True)
+@click.option("--flip", is_flag=True, help="Mirror half of the pictures.")
+@click.option("--crop", default=0, type=click.IntRange(0), help="Move pictures by so many pixels.")
 @click.option("--seed", type=int, help="Of the rows' order and of dropout; by default 0.")
 @click.option("--validation", multiple=True, metavar="FILE", help="Rows that judge each epoch.")
 @metric_option
@@ -83,6 +86,7 @@ def train(
     """
     if (course["epochs"] is None) == (course["steps"] is None):
         raise click.UsageError("say where the training ends: --epochs, or --steps")
+    course["augment"] = Augmentation(course.pop("flip"), course.pop("crop"))
     loaded, places = load(artifact), Places(folder, every, keep, on_nan)
     history = loaded.fit(
         read_rows(files),
@@ -100,9 +104,8 @@ def train(
         return
     terminal = console()
     terminal.print(repr(history))
-    for place in (folder, out):
-        if place is not None:
-            terminal.print(f"written {place}")
+    for place in filter(None, (folder, out)):
+        terminal.print(f"written {place}")
 
 
 def _facts(history: History, folder: Path | None, out: Path | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pockengine.errors import RuntimeFailure, TrainingDiverged
 _MESSAGE_BYTES = 512
 _DIVERGED = 7
 """PE_ERROR_DIVERGED of pe.h."""
-_NUMBERS = 13 + MOST_MILESTONES
+_NUMBERS = 15 + MOST_MILESTONES
 """PE_PROGRESS_NUMBERS of pe_host.h."""
 
 
@@ -91,14 +91,27 @@ class LibrarySession(Session):
 
 def _course(numbers: Sequence[int]) -> Course | None:
     """Read a schedule of the runtime; None where it has none."""
-    kind, bits, warmup, total, rows, batch, shuffled, factor_bits, period, *milestones = numbers
+    (
+        kind,
+        bits,
+        warmup,
+        total,
+        rows,
+        batch,
+        shuffled,
+        flip,
+        crop,
+        factor_bits,
+        period,
+        *milestones,
+    ) = numbers
     if not total:
         return None
     rate, factor = (float(np.int64(number).view(np.float64)) for number in (bits, factor_bits))
     steps = max(total, warmup + 1) if KINDS[kind] == "constant" else total
     own = factor or None, period or None, tuple(filter(None, milestones))
     schedule = RateSchedule(KINDS[kind], rate, steps, warmup, *own)
-    return Course(schedule, rows, bool(shuffled), batch)
+    return Course(schedule, rows, bool(shuffled), batch, bool(flip), crop)
 
 
 def _numbers(course: Course | None) -> tuple[int, ...]:
@@ -113,7 +126,8 @@ def _numbers(course: Course | None) -> tuple[int, ...]:
     milestones = np.zeros(MOST_MILESTONES, np.int64)
     milestones[: len(schedule.milestones)] = schedule.milestones
     numbers = factor, schedule.period or 0, *milestones.tolist()
-    return *kept, course.rows, course.batch, course.shuffled, *numbers
+    data = course.rows, course.batch, course.shuffled, course.flip, course.crop
+    return *kept, *data, *numbers
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.training.signature import Arrays
 
 
@@ -31,6 +32,10 @@ class Source(Protocol):
     @property
     def shuffled(self) -> bool:
         """Whether training takes the rows in an order by seed and epoch."""
+
+    @property
+    def augmentation(self) -> Augmentation:
+        """What is done to its pictures."""
 
     @property
     def batches(self) -> int | None:

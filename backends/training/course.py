@@ -35,7 +35,7 @@ def settle_rates(
         rates = _schedule(session, known, lr, schedule, warmup, steps)
     session.course = None
     if isinstance(rates, RateSchedule):
-        session.course = Course(rates, source.rows, source.shuffled, source.batch)
+        session.course = _course(rates, source)
     return rates
 
 
@@ -67,16 +67,22 @@ def _schedule(
     return replace(begun, kind=kind, rate=rate, steps=total, warmup=warmup)
 
 
+def _course(rates: RateSchedule, source: Source) -> Course:
+    how = source.augmentation
+    return Course(rates, source.rows, source.shuffled, source.batch, how.flip, how.crop)
+
+
+def _described(course: Course) -> str:
+    order = "shuffled" if course.shuffled else "in order"
+    pictures = f"{', flipped' if course.flip else ''}{f', crop {course.crop}' * (course.crop > 0)}"
+    return f"{course.rows} rows, {order}, {course.batch} a step{pictures}"
+
+
 def _check_same(known: Course, source: Source) -> None:
-    batch = known.batch or source.batch
-    if (known.rows, known.shuffled, batch) != (source.rows, source.shuffled, source.batch):
-        said = [
-            f"{rows} rows, {'shuffled' if shuffled else 'in order'}, {batch} a step"
-            for rows, shuffled, batch in (
-                (known.rows, known.shuffled, batch),
-                (source.rows, source.shuffled, source.batch),
-            )
-        ]
+    given = _course(known.schedule, source)
+    before = replace(known, batch=known.batch or given.batch)
+    if before != given:
+        said = [_described(before), _described(given)]
         raise RuntimeFailure(
             f"the training to resume had {said[0]}, and these data are {said[1]}; give the same, "
             "or load the checkpoint into a session and begin a new training"

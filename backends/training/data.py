@@ -11,6 +11,7 @@ No framework is imported: tensors are known by what they can do.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
 from pockengine.backends.training.batch import Source
 from pockengine.backends.training.rows import Rows
 from pockengine.backends.training.signature import Signature
@@ -25,14 +26,16 @@ def open_data(
     *,
     batch: int | None = None,
     shuffle: bool | None = False,
+    augmentation: Augmentation = AS_THEY_ARE,
 ) -> Source:
     """Return data as a source of batches for an entry; RuntimeFailure names what does not fit.
 
     `batch` is the number of rows where it may vary, else the largest. `shuffle` None is True for
-    rows; a stream has its own order.
+    rows; a stream has its own order, and its pictures as they come.
     """
     if not (isinstance(data, Mapping | tuple) or hasattr(data, "shape")):
-        return _stream(signature, data, entry, batch, shuffle)
+        changed = shuffle or augmentation != AS_THEY_ARE
+        return _stream(signature, data, entry, batch, changed)
     if batch is not None:
         _check_batch(signature, batch)
     arrays = signature.named(data, entry)
@@ -41,21 +44,22 @@ def open_data(
         raise RuntimeFailure(
             f"{', '.join(scalars) or 'what the entry reads'} has no rows; give arrays [N, ...]"
         )
-    return Rows(signature, arrays, batch, True if shuffle is None else shuffle)
+    order = True if shuffle is None else shuffle
+    return Rows(signature, arrays, batch, order, augmentation)
 
 
 def _stream(
-    signature: Signature, data: Any, entry: str, batch: int | None, shuffle: bool | None
+    signature: Signature, data: Any, entry: str, batch: int | None, changed: object
 ) -> Stream:
     if isinstance(data, str | bytes) or not (callable(data) or isinstance(data, Iterable)):
         raise RuntimeFailure(
             f"data of the type {type(data).__name__} cannot be read; give a dict or tuple of "
             "arrays, a DataLoader, a tf.data.Dataset, or an iterable of batches"
         )
-    if shuffle or batch is not None:
+    if changed or batch is not None:
         raise RuntimeFailure(
-            "batches that come one by one have their own size and order; shuffle and cut them "
-            "where they are made, or give arrays"
+            "batches that come one by one have their own size and order; shuffle, cut and "
+            "augment them where they are made, or give arrays"
         )
     return Stream(signature, data, entry)
 

@@ -1,10 +1,11 @@
 """Rows in memory: arrays [N, ...] by the inputs' names, cut into batches, in a keyed order."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation, find_pictures
 from pockengine.backends.row_order import RowOrder
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.signature import Signature
@@ -18,12 +19,14 @@ class Rows:
     """Arrays of rows by name; an input of shape [B, ...] takes B rows a batch, a scalar one number.
 
     `size` is the B of inputs whose batch may vary. `shuffled` needs one B for all but scalars.
+    `augmentation` is what training does to pictures.
     """
 
     signature: Signature
     arrays: Mapping[str, np.ndarray]
     size: int | None = None
     shuffled: bool = False
+    augmentation: Augmentation = AS_THEY_ARE
 
     def __post_init__(self) -> None:
         for name, array in self.arrays.items():
@@ -36,6 +39,8 @@ class Rows:
         if len(steps) > 1 or len({batch for batch, _ in uneven}) < len(uneven):
             shown = ", ".join(f"{name} has {len(array)}" for name, array in self.arrays.items())
             raise RuntimeFailure(f"inputs must have the same number of rows: {shown}")
+        if self.augmentation != AS_THEY_ARE:
+            find_pictures(self.signature.inputs, self.arrays, self.augmentation)
         if self.shuffled and len({batches[name] for name in self._with_rows()}) > 1:
             raise RuntimeFailure(
                 "inputs whose batches have different numbers of rows cannot be shuffled together; "
@@ -71,7 +76,8 @@ class Rows:
         while epochs is None or done < epochs * count:
             epoch, place = divmod(done, count)
             index = order.batch(epoch, place) if self.shuffled else None
-            yield self._taken(index, epoch, place, last=place + 1 == count)
+            batch = self._taken(index, epoch, place, last=place + 1 == count)
+            yield self._augmented(batch, seed, place)
             done += 1
 
     def once(self) -> Iterator[Batch]:
@@ -79,6 +85,15 @@ class Rows:
         count = -(-self.rows // self.batch)
         for place in range(count):
             yield self._taken(None, 0, place, last=place + 1 == count)
+
+    def _augmented(self, batch: Batch, seed: int, place: int) -> Batch:
+        """Return a batch with its pictures flipped and cropped."""
+        how = self.augmentation
+        if how == AS_THEY_ARE:
+            return batch
+        name, axes = find_pictures(self.signature.inputs, self.arrays, how)
+        pictures = how.applied(batch.inputs[name], axes, seed, batch.epoch, place * self.batch)
+        return replace(batch, inputs={**batch.inputs, name: pictures})
 
     def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
         """Return batch `place` of an epoch: the rows of an index, or in the order they lie in."""

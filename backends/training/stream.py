@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pockengine.backends.augmentation import AS_THEY_ARE
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.signature import Signature
 from pockengine.errors import RuntimeFailure
@@ -23,6 +24,7 @@ class Stream:
 
     rows = 0
     batch = 0
+    augmentation = AS_THEY_ARE
     shuffled = False
 
     @property

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.backends.artifact import Artifact
+from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.backends.training.callbacks import Callback
@@ -40,6 +41,7 @@ class Trainer:
     - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is their number of
       rows a step where the program takes a range. Batches come in the order of whoever made them. A
       short last batch is dropped where the program takes none.
+    - `augment` flips and crops pictures by seed and epoch: `Augmentation(flip=True, crop=4)`.
     - `validation` is judged after each epoch, by `metrics` too: `f(prediction, target)`, averaged
       over rows, or objects with `update`, `compute` and `reset`; a dict names them.
     - `early_stopping` is a patience in epochs with the validation's loss, or an `EarlyStopping`.
@@ -71,6 +73,7 @@ class Trainer:
         warmup: int | None = None,
         batch: int | None = None,
         shuffle: bool | None = None,
+        augment: Augmentation = AS_THEY_ARE,
         seed: int | None = None,
         validation: Any = None,
         metrics: Metrics = None,
@@ -84,7 +87,9 @@ class Trainer:
         """Train; return what came of it. The class says what the arguments mean."""
         session, signature = self._kept(threads), signature_of(self.artifact)
         end, place = End(epochs, steps), as_checkpoints(checkpoint)
-        source = open_data(signature, data, "train", batch=batch, shuffle=shuffle)
+        source = open_data(
+            signature, data, "train", batch=batch, shuffle=shuffle, augmentation=augment
+        )
         judge = judge_of(session, signature, validation, metrics, batch)
         watch = watch_of(early_stopping, judge)
         history = begin(session, place, resume, seed)

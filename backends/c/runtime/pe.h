@@ -51,7 +51,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 7
+#define PE_ABI 8
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -193,8 +193,10 @@ typedef struct pe_schedule {
     double rate; /* the highest */
     int64_t warmup, total;
     int64_t rows;
-    int64_t batch;                          /* rows of a step; 0 where they are not known */
-    bool shuffled;                          /* each epoch anew, by the seed (pe_row_order.h) */
+    int64_t batch; /* rows of a step; 0 where they are not known */
+    bool shuffled; /* each epoch anew, by the seed (pe_row_order.h) */
+    bool flip;     /* what the runner does to pictures (pe_augment.h) */
+    int64_t crop;
     double factor;                          /* these three as pe_schedule.h says */
     int64_t period;                         /* in updates */
     int64_t milestones[PE_MOST_MILESTONES]; /* rising updates; 0 after the last */

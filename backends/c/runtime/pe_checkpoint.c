@@ -16,6 +16,7 @@ const char *const pe_checkpoint_keys[PE_KEYS] = {
     [PE_KEY_SCHEDULE] = "pockengine.schedule",  [PE_KEY_RATE] = "pockengine.rate",
     [PE_KEY_WARMUP] = "pockengine.warmup",      [PE_KEY_TOTAL] = "pockengine.total",
     [PE_KEY_ROWS] = "pockengine.rows",          [PE_KEY_BATCH] = "pockengine.batch",
+    [PE_KEY_FLIP] = "pockengine.flip",          [PE_KEY_CROP] = "pockengine.crop",
     [PE_KEY_SHUFFLE] = "pockengine.shuffle",    [PE_KEY_FACTOR] = "pockengine.factor",
     [PE_KEY_PERIOD] = "pockengine.period",      [PE_KEY_MILESTONES] = "pockengine.milestones",
 };
@@ -89,6 +90,8 @@ static int fill(texts *t, pe_session *session, pe_content content) {
     put_number(t, PE_KEY_TOTAL, schedule->total);
     put_number(t, PE_KEY_ROWS, schedule->rows);
     put_number(t, PE_KEY_BATCH, schedule->batch);
+    put_number(t, PE_KEY_FLIP, schedule->flip);
+    put_number(t, PE_KEY_CROP, schedule->crop);
     put_number(t, PE_KEY_SHUFFLE, schedule->shuffled);
     if (schedule->kind < PE_POLYNOMIAL) {
         return PE_KEY_FACTOR;

@@ -12,12 +12,13 @@
  *     pockengine.warmup, .total      in decimal
  *     pockengine.rows, .batch, .shuffle    rows of the data and of a step (0: not known), and
  *                                    whether epochs shuffle them: 0 or 1
+ *     pockengine.flip, .crop         what is done to pictures: 0 or 1, and pixels
  *     pockengine.factor, .period, .milestones    of schedules that have a factor: bits as those of
  *                                    the rate, in decimal, and in decimal with commas between
  *
- * Version 3 had no .batch. Version 2 had .batches in place of the rows, so that its schedule is
- * left out; version 1 had neither checksums nor what follows the seed. A file without a version
- * holds params only.
+ * Version 3 had no .batch, .flip and .crop. Version 2 had .batches in place of the rows, so that
+ * its schedule is left out; version 1 had neither checksums nor what follows the seed. A file
+ * without a version holds params only.
  */
 #ifndef PE_CHECKPOINT_H
 #define PE_CHECKPOINT_H
@@ -42,8 +43,10 @@ enum {
     PE_KEY_WARMUP,
     PE_KEY_TOTAL,
     PE_KEY_ROWS,
-    PE_KEY_BATCH, /* since version 4 */
     PE_KEY_SHUFFLE,
+    PE_KEY_BATCH, /* this one and those to PE_KEY_CROP since version 4 */
+    PE_KEY_FLIP,
+    PE_KEY_CROP,
     PE_KEY_FACTOR, /* the first of those that only schedules with a factor have */
     PE_KEY_PERIOD,
     PE_KEY_MILESTONES,

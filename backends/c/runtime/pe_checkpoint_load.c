@@ -149,6 +149,7 @@ static uint64_t number_of(int key, const char *value) {
     case PE_KEY_BATCH:
         return decimal(value, INT64_MAX);
     case PE_KEY_SHUFFLE:
+    case PE_KEY_FLIP:
         return decimal(value, 1);
     default:
         return decimal(value, key == PE_KEY_SEED ? UINT32_MAX : INT32_MAX);
@@ -193,6 +194,8 @@ static pe_schedule schedule_of(const loading *load) {
         .total = (int64_t)n[PE_KEY_TOTAL],
         .rows = (int64_t)n[PE_KEY_ROWS],
         .batch = (int64_t)n[PE_KEY_BATCH],
+        .flip = n[PE_KEY_FLIP] != 0,
+        .crop = (int64_t)n[PE_KEY_CROP],
         .shuffled = n[PE_KEY_SHUFFLE] != 0,
         .period = (int64_t)n[PE_KEY_PERIOD],
     };
@@ -221,7 +224,7 @@ static pe_status check_texts(const loading *load, char *message) {
                        : version < 2 ? PE_KEY_CONTENT
                                      : PE_KEY_SCHEDULE;
     for (int i = 0; i < wanted; i++) {
-        if (!load->known[i] && !(i == PE_KEY_BATCH && version < 4)) {
+        if (!load->known[i] && !(version < 4 && i >= PE_KEY_BATCH && i <= PE_KEY_CROP)) {
             return pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s lacks %s", load->path,
                            pe_checkpoint_keys[i]);
         }

@@ -96,7 +96,7 @@ void pe_get_progress(const pe_session *session, int64_t *numbers) {
     memcpy(&factor, &s->factor, sizeof factor);
     const int64_t first[] = {p->steps,    p->updates, p->collected, p->seed, (int64_t)s->kind,
                              rate,        s->warmup,  s->total,     s->rows, s->batch,
-                             s->shuffled, factor,     s->period};
+                             s->shuffled, s->flip,    s->crop,      factor,  s->period};
     memcpy(numbers, first, sizeof first);
     memcpy(numbers + sizeof first / sizeof *first, s->milestones, sizeof s->milestones);
 }
@@ -105,7 +105,7 @@ void pe_set_progress(pe_session *session, const int64_t *numbers) {
     const int64_t *n = numbers;
     double rate, factor;
     memcpy(&rate, &n[5], sizeof rate);
-    memcpy(&factor, &n[11], sizeof factor);
+    memcpy(&factor, &n[13], sizeof factor);
     session->progress = (pe_progress){n[0], n[1], n[2], (uint32_t)n[3]};
     session->schedule = (pe_schedule){.kind = (pe_schedule_kind)n[4],
                                       .rate = rate,
@@ -114,9 +114,11 @@ void pe_set_progress(pe_session *session, const int64_t *numbers) {
                                       .rows = n[8],
                                       .batch = n[9],
                                       .shuffled = n[10] != 0,
+                                      .flip = n[11] != 0,
+                                      .crop = n[12],
                                       .factor = factor,
-                                      .period = n[12]};
-    memcpy(session->schedule.milestones, n + 13, sizeof session->schedule.milestones);
+                                      .period = n[14]};
+    memcpy(session->schedule.milestones, n + 15, sizeof session->schedule.milestones);
 }
 
 const char *pe_message(const pe_session *session) { return session->message; }

@@ -37,9 +37,9 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
                   void *const *outputs, const pe_sizes *sizes);
 
 /* Copies the session's progress and schedule: steps, updates, collected, seed; kind, the bits of
- * the rate, warmup, total, rows, batch, shuffled; the bits of the factor, period, the milestones.
- */
-#define PE_PROGRESS_NUMBERS (13 + PE_MOST_MILESTONES)
+ * the rate, warmup, total, rows, batch, shuffled, flip, crop; the bits of the factor, period, the
+ * milestones. */
+#define PE_PROGRESS_NUMBERS (15 + PE_MOST_MILESTONES)
 void pe_get_progress(const pe_session *session, int64_t *numbers);
 void pe_set_progress(pe_session *session, const int64_t *numbers);
 

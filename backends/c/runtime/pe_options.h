@@ -24,9 +24,9 @@ typedef struct pe_options {
     bool resume;
     const char *resume_from;
     int64_t steps, threads, repeat, first_step, seed, warmup, total, period, save_every, keep;
-    int64_t skip_bad, batch;
+    int64_t skip_bad, batch, crop;
     int schedule; /* pe_schedule_kind, or -1 */
-    int roll_back, whole, all, params, shuffle;
+    int roll_back, whole, all, params, shuffle, flip;
     double rate, factor;    /* NAN where it is not given */
     const char *milestones; /* "30,60" */
 } pe_options;

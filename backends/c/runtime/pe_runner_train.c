@@ -2,6 +2,7 @@
 #include <math.h>
 #include <signal.h>
 
+#include "pe_augment.h"
 #include "pe_checkpoint.h"
 #include "pe_data_bad.h"
 #include "pe_data_size.h"
@@ -27,6 +28,7 @@ static void catch_signals(void) {
 typedef struct context {
     pe_data *data;
     pe_bad_rows *bad;
+    pe_augmentation augmentation;
 } context;
 
 static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
@@ -36,8 +38,14 @@ static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
         return PE_OK;
     }
     const int64_t epoch = (step - 1) / batches, batch = (step - 1) % batches;
-    const pe_status status = pe_data_read(c->data, session, epoch, batch, session->message);
-    return status == PE_OK ? pe_data_mend(c->data, session, epoch, batch, c->bad) : status;
+    pe_status status = pe_data_read(c->data, session, epoch, batch, session->message);
+    if (status == PE_OK) {
+        status = pe_data_mend(c->data, session, epoch, batch, c->bad);
+    }
+    if (status == PE_OK) {
+        pe_augment(c->data, session, &c->augmentation, epoch, batch);
+    }
+    return status;
 }
 
 static bool report(void *argument, const pe_event *event) {
@@ -136,6 +144,24 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
     return PE_OK;
 }
 
+/* Settles what is done to pictures: as the command says, and as the checkpoint does where the
+ * training is resumed. */
+static pe_status settle_augmentation(pe_session *session, const pe_data *data, const pe_options *o,
+                                     bool resumed, pe_augmentation *how) {
+    const pe_schedule *s = &session->schedule;
+    *how = (pe_augmentation){o->flip, o->crop > 0 ? o->crop : 0};
+    if (resumed && s->total > 0) {
+        if ((o->flip && !s->flip) || (o->crop >= 0 && o->crop != s->crop)) {
+            return pe_fail(session->message, PE_ERROR_MISMATCH,
+                           "the training to resume has its pictures %s, with a crop of %lld; leave "
+                           "out --flip and --crop, or start from its checkpoint by --checkpoint",
+                           s->flip ? "flipped" : "not flipped", (long long)s->crop);
+        }
+        *how = (pe_augmentation){s->flip, s->crop};
+    }
+    return pe_check_augmentation(data, how, session->message);
+}
+
 /* Takes the numbers of schedules that have a factor. */
 static pe_status settle_numbers(pe_session *session, const pe_options *o) {
     pe_schedule *s = &session->schedule;
@@ -153,7 +179,7 @@ static pe_status settle_numbers(pe_session *session, const pe_options *o) {
 }
 
 /* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
-static pe_status settle_schedule(pe_session *session, const pe_data *data, const pe_options *o,
+static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
                                  int64_t until, bool resumed) {
     const pe_program *program = session->program;
     const pe_progress *p = &session->progress;
@@ -165,9 +191,11 @@ static pe_status settle_schedule(pe_session *session, const pe_data *data, const
     s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
     s.total = o->total > 0 ? o->total : s.total > 0 ? s.total : last > 0 ? last : 1;
-    s.rows = data->rows;
-    s.batch = data->batch;
-    s.shuffled = data->shuffled;
+    s.rows = c->data->rows;
+    s.batch = c->data->batch;
+    s.shuffled = c->data->shuffled;
+    s.flip = c->augmentation.flip;
+    s.crop = c->augmentation.crop;
     session->schedule = s;
     if (!(s.rate >= 0) || !isfinite((float)s.rate)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "train needs --lr");
@@ -198,7 +226,7 @@ static pe_status repeat(pe_session *session, const pe_training *training, int64_
 }
 
 /* Settles where the training begins and ends, and tries what would fail at its end. */
-static pe_status begin(pe_session *session, pe_data *data, const pe_options *o,
+static pe_status begin(pe_session *session, context *c, const pe_options *o,
                        pe_training *training) {
     bool found;
     pe_status status = resume(session, o, training, &found);
@@ -207,9 +235,12 @@ static pe_status begin(pe_session *session, pe_data *data, const pe_options *o,
     }
     place(session, o);
     training->until = o->resume ? o->steps : session->progress.steps + o->steps;
-    status = settle_order(session, data, o, found);
+    status = settle_order(session, c->data, o, found);
     if (status == PE_OK) {
-        status = settle_schedule(session, data, o, training->until, found);
+        status = settle_augmentation(session, c->data, o, found, &c->augmentation);
+    }
+    if (status == PE_OK) {
+        status = settle_schedule(session, c, o, training->until, found);
     }
     if (status == PE_OK && training->until + o->repeat > INT32_MAX) {
         status = pe_fail(session->message, PE_ERROR_ARGUMENT, "steps beyond number %d", INT32_MAX);
@@ -223,9 +254,9 @@ static pe_status begin(pe_session *session, pe_data *data, const pe_options *o,
 
 pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *o, bool *stopped) {
     pe_bad_rows bad = {.limit = o->skip_bad, .notify = pe_print_bad_row};
-    context c = {data, &bad};
+    context c = {.data = data, .bad = &bad};
     pe_training training = training_of(o, &c);
-    pe_status status = begin(session, data, o, &training);
+    pe_status status = begin(session, &c, o, &training);
     if (status == PE_OK) {
         catch_signals();
         status = pe_train(session, &training);
