@@ -24,9 +24,7 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
     arrays = [_array(leaf, nudge) for leaf in leaves]
     structure = jax.tree_util.tree_structure([*source.state.values(), *source.inputs.values()])
     floats = [
-        index
-        for index, leaf in enumerate(leaves)
-        if leaf.role == "param" and leaf.value.dtype == np.float32
+        index for index, leaf in enumerate(leaves) if leaf.role == "param" and _is_float(leaf)
     ]
 
     def of(trained: list[Any], target: Any) -> Any:
@@ -52,9 +50,16 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
 def _array(leaf: Any, nudge: Nudge) -> Any:
     if is_key_type(leaf.value) and isinstance(leaf.value, jax.ShapeDtypeStruct):
         return jax.random.key(0)
-    if leaf.value.dtype == np.float32 and leaf.role != "state":
-        return jax.numpy.asarray(nudge(np.asarray(leaf.value)))
+    if _is_float(leaf) and leaf.role != "state":
+        return jax.numpy.asarray(nudge(np.asarray(leaf.value, np.float32)))
     return leaf.value
+
+
+def _is_float(leaf: Any) -> bool:
+    """Return whether JAX takes an array as float32, as it takes NumPy's of float64."""
+    return not is_key_type(leaf.value) and bool(
+        jax.dtypes.canonicalize_dtype(leaf.value.dtype) == np.float32
+    )
 
 
 def _outputs(traced: Traced) -> dict[str, int]:

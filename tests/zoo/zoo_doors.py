@@ -1,0 +1,147 @@
+"""Train one model of any framework a step by the oracle, beside the framework's own gradient.
+
+ONNX has no gradients: the slope of its reference evaluator's loss stands for them, along ours.
+"""
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+import numpy as np
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.errors import PockEngineError
+from pockengine.frontends.doors import Visitor, find_door
+from pockengine.frontends.reference import Reference
+
+LOSS_TOLERANCE = 1e-4
+"""Relative."""
+GRADIENT_TOLERANCE = 2e-3
+"""Of the largest element of all gradients."""
+SLOPE_TOLERANCE = 0.05
+"""Relative: float32 gives a difference of two losses to a few digits."""
+PASSED, REFUSED, WRONG, CRASHED = "pass", "refused", "wrong", "crash"
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its example inputs, and the loss that it trains by."""
+
+    model: Any
+    inputs: Any
+    loss: Any = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a model."""
+
+    kind: str
+    words: str
+    seconds: float
+
+
+Zoo = Mapping[str, Callable[[], Subject]]
+
+
+def judge(build: Callable[[], Subject]) -> Verdict:
+    """Take one step both ways; the verdict."""
+    start = time.monotonic()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            words = _compared(build())
+        kind = WRONG if words else PASSED
+    except PockEngineError as error:
+        kind, words = REFUSED, str(error)
+    except Exception as error:  # whatever else leaves the compiler is a fault of it
+        kind, words = CRASHED, f"{type(error).__name__}: {error}"
+    return Verdict(kind, words, time.monotonic() - start)
+
+
+def _compared(subject: Subject) -> str:
+    """Return what differs from the framework; nothing where all agrees."""
+    visitor = find_door(subject.model, subject.inputs)
+    graph = visitor.graph(subject.loss)
+    reference = visitor.reference(subject.loss, lambda array: array)
+    assert reference is not None  # every model here has data
+    loss, gradients = _step(graph, reference)
+    if not np.isclose(loss, reference.loss, rtol=LOSS_TOLERANCE, atol=1e-6):
+        return f"the loss is {loss}, the framework's {reference.loss}"
+    if not gradients:
+        return "nothing trains"
+    if reference.gradients is None:
+        return _sloped_wrongly(subject, visitor, graph, gradients)
+    largest = max(float(np.abs(array).max()) for array in reference.gradients.values())
+    for name, ours in gradients.items():
+        theirs = reference.gradients.get(name, np.zeros_like(ours))
+        error = float(np.abs(ours - theirs).max())
+        if not error <= GRADIENT_TOLERANCE * largest:
+            return f"the gradient of {name} is off by {error:.3g} of {largest:.3g}"
+    return ""
+
+
+def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarray]]:
+    """Return the loss, and what each weight moves by, in the framework's order of dimensions."""
+    step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
+    params = {name: param.data.copy() for name, param in step.params.items()}
+    before = {name: array.copy() for name, array in params.items()}
+    feed = {**reference.feed, "lr": np.float32(1), "seed": np.int32(0)}
+    loss = float(run(step, {value.name: feed[value.name] for value in step.inputs}, params)["loss"])
+    moves = {}
+    for name, param in graph.params.items():
+        if param.trainable and name in params:
+            order = param.permutation or tuple(range(params[name].ndim))
+            moves[name] = (before[name] - params[name]).transpose(np.argsort(order))
+    return loss, moves
+
+
+def _sloped_wrongly(subject: Subject, visitor: Visitor, graph: Graph, gradients: Arrays) -> str:
+    """Compare the length of our gradient with the slope of the framework's loss along it."""
+    length = float(np.sqrt(sum(np.square(array).sum() for array in gradients.values())))
+    step = 2e-3 / length**2  # changes the loss by some thousandths
+
+    def moved(sign: float) -> float:
+        values = {}
+        for name, array in gradients.items():
+            param = graph.params[name]
+            order = param.permutation or tuple(range(array.ndim))
+            values[name] = (param.data + sign * step * array.transpose(order)).astype(np.float32)
+        there = find_door(visitor.tuned(graph, values), subject.inputs)
+        found = there.reference(subject.loss, lambda array: array)
+        assert found is not None  # as before
+        return found.loss
+
+    slope = (moved(1.0) - moved(-1.0)) / (2 * step * length)
+    if abs(slope - length) <= SLOPE_TOLERANCE * length:
+        return ""
+    return f"the gradient is {length:.4g} long, the loss's slope along it {slope:.4g}"
+
+
+def command(zoo: Zoo) -> click.Command:
+    """Return the command that judges the models of one framework."""
+
+    @click.command()
+    @click.option("--only", multiple=True, default=("*",), help="Names of models, as in a shell.")
+    def main(only: tuple[str, ...]) -> None:
+        """Judge the models and count the verdicts."""
+        counts: Counter[str] = Counter()
+        for name, build in zoo.items():
+            if any(fnmatchcase(name, pattern) for pattern in only):
+                verdict = judge(build)
+                counts[verdict.kind] += 1
+                words = " ".join(verdict.words.split())[:160]
+                click.echo(f"{name:24} {verdict.kind:8} {verdict.seconds:6.1f} s  {words}")
+        click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
+
+    return main
