@@ -74,11 +74,21 @@ def sections_table(taken: Sequence[Share], device: Device) -> str:
     return text
 
 
+def linked_bytes(path: Path) -> tuple[int, int]:
+    """Return what a linked ELF file takes of flash, and of memory."""
+    sections = list(_sections(path))
+    flash = sum(size for kind, _, size in sections if kind != _NOBITS)
+    return flash, sum(size for _, flags, size in sections if flags & _WRITE)
+
+
 def _sections(path: Path) -> Iterable[tuple[int, int, int]]:
-    """Yield type, flags and bytes of each section of an object that is loaded."""
+    """Yield type, flags and bytes of each section of an ELF file that is loaded.
+
+    BuildError for another file.
+    """
     data = path.read_bytes()
     if data[:4] != b"\x7fELF" or data[5] != 1:
-        raise BuildError(f"{path.name} is no ELF object of a little-endian machine")
+        raise BuildError(f"{path.name} is no ELF file of a little-endian machine")
     wide = data[4] == _WIDE
     (start,) = struct.unpack_from("<Q" if wide else "<I", data, 0x28 if wide else 0x20)
     step, count = struct.unpack_from("<HH", data, 0x3A if wide else 0x2E)

@@ -102,6 +102,14 @@ class HostPeers:
         return self._workers[engine]
 
 
+def counted_steps(instructions: Sequence[int]) -> Measured | None:
+    """Return what firmware counted of its own steps; None for a run that counted nothing."""
+    if not instructions:
+        return None
+    timing = Timing.of([float(count) for count in instructions])
+    return Measured(OURS, __version__, "guest_instructions", timing)
+
+
 def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
     """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
     short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])

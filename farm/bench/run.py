@@ -11,7 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import RATE
+from pockengine.devices import load_device
 from pockengine.errors import JobFailed
+from pockengine.farm.firmware.run import Steps, train_firmware
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.references.job import JobData
 from pockengine.farm.transports.transport import Progress, Transport
@@ -21,12 +23,17 @@ TIME_LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class BoardRun:
-    """What a run printed and left: loss and time of each step, the checkpoint, the memory."""
+    """What a run printed and left: loss and time of each step, the checkpoint, the memory.
+
+    Firmware counts the `instructions` of its steps; its memory is that of its sections.
+    """
 
     losses: list[float]
     step_ms: list[float]
     tensors: Mapping[str, np.ndarray]
     peak_rss_bytes: int
+    binary_bytes: int
+    instructions: tuple[int, ...] = ()
 
 
 def write_rows(artifact: Artifact, data: JobData, path: Path) -> None:
@@ -60,16 +67,14 @@ def train_on_board(
 
     JobFailed when the program fails or prints something else than its report.
     """
+    if load_device(artifact.device).freestanding:
+        return _train_firmware(transport, artifact, data, folder, progress)
     rows = folder / "rows.safetensors"
     write_rows(artifact, data, rows)
+    arguments = train_arguments(data, "weights", "rows", threads)
     job = Job(
         artifact.executable,
-        args=(
-            *train_arguments(data, "weights", "rows", threads),
-            "--save",
-            "tuned",
-            "--save-whole",
-        ),
+        args=(*arguments, "--save", "tuned", "--save-whole"),
         inputs={"weights": artifact.weights, "rows": rows},
         outputs=("tuned",),
         time_limit_s=TIME_LIMIT_S,
@@ -85,7 +90,24 @@ def train_on_board(
         [int(line["ns"]) / 1e6 for line in steps],
         load_file(result.outputs["tuned"]),
         memory[0],
+        artifact.executable.stat().st_size,
     )
+
+
+def _train_firmware(
+    transport: Transport,
+    artifact: Artifact,
+    data: JobData,
+    folder: Path,
+    progress: Progress | None,
+) -> BoardRun:
+    """Run all steps of a job as firmware."""
+    names = [name for name in artifact.entries["train"].inputs if name != RATE]
+    rows = zip(data.images, data.labels, strict=True)
+    steps = Steps([dict(zip(names, row, strict=False)) for row in rows], data.job.learning_rate)
+    run = train_firmware(transport, artifact, steps, folder, progress)
+    sizes = run.firmware.memory_bytes, run.firmware.flash_bytes
+    return BoardRun(run.losses, [], run.tensors, *sizes, tuple(run.instructions))
 
 
 def _report(board: str, stdout: bytes) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ class Emulated:
 
 @dataclass(frozen=True)
 class UserEmulated:
-    """A processor without a system of its own, played by QEMU's user mode.
+    """A processor without a system of its own, played by QEMU: a DSP, or a microcontroller.
 
     As a DSP is reached through its host, so is this one: by a host that answers SSH on loopback and
     starts the programs on it.

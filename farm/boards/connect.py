@@ -67,14 +67,20 @@ def shelf_of(name: str, place: Remote) -> Shelf:
 
 
 def launcher_of(board: Board) -> tuple[str, ...]:
-    """Return the command that plays a processor of the device; FarmError when it is missing."""
+    """Return the command that plays a processor of the device, or a board that runs firmware.
+
+    FarmError when it is missing.
+    """
     device = _emulated_device(board)
     emulator = device.emulator
     assert emulator is not None
     if shutil.which(emulator.program) is None:
+        package = emulator.program if emulator.machine else "qemu-user"
         raise FarmError(
-            f"{emulator.program} is missing; install it with: apt-get install qemu-user"
+            f"{emulator.program} is missing; install it with: apt-get install {package}"
         )
+    if emulator.machine:
+        return (emulator.program, "-M", emulator.machine, *FIRMWARE)
     return (emulator.program, "-cpu", emulator.cpu)
 
 
@@ -91,6 +97,13 @@ def guest_of(board: Board, place: Emulated) -> Guest:
         disk_mb=place.disk_mb,
     )
 
+
+# How QEMU starts firmware: with files of its own folder, and a clock that counts instructions.
+FIRMWARE = (
+    *("-nographic", "-monitor", "none", "-serial", "none"),
+    *("-semihosting-config", "enable=on,target=native"),
+    *("-icount", "shift=0", "-kernel"),
+)
 
 # More emulated cores than this only wait for each other on the machines that emulate them.
 MOST_CORES = 4

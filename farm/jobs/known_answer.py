@@ -17,7 +17,12 @@ BUILD_LIMIT_S = 600.0  # zig compiles a target's libc at its first use
 
 
 def known_answer_program(device: Device) -> Path | None:
-    """Return the program for a device; None when the package ziglang is not installed."""
+    """Return the program for a device; None where none can be built.
+
+    The package ziglang is not installed, or the device runs firmware alone.
+    """
+    if device.freestanding:
+        return None
     from pockengine.backends.c.toolchain import find_toolchain
 
     try:

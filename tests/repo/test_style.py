@@ -36,10 +36,11 @@ MAY_IMPORT = {
         "farm/boards": "devices errors files tables farm farm/transports",
         "farm/results": "errors farm",
         "farm/jobs": "backends devices errors farm farm/boards farm/results farm/transports",
+        "farm/firmware": "backends devices errors farm/jobs farm/transports",
         "farm/labgrid": "errors farm farm/boards farm/jobs",
         "farm/references": "backends devices errors files models farm",
         "farm/bench": "api backends compiler devices errors frontends models "
-        "farm farm/boards farm/jobs farm/references farm/results farm/transports",
+        "farm farm/boards farm/firmware farm/jobs farm/references farm/results farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
         "farm/cli": "backends devices errors extras files farm farm/bench farm/boards farm/jobs "
         "farm/labgrid farm/references farm/report farm/results farm/transports",
@@ -67,6 +68,7 @@ KNOWS_C = {
     "cli/profile_step.py": "builds a program whose calls of kernels are timed",
     "cli/tune.py": "measures C kernels on a board",
     "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
+    "farm/firmware/link.py": "links a program's archive by the C toolchain",
     "farm/jobs/known_answer.py": "builds a program of its own by the C toolchain",
 }
 

@@ -3,6 +3,23 @@
 #ifndef PE_BARE_MATH_H
 #define PE_BARE_MATH_H
 
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+
+double copysign(double size, double sign);
+double erf(double x);
+double erfc(double x);
+double exp(double x);
+double fabs(double x);
+double floor(double x);
+double fmod(double x, double y);
+double log(double x);
+double log1p(double x);
+double pow(double x, double y);
+double sin(double x);
+double sqrt(double x);
+double tan(double x);
+
 float sinf(float x);
 float cosf(float x);
 float tanf(float x);

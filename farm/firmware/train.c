@@ -1,0 +1,75 @@
+/* Trains the program on batches of the file "data" and writes what came of it to "out".
+ *
+ *     data: u32 steps, f32 rate, then for each step the entry's inputs but for the controls
+ *     out:  for each step f32 loss, u32 0, u64 instructions; then all params, in order
+ */
+#include "clock.h"
+#include "firmware.h"
+#include "semihost.h"
+
+enum { MOST_TENSORS = 16 };
+
+typedef struct header {
+    uint32_t steps;
+    float rate;
+} header;
+
+typedef struct record {
+    float loss;
+    uint32_t zero;
+    uint64_t instructions;
+} record;
+
+static pe_session session;
+
+static void require(bool fact, const char *text) {
+    if (!fact) {
+        semihost_print(text);
+        semihost_print("\n");
+        semihost_exit(1);
+    }
+}
+
+static bool is_loss(const char *name) {
+    return name[0] == 'l' && name[1] == 'o' && name[2] == 's' && name[3] == 's' && name[4] == 0;
+}
+
+static record make_step(const pe_entry *entry, int data, const pe_controls *controls) {
+    record result = {0};
+    void *outputs[MOST_TENSORS] = {NULL};
+    for (int i = 0; i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        require(pe_is_control(input) ||
+                    semihost_read(data, pe_tensor_data(&session, input), pe_tensor_bytes(input)),
+                "data ends too early");
+    }
+    for (int i = 0; i < entry->output_count; i++) {
+        outputs[i] = is_loss(entry->outputs[i].name) ? &result.loss : NULL;
+    }
+    const uint64_t begin = clock_ticks();
+    require(pe_train_step(&session, NULL, controls, outputs) == PE_OK, session.message);
+    result.instructions = (clock_ticks() - begin) * CLOCK_INSTRUCTIONS;
+    return result;
+}
+
+void train(void) {
+    header head;
+    const int data = semihost_open("data", false), out = semihost_open("out", true);
+    require(data >= 0 && out >= 0, "no file data, or none may be written");
+    require(semihost_read(data, &head, sizeof head), "data has no header");
+    require(pe_init(&session, firmware_program, firmware_params, firmware_arena, 1) == PE_OK,
+            session.message);
+    const pe_entry *entry = pe_find_entry(firmware_program, "train");
+    require(entry && entry->output_count <= MOST_TENSORS, "no entry train, or too many outputs");
+    for (uint32_t step = 1; step <= head.steps; step++) {
+        const pe_controls controls = {head.rate, (int32_t)step, 0};
+        const record made = make_step(entry, data, &controls);
+        require(semihost_write(out, &made, sizeof made), "out cannot be written");
+    }
+    for (int i = 0; i < firmware_program->param_count; i++) {
+        const pe_tensor *param = &firmware_program->params[i];
+        const void *values = pe_param_data(&session, param);
+        require(semihost_write(out, values, pe_tensor_bytes(param)), "out cannot be written");
+    }
+    semihost_exit(0);
+}

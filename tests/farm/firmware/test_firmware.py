@@ -1,0 +1,71 @@
+"""A microcontroller trains: every loss and weight beside the oracle's, and instructions counted."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.compiler.compile import Training
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.program import Program
+from pockengine.compiler.sparse.choice import FULL
+from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.devices import load_device
+from pockengine.errors import BuildError, JobFailed
+from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.firmware.link import link_firmware
+from pockengine.farm.firmware.run import Steps, train_firmware
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+
+DEVICE, STEPS, RATE = "stm32f746", 4, 0.05
+SCHEME = Scheme("some", (("depthwise.weight", FULL), ("norm.*", FULL), ("head.*", FULL)))
+
+
+@pytest.fixture(name="compiled", scope="module")
+def compiled_for_it(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Artifact]:
+    device, training = load_device(DEVICE), Training(SCHEME, Sgd(momentum=0.9))
+    program, backend = compile_for(convolutional_graph(2), device, training)
+    folder = tmp_path_factory.mktemp("firmware") / "artifact"
+    return program, write_artifact(program, backend, folder)
+
+
+def steps() -> Steps:
+    rng = np.random.default_rng(0)
+    pictures = rng.standard_normal((STEPS, 2, 12, 12, 3)).astype(np.float32)
+    labels = rng.integers(0, 5, (STEPS, 2))
+    return Steps([{"x": x, "labels": row} for x, row in zip(pictures, labels, strict=True)], RATE)
+
+
+@pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
+def test_a_microcontroller_trains_as_the_oracle(
+    compiled: tuple[Program, Artifact], tmp_path: Path
+) -> None:
+    program, artifact = compiled
+    with connect(board_for(DEVICE, load_boards([BUILT_IN]))) as board:
+        first, second = (train_firmware(board, artifact, steps(), tmp_path) for _ in range(2))
+        short = replace(steps(), batches=[{"x": np.zeros(3), "labels": np.zeros(1)}])
+        with pytest.raises(JobFailed, match="data ends too early"):
+            train_firmware(board, artifact, short, tmp_path)
+    state = {name: param.data.copy() for name, param in program.params.items()}
+    graph, rate = program.entries["train"].graph, np.asarray(RATE, np.float32)
+    losses = [float(run(graph, {**batch, "lr": rate}, state)["loss"]) for batch in steps().batches]
+    np.testing.assert_allclose(first.losses, losses, rtol=1e-5)
+    for name, array in state.items():
+        np.testing.assert_allclose(first.tensors[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert first.losses == second.losses
+    assert first.instructions == second.instructions
+    assert min(first.instructions) > 100_000
+    assert max(first.instructions) - min(first.instructions) <= 40
+
+
+def test_the_linker_refuses_what_the_device_cannot_hold(
+    compiled: tuple[Program, Artifact], tmp_path: Path
+) -> None:
+    small = replace(load_device(DEVICE), memory_bytes=compiled[1].arena_bytes)
+    with pytest.raises(BuildError, match=r"will not fit in region 'RAM'"):
+        link_firmware(compiled[1], small, tmp_path)
