@@ -2,7 +2,7 @@
 
 import re
 import types
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,25 +36,25 @@ def import_runtime() -> types.ModuleType:
 class Model:
     """A model that the runtime has read; RuntimeFailure with its words where it refuses it.
 
-    Its words name a node by our node, which says the user's layer. `constants` are the bytes of
-    the file of this name beside the model, where they are no longer those on disk.
+    Its words name a node by our node, which says the user's layer. `beside` are the bytes of the
+    files that the model refers to, by their names; nothing is read from disk.
     """
 
     def __init__(
-        self, path: Path, threads: int, constants: tuple[str, np.ndarray] | None = None
+        self, name: str, model: bytes, beside: Mapping[str, np.ndarray], threads: int
     ) -> None:
-        self.name = path.stem
+        self.name = name
         self._runtime = import_runtime()
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors; no user can mend what it only warns of
-        if constants is not None:
-            name, data = constants
-            options.add_external_initializers_from_files_in_memory([name], [data], [data.size])
+        files = {name: data for name, data in beside.items() if data.size}
+        sizes = [data.size for data in files.values()]
+        options.add_external_initializers_from_files_in_memory([*files], [*files.values()], sizes)
         try:
             self._session = self._runtime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
+                model, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime's errors have no base of their own
             raise self._failure("refuses", error) from error

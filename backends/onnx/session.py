@@ -91,22 +91,22 @@ class OnnxSession(Session):
         if threads < 1:
             raise RuntimeFailure(f"a session takes at least one thread, not {threads}")
         import_runtime()
-        self._folder = artifact.folder / "code"
-        self._forms = read_bindings(self._folder)
-        self._first = mapped(artifact.weights)
-        self._pairs = {
-            name: _Pair(self._first[name].read(), layout)
-            for name, layout in self._forms.written.items()
-        }
-        self._changed: dict[str, np.ndarray] = {}
-        self._constants: np.ndarray | None = None
+        folder = artifact.folder / "code"
+        self._forms = read_bindings(folder)
+        first = {name: contents.read() for name, contents in mapped(artifact.weights).items()}
+        written = self._forms.written.items()
+        self._pairs = {name: _Pair(first[name], layout) for name, layout in written}
+        self._frozen = {name: first[name] for name in first if name not in self._pairs}
+        self._constants = _mapped(folder / CONSTANTS)
+        self._models = {name: (folder / model_name(name)).read_bytes() for name in artifact.entries}
         self._entries: dict[str, _Entry] = {}
         self._closed = False
 
     def close(self) -> None:
         """Give the memory back, after the call that another thread is in."""
         with self._lock:
-            self._entries, self._pairs, self._constants = {}, {}, None
+            self._entries, self._pairs, self._frozen = {}, {}, {}
+            self._constants = np.empty(0, np.uint8)
             self._closed = True
 
     def _run_entry(
@@ -121,20 +121,16 @@ class OnnxSession(Session):
     def _opened(self, entry: str) -> _Entry:
         """The entry's model, read when it is first run."""
         if entry not in self._entries:
-            changed = None if self._constants is None else (CONSTANTS, self._constants)
-            model = Model(self._folder / model_name(entry), self.threads, changed)
+            beside = {CONSTANTS: self._constants}
+            model = Model(entry, self._models[entry], beside, self.threads)
             self._entries[entry] = _Entry(model, self.artifact.entries[entry], self._pairs)
         return self._entries[entry]
 
     def _read_param(self, name: str, data: np.ndarray) -> None:
         with self._locked():
             self._check_open()
-            if name in self._pairs:
-                data[...] = self._pairs[name].own
-            elif name in self._changed:
-                data[...] = self._changed[name]
-            else:
-                data[...] = self._first[name].read()
+            pair = self._pairs.get(name)
+            data[...] = self._frozen[name] if pair is None else pair.own
 
     def _write_param(self, name: str, data: np.ndarray) -> None:
         with self._locked():
@@ -146,13 +142,9 @@ class OnnxSession(Session):
 
     def _write_frozen(self, name: str, data: np.ndarray) -> None:
         """Exchange a constant of the models, which are read anew for it when they run next."""
-        current = np.empty_like(data)
-        self._read_param(name, current)
-        if current.tobytes() == data.tobytes():
+        if self._frozen[name].tobytes() == data.tobytes():
             return
-        self._changed[name] = data.copy()
-        if self._constants is None:
-            self._constants = np.fromfile(self._folder / CONSTANTS, np.uint8)
+        self._frozen[name] = data.copy()
         for form in self._forms.frozen.get(name, ()):
             held = np.ascontiguousarray(data.transpose(form.layout)).reshape(-1).view(np.uint8)
             self._constants[form.offset : form.offset + held.size] = held
@@ -172,3 +164,10 @@ class OnnxSession(Session):
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeFailure("the session is closed")
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The bytes of a file, whose changes stay in memory; an empty one cannot be mapped."""
+    if path.stat().st_size == 0:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "c")

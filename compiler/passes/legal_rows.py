@@ -62,11 +62,14 @@ def _moments(g: Builder, node: Node) -> Results:
 
 
 def _batch_norm_sums(g: Builder, node: Node) -> Results:
-    """(sum dy, sum dy xhat) of each channel, with xhat = (x - mean) rstd."""
+    """(sum dy, sum dy xhat) of each channel, with xhat = (x - mean) rstd.
+
+    x - mean is what `moments` squares, and rstd is the channel's: the sum is scaled, not the image.
+    """
     dy, x, mean, rstd = node.operands
     axes = tuple(range(len(x.shape) - 1))
-    xhat = g.mul(g.sub(x, mean), rstd)
-    return g.reduce_sum(dy, axes=axes), g.reduce_sum(g.mul(dy, xhat), axes=axes)
+    centred = g.reduce_sum(g.mul(dy, g.sub(x, mean)), axes=axes)
+    return g.reduce_sum(dy, axes=axes), g.mul(centred, rstd)
 
 
 class _Labels:

@@ -5,11 +5,23 @@ from collections.abc import Mapping
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.layout import canonical
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.compiler.ir import Node, Value
+from pockengine.compiler.ir import F32, Node, Value
+from pockengine.errors import CompileError
+
+
+def floats(node: Node) -> tuple[Value, Value]:
+    """Return the factors; CompileError for integers, of which no form multiplies."""
+    first, second = node.operands
+    if first.dtype is not F32 or second.dtype is not F32:
+        raise CompileError(
+            f"{node}: the backend onnx multiplies f32 alone, not {first.type} and {second.type}; "
+            "dequantize before, or choose the backend c"
+        )
+    return first, second
 
 
 def _matmul(w: EntryWriter, node: Node) -> None:
-    a, b = node.operands
+    a, b = floats(node)
     transposed = (node.attrs["transpose_a"], node.attrs["transpose_b"])
     form = _matrices if len(a.shape) == len(b.shape) == 2 else _batches
     w.bind(node.result, form(w, (a, b), transposed))

@@ -8,6 +8,7 @@ from typing import Any
 
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.forms.movement import sliced
+from pockengine.backends.onnx.forms.products import floats
 from pockengine.backends.onnx.layout import IMAGES_FIRST, WEIGHT_FIRST, laid_out
 from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.compiler.ir import Node, Value
@@ -31,7 +32,7 @@ def _geometry(attrs: Attrs, kernel: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _conv2d(w: EntryWriter, node: Node) -> None:
-    x, weight = node.operands
+    x, weight = floats(node)
     geometry = _geometry(node.attrs, weight.shape[:2])
     name = w.node("Conv", w.read(x, IMAGES_FIRST), w.read(weight, WEIGHT_FIRST), **geometry)
     w.bind(node.result, name, IMAGES_FIRST)
@@ -42,7 +43,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
 
     `output_padding` are the rows and columns that no window of the convolution reached.
     """
-    (dy, weight), attrs = node.operands, node.attrs
+    (dy, weight), attrs = floats(node), node.attrs
     rest = []
     sizes = zip(attrs["input_shape"][1:3], dy.shape[1:3], weight.shape[:2], strict=True)
     top, bottom, left, right = attrs["padding"]
@@ -92,7 +93,7 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
     A convolution with dy as its window is what it is by its meaning, but runtimes have no fast one
     with a window that large.
     """
-    (x, _), shape = node.operands, node.result.shape
+    (x, _), shape = floats(node), node.result.shape
     depthwise = node.attrs["groups"] == x.shape[3] == shape[3]
     form = _depthwise_dw if depthwise and shape[:2] != (1, 1) else _product_dw
     w.bind(node.result, form(w, node), WEIGHT_FIRST)

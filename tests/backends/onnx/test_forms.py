@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.onnx.backend import OnnxBackend
-from pockengine.backends.onnx.bindings import model_name
+from pockengine.backends.onnx.bindings import CONSTANTS, model_name
 from pockengine.backends.onnx.forms import FORMS
 from pockengine.backends.onnx.model import write_models
 from pockengine.backends.onnx.runtime import Model
@@ -30,7 +30,8 @@ def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[
     """What the runtime makes of a graph without params."""
     program = compile_entries("case", {"case": graph}, target=TARGET)
     write_models(program, folder)
-    model = Model(folder / model_name("case"), 2)
+    beside = {CONSTANTS: np.fromfile(folder / CONSTANTS, np.uint8)}
+    model = Model("case", (folder / model_name("case")).read_bytes(), beside, 2)
     outputs = {
         name: np.empty(value.shape, value.dtype.numpy)
         for name, value in program.entries["case"].graph.outputs.items()

@@ -1,5 +1,6 @@
 """Sessions by ONNX Runtime: frozen weights, wrong indices, what is missing or refused."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from pockengine import extras
 from pockengine.api import Compiled
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.runtime import Model
-from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ops.random import uniform
 from pockengine.devices import load_device
 from pockengine.errors import (
@@ -55,6 +56,18 @@ def test_steps_write_nothing_but_what_trains(compiled: Compiled) -> None:
         }
     assert {"fc.weight", "fc.bias"} <= changed
     assert not {name for name in changed if name.endswith("0.weight")}
+
+
+def test_a_session_lives_on_without_its_folder(tmp_path: Path) -> None:
+    graph = residual_net()
+    compiled = pockengine.compile(
+        graph, None, backend="onnx", scheme="head-only", folder=tmp_path / "net"
+    )
+    with compiled.session() as session:
+        shutil.rmtree(tmp_path / "net")
+        assert np.isfinite(session.train_step(draw(graph, 0), 0.1)["loss"])
+        weight = graph.params["a.0.weight"].data
+        np.testing.assert_array_equal(session.get_param("a.0.weight"), weight)
 
 
 def test_a_wrong_label_is_refused_before_a_step(compiled: Compiled) -> None:
@@ -113,7 +126,7 @@ def test_a_runtime_that_is_too_old_is_named(
         compiled.session()
 
 
-def test_a_refused_node_is_named_with_its_layer(tmp_path: Path) -> None:
+def test_a_refused_node_is_named_with_its_layer() -> None:
     """The runtime's words hold the ONNX node's name, which is our node with the user's layer."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, (2, 3)))
@@ -124,10 +137,8 @@ def test_a_refused_node_is_named_with_its_layer(tmp_path: Path) -> None:
     path = compiled.artifact.folder / "code" / model_name("train")
     model = onnx.load(path, load_external_data=False)
     next(node for node in model.graph.node if node.op_type == "Gemm").op_type = "Gemmm"
-    (tmp_path / "train.onnx").write_bytes(model.SerializeToString())
-
     with pytest.raises(RuntimeFailure, match=r"refuses train\.onnx: .*matmul.* in encoder\.layer"):
-        Model(tmp_path / "train.onnx", 1)
+        Model("train", model.SerializeToString(), {}, 1)
 
 
 def test_an_op_without_a_form_is_refused_by_name() -> None:
@@ -138,6 +149,17 @@ def test_an_op_without_a_form_is_refused_by_name() -> None:
     w = g.param("w", np.ones((), np.float32))
     g.output("loss", g.mul(w, g.reduce_sum(g.cast(packed, dtype="f32"), axes=(0, 1))))
     with pytest.raises(CompileError, match=r"in features\.3: target onnx on host has no pack_mask"):
+        pockengine.compile(g.graph, None, backend="onnx")
+
+
+def test_a_product_of_integers_is_refused_by_name() -> None:
+    g = Builder(Graph("net"))
+    x = g.input("x", TensorType(DType.I8, (2, 3)))
+    with g.scope("fc"):
+        sums = g.matmul(x, g.constant(np.ones((3, 4), np.int8), "weight"))
+    w = g.param("w", np.ones((), np.float32))
+    g.output("loss", g.mul(w, g.reduce_sum(g.cast(sums, dtype="f32"), axes=(0, 1))))
+    with pytest.raises(CompileError, match=r"in fc: the backend onnx multiplies f32 alone, not i8"):
         pockengine.compile(g.graph, None, backend="onnx")
 
 
