@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.quantize.int8 import Int8 as Int8
     from pockengine.compiler.sizes import Range as Range
     from pockengine.compiler.sparse.lora import lora as lora
+    from pockengine.compiler.storage import Storage as Storage
     from pockengine.errors import PockEngineError as PockEngineError
     from pockengine.frontends.jax import from_jax as from_jax
     from pockengine.frontends.onnx.model import from_onnx as from_onnx
@@ -79,6 +80,7 @@ _PLACES = {
     "Int8": "pockengine.compiler.quantize.int8",
     "Augmentation": "pockengine.backends.augmentation",
     "Range": "pockengine.compiler.sizes",
+    "Storage": "pockengine.compiler.storage",
     "RateSchedule": "pockengine.backends.rate_schedule",
     "from_jax": "pockengine.frontends.jax",
     "from_onnx": "pockengine.frontends.onnx.model",

@@ -33,7 +33,7 @@ from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded
-from pockengine.compiler.stored_weights import Storage
+from pockengine.compiler.storage import Storage
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, BudgetError, CompileError
@@ -169,7 +169,7 @@ def compile(
     memory_budget: int | None = None,
     sizes: Range | None = None,
     bf16: bool = False,
-    frozen_weights: Storage | str = Storage.F32,
+    storage: Storage | None = None,
     quantize: Int8 | None = None,
     check: bool = False,
     tuned: Path | str | None = None,
@@ -183,12 +183,13 @@ def compile(
     types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
     or None where the model returns it. `scheme` and `device` are names, TOML files or objects;
     `backend` is another that the device takes. `memory_budget` bounds the arena. `sizes` lets one
-    vary. `bf16` rounds products' operands, `quantize` computes in int8; `frozen_weights` stores
-    ("bf16", "int4") what does not train. `tuned` is of `pockengine tune`; `check` compares.
+    vary. `bf16` rounds products' operands, `quantize` computes in int8, `storage` keeps frozen
+    weights and activations in fewer bits. `tuned` is of `pockengine tune`; `check` compares.
     """
     chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
-    training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, frozen_weights)
+    limits = clip or Clip(), micro_batches, memory_budget
+    training = Training(scheme, rule, *limits, storage or Storage())
     graph, training, norms = _quantized(graph, training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
@@ -204,8 +205,8 @@ def _quantized(
         return graph, training, ()
     if sizes is not None:
         raise CompileError("quantize= finds ranges for one size; leave sizes= out")
-    if Storage.named(training.frozen_weights) is not Storage.F32:
-        raise CompileError("quantize= holds weights as int8 by itself; leave frozen_weights= out")
+    if training.storage != Storage():
+        raise CompileError("quantize= holds weights and activations as int8; leave storage= out")
     quantised, norms = how.apply(graph)
     return quantised, replace(training, integers=how.integers), norms
 

@@ -9,18 +9,19 @@ from pockengine.cli.options import (
     ModelChoice,
     bf16_option,
     device_option,
-    frozen_option,
     json_option,
     model_argument,
     optimizer_option,
     print_json,
     scheme_option,
+    storage_options,
     tuned_option,
 )
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.storage import Storage
 from pockengine.errors import CompileError
 from pockengine.terminal import PlainConsole
 
@@ -37,7 +38,7 @@ CONSOLE = PlainConsole()
 @optimizer_option()
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @bf16_option
-@frozen_option
+@storage_options
 @tuned_option
 @click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
@@ -50,7 +51,7 @@ def compile_command(
     optimizer: Optimizer,
     memory_budget: int | None,
     bf16: bool,
-    frozen_weights: str,
+    storage: Storage,
     tuned: Path | None,
     check: bool,
     folder: Path | None,
@@ -70,7 +71,7 @@ def compile_command(
         device=device,
         memory_budget=memory_budget,
         bf16=bf16,
-        frozen_weights=frozen_weights,
+        storage=storage,
         tuned=tuned,
         check=check,
         folder=folder or default_folder(model.name, device),

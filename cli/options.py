@@ -11,7 +11,7 @@ import click
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.stored_weights import Storage
+from pockengine.compiler.storage import ACTIVATIONS, WEIGHTS, Storage
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -48,13 +48,6 @@ scheme_option = click.option(
 bf16_option = click.option(
     "--bf16", is_flag=True, help="Round the operands of large products to bf16."
 )
-frozen_option = click.option(
-    "--frozen-weights",
-    type=click.Choice([storage.value for storage in Storage]),
-    default=Storage.F32.value,
-    show_default=True,
-    help="How weights of linear layers and embeddings that do not train are stored.",
-)
 tuned_option = click.option(
     "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."
 )
@@ -62,6 +55,30 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 records_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
 )
+
+
+def storage_options(command: Command) -> Command:
+    """Give a command --frozen-weights and --saved-activations, as one `storage`."""
+
+    @click.option(
+        "--frozen-weights",
+        type=click.Choice(WEIGHTS),
+        default=WEIGHTS[0],
+        show_default=True,
+        help="How weights of linear layers and embeddings that do not train are stored.",
+    )
+    @click.option(
+        "--saved-activations",
+        type=click.Choice(ACTIVATIONS),
+        default=ACTIVATIONS[0],
+        show_default=True,
+        help="How activations wait for the way back.",
+    )
+    @wraps(command)
+    def wrapped(*, frozen_weights: str, saved_activations: str, **given: Any) -> Any:
+        return command(storage=Storage(frozen_weights, saved_activations), **given)
+
+    return wrapped
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
-from pockengine.compiler.stored_weights import Storage, with_stored_weights
+from pockengine.compiler.storage import Storage
+from pockengine.compiler.stored_weights import with_stored_weights
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError, CompileError
 
@@ -43,7 +44,7 @@ class Training:
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
     the arena of all entries: the compiler recomputes activations until it fits, or refuses.
-    `frozen_weights` says how the weights that do not train are stored.
+    `storage` says in how many bits frozen weights and saved activations are kept.
     `integers` is for a graph some of whose params are held as such.
     """
 
@@ -52,13 +53,12 @@ class Training:
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
     memory_budget: int | None = None
-    frozen_weights: Storage | str = Storage.F32
+    storage: Storage = field(default_factory=Storage)
     integers: Integers = field(default_factory=Integers)
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:
             raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
-        object.__setattr__(self, "frozen_weights", Storage.named(self.frozen_weights))
         if self.clip.micro_norm is not None and self.micro_batches == 1:
             raise CompileError(
                 f"{self.clip} limits the gradients of micro-batches, and there is one: give "
@@ -124,7 +124,7 @@ def _prepared(
     """Return the graph with its adapters, these, and what the passes need to know."""
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     written = _written(forward, trained)
-    forward = with_stored_weights(forward, Storage.named(training.frozen_weights), written)
+    forward = with_stored_weights(forward, training.storage.weights, written)
     options = PipelineOptions(
         trained,
         training.optimizer,
@@ -133,6 +133,7 @@ def _prepared(
         training.clip,
         training.micro_batches,
         training.memory_budget,
+        training.storage.activations,
         integers=_integers(forward, training),
         report=report,
     )

@@ -6,7 +6,6 @@ another type, and what decodes them. Adapters beside such weights train in f32, 
 (Dettmers et al., NeurIPS'23).
 """
 
-import enum
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -26,27 +25,8 @@ SMALLEST = 4096
 """Elements from which on a weight is stored small."""
 
 
-class Storage(enum.Enum):
-    """How frozen weights are stored; the value is the name that users give."""
-
-    F32 = "f32"
-    BF16 = "bf16"
-    F16 = "f16"
-    INT8 = "int8"
-    INT4 = "int4"
-
-    @classmethod
-    def named(cls, name: "Storage | str") -> "Storage":
-        """The storage of this name; CompileError lists the known ones."""
-        try:
-            return cls(name)
-        except ValueError:
-            known = ", ".join(each.value for each in cls)
-            raise CompileError(f"frozen weights are stored as {known}, not {name!r}") from None
-
-
-FLOATS = {Storage.BF16: DType.BF16, Storage.F16: DType.F16}
-BITS = {Storage.INT8: 8, Storage.INT4: 4}
+FLOATS = {"bf16": DType.BF16, "f16": DType.F16}
+BITS = {"int8": 8, "int4": 4}
 
 
 @dataclass(frozen=True)
@@ -110,13 +90,13 @@ class _Stored:
         return g.decode_blocks(codes, scales, bits=self.blocks.bits, axis=axis)
 
 
-def with_stored_weights(forward: Graph, storage: Storage, written: Set[str]) -> Graph:
+def with_stored_weights(forward: Graph, storage: str, written: Set[str]) -> Graph:
     """Return the graph with its frozen weights stored so; `forward` itself for f32.
 
-    `written` names the params that change. A weight whose axes hold no whole blocks stays f32.
-    CompileError where there is no weight to store.
+    `storage` is one of WEIGHTS; `written` names the params that change. A weight whose axes hold
+    no whole blocks stays f32. CompileError where there is no weight to store.
     """
-    if storage is Storage.F32:
+    if storage == F32.value:
         return forward
     graph = clone(forward)
     users = graph.users()
@@ -130,7 +110,7 @@ def with_stored_weights(forward: Graph, storage: Storage, written: Set[str]) -> 
     }
     if not stored:
         raise CompileError(
-            f"frozen weights are to be stored as {storage.value}, and there are none: no weight of "
+            f"frozen weights are to be stored as {storage}, and there are none: no weight of "
             f"a linear layer or embedding with {SMALLEST} elements or more is frozen"
         )
     rewrite(graph, lambda g, node: _decoded(g, node, stored))
@@ -154,7 +134,7 @@ def _is_rows(node: Node, weight: Value) -> bool:
     return node.op == "take" and node.attrs["axis"] == 0 and len(weight.shape) == 2
 
 
-def _form(param: Param, readers: Sequence[Node], storage: Storage) -> DType | Blocks | None:
+def _form(param: Param, readers: Sequence[Node], storage: str) -> DType | Blocks | None:
     """Return the type or the blocks of a weight; None where neither axis holds whole blocks.
 
     Blocks lie along what a product sums over, as they do in GGUF, if that is possible.

@@ -10,6 +10,7 @@ from typing import Any
 
 from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.ir.key import remembered
+from pockengine.compiler.ir.types import DType
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.passes.absorb_updates import absorb_updates
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
@@ -33,6 +34,7 @@ from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.recompute import Budget, recompute
 from pockengine.compiler.passes.recompute_elementwise import recompute_elementwise
 from pockengine.compiler.passes.save_masks import save_masks
+from pockengine.compiler.passes.save_rounded import save_rounded
 from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
@@ -126,6 +128,11 @@ def _save_masks(graph: Graph) -> None:
     save_masks(graph, graph.outputs[LOSS])
 
 
+def _save_rounded(graph: Graph, dtype: str) -> None:
+    """Keep activations for the way back in 16 bits."""
+    save_rounded(graph, graph.outputs[LOSS], DType(dtype))
+
+
 def _recompute_elementwise(graph: Graph, copies: Copies | None = None) -> None:
     """Compute again what elementwise nodes make from kept values."""
     made = recompute_elementwise(graph, graph.outputs[LOSS])
@@ -172,6 +179,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "recompute": _recompute,
     "recompute_elementwise": _recompute_elementwise,
     "save_masks": _save_masks,
+    "save_rounded": _save_rounded,
     "scatter_updates": scatter_updates,
     "schedule": schedule,
     "simplify": simplify,

@@ -138,7 +138,7 @@ class _Fuser:
         """Merge the elementwise groups that compute this node's operands with it, where legal."""
         for operand in node.operands:
             producer = operand.node
-            if producer is None or not _is_elementwise(producer):
+            if producer is None or not _is_elementwise(producer) or _is_kept_small(operand):
                 continue
             group = self.group_of[producer]
             mine = self.group_of[node]
@@ -239,6 +239,11 @@ def _is_elementwise(node: Node) -> bool:
     return lookup(node.op).elementwise
 
 
+def _is_kept_small(value: Value) -> bool:
+    """Whether it was rounded to wait in little memory: what makes it must not come later."""
+    return value.dtype.is_float and not value.dtype.computed
+
+
 def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
     """Whether an epilogue can read it: of the whole shape, a vector over channels, a scalar."""
     return value.shape in (shape, shape[-1:], ()) or value.type.size == 1
@@ -246,7 +251,7 @@ def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
 
 def _ancestors(node: Node, keep: Callable[[Node], bool]) -> Iterator[Node]:
     """Yield producers of a node's operands, nearest first, through nodes that `keep` accepts."""
-    pending = [value.node for value in node.operands]
+    pending = [value.node for value in node.operands if not _is_kept_small(value)]
     seen: set[Node] = set()
     while pending:
         producer = pending.pop(0)
@@ -254,4 +259,4 @@ def _ancestors(node: Node, keep: Callable[[Node], bool]) -> Iterator[Node]:
             continue
         seen.add(producer)
         yield producer
-        pending.extend(value.node for value in producer.operands)
+        pending.extend(value.node for value in producer.operands if not _is_kept_small(value))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.ir.types import F32
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
 from pockengine.compiler.passes.differentiate import Clip
@@ -31,6 +32,7 @@ class PipelineOptions:
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
     memory_budget: int | None = None
+    saved_activations: str = F32.value
     others: int = 0
     integers: Integers | None = None
     report: Callable[[Recomputation], None] = lambda recomputation: None
@@ -56,6 +58,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         *_integers(options),
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
+        *_rounding(options),
         *_legal(options),
         *_recompute(options, copies),  # fusion hides values
         *kernels(options.target),
@@ -119,6 +122,11 @@ def _lower_norms(options: PipelineOptions) -> list[Pass]:
         make("dead_code"),  # before fusion, which counts readers
         make("own_outputs"),  # nothing simplifies the copies away from here on
     ]
+
+
+def _rounding(options: PipelineOptions) -> list[Pass]:
+    name = options.saved_activations
+    return [] if name == F32.value else [make("save_rounded", dtype=name)]
 
 
 def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:

@@ -92,9 +92,11 @@ class Backward:
         for operand in node.operands:
             self._readers[operand].pop(node, None)
 
-    def replace(self, old: Value, new: Value, start: Node | None = None) -> None:
-        """Let all nodes, or those from `start` on, read `new` where they read `old`."""
-        for node in self.readers(old):
+    def replace(
+        self, old: Value, new: Value, start: Node | None = None, only: Node | None = None
+    ) -> None:
+        """Let all nodes, those from `start` on, or one, read `new` where they read `old`."""
+        for node in self.readers(old) if only is None else [only]:
             if start is None or self._keys[node] >= self._keys[start]:
                 node.operands = tuple(new if value is old else value for value in node.operands)
                 del self._readers[old][node]

@@ -55,7 +55,7 @@ def compiled_with(storage: str, scheme: object = SCHEME, **options: object) -> C
         (torch.zeros(4, 7, dtype=torch.int64),),
         loss="cross_entropy",
         scheme=scheme,
-        frozen_weights=storage,
+        storage=pockengine.Storage(storage),
         **options,
     )
 

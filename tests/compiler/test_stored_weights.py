@@ -17,7 +17,7 @@ from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.lora import lora
-from pockengine.compiler.stored_weights import Storage
+from pockengine.compiler.storage import Storage
 from pockengine.errors import CompileError, GraphError
 
 Arrays = dict[str, np.ndarray]
@@ -103,7 +103,7 @@ def test_blocks_refuse_what_they_cannot_hold() -> None:
 @pytest.mark.parametrize("storage", ["bf16", "f16", "int8", "int4"])
 def test_training_is_that_of_the_decoded_weights(storage: str) -> None:
     program = compile_program(
-        decoder(), Training(SCHEME, Sgd(), frozen_weights=storage), check=True
+        decoder(), Training(SCHEME, Sgd(), storage=Storage(storage)), check=True
     )
     params = program.params
     dtypes = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
@@ -129,7 +129,7 @@ def test_training_is_that_of_the_decoded_weights(storage: str) -> None:
 
 
 def test_each_reader_decodes_for_itself() -> None:
-    program = compile_program(decoder(), Training(SCHEME, Sgd(), frozen_weights="int4"))
+    program = compile_program(decoder(), Training(SCHEME, Sgd(), storage=Storage("int4")))
     for entry in program.entries.values():
         users = entry.graph.users()
         nodes = entry.graph.nodes
@@ -142,7 +142,7 @@ def test_each_reader_decodes_for_itself() -> None:
 
 def test_what_trains_stays_f32_and_blocks_lie_along_the_sum() -> None:
     program = compile_program(
-        decoder(), Training(preset_of("second"), Sgd(), frozen_weights="int8")
+        decoder(), Training(preset_of("second"), Sgd(), storage=Storage("int8"))
     )
     assert program.params["second"].value.dtype is F32
     kept = {name: param.blocks for name, param in program.params.items() if param.blocks}
@@ -157,13 +157,13 @@ def test_shapes_alone_are_stored_small() -> None:
     graph = decoder()
     for param in graph.params.values():
         param.contents = ShapeOnly(param.value.type)
-    program = compile_program(graph, Training(SCHEME, Sgd(), frozen_weights="int4"))
+    program = compile_program(graph, Training(SCHEME, Sgd(), storage=Storage("int4")))
     assert sum(param.value.type.nbytes for param in program.params.values()) < 60_000
     assert not program.params["table"].contents.known
 
 
 def test_the_text_form_keeps_blocks() -> None:
-    program = compile_program(decoder(), Training(SCHEME, Sgd(), frozen_weights="int4"))
+    program = compile_program(decoder(), Training(SCHEME, Sgd(), storage=Storage("int4")))
     graph = program.entries["train"].graph
     text = print_graph(graph)
     assert "frozen %table: u8[96,32] blocks=4@1" in text
@@ -174,11 +174,11 @@ def test_the_text_form_keeps_blocks() -> None:
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="stored as f32, bf16, f16, int8, int4, not 'int2'"):
-        Training(frozen_weights="int2")
+        Training(storage=Storage("int2"))
     with pytest.raises(CompileError, match="stored as int8, and there are none"):
-        compile_program(decoder(), Training("full", Sgd(), frozen_weights=Storage.INT8))
+        compile_program(decoder(), Training("full", Sgd(), storage=Storage("int8")))
     numbers = {name: param.data.copy() for name, param in decoder().params.items()}
     numbers["first"][3, 5] = np.nan
-    program = compile_program(decoder(numbers), Training(SCHEME, Sgd(), frozen_weights="int4"))
+    program = compile_program(decoder(numbers), Training(SCHEME, Sgd(), storage=Storage("int4")))
     with pytest.raises(CompileError, match="first cannot be stored small: a weight is not finite"):
         _ = program.params["first"].data

@@ -236,8 +236,7 @@ def test_a_stored_type_is_rounded_inside_of_a_kernel_too(tmp_path) -> None:
 
         return build
 
-    names = ("bf16", "f16", "i8", "u8")
-    built = [fused(there_and_back(name), (7, 33)) for name in names]
+    built = [fused(there_and_back(name), (7, 33)) for name in ("i8", "u8")]
     check([case_of(node, "avx512", seed) for seed, node in enumerate(built)], tmp_path)
 
 

@@ -1,0 +1,105 @@
+"""Activations that wait for the way back in 16 bits: half the bytes, for gradients of rounded ones.
+
+The forward pass is exact. What the way back reads of it, in f32 and large, is rounded where it is
+made, and each reader widens it again just before it reads. What was let go of, or packed to bits,
+before is not there to be rounded; logits, which are read again at once, stay. Comparisons of two
+activations keep them exact: the gradient of a maximum looks for the element that equals it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.types import BOOL, F32, DType
+from pockengine.compiler.ir.writes import storage
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.second_computation import (
+    Backward,
+    is_mask,
+    readers_on_the_way_back,
+)
+from pockengine.errors import CompileError
+
+TYPES = (DType.BF16, DType.F16)
+
+
+def save_rounded(graph: Graph, loss: Value, dtype: DType) -> None:
+    """Keep large f32 activations as `dtype` from where they are made to their readers after `loss`.
+
+    Requires: gradients appended, no fusions. Leaves: slices of such an activation are slices of the
+    rounded one, for `schedule` to move to it. CompileError for a type that is no float of 16 bits.
+    """
+    if dtype not in TYPES:
+        raise CompileError(f"activations are saved as bf16 or f16, not {dtype.value}")
+    assert loss.node is not None
+    readers = readers_on_the_way_back(graph, loss)
+    exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
+    exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
+    rounder = _Rounder(graph, loss, dtype)
+    for value in readers:
+        if value.dtype is F32 and storage(value) not in exact and storage(value).node is not None:
+            for reader in rounder.backward.readers(value):
+                rounder.widen(reader, value)
+    rounder.finish()
+
+
+def _is_compared(value: Value, readers: Sequence[Node]) -> bool:
+    """Whether a node compares it with more than scalars."""
+    comparing = (node for node in readers if node.results and node.results[0].dtype is BOOL)
+    return any(not is_mask(node, value) for node in comparing)
+
+
+class _Rounder:
+    """Rounds values where they are made, each storage once, and widens them where they are read."""
+
+    def __init__(self, graph: Graph, loss: Value, dtype: DType) -> None:
+        self.g, self.dtype = Builder(graph), dtype
+        self.backward = Backward(graph, loss)
+        self._rounded: dict[Value, Value] = {}
+        self._behind: dict[Node, list[Node]] = {}
+
+    def widen(self, reader: Node, value: Value) -> None:
+        """Let a node read what was rounded; of a slice its readers, each late."""
+        rounded = self._round(value)
+        if not lookup(reader.op).slices:
+            self._read_widened(reader, value, rounded)
+            return
+        (part,) = self._insert(reader, reader.op, rounded, **reader.attrs)
+        for user in self.backward.readers(reader.result):
+            self._read_widened(user, reader.result, part)
+        self.backward.remove(reader)
+
+    def finish(self) -> None:
+        """Put every rounding right behind what makes its value."""
+        forward = [
+            kept for node in self.backward.forward for kept in (node, *self._behind.get(node, ()))
+        ]
+        self.backward.forward = forward
+        self.backward.finish()
+
+    def _round(self, value: Value) -> Value:
+        if value not in self._rounded:
+            node = value.node
+            assert node is not None
+            of = self._round(node.operands[0]) if lookup(node.op).view else value
+            behind = self._behind.setdefault(node, [])
+            with self.g.into(behind), self.g.scope(node.scope):
+                self._rounded[value] = (
+                    self.g.cast(value, dtype=self.dtype.value)
+                    if of is value
+                    else self.g.emit(node.op, of, **node.attrs).result
+                )
+        return self._rounded[value]
+
+    def _read_widened(self, reader: Node, value: Value, rounded: Value) -> None:
+        (wide,) = self._insert(reader, "cast", rounded, dtype=F32.value)
+        self.backward.replace(value, wide, only=reader)
+
+    def _insert(self, reader: Node, op: str, *operands: Value, **attrs: Any) -> Sequence[Value]:
+        """Build a node right before one on the way back."""
+        made: list[Node] = []
+        with self.g.into(made), self.g.scope(reader.scope):
+            node = self.g.emit(op, *operands, **attrs)
+        self.backward.insert(made, reader)
+        return node.results

@@ -1,0 +1,103 @@
+"""Activations that wait for the way back in 16 bits: less memory, and gradients to 8 bits."""
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.passes.second_computation import readers_on_the_way_back
+from pockengine.compiler.program import Program
+from pockengine.compiler.storage import Storage
+from pockengine.errors import CompileError
+from pockengine.tests.compiler.small_nets import residual_net
+from pockengine.tests.compiler.transformers import Sizes, bert_net, llama_net
+
+Arrays = dict[str, np.ndarray]
+SIZES = Sizes(layers=4, hidden=64, heads=4, ffn=128, vocabulary=100)
+NETS = {
+    "convolutions": (lambda: residual_net(4, 24), "full"),
+    "encoder": (lambda: bert_net(2, 32, SIZES), "full"),
+    "part of the channels": (lambda: bert_net(2, 32, SIZES), "sparse"),
+    "decoder": (lambda: llama_net(2, 32, SIZES), "full"),
+}
+
+
+def compiled(graph: Graph, scheme: str, activations: str) -> Program:
+    storage = Storage(activations=activations)
+    return compile_program(graph, Training(scheme, Sgd(), storage=storage), check=True)
+
+
+def batch_of(graph: Graph) -> Arrays:
+    rng = np.random.default_rng(0)
+    drawn = {
+        value.name: rng.integers(0, 3, value.shape)
+        if value.dtype is I64
+        else rng.standard_normal(value.shape).astype(np.float32)
+        for value in graph.inputs
+    }
+    return {**drawn, "lr": np.float32(1)}
+
+
+def step(program: Program, batch: Arrays) -> tuple[float, Arrays]:
+    """Return the loss, and each trained param's change, which is its gradient."""
+    before = {name: param.data.copy() for name, param in program.params.items()}
+    after = {name: array.copy() for name, array in before.items()}
+    loss = float(run(program.entries["train"].graph, batch, after)["loss"])
+    return loss, {name: before[name] - after[name] for name in program.scheme}
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_the_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> None:
+    build, scheme = NETS[net]
+    batch = batch_of(build())
+    exact, wanted = step(compiled(build(), scheme, "f32"), batch)
+    loss, found = step(compiled(build(), scheme, dtype), batch)
+    assert loss == exact
+    size = np.sqrt(sum(float((each**2).sum()) for each in wanted.values()))
+    away = np.sqrt(sum(float(((found[n] - wanted[n]) ** 2).sum()) for n in wanted))
+    assert 0 < away / size < (2e-2 if dtype == "bf16" else 4e-3)
+
+
+@pytest.mark.parametrize("scheme", ["full", "sparse"])
+def test_a_transformer_takes_less_memory(scheme: str) -> None:
+    sizes = {
+        dtype: compiled(bert_net(2, 32, SIZES), scheme, dtype).entries["train"].plan.size
+        for dtype in ("f32", "bf16")
+    }
+    assert sizes["bf16"] < 0.92 * sizes["f32"]
+
+
+def test_nothing_large_and_exact_waits_for_the_way_back() -> None:
+    graph = compiled(bert_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
+    kept = [value for value in readers_on_the_way_back(graph, graph.outputs["loss"])]
+    assert kept
+    assert {value.dtype for value in kept} == {DType.BF16}
+
+
+def test_what_is_compared_stays_exact() -> None:
+    g = Builder(Graph("maximum"))
+    x = g.input("x", TensorType(F32, (32, 64)))
+    w = g.param("w", np.eye(64, dtype=np.float32))
+    y = g.matmul(x, w)
+    g.output("loss", g.reduce_sum(g.square(g.reduce_max(y, axes=(1,))), axes=(0,)))
+    program = compiled(g.graph, "full", "bf16")
+    batch = batch_of(g.graph)
+    _, wanted = step(compiled(g.graph, "full", "f32"), batch)
+    _, found = step(program, batch)
+    np.testing.assert_array_equal(found["w"], wanted["w"])
+    assert np.abs(wanted["w"]).max() > 1
+
+
+def test_logits_stay_as_they_are_read_at_once() -> None:
+    graph = compiled(llama_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
+    (loss,) = (node for node in graph.nodes if node.op == "cross_entropy")
+    (back,) = (node for node in graph.nodes if node.op == "cross_entropy_dx")
+    assert loss.operands[0] is back.operands[0]
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(CompileError, match="activations are stored as f32, bf16, f16, not 'int8'"):
+        Storage(activations="int8")
