@@ -33,7 +33,7 @@ from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded
-from pockengine.compiler.storage import Storage
+from pockengine.compiler.storage import EXACT, Storage
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, BudgetError, CompileError
@@ -169,7 +169,7 @@ def compile(
     memory_budget: int | None = None,
     sizes: Range | None = None,
     bf16: bool = False,
-    storage: Storage | None = None,
+    storage: Storage = EXACT,
     quantize: Int8 | None = None,
     check: bool = False,
     tuned: Path | str | None = None,
@@ -188,8 +188,7 @@ def compile(
     """
     chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
-    limits = clip or Clip(), micro_batches, memory_budget
-    training = Training(scheme, rule, *limits, storage or Storage())
+    training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)
     graph, training, norms = _quantized(graph, training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
@@ -205,7 +204,7 @@ def _quantized(
         return graph, training, ()
     if sizes is not None:
         raise CompileError("quantize= finds ranges for one size; leave sizes= out")
-    if training.storage != Storage():
+    if training.storage != EXACT:
         raise CompileError("quantize= holds weights and activations as int8; leave storage= out")
     quantised, norms = how.apply(graph)
     return quantised, replace(training, integers=how.integers), norms

@@ -31,7 +31,7 @@ from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
-from pockengine.compiler.storage import Storage
+from pockengine.compiler.storage import EXACT, Storage
 from pockengine.compiler.stored_weights import with_stored_weights
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError, CompileError
@@ -53,7 +53,7 @@ class Training:
     clip: Clip = field(default_factory=Clip)
     micro_batches: int = 1
     memory_budget: int | None = None
-    storage: Storage = field(default_factory=Storage)
+    storage: Storage = EXACT
     integers: Integers = field(default_factory=Integers)
 
     def __post_init__(self) -> None:

@@ -26,3 +26,7 @@ class Storage:
         ):
             if name not in known:
                 raise CompileError(f"{what} are stored as {', '.join(known)}, not {name!r}")
+
+
+EXACT = Storage()
+"""All in f32."""
