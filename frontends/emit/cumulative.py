@@ -20,6 +20,17 @@ Combine = Callable[[Builder, Tensor, Tensor], Tensor]
 """An operation of two tensors that may be grouped in any way."""
 
 
+def cumsum(g: Builder, x: Tensor, dim: int, *, exclusive: bool, reverse: bool) -> Tensor:
+    """Sum up to each element of a dimension, from the end where asked; or up to the one before."""
+    y = Tensor(g.cumsum(x.value, axis=x.axis(dim), reverse=reverse), x.layout)
+    if not exclusive:
+        return y
+    low, high = [0] * x.rank, [0] * x.rank
+    ahead, behind = (low, high) if reverse else (high, low)
+    ahead[dim], behind[dim] = -1, 1
+    return emit.pad(g, y, tuple(low), tuple(high), 0.0)
+
+
 def best_so_far(g: Builder, x: Tensor, dim: int, better: str) -> list[Tensor]:
     """Of equal ones the last is taken, and NaN is better than all numbers."""
     if not x.rank:

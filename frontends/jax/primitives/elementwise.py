@@ -15,13 +15,13 @@ from pockengine.frontends.layout import Tensor, plain
 
 UNARY = alike(
     """
-    acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp exp2 expm1 floor is_finite log log1p
-    neg rsqrt sign sin sinh sqrt square tan tanh
+    acos acosh asin asinh atan atanh ceil cos cosh digamma erf erf_inv erfc exp exp2 expm1 floor
+    is_finite lgamma log log1p neg rsqrt sign sin sinh sqrt square tan tanh
     """
-) | {"logistic": "sigmoid"}
+) | {"bessel_i0e": "i0e", "bessel_i1e": "i1e", "logistic": "sigmoid"}
 """Primitives of one operand: what they mean."""
 
-BINARY = alike("add atan2 eq ge gt le lt mul ne rem sub") | {
+BINARY = alike("add atan2 eq ge gt igamma igammac le lt mul ne rem sub zeta") | {
     "add_any": "add",
     "max": "maximum",
     "min": "minimum",
@@ -99,6 +99,23 @@ def _positive(x: Tensor) -> bool:
     while node is not None and node.op in ("reshape", "reduce_sum"):
         node = node.operands[0].node
     return node is not None and node.op == "exp"
+
+
+@primitive("cbrt")
+def cube_root(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
+    """The cube root, whose slope is the root over 3 x, as in JAX."""
+    g = ctx.g
+    size = emit.unary("exp")(
+        g, emit.weighted(g, emit.unary("log")(g, emit.unary("abs")(g, x)), 1 / 3)
+    )
+    y = emit.arithmetic(g, "mul", size, emit.unary("sign")(g, x))
+    if not ctx.forward or not emit.trains(g, x):
+        return y
+
+    def formula(dy: Value) -> Value:
+        return g.mul(dy, g.div(y.value, g.mul(x.value, g.scalar(3.0))))
+
+    return emit_gradient.with_gradient(g, y, (x.value, formula))
 
 
 @primitive("stop_gradient")

@@ -9,6 +9,7 @@ from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit import division
 from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor
@@ -16,12 +17,11 @@ from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 MEANINGS = alike(
     """
-    Abs Acos Add Asin Atan Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Mul Neg Reciprocal Relu
-    Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh Where
+    Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Mul Neg
+    Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh Where
     """
 ) | {
     "And": "logical_and",
-    "Div": "divide",
     "Equal": "eq",
     "Greater": "gt",
     "GreaterOrEqual": "ge",
@@ -89,6 +89,30 @@ def is_inf(
 def identity(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Return x."""
     return x
+
+
+@onnx_op("Div")
+def divide(ctx: OnnxContext, a: Tensor, b: Tensor) -> Tensor:
+    """a / b; of integers, rounded towards zero."""
+    if a.dtype is not F32:
+        return division.quotient(ctx.g, a, b, "trunc")
+    return emit.elementwise(ctx.g, "div", a, b)
+
+
+@onnx_op("Mod")
+def mod(ctx: OnnxContext, a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
+    """What a division leaves: with b's sign, or with a's for fmod."""
+    return division.remainder(ctx.g, a, b, "trunc" if fmod else "floor")
+
+
+@onnx_op("Shrink")
+def shrink(ctx: OnnxContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    """Move numbers towards zero by the bias; what is no larger than lambd becomes zero."""
+    g = ctx.g
+    above, below = emit.arithmetic(g, "gt", x, lambd), emit.arithmetic(g, "lt", x, -lambd)
+    less = emit.arithmetic(g, "sub", x, bias)
+    more = emit.arithmetic(g, "add", x, bias)
+    return emit.choose(g, above, less, emit.choose(g, below, more, 0.0))
 
 
 @onnx_op("Pow")

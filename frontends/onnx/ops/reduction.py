@@ -7,6 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
+from pockengine.frontends.emit.cumulative import cumsum as emit_cumsum
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, onnx_op
@@ -101,9 +102,20 @@ def cumsum(
     ctx: OnnxContext, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
 ) -> Tensor:
     """Sum up to each element along a dimension."""
-    if exclusive or reverse:
-        raise Unsupported("a cumulative sum that is exclusive or from the end")
-    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(int(np.ravel(axis)[0]))), x.layout)
+    dim = int(np.ravel(axis)[0])
+    return emit_cumsum(ctx.g, x, dim, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@onnx_op("LpNormalization")
+def lp_normalization(ctx: OnnxContext, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+    """Divide each line of a dimension by its norm; a line of zeros stays as it is."""
+    if p not in (1, 2):
+        raise Unsupported(f"the norm of order {p}; use 1 or 2")
+    g = ctx.g
+    before, op, after = REDUCTIONS[f"ReduceL{p}"]
+    total = emit.reduce(g, op, before(g, x), [axis], keepdims=True)
+    some = emit.arithmetic(g, "gt", total, 0.0)
+    return emit.arithmetic(g, "div", x, after(g, emit.choose(g, some, total, 1.0)))
 
 
 def _define_softmax(name: str, op: str) -> None:

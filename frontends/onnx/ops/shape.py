@@ -1,6 +1,8 @@
 """ONNX operators that only move elements, and those that tell shapes."""
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -171,17 +173,39 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Tensor:
-    """Pad by a constant; negative sizes cut."""
-    if mode != "constant":
-        raise Unsupported(f"padding in mode {mode!r}; use a constant")
+    """Pad by a constant, where negative sizes cut, or by x's own elements."""
     sizes = integers(pads) or []
     dims = dims_of(x.rank, axes, None) or list(range(x.rank))
     low, high = [0] * x.rank, [0] * x.rank
     half = len(sizes) // 2
     for dim, before, after in zip(dims, sizes[:half], sizes[half:], strict=True):
         low[dim], high[dim] = before, after
+    if mode != "constant":
+        return _padded_by_copies(ctx, x, low, high, mode)
     filling = 0.0 if value is None else float(value)
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
+
+
+COPIES: dict[str, Literal["edge", "reflect", "wrap"]] = {
+    "edge": "edge",
+    "reflect": "reflect",
+    "wrap": "wrap",
+}
+"""Modes of padding by x's own elements, as NumPy names them."""
+
+
+def _padded_by_copies(
+    ctx: OnnxContext, x: Tensor, low: Sequence[int], high: Sequence[int], mode: str
+) -> Tensor:
+    """Pad each dimension by what NumPy means by "edge", "reflect" or "wrap"."""
+    if mode not in COPIES or min(*low, *high) < 0:
+        raise Unsupported(f"padding in mode {mode!r} that cuts, or of an unknown mode")
+    for dim, sides in enumerate(zip(low, high, strict=True)):
+        if any(sides):
+            places = np.pad(np.arange(x.shape[dim]), sides, mode=COPIES[mode])
+            value = ctx.g.take(x.value, ctx.g.constant(places), axis=x.axis(dim))
+            x = Tensor(value, x.layout)
+    return x
 
 
 @onnx_op("Trilu", static=(1,))

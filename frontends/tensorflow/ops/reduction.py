@@ -5,7 +5,7 @@ import numpy as np
 from pockengine.compiler.ir import F32, I32, DType
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
-from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.cumulative import cumsum as emit_cumsum
 from pockengine.frontends.emit.order import best
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
@@ -72,9 +72,8 @@ def cumsum(
     ctx: TfContext, x: Tensor, axis: np.ndarray, *, exclusive: bool = False, reverse: bool = False
 ) -> Tensor:
     """Sum up to each element along a dimension."""
-    if exclusive or reverse:
-        raise Unsupported("a cumulative sum that is exclusive or from the end")
-    return Tensor(ctx.g.cumsum(x.value, axis=x.axis(integers(axis)[0])), x.layout)
+    dim = integers(axis)[0]
+    return emit_cumsum(ctx.g, x, dim, exclusive=exclusive, reverse=reverse)
 
 
 def _define_softmax(name: str, op: str) -> None:

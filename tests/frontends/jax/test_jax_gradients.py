@@ -85,6 +85,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         (1, 2, 1, 2),
         "SAME",
     ),
+    "special": lambda p: (
+        lax.lgamma(jnp.abs(p["x"]) + 0.3)
+        + lax.digamma(jnp.abs(p["y"]) + 0.7)
+        + lax.erf_inv(jnp.tanh(p["x"]) * 0.9)
+        + lax.igamma(1.5, jnp.abs(p["y"]) + 0.1)
+    ),
+    "cube roots and bessel": lambda p: (
+        lax.cbrt(p["x"] + 0.1) * lax.bessel_i0e(p["y"]) + lax.bessel_i1e(p["x"] * 0.3 + 0.1)
+    ),
     "switch": lambda p: lax.switch(7, [lambda x: x, lambda x: x * 3], p["x"]) * p["y"],
 }
 

@@ -85,6 +85,11 @@ FUNCTIONS: dict[str, Function] = {
     "transposed": lambda w, v, i: tf.transpose(w) @ v,
     "unstack": lambda w, v, i: tf.unstack(w, axis=1),
     "xlogy": lambda w, v, i: tf.math.xlogy(w[1], v[1] ** 2 + 1),
+    "sums so far": lambda w, v, i: (
+        tf.cumsum(w, 1, reverse=True) * tf.cumsum(v, 1, exclusive=True)
+        + tf.cumsum(w, 0, exclusive=True, reverse=True)
+    ),
+    "special": lambda w, v, i: tf.math.lgamma(tf.abs(w) + 0.3) + tf.math.erfinv(tf.tanh(v) * 0.9),
     "while": lambda w, v, i: tf.while_loop(
         lambda n, x: n < 3, lambda n, x: (n + 1, tf.tanh(x + v)), (0, w * 1.0)
     )[1],
@@ -136,7 +141,6 @@ REFUSED: dict[str, tuple[Function, str]] = {
         "EagerPyFunc .*calls back into Python",
     ),
     "gamma noise": (lambda w, v, i: w + tf.random.gamma([2, 5], 1.0), "RandomGamma.* neither"),
-    "cumsum from the end": (lambda w, v, i: tf.cumsum(w, reverse=True), "Cumsum .*from the end"),
     "whole quotients": (lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0], "FloorDiv"),
     "scatter_nd": (lambda w, v, i: tf.scatter_nd(i[:, None], w[0, :3], [4]), "ScatterNd"),
     "segment_sum": (lambda w, v, i: tf.math.unsorted_segment_sum(w[0, :3], i, 2), "UnsortedSegm"),
