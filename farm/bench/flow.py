@@ -195,7 +195,7 @@ def _add_run(result: BenchResult, one: Trained) -> None:
         result.records.append(
             result.setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
         )
-    result.records.append(result.setup.memory(OURS, __version__, one.name, one.live))
+    result.records.append(result.setup.memory(OURS, __version__, one.name, one.live, ok=right))
 
 
 def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:

@@ -86,7 +86,9 @@ class Setup:
             samples=tuple(samples) or None,
         )
 
-    def memory(self, engine: str, version: str, scheme: str, live: Sequence[int]) -> Record:
+    def memory(
+        self, engine: str, version: str, scheme: str, live: Sequence[int], *, ok: bool = True
+    ) -> Record:
         """Make the record of what no arena of a step can be smaller than, `live` its samples.
 
         They are the bytes alive at each of the step's kernels, in order.
@@ -98,6 +100,7 @@ class Setup:
             "arena_bound_bytes",
             max(live),
             spread=(min(live), max(live), len(live)),
+            ok=ok,
             samples=live if len(live) <= MOST_SAMPLES else (),
         )
 
