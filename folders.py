@@ -1,4 +1,4 @@
-"""Where the farm keeps files on this machine: the XDG folders, under the project's name.
+"""Where files are kept on this machine: the XDG folders, under the project's name.
 
 The cache may be deleted at any time and is rebuilt; the data folder holds what was measured.
 """
@@ -8,13 +8,13 @@ import stat
 import tempfile
 from pathlib import Path
 
-from pockengine.errors import FarmError
+from pockengine.errors import PockEngineError
 
 NAME = "pockengine"
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again: packages, images, keys of emulated boards."""
+    """Return the folder for what can be made again: objects, packages, images of boards."""
     return _folder("XDG_CACHE_HOME", ".cache")
 
 
@@ -43,5 +43,5 @@ def _home_in_temporary_folder() -> Path:
     home.mkdir(mode=0o700, exist_ok=True)
     status = home.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise FarmError(f"{home} is not this user's alone; set HOME or XDG_CACHE_HOME")
+        raise PockEngineError(f"{home} is not this user's alone; set HOME or XDG_CACHE_HOME")
     return home

@@ -4,12 +4,7 @@ import os
 from pathlib import Path
 
 from pockengine.errors import BuildError
-
-
-def cache_folder() -> Path:
-    """Where objects are kept between builds: $XDG_CACHE_HOME/pockengine."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "pockengine"
+from pockengine.folders import cache_folder
 
 
 def own_cache() -> Path:

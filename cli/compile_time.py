@@ -24,7 +24,6 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.backends.artifact import write_artifact
-from pockengine.backends.cache import cache_folder
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
 from pockengine.cli.options import (
@@ -42,6 +41,7 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.devices import find_device
 from pockengine.extras import need
 from pockengine.farm.load import Load, watching
+from pockengine.folders import cache_folder
 from pockengine.models.find import Found
 from pockengine.terminal import PlainConsole
 

@@ -16,11 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pockengine.backends.c.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
-from pockengine.backends.cache import cache_folder, own_cache
+from pockengine.backends.cache import own_cache
 from pockengine.backends.protocol import Built, Progress
 from pockengine.devices.host import detect_cores, detect_memory
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
+from pockengine.folders import cache_folder
 
 RUNTIME = Path(__file__).parent / "runtime"
 RUNNER = ("main", "pe_data", "pe_options", "pe_report", "pe_runner")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.errors import FarmError
-from pockengine.farm.folders import config_folder
 from pockengine.farm.names import check_name
 from pockengine.files import read_toml
+from pockengine.folders import config_folder
 from pockengine.tables import from_table
 
 BUILT_IN = Path(__file__).parent / "boards.toml"

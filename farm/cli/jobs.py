@@ -13,7 +13,6 @@ from rich.table import Table
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, boards_for, load_boards
 from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors, print_rows
-from pockengine.farm.folders import data_folder
 from pockengine.farm.jobs.batch import Batch, Task, Verdict, batches
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
@@ -26,6 +25,7 @@ from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.names import check_name
 from pockengine.farm.transports.transport import printable
 from pockengine.files import read_toml
+from pockengine.folders import data_folder
 
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Of what a failed job printed: lines, and bytes that are looked at."""

@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pockengine.errors import FarmError
-from pockengine.farm.folders import cache_folder
 from pockengine.farm.images import cpio, packages
 from pockengine.farm.images.modules import load_order, plain_name
 from pockengine.files import locked
+from pockengine.folders import cache_folder
 
 KERNEL = "linux-image-cloud-arm64"
 PACKAGES = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pockengine.devices import Device
 from pockengine.errors import BuildError
-from pockengine.farm.folders import cache_folder
+from pockengine.folders import cache_folder
 
 SOURCE = Path(__file__).parent / "known_answer.c"
 ANSWER = b"known answer d131c89c -1.375\n"

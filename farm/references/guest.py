@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.errors import FarmError
-from pockengine.farm.folders import cache_folder
 from pockengine.farm.progress import step
 from pockengine.farm.references.guest_install import (
     GuestPython,
@@ -33,6 +32,7 @@ from pockengine.farm.references.instructions import (
 )
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.worker import Worker
+from pockengine.folders import cache_folder
 
 HOW_TO_GET = "run with --reference=tensorflow"
 # The checked steps warm up too: by then every function is traced and every buffer allocated.

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.errors import FarmError
-from pockengine.farm.folders import cache_folder
 from pockengine.farm.progress import step
 from pockengine.files import place_once
+from pockengine.folders import cache_folder
 
 FRAMEWORKS = ("tensorflow", "torch", "mnn")
 RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FarmError
-from pockengine.farm.folders import cache_folder
+from pockengine.folders import cache_folder
 
 GUEST = "aarch64"
 """What programs are of unless they say otherwise."""

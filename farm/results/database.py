@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
-from pockengine.farm.folders import data_folder
+from pockengine.folders import data_folder
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
-from pockengine.farm.folders import data_folder
 from pockengine.farm.load import BUSY
 from pockengine.farm.results.database import (
     PATIENCE_S,
@@ -30,6 +29,7 @@ from pockengine.farm.results.database import (
     patiently,
     transaction,
 )
+from pockengine.folders import data_folder
 
 T = TypeVar("T")
 SCHEMA = 1

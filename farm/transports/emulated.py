@@ -16,11 +16,11 @@ from pathlib import Path
 from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError
-from pockengine.farm.folders import cache_folder
 from pockengine.farm.images.image import Image, ensure_image
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.farm.transports.transport import PowerAction
+from pockengine.folders import cache_folder
 
 QEMU = "qemu-system-aarch64"
 BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine

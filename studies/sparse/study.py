@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from pockengine.errors import PockEngineError
-from pockengine.farm.folders import cache_folder
 from pockengine.farm.results.commits import current_commit
 from pockengine.finetune.executor import PROCESSES, open_executor
+from pockengine.folders import cache_folder
 from pockengine.studies.sparse.desk import Desk
 from pockengine.studies.sparse.journal import Journal
 from pockengine.studies.sparse.plan import Effort, Pair, effort_of, find_pairs, quick

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.errors import FarmError
-from pockengine.farm.folders import cache_folder, config_folder, data_folder
+from pockengine.errors import PockEngineError
+from pockengine.folders import cache_folder, config_folder, data_folder
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_folder_that_others_may_write_is_refused(no_home: Path) -> None:
     home.mkdir()
     home.chmod(0o777)
 
-    with pytest.raises(FarmError, match="not this user's alone"):
+    with pytest.raises(PockEngineError, match="not this user's alone"):
         cache_folder()
 
 
@@ -46,5 +46,5 @@ def test_a_link_in_its_place_is_refused(no_home: Path) -> None:
     (no_home / "elsewhere").mkdir(mode=0o700)
     (no_home / f"pockengine-{os.getuid()}").symlink_to(no_home / "elsewhere")
 
-    with pytest.raises(FarmError, match="not this user's alone"):
+    with pytest.raises(PockEngineError, match="not this user's alone"):
         cache_folder()

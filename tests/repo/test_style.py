@@ -18,11 +18,12 @@ MAY_IMPORT = {
         "errors": "",
         "extras": "errors",
         "files": "",
+        "folders": "errors",
         "tables": "",
         "terminal": "",
         "devices": "errors files tables",
         "compiler": "errors files",
-        "backends": "compiler devices errors extras files",
+        "backends": "compiler devices errors extras files folders",
         "backends/training": "backends compiler errors files terminal",
         "frontends": "compiler errors files",
         "models": "compiler errors extras frontends",
@@ -31,24 +32,26 @@ MAY_IMPORT = {
         "loaded": "backends backends/training compiler errors files",
         "__init__": "api backends backends/training compiler errors frontends loaded",
         "farm": "errors",
-        "farm/images": "errors files farm",
-        "farm/transports": "errors farm farm/images",
-        "farm/boards": "devices errors files tables farm farm/transports",
-        "farm/results": "errors farm",
-        "farm/jobs": "backends devices errors farm farm/boards farm/results farm/transports",
+        "farm/images": "errors files folders farm",
+        "farm/transports": "errors folders farm farm/images",
+        "farm/boards": "devices errors files folders tables farm farm/transports",
+        "farm/results": "errors folders farm",
+        "farm/jobs": "backends devices errors folders "
+        "farm farm/boards farm/results farm/transports",
         "farm/firmware": "backends devices errors farm/jobs farm/transports",
         "farm/labgrid": "errors farm farm/boards farm/jobs",
-        "farm/references": "backends devices errors files models farm",
+        "farm/references": "backends devices errors files folders models farm",
         "farm/bench": "api backends compiler devices errors frontends models "
         "farm farm/boards farm/firmware farm/jobs farm/references farm/results farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
-        "farm/cli": "backends devices errors extras files farm farm/bench farm/boards farm/jobs "
-        "farm/labgrid farm/references farm/report farm/results farm/transports",
+        "farm/cli": "backends devices errors extras files folders "
+        "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
+        "farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors files farm/references",
-        "studies": "api backends compiler devices errors files finetune frontends models "
+        "studies": "api backends compiler devices errors files folders finetune frontends models "
         "farm farm/references farm/results",
-        "cli": "api backends backends/training compiler devices errors extras files finetune "
-        "frontends loaded models terminal "
+        "cli": "api backends backends/training compiler devices errors extras files folders "
+        "finetune frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "examples": "api backends compiler devices errors models "
         "farm farm/boards farm/jobs farm/transports",

@@ -12,11 +12,11 @@ from pockengine.backends.c import build as module
 from pockengine.backends.c import toolchain as toolchains
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.toolchain import Toolchain, find_toolchain
-from pockengine.backends.cache import cache_folder
 from pockengine.backends.registry import open_session
 from pockengine.compiler.optim import Adam
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
+from pockengine.folders import cache_folder
 from pockengine.tests.backends.c.resuming import new_case
 
 
