@@ -1,8 +1,8 @@
 """Functions of PyTorch that have no trace of their own, as operators that have one.
 
 A trace cannot run the kernel of `ctc_loss`, and stops where a function looks at the data:
-`gaussian_nll_loss` for negative variances, an encoder for a mask that is causal. While tracing,
-the functions here stand in for them.
+`gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a mask that is causal.
+While tracing, the functions here stand in for them.
 """
 
 import math
@@ -15,6 +15,8 @@ import torch
 from torch.nn import functional
 from torch.nn.modules import transformer
 from torch.overrides import TorchFunctionMode
+
+from pockengine.errors import ImportModelError
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define(
@@ -109,8 +111,35 @@ def gaussian_nll_loss(
     return {"mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: loss)()
 
 
+def cov(
+    x: torch.Tensor,
+    *,
+    correction: int = 1,
+    fweights: torch.Tensor | None = None,
+    aweights: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the covariances of rows, each column an observation."""
+    if fweights is not None or aweights is not None:
+        raise ImportModelError("torch.cov is given weights; multiply the observations by them")
+    rows = x.reshape(-1, x.shape[-1])
+    rows = rows - rows.mean(1, keepdim=True)
+    product = rows @ rows.T / (x.shape[-1] - correction)
+    return product.squeeze() if x.dim() < 2 else product
+
+
+def corrcoef(x: torch.Tensor) -> torch.Tensor:
+    """Return the correlations of rows."""
+    shared = cov(x)
+    if x.dim() < 2:
+        return shared / shared
+    deviations = shared.diagonal().sqrt()
+    return (shared / deviations[:, None] / deviations).clamp(-1, 1)
+
+
 INSTEAD: Mapping[Any, Callable[..., Any]] = {
     functional.ctc_loss: ctc_loss,
     functional.gaussian_nll_loss: gaussian_nll_loss,
+    **dict.fromkeys((torch.cov, torch.Tensor.cov), cov),
+    **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), corrcoef),
 }
 """What stands in, by PyTorch's functions."""

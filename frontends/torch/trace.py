@@ -40,6 +40,7 @@ def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module; what torch cannot trace becomes an error in the user's terms."""
+    _check_norms(module)
     with settings(module, kwargs):
         try:
             program = _export(module, args, kwargs, None)
@@ -48,6 +49,17 @@ def trace(
     pick_marked(program)
     drop_dead(program)
     return program
+
+
+def _check_norms(module: torch.nn.Module) -> None:
+    """Refuse norms whose averages of all batches depend on how many there were."""
+    for name, part in module.named_modules():
+        norm = isinstance(part, torch.nn.modules.batchnorm._NormBase)
+        if norm and part.training and part.track_running_stats and part.momentum is None:
+            raise ImportModelError(
+                f"{name or type(part).__name__} averages its statistics over all batches "
+                "(momentum=None), and a compiled step keeps moving averages; give it a momentum"
+            )
 
 
 def _export(

@@ -1,4 +1,4 @@
-"""ATen operators that resize pictures."""
+"""ATen operators that resize pictures, or read them at places between their elements."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import torch
 
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit.sampling import Between, Outside, sample
 from pockengine.frontends.layout import Tensor, plain, reshape
 from pockengine.frontends.torch.aten.places import take
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
@@ -122,6 +123,20 @@ def _linear(
     first, second = (take(ctx, x, dim, index) for index in (low, high))
     change = emit.arithmetic(ctx.g, "sub", second, first)
     return emit.arithmetic(ctx.g, "add", first, emit.arithmetic(ctx.g, "mul", change, plain(share)))
+
+
+@aten("grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(
+    ctx: AtenContext,
+    x: Tensor,
+    grid: Tensor,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> Tensor:
+    """Read pictures or volumes at places from -1 to 1."""
+    between, outside = Between(interpolation_mode), Outside(padding_mode)
+    return sample(ctx.g, x, grid, between, outside, corners=align_corners)
 
 
 def source_places(old: int, new: int, align_corners: bool, scale: float | None) -> np.ndarray:

@@ -31,6 +31,10 @@ PICTURES: dict[str, Callable[[torch.Tensor], Any]] = {
     "avg_pool3d": lambda x: f.avg_pool3d(x, 2),
     "pad": lambda x: f.pad(x, (1, 0, 0, 2), value=-INF),
     "constant_pad_nd": lambda x: ATEN.constant_pad_nd(x, [1, 1], 0.5),
+    "grid_sample": lambda x: f.grid_sample(x, torch.linspace(-1.2, 1.2, 16).reshape(2, 2, 2, 2)),
+    "grid_sample 3d": lambda x: f.grid_sample(
+        x[:, None], torch.linspace(-1.2, 1.2, 12).reshape(2, 2, 1, 1, 3), mode="nearest"
+    ),
     "flatten": lambda x: x.flatten(1),
     "unfold": lambda x: x.unfold(3, 3, 2),
     "as_strided": lambda x: x.as_strided((3, 4), (5, 2), 3),
@@ -101,6 +105,9 @@ LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
         ATEN.embedding_bag(x, REPEATED, REPEATED[:1] * 0, False, 1)[0],
     ),
     "_embedding_bag": lambda x: ATEN._embedding_bag(x, REPEATED, REPEATED[:1] * 0)[0],
+    "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "nanmedian": lambda x: (x.nanmedian(), *x.nanmedian(1)),
+    "searchsorted": lambda x: torch.searchsorted(torch.arange(-2.0, 3.0), x),
     "attention": lambda x: f.scaled_dot_product_attention(x[None], x[None], x[None]),
     "attention with a mask": lambda x: f.scaled_dot_product_attention(
         x[None], x[None], x[None], torch.tensor([[True, False, True, False]] * 4)

@@ -89,6 +89,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "bicubic, smoothed, by scale": lambda x: functional.interpolate(
         x, scale_factor=(0.45, 1.7), mode="bicubic", antialias=True
     ),
+    "covariances": lambda x: x[0, 0].cov() + torch.cov(x[0, 1, 0]),
+    "correlations": lambda x: torch.corrcoef(x[0, 0]),
+    "logarithm of sums so far": lambda x: x.logcumsumexp(1),
+    "median of numbers": lambda x: torch.where(x > 1, torch.nan, x).nanmedian(3)[0],
+    "quantiles": lambda x: torch.quantile(x, torch.tensor([0.1, 0.5]), dim=1),
+    "places in a sorted line": lambda x: x * torch.searchsorted(x.sort()[0].detach(), x.detach()),
     "nearest": lambda x: functional.interpolate(x, (9, 3)),
     "nearest by scale": lambda x: functional.interpolate(x, scale_factor=1.7),
     "pad by reflection": lambda x: functional.pad(x, (2, 1, 0, 3), "reflect"),

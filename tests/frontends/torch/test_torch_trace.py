@@ -228,3 +228,19 @@ def test_operator_that_pytorch_cannot_trace_is_named() -> None:
 
 def test_scalar_squeezes_to_itself() -> None:
     check_forward(Function(lambda x: x.sum().squeeze() * x.mean().squeeze(0).squeeze(-1)), X)
+
+
+def test_a_mask_of_an_encoder_is_applied_as_it_is() -> None:
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 1)
+    hidden = torch.triu(torch.full((4, 4), -torch.inf), 1)
+    for mask in (hidden, hidden.T.contiguous()):
+        check_forward(Function(lambda x, m: encoder(x[None], mask=m)), X, mask)
+
+
+def test_norms_that_average_all_batches_are_refused() -> None:
+    net = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=None))
+
+    with pytest.raises(ImportModelError, match=r"1 averages its statistics .* give it a momentum"):
+        from_torch(net, (X,))
+    check_forward(net.eval(), X)

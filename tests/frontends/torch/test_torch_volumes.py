@@ -1,4 +1,4 @@
-"""Convolution and pooling of volumes: forward and gradients beside PyTorch's, and a net in C."""
+"""Volumes convolved, pooled and sampled: forward and gradients beside PyTorch's, and a net in C."""
 
 from collections.abc import Callable
 
@@ -50,6 +50,21 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "response norm of volumes": lambda x: functional.local_response_norm(x, 3),
     "response norm of pictures": lambda x: functional.local_response_norm(x[0], 2, 0.1, 0.5),
 }
+
+
+SAMPLED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    f"{dims} dimensions, {mode}, {padding}, {'corners' if corners else 'edges'}": (
+        lambda x, dims=dims, how=(mode, padding, corners): functional.grid_sample(
+            x if dims == 3 else x[:, :, 0],
+            0.9 * x[:, :dims].movedim(1, -1) if dims == 3 else 0.9 * x[:, :2, 1].movedim(1, -1),
+            *how,
+        )
+    )
+    for dims, mode in ((2, "bilinear"), (2, "nearest"), (2, "bicubic"), (3, "bilinear"))
+    for padding in ("zeros", "border", "reflection")
+    for corners in ((True, False) if padding == "reflection" else (False,))
+}
+FUNCTIONS |= SAMPLED
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
