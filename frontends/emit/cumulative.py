@@ -102,6 +102,15 @@ def associative_scan(g: Builder, x: Tensor, dim: int, combine: Combine) -> Tenso
     return _interleaved(g, even, odd, dim, count)
 
 
+def log_add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)), from the larger one on; between equal infinities is no gap."""
+    top = emit.elementwise(g, "maximum", a, b)
+    gap = emit.unary("abs")(g, emit.elementwise(g, "sub", a, b))
+    gap = emit.choose(g, emit.elementwise(g, "eq", a, b), 0.0, gap)
+    more = emit.unary("log1p")(g, emit.unary("exp")(g, emit.unary("neg")(g, gap)))
+    return emit.elementwise(g, "add", top, more)
+
+
 def _interleaved(g: Builder, even: Tensor, odd: Tensor, dim: int, count: int) -> Tensor:
     """Take elements of both in turn; `even` may have one more than `odd` has."""
     lead, tail = odd.shape[:dim], odd.shape[dim + 1 :]

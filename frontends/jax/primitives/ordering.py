@@ -6,7 +6,7 @@ import numpy as np
 
 from pockengine.compiler.ir import BOOL, I32, Builder
 from pockengine.frontends import emit
-from pockengine.frontends.emit.cumulative import Combine, associative_scan
+from pockengine.frontends.emit.cumulative import Combine, associative_scan, log_add
 from pockengine.frontends.emit.order import best, order_of
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
@@ -43,21 +43,12 @@ def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> li
     return [values, emit.cast(ctx.g, places, I32)]
 
 
-def _log_add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
-    """Return log(exp(a) + exp(b)), from the larger one on; -inf and -inf give -inf."""
-    top = emit.unary("stop_gradient")(g, emit.elementwise(g, "maximum", a, b))
-    base = emit.choose(g, emit.arithmetic(g, "gt", top, float("-inf")), top, 0.0)
-    powers = [emit.unary("exp")(g, emit.elementwise(g, "sub", part, base)) for part in (a, b)]
-    total = emit.unary("log")(g, emit.elementwise(g, "add", *powers))
-    return emit.elementwise(g, "add", total, base)
-
-
 def _combined(op: str) -> Combine:
     return lambda g, a, b: emit.elementwise(g, op, a, b)
 
 
 SCANS: dict[str, Combine] = {
-    "cumlogsumexp": _log_add,
+    "cumlogsumexp": log_add,
     "cummax": _combined("maximum"),
     "cummin": _combined("minimum"),
     "cumprod": _combined("mul"),
