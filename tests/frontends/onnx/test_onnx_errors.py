@@ -51,8 +51,8 @@ def test_everything_unsupported_is_named_at_once() -> None:
         helper.make_node("Frobnicate", ["c"], ["d"], name="mine", domain="com.example"),
         helper.make_node("Pad", ["x", "pads"], ["y"], name="pad", mode="reflect"),
     ]
-    weights = {"pads": np.ones(6, np.int64)}
-    model = make(nodes, {"x": (2, 3, 3)}, {"y": (4, 5, 5)}, weights)
+    weights = {"pads": -np.ones(6, np.int64)}
+    model = make(nodes, {"x": (3, 3, 3)}, {"y": (1, 1, 1)}, weights)
     model.opset_import.append(helper.make_opsetid("com.example", 1))
 
     with pytest.raises(ImportModelError) as caught:
@@ -62,7 +62,7 @@ def test_everything_unsupported_is_named_at_once() -> None:
     assert "small cannot be imported: 4 unsupported operations" in message
     assert "2 x Det in block/det, block/det_2: there is no rule for it" in message
     assert "com.example.Frobnicate in mine" in message
-    assert "Pad in pad: padding in mode 'reflect'" in message
+    assert "Pad in pad: padding in mode 'reflect' that cuts" in message
     assert "Relu" not in message
 
 
