@@ -4,7 +4,7 @@ Everything here is a few lines over the stages; use them directly for what this 
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
+from pockengine.compiler.quantize.calibrate import input_range
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
@@ -85,6 +86,14 @@ class Compiled(Trainer):
         if self.visitor is None:
             return framework_arrays(self.graph, values)
         return self.visitor.tuned(self.graph, values)
+
+    def integers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return inputs with those as int8 that the program takes so (`Int8.inputs`)."""
+        ranges = {name: input_range(self.graph, name) for name in inputs}
+        return {
+            name: data if (known := ranges[name]) is None else known.integers(data)
+            for name, data in inputs.items()
+        }
 
     def save_weights(self, source: Session | Path, path: Path | str) -> None:
         """Write the tuned weights as safetensors, by the framework's names and in its layouts.
@@ -189,7 +198,7 @@ def compile(
     chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)
-    graph, training, norms = _quantized(graph, training, quantize, sizes)
+    graph, training, norms = _quantized((visitor, graph, loss), training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
     again = _resizing(graph, visitor, loss, sizes)
@@ -198,16 +207,24 @@ def compile(
 
 
 def _quantized(
-    graph: Graph, training: Training, how: Int8 | None, sizes: Range | None
+    imported: tuple[Visitor | None, Graph, Any],
+    training: Training,
+    how: Int8 | None,
+    sizes: Range | None,
 ) -> tuple[Graph, Training, tuple[FoldedNorm, ...]]:
+    """Return the graph in integers where that is asked for, how it trains, and norms folded."""
+    visitor, graph, loss = imported
     if how is None:
         return graph, training, ()
     if sizes is not None:
         raise CompileError("quantize= finds ranges for one size; leave sizes= out")
     if training.storage != EXACT:
         raise CompileError("quantize= holds weights and activations as int8; leave storage= out")
+    training = replace(training, integers=how.integers)
+    if how.calibration is None and visitor is not None:
+        return visitor.integers(loss), training, ()
     quantised, norms = how.apply(graph)
-    return quantised, replace(training, integers=how.integers), norms
+    return quantised, training, norms
 
 
 def _imported(

@@ -35,6 +35,7 @@ class Door:
     optimizer: Callable[[Any, Any], Optimizer] | None = None
     reference: Callable[[Any, Any, Any, Nudge], Reference | None] | None = None
     quiet: Callable[[Any], AbstractContextManager[None]] = lambda model: nullcontext()
+    integers: Callable[[Any, Any, Any], Graph] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,15 @@ class Visitor:
     def graph(self, loss: Any) -> Graph:
         """Import the model."""
         return self.door.enter(self.model, self.inputs, loss)
+
+    def integers(self, loss: Any) -> Graph:
+        """Import a model that is in int8, with its ranges; CompileError where it has none."""
+        if self.door.integers is None:
+            raise CompileError(
+                f"a model of {self.door.framework} carries no ranges of integers; give "
+                "pockengine.Int8 samples of its inputs"
+            )
+        return self.door.integers(self.model, self.inputs, loss)
 
     def resized(self, axes: Mapping[str, int], size: int) -> "Visitor":
         """Give the example inputs another size; CompileError where the door cannot."""
@@ -208,6 +218,12 @@ def _from_tensorflow(model: Any, inputs: Any, loss: Any) -> Graph:
     return from_tensorflow(model, inputs, loss=loss)
 
 
+def _integers_of_tensorflow(model: Any, inputs: Any, loss: Any) -> Graph:
+    from pockengine.frontends.tensorflow.model import from_integers
+
+    return from_integers(model, inputs, loss)
+
+
 def _to_variables(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
     """What `model.set_weights` takes, for a Keras model; else arrays by the variables' names."""
     from pockengine.frontends.tensorflow import to_weights
@@ -336,6 +352,7 @@ DOORS: Sequence[Door] = (
         optimizer=_keras_optimizer,
         reference=_tensorflow_reference,
         quiet=_quiet_tensorflow,
+        integers=_integers_of_tensorflow,
     ),
     # last: it takes any function
     Door("JAX", _is_jax, _from_jax, _to_pytree, _resize_jax, _optax_optimizer, _jax_reference),

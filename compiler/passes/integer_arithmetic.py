@@ -27,6 +27,8 @@ from pockengine.compiler.passes.differentiate import LOSS
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
 GRADIENTS = ("f32", "int8")
 
+AVERAGES = ("reduce_mean", "avg_pool2d")
+
 LARGEST_TERM = 255 * 128
 """Magnitude of a product of two i8, of which the first has a zero point."""
 
@@ -186,6 +188,8 @@ class _Lowering:
             self._rescaled_sums(g, real, target)
             or self._rescaled(g, node, target)
             or self._added(g, real, target)
+            or self._product_of(g, real, target)
+            or self._averaged(g, node, target)
         )
         if rescaled is None or rescaled.dtype is DType.I8:
             return rescaled
@@ -236,11 +240,72 @@ class _Lowering:
         first, second = (_by(g, summand, np.array(scale / unit)) for summand, scale in shifted)
         return _by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
 
+    def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
+        """Sum the integers of each window; what their mean is, the op that averaged says."""
+        mean = node.operands[0].node
+        if mean is None or mean.op not in AVERAGES:
+            return None
+        known, window = self._summand(mean.operands[0]), _averaged_window(mean)
+        if known is None or window is None:
+            return None
+        real, scale = known
+        kernel, stride = window
+        same = scale == target and real.zero == node.attrs["zero"]
+        if mean.op == "avg_pool2d" and not same:
+            return None
+        channels, count = real.integers.shape[-1], kernel[0] * kernel[1]
+        zeros = (0 if mean.op == "avg_pool2d" else real.zero, 0)
+        ones = g.constant(np.ones((*kernel, 1, channels), np.int8))
+        total = g.conv2d(real.integers, ones, stride=stride, groups=channels, zeros=zeros)
+        if total.shape != node.result.shape:
+            total = g.reshape(total, shape=node.result.shape)
+        limits = {name: node.attrs[name] for name in ("low", "high")}
+        if mean.op == "avg_pool2d":  # one range: the integers themselves are averaged
+            return g.narrow(_divided(g, total, count), zero=0, **limits)
+        return _divided_by(g, total, scale / float(target), count)
+
+    def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
+        """Multiply integers of two scales element by element."""
+        node = real.node
+        if node is None or node.op != "mul":
+            return None
+        one, other = (self._summand(value) for value in node.operands)
+        if one is None or other is None:
+            return None
+        product = g.mul(_centred(g, one[0]), _centred(g, other[0]))
+        return _by(g, product, np.array(one[1] * other[1] / float(target)))
+
     def _summand(self, value: Value) -> tuple[_Real, float] | None:
         """Return integers with their scale, where that is one known number."""
         real = _real(value)
         scale = None if real is None else self._number(real.scale)
         return None if real is None or scale is None or scale.ndim else (real, float(scale))
+
+
+def _averaged_window(mean: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Return kernel and stride of an average over whole windows of an image; None for others."""
+    shape = mean.operands[0].shape
+    if mean.op == "avg_pool2d":
+        return None if any(mean.attrs["padding"]) else (mean.attrs["kernel"], mean.attrs["stride"])
+    if len(shape) != 4 or not {1, 2}.issuperset(mean.attrs["axes"]):
+        return None
+    height, width = (shape[axis] if axis in mean.attrs["axes"] else 1 for axis in (1, 2))
+    return (height, width), (1, 1)
+
+
+def _divided(g: Builder, total: Value, count: int) -> Value:
+    """Divide i32 by a number, with halves rounded away from zero."""
+    half = g.scalar(count // 2, I32)
+    away = g.where(g.gt(total, g.scalar(0, I32)), g.add(total, half), g.sub(total, half))
+    return g.quotient(away, g.scalar(count, I32))
+
+
+def _divided_by(g: Builder, total: Value, factor: float, count: int) -> Value:
+    """Rescale by a factor and divide, by one multiplier as TensorFlow Lite's MEAN has it."""
+    multiplier, exponent = (int(part) for part in fixed_point(np.array(factor)))
+    shift = min(count.bit_length() - 1, 32, 31 + exponent)
+    folded = (multiplier << shift) // count
+    return g.rescale(total, g.scalar(folded, I32), g.scalar(exponent - shift, I32))
 
 
 def _real(value: Value) -> _Real | None:

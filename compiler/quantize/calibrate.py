@@ -7,7 +7,7 @@ after them. Rounded are what layers with a weight read, the summands of residual
 averaged over an image; biases, losses and all other arithmetic stay real.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value, replace_operands
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.rewrite import rewrite
-from pockengine.compiler.ir.types import F32
+from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
@@ -32,9 +32,16 @@ Batch = Mapping[str, np.ndarray]
 
 
 def quantized(
-    forward: Graph, batches: Sequence[Batch], *, method: str = "minmax", share: float = 1e-4
+    forward: Graph,
+    batches: Sequence[Batch],
+    *,
+    method: str = "minmax",
+    share: float = 1e-4,
+    inputs: Sequence[str] = (),
 ) -> tuple[Graph, tuple[FoldedNorm, ...]]:
     """Return the graph with ranges found on batches of its inputs, and the norms folded in it.
+
+    The named `inputs` arrive as i8, of the ranges that the samples have.
 
     `method` and `share` are those of `ranges.py`. CompileError names a tensor without a range, and
     a graph in which nothing has a meaning in integers.
@@ -54,7 +61,13 @@ def quantized(
         param = graph.params[layer.operands[1].name]
         param.held = _held(layer, param)
     points = _points(graph, layers)
-    _insert(graph, _ranges(graph, points, batches, method, share))
+    ranges = _ranges(graph, points, batches, method, share)
+    unread = sorted(set(inputs) - {value.name for value in graph.inputs if value in ranges})
+    if unread:
+        raise CompileError(
+            f"inputs {unread} cannot be int8: no layer or sum reads one of this name"
+        )
+    _insert(graph, ranges, frozenset(inputs))
     return graph, norms
 
 
@@ -154,8 +167,11 @@ def _ranges(
     return ranges
 
 
-def _insert(graph: Graph, ranges: Mapping[Value, Range]) -> None:
-    """Round every point; a clamp before it is left to the limits of the integers."""
+def _insert(graph: Graph, ranges: Mapping[Value, Range], arriving: Set[str]) -> None:
+    """Round every point; a clamp before it is left to the limits of the integers.
+
+    Inputs of the names in `arriving` are i8 already.
+    """
 
     def rounded(g: Builder, value: Value, chosen: Range) -> Value:
         scale = g.scalar(chosen.scale)
@@ -176,9 +192,26 @@ def _insert(graph: Graph, ranges: Mapping[Value, Range]) -> None:
     first: list[Node] = []
     g = Builder(graph)
     with g.into(first):
-        given = {v: rounded(g, v, ranges[v]) for v in graph.inputs if v in ranges}
+        given = {}
+        for place, value in enumerate(graph.inputs):
+            if value.name in arriving:
+                chosen = ranges[value]
+                graph.inputs[place] = Value(value.name, TensorType(DType.I8, value.shape))
+                scale = g.scalar(chosen.scale)
+                given[value] = g.dequantize(graph.inputs[place], scale, zero=chosen.zero)
+            elif value in ranges:
+                given[value] = rounded(g, value, ranges[value])
     replace_operands(graph.nodes, given)
     graph.nodes[:0] = first
+
+
+def input_range(graph: Graph, name: str) -> Range | None:
+    """Return what the integers of an i8 input stand for; None for an input of real numbers."""
+    value = graph.input(name)
+    for node in graph.nodes:
+        if node.op == "dequantize" and node.operands[0] is value:
+            return Range(float(graph.constants[node.operands[1]]), node.attrs["zero"])
+    return None
 
 
 def _unclamped(value: Value, chosen: Range) -> Value:

@@ -17,18 +17,20 @@ from pockengine.errors import CompileError
 class Int8:
     """Hold a model's weights and activations as int8.
 
-    `calibration` has samples of the inputs by name, any number of whole batches; each tensor's
-    range is chosen on them by `method`: "minmax", "percentile" (which leaves out the most extreme
-    `share` on each side) or "mse". Batch norms are folded. `gradients` that meet integers in a
-    product are "int8" or "f32". `qas` lets optimisers see real weights and their gradients, not the
-    integers.
+    `calibration` has samples of the inputs by name, any number of whole batches; None is for a
+    model that is in int8 already. Each tensor's range is chosen on the samples by `method`:
+    "minmax", "percentile" (which leaves out the most extreme `share` on each side) or "mse". Batch
+    norms are folded. `gradients` that meet integers in a product are "int8" or "f32". `qas` lets
+    optimisers see real weights and their gradients, not the integers. The named `inputs` arrive as
+    int8: `Compiled.integers` makes such of real numbers.
     """
 
-    calibration: Mapping[str, Any] = field(repr=False)
+    calibration: Mapping[str, Any] | None = field(default=None, repr=False)
     method: str = "minmax"
     share: float = 1e-4
     gradients: str = "int8"
     qas: bool = True
+    inputs: tuple[str, ...] = ()
 
     @property
     def integers(self) -> Integers:
@@ -37,17 +39,24 @@ class Int8:
 
     def apply(self, graph: Graph) -> tuple[Graph, tuple[FoldedNorm, ...]]:
         """Return the quantised graph and its folded norms; CompileError where that cannot be."""
-        return quantized(graph, self._batches(graph), method=self.method, share=self.share)
+        return quantized(
+            graph,
+            self._batches(graph),
+            method=self.method,
+            share=self.share,
+            inputs=self.inputs,
+        )
 
     def _batches(self, graph: Graph) -> list[Batch]:
         """Cut the samples into batches of the graph's inputs."""
         inputs = {value.name: value for value in graph.inputs}
-        unknown = sorted(set(self.calibration) - set(inputs))
-        if unknown or not self.calibration:
+        samples = self.calibration or {}
+        unknown = sorted(set(samples) - set(inputs))
+        if unknown or not samples:
             raise CompileError(
                 f"calibration has samples of {unknown or 'nothing'}; the inputs are {list(inputs)}"
             )
-        given = {name: np.asarray(data) for name, data in self.calibration.items()}
+        given = {name: np.asarray(data) for name, data in samples.items()}
         counts = set()
         for name, data in given.items():
             shape = inputs[name].shape

@@ -29,6 +29,11 @@ class Range:
     scale: float
     zero: int
 
+    def integers(self, real: np.ndarray) -> np.ndarray:
+        """Return the i8 that are nearest to real numbers."""
+        nearest = np.rint(real / np.float32(self.scale)) + self.zero
+        return np.asarray(np.clip(nearest, LOW, HIGH), np.int8)
+
 
 def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> Range:
     """Choose a range for what was seen; CompileError where there is none.

@@ -64,6 +64,23 @@ def from_tensorflow(
     return import_subject(given, example_inputs, loss, training)
 
 
+def from_integers(model: Any, example_inputs: Inputs, loss: str | None = None) -> Graph:
+    """Import an int8 `.tflite` file with the ranges of its tensors, to train in int8.
+
+    Inputs are i8 where the file's are integers; of u8 they are 128 less. ImportModelError for what
+    carries no ranges.
+    """
+    need_tensorflow("from_tensorflow")
+    if not isinstance(model, (str, Path)) or Path(model).suffix != ".tflite":
+        raise ImportModelError(
+            "ranges of integers come from a .tflite file in int8; for other models give "
+            "pockengine.Int8 samples of the inputs"
+        )
+    from pockengine.frontends.tensorflow.lite.importer import from_lite
+
+    return from_lite(Path(model), example_inputs, loss, integers=True)
+
+
 def open_file(path: Path) -> Opened:
     """Open a .keras, .h5 or .tflite file, or a SavedModel's folder; see `model_files.open_file`."""
     need_tensorflow(str(path))

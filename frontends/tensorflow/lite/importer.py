@@ -1,8 +1,8 @@
 """TFLite models: float ones as they are, int8 ones as the real numbers that they stand for.
 
-Training happens in floats: quantised weights are imported dequantised, and the rounding of
-activations is left out. A model converted for one sample is imported for the batch of the example
-inputs.
+Quantised weights are imported dequantised, and the rounding of activations is left out: training
+happens in floats. Or, with `integers`, it happens in the file's integers (rounding.py). A model
+converted for one sample is imported for the batch of the example inputs.
 """
 
 import struct
@@ -21,6 +21,7 @@ from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteOperator, read_lite
 from pockengine.frontends.tensorflow.lite.ops import LITE_RULES
+from pockengine.frontends.tensorflow.lite.rounding import held_as, integer_input, rounded
 from pockengine.frontends.tensorflow.ops import Known, TfContext
 from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
 
@@ -38,23 +39,26 @@ DAMAGE = (
 _KINDS = {"FLOAT32": F32, "INT32": I32, "INT64": I64, "BOOL": BOOL}
 
 
-def from_lite(path: Path, example_inputs: Any, loss: Any) -> Graph:
-    """Import a .tflite file; ImportModelError lists whatever has no equivalent."""
+def from_lite(path: Path, example_inputs: Any, loss: Any, integers: bool = False) -> Graph:
+    """Import a .tflite file; ImportModelError lists whatever has no equivalent.
+
+    With `integers`, weights and activations have the ranges of the file, which must be in int8.
+    """
     if loss is not None and loss not in LOSSES:
         raise ImportModelError(
             f"a TFLite model takes a loss of every frontend, {' or '.join(LOSSES)}, not {loss!r}"
         )
     model = read_lite(path)
     try:
-        return _imported(model, example_inputs, loss)
+        return _imported(model, example_inputs, loss, integers)
     except DAMAGE as error:
         raise ImportModelError(
             f"{path} is damaged: its parts do not fit together: {error}; convert the model again"
         ) from error
 
 
-def _imported(model: LiteModel, example_inputs: Any, loss: Any) -> Graph:
-    importer = _Importer(model)
+def _imported(model: LiteModel, example_inputs: Any, loss: Any, integers: bool) -> Graph:
+    importer = _Importer(model, integers)
     importer.declare(example_inputs)
     for operator in importer.model.operators:
         importer.build(operator)
@@ -68,14 +72,19 @@ def _imported(model: LiteModel, example_inputs: Any, loss: Any) -> Graph:
     for name, tensor in outputs.items():
         g.output(name, framework_order(g, tensor))
     dead_code(g.graph)
+    if integers and not any(param.held for param in g.graph.params.values()):
+        raise ImportModelError(
+            f"{model.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
+        )
     return g.graph
 
 
 class _Importer:
     """One import: what each tensor's number stands for by now."""
 
-    def __init__(self, model: LiteModel) -> None:
+    def __init__(self, model: LiteModel, integers: bool) -> None:
         self.model = model
+        self.integers = integers
         self.g = Builder(Graph(model.name))
         self.problems = Problems()
         self.known: dict[int, Known] = {}
@@ -107,6 +116,8 @@ class _Importer:
         if len(shape) != len(tensor.shape) or shape[1:] != tensor.shape[1:]:
             raise Unsupported(f"the example of shape {shape} for the declared {tensor.shape}")
         dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)
+        if self.integers and (given := integer_input(self.g, name, shape, tensor)) is not None:
+            return plain(given)
         if dtype is None:
             raise Unsupported(f"numbers of {tensor.kind}; use FLOAT32, INT32, INT64 or BOOL")
         return plain(self.g.input(name, TensorType(dtype, shape)))
@@ -143,7 +154,9 @@ class _Importer:
         built = rule.apply(TfContext(self.g, ()), operator.options, *inputs)
         results = built if isinstance(built, (list, tuple)) else [built]
         for number, result in zip(operator.outputs, results, strict=True):
-            self.known[number] = result
+            tensor = self.model.tensors[number]
+            rounds = self.integers and isinstance(result, Tensor)
+            self.known[number] = rounded(self.g, result, tensor) if rounds else result
 
     def _static(self, number: int) -> np.ndarray:
         data = self.model.tensors[number].data
@@ -183,8 +196,11 @@ class _Importer:
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
         )
-        source = tensor.quantization()
-        self.g.graph.params[value.name].source = source and source.transposed(layout)
+        source, held = tensor.quantization(), held_as(tensor)
+        param = self.g.graph.params[value.name]
+        param.source = source and source.transposed(layout)
+        if self.integers and held is not None and number in self.wishes:
+            param.held = held.transposed(layout)
         return Tensor(value, layout)
 
     def _free_name(self, name: str) -> str:

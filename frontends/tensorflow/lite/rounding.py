@@ -1,0 +1,68 @@
+"""The integers of an int8 file: inputs that arrive as such, and results that are rounded to them.
+
+The graph computes with real numbers; `compiler/passes/integer_arithmetic.py` makes of it what the
+file says, in TensorFlow Lite's reference arithmetic. A file's u8 is i8 here, 128 less.
+"""
+
+import math
+
+import numpy as np
+
+from pockengine.compiler.ir import Builder, DType, TensorType, Value
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.frontends.layout import Tensor
+from pockengine.frontends.tensorflow.lite.file import LiteTensor
+
+ROUNDED = ("INT8", "UINT8")
+LOW, HIGH = -128, 127
+CLAMPS = ("relu", "clamp", "hardtanh")
+
+
+def range_of(tensor: LiteTensor) -> tuple[float, int] | None:
+    """Return the scale and zero point of a tensor of one range; None for any other."""
+    if tensor.kind not in ROUNDED or tensor.scale.size != 1 or not tensor.scale[0] > 0:
+        return None
+    zero = int(tensor.zero[0]) if tensor.zero.size else 0
+    return float(tensor.scale[0]), zero - 128 * (tensor.kind == "UINT8")
+
+
+def integer_input(
+    g: Builder, name: str, shape: tuple[int, ...], tensor: LiteTensor
+) -> Value | None:
+    """Declare an input of integers, and return the real numbers that they stand for."""
+    known = range_of(tensor)
+    if known is None:
+        return None
+    scale, zero = known
+    return g.dequantize(g.input(name, TensorType(DType.I8, shape)), g.scalar(scale), zero=zero)
+
+
+def rounded(g: Builder, result: Tensor, tensor: LiteTensor) -> Tensor:
+    """Round a result to the integers of its range, which clamp as its activation does."""
+    known = range_of(tensor)
+    if known is None or not result.value.dtype.is_float:
+        return result
+    scale, zero = known
+    value, (low, high) = result.value, (LOW, HIGH)
+    node = value.node
+    if node is not None and node.op in CLAMPS:
+        (value,) = node.operands
+        least, most = node.attrs.get("min", 0.0), node.attrs.get("max", math.inf)
+        low, high = max(LOW, _place(least, scale, zero)), min(HIGH, _place(most, scale, zero))
+    q = g.quantize(value, g.scalar(scale), zero=zero, low=low, high=high)
+    return Tensor(g.dequantize(q, g.scalar(scale), zero=zero), result.layout)
+
+
+def _place(real: float, scale: float, zero: int) -> int:
+    """Return the integer of a limit, with halves rounded away from zero."""
+    if math.isinf(real):
+        return LOW if real < 0 else HIGH
+    return zero + int(math.copysign(math.floor(abs(real) / scale + 0.5), real))
+
+
+def held_as(tensor: LiteTensor) -> Quantization | None:
+    """Return the scales of a weight that can be held as the file has it."""
+    if tensor.kind != "INT8" or tensor.data is None or len(tensor.shape) < 2:
+        return None
+    symmetric = not tensor.zero.any() and int(np.min(tensor.data)) > LOW
+    return tensor.quantization() if symmetric else None

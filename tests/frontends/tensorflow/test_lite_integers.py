@@ -1,0 +1,162 @@
+"""Int8 TFLite files: every tensor is the interpreter's, bit for bit, and they train in int8."""
+
+import os
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import pockengine
+from pockengine.backends.registry import open_session
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.passes.hold_integers import hold_integers
+from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.layout import Tensor, framework_order
+from pockengine.frontends.tensorflow.lite import importer
+from pockengine.frontends.tensorflow.lite.file import LiteModel, read_lite
+
+SHARED = [
+    "mlperf_tiny/ic_resnet8_int8",
+    "mlperf_tiny/vww_mobilenet_v1_025_96_int8",
+    "mcunet_int8/mcunet_vww",
+]
+
+
+def small_net() -> keras.Model:
+    """Return a net with a residual sum, pooling, a mean, a product and a dense layer."""
+    keras.utils.set_random_seed(0)
+    x = keras.Input((8, 8, 3), batch_size=1)
+    y = keras.layers.Conv2D(8, 3, padding="same", activation="relu6")(x)
+    z = keras.layers.DepthwiseConv2D(3, padding="same", activation="relu")(y)
+    y = keras.layers.Add()([y, keras.layers.Conv2D(8, 1)(z)])
+    y = keras.layers.AveragePooling2D(2)(y)
+    gate = keras.layers.GlobalAveragePooling2D(keepdims=True)(y)
+    y = keras.layers.Multiply()([y, keras.layers.Conv2D(8, 1, activation="relu")(gate)])
+    y = keras.layers.Flatten()(y)
+    return keras.Model(x, keras.layers.Dense(4)(y))
+
+
+def converted(folder: Path) -> Path:
+    """Return the small net as an int8 file."""
+    rng = np.random.default_rng(0)
+    converter = tf.lite.TFLiteConverter.from_keras_model(small_net())
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: (
+        [rng.standard_normal((1, 8, 8, 3)).astype(np.float32)] for _ in range(20)
+    )
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    converter.inference_input_type = converter.inference_output_type = tf.int8
+    path = folder / "net.tflite"
+    path.write_bytes(converter.convert())
+    return path
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return converted(tmp_path_factory.mktemp("lite"))
+
+
+def interpreter_of(path: Path) -> "tf.lite.Interpreter":
+    """Return the reference kernels' interpreter, which keeps every tensor."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = tf.lite.Interpreter(
+            str(path),
+            experimental_op_resolver_type=tf.lite.experimental.OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=True,
+        )
+    made.allocate_tensors()
+    return made
+
+
+class WholeImport(importer._Importer):
+    """An import whose outputs are all tensors of integers, by number."""
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Return what is computed and quantised."""
+        known = ((number, self.model.tensors[number]) for number in self.known)
+        return {
+            str(number): self.known[number]
+            for number, tensor in known
+            if tensor.quantised and tensor.data is None
+        }
+
+
+def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
+    """Compute every quantised tensor of a file by the oracle of integers."""
+    name, whole = model.name_of(model.inputs[0]), WholeImport(model, True)
+    whole.declare({name: x})
+    for operator in model.operators:
+        whole.build(operator)
+    for number, tensor in whole.outputs().items():
+        whole.g.output(number, framework_order(whole.g, tensor))
+    graph = whole.g.graph
+    hold_integers(graph)
+    integer_arithmetic(graph)
+    return {int(number): data for number, data in run(graph, {name: x}).items()}
+
+
+def check_file(path: Path) -> None:
+    """Compare every tensor of a file with the interpreter's."""
+    model, reference = read_lite(path), interpreter_of(path)
+    (given,) = reference.get_input_details()
+    rng = np.random.default_rng(1)
+    if given["dtype"] == np.float32:
+        x = rng.uniform(-1, 1, given["shape"]).astype(np.float32)
+    else:
+        x = rng.integers(-128, 128, given["shape"]).astype(np.int8)
+    reference.set_tensor(given["index"], x)
+    reference.invoke()
+    found = our_tensors(model, x)
+    assert len(found) > 5
+    for number, real in found.items():
+        tensor = model.tensors[number]
+        integers = np.rint(real / tensor.scale[0] + int(tensor.zero[0])).astype(np.int64)
+        np.testing.assert_array_equal(integers, reference.get_tensor(number), tensor.name)
+
+
+def test_every_tensor_is_the_interpreters(net: Path) -> None:
+    check_file(net)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_published_files_are_the_interpreters(name: str) -> None:
+    path = Path(os.environ.get("POCKENGINE_DATA", "")) / "weights" / f"{name}.tflite"
+    if not path.is_file():
+        pytest.skip("needs weights of POCKENGINE_DATA")
+    check_file(path)
+
+
+def test_an_int8_file_trains_in_its_integers(net: Path) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.integers(-128, 128, (4, 8, 8, 3)).astype(np.int8)
+    compiled = pockengine.compile(
+        net, (x,), loss="cross_entropy", quantize=pockengine.Int8(), optimizer="sgd"
+    )
+    (name,) = (value.name for value in compiled.graph.inputs if len(value.shape) == 4)
+    with open_session(compiled.artifact) as session:
+        batch = {name: x, "target": np.arange(4)}
+        losses = [float(session.train_step(batch, lr=0.05)["loss"]) for _ in range(40)]
+    assert losses[-1] < 0.9 * losses[0]
+    held = [param for param in compiled.program.params.values() if param.held is not None]
+    assert {param.value.dtype.value for param in held} == {"i8"}
+
+
+def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "float.tflite"
+    path.write_bytes(tf.lite.TFLiteConverter.from_keras_model(small_net()).convert())
+    x = np.zeros((1, 8, 8, 3), np.float32)
+    with pytest.raises(ImportModelError, match="has no int8 weights"):
+        pockengine.compile(path, (x,), loss="cross_entropy", quantize=pockengine.Int8())
+    with pytest.raises(ImportModelError, match=r"come from a \.tflite file"):
+        pockengine.compile(small_net(), (x,), loss="cross_entropy", quantize=pockengine.Int8())
+    with pytest.raises(CompileError, match="samples of nothing"):
+        pockengine.compile(
+            pockengine.from_tensorflow(small_net(), (x,), loss="cross_entropy"),
+            (),
+            quantize=pockengine.Int8(),
+        )
