@@ -1,0 +1,86 @@
+"""Whole nets in ONNX Runtime beside C: losses, weights and times, step by step in turn.
+
+    python -m pockengine.tests.backends.onnx.beside_c mobilenet_v2 minilm --steps 10
+
+A line for each net and scheme, of one thread: the largest relative difference of losses and the
+largest difference of weights and states (in units of a tensor's largest number, where that is above
+1), and the median milliseconds of a step. It ends with 1 where a difference is above 1e-4.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+
+import click
+import numpy as np
+
+import pockengine
+from pockengine.backends.session import Session
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.lora import lora
+from pockengine.tests.backends.inputs import draw
+from pockengine.tests.backends.onnx.nets import NETS
+
+RATE, LIMIT, WARM = 1e-3, 1e-4, 2
+
+
+def compare(
+    graph: Graph, scheme: Scheme | str, steps: int
+) -> tuple[float, float, Mapping[str, float]]:
+    """Return the differences of losses and of weights, and each backend's milliseconds."""
+    compiled = {
+        backend: pockengine.compile(
+            graph, None, backend=backend, scheme=scheme, optimizer=Sgd(momentum=0.9)
+        )
+        for backend in ("c", "onnx")
+    }
+    sessions = {backend: each.session() for backend, each in compiled.items()}
+    times: dict[str, list[float]] = {backend: [] for backend in sessions}
+    apart = 0.0
+    for number in range(steps):
+        batch = draw(graph, number)
+        losses = [_timed(session, batch, times[key]) for key, session in sessions.items()]
+        apart = max(apart, abs(losses[0] - losses[1]) / abs(losses[0]))
+    wanted, found = (session.params() for session in sessions.values())
+    worst = max(_apart(found[name], wanted[name]) for name in wanted)
+    for session in sessions.values():
+        session.close()
+    return apart, worst, {key: statistics.median(each[WARM:]) for key, each in times.items()}
+
+
+def _apart(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest difference, in units of the largest number where that is above 1."""
+    return float(np.abs(found - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
+
+
+def _timed(session: Session, batch: Mapping[str, np.ndarray], times: list[float]) -> float:
+    start = time.perf_counter()
+    loss = session.train_step(batch, RATE)["loss"]
+    times.append(1e3 * (time.perf_counter() - start))
+    return float(loss)
+
+
+@click.command()
+@click.argument("nets", nargs=-1, type=click.Choice(list(NETS)))
+@click.option("--steps", type=click.IntRange(WARM + 1), default=10)
+def main(nets: tuple[str, ...], steps: int) -> None:
+    """Compare nets, all of them unless some are named, under every scheme."""
+    sound = True
+    for name in nets or NETS:
+        build, adapted = NETS[name]
+        for scheme in ("full", "bias-only", "sparse", lora(4, 8, [adapted])):
+            losses, weights, times = compare(build(), scheme, steps)
+            sound = sound and losses <= LIMIT and weights <= LIMIT
+            title = scheme.name if isinstance(scheme, Scheme) else scheme
+            click.echo(
+                f"{name:14}{title:11} losses {losses:.1e}  weights {weights:.1e}  "
+                f"C {times['c']:8.1f} ms  ONNX Runtime {times['onnx']:8.1f} ms"
+            )
+    sys.exit(0 if sound else 1)
+
+
+if __name__ == "__main__":
+    main()
