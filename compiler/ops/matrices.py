@@ -179,12 +179,10 @@ def _slogdet_da(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _gaps(g: "Builder", values: Value) -> Value:
-    """Return 1 / (v_j - v_i) for values (..., 1, n), 0 on the diagonal."""
-    size = values.shape[-1]
+    """Return 1 / (v_j - v_i) for values (..., 1, n), and 0 where they are equal."""
     gaps = g.sub(values, _turned(g, values))
-    return _kept(
-        g, g.reciprocal(g.add(gaps, g.constant(np.eye(size, dtype=np.float32)))), 1 - np.eye(size)
-    )
+    equal = g.eq(gaps, g.scalar(0.0))
+    return g.where(equal, g.scalar(0.0), g.reciprocal(g.where(equal, g.scalar(1.0), gaps)))
 
 
 def _eigh_da(g: "Builder", node: Node, dy: Value) -> Value:

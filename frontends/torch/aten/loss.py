@@ -148,7 +148,7 @@ def multilabel_margin_loss(ctx: AtenContext, x: Tensor, target: Tensor, reductio
 
     A row's labels end before its first -1.
     """
-    g, classes = ctx.g, x.shape[-1]
+    g, classes = ctx.g, x.shape[-1] if x.rank else 1
     x, target = (reshape(g, part, (part.size // classes, classes)) for part in (x, target))
     ended = emit.cast(g, emit.arithmetic(g, "lt", target, 0), F32)
     behind = g.cumsum(framework_order(g, ended), axis=1)
