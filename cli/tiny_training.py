@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import numpy as np
 import torch
 from rich.table import Table
 from torch import nn
@@ -19,6 +20,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import save_scheme
 from pockengine.compiler.sparse.tiny_training import (
     F32,
@@ -48,15 +50,18 @@ COLUMNS = (
     "arena, inference",
     "arena, training",
     "extra",
+    "inference, int8",
+    "training, int8",
 )
 
 
 NOTE = """\
 Their count is of what a step keeps for its backward pass (activations that a trained weight reads,
 a bit of mask for each output) and of what it trains, at 8 bits (biases 32); it was what they
-searched under. Ours is of what our compiled step keeps and trains. Our kernels are f32: the arena
-is what a board needs; inference alone needs as much as its largest layers, and a step's backward
-pass, which these schemes keep to the small last layers, must pass that to cost anything more.
+searched under. Ours is of what our compiled step keeps and trains. The arena is what a board needs;
+inference alone needs as much as its largest layers, and a step's backward pass, which these schemes
+keep to the small last layers, must pass that to cost anything more. The last two columns are the
+arenas in int8: weights, activations, the picture, and gradients that meet them in a product.
 All in KB of 1024 bytes."""
 
 
@@ -65,7 +70,8 @@ class Needs:
     """Bytes of one scheme under our plan, beside their count of it.
 
     `kept` is alive between forward and backward, `masks` the part of it that is bits; `backward`
-    the most that is alive from the loss on. `predict` and `train` are the arenas.
+    the most that is alive from the loss on. `predict` and `train` are the arenas, `integers` the
+    same two in int8.
     """
 
     theirs: Saved
@@ -75,6 +81,7 @@ class Needs:
     backward: int
     predict: int
     train: int
+    integers: tuple[int, int]
 
     @property
     def ours(self) -> float:
@@ -106,8 +113,24 @@ def net_graph(model: MCUNet, size: int = SIZE) -> Graph:
     return from_torch(model, (torch.zeros(1, 3, size, size),), loss="cross_entropy")
 
 
-def needs_of(scheme: Published, graph: Graph, target: Target) -> Needs:
-    """Compile a published scheme and say what it needs."""
+def int8_graph(graph: Graph) -> Graph:
+    """Return a net's graph in int8, of ranges on random pictures: memory depends on none."""
+    pictures = np.random.default_rng(0).uniform(-1, 1, graph.input("x").shape)
+    quantised, _ = Int8({"x": pictures}, inputs=("x",)).apply(graph)
+    return quantised
+
+
+def int8_arenas(scheme: Published, graph: Graph, target: Target) -> tuple[int, int]:
+    """Return the arenas of prediction and of a step of a graph in int8."""
+    training = Training(convert(scheme.config, graph, str(scheme)))
+    entries = compile_program(graph, training, target=target).entries
+    return entries["predict"].plan.size, entries["train"].plan.size
+
+
+def needs_of(
+    scheme: Published, graph: Graph, target: Target, integers: Graph | None = None
+) -> Needs:
+    """Compile a published scheme and say what it needs; `integers` is the graph in int8."""
     training = Training(convert(scheme.config, graph, str(scheme)))
     program = compile_program(graph, training, target=target)
     train, loss = program.entries["train"], program.entries["train"].graph.outputs["loss"].node
@@ -124,6 +147,7 @@ def needs_of(scheme: Published, graph: Graph, target: Target) -> Needs:
         lower_bound([Buffer(b.size, max(b.first, place), b.last) for b in late]),
         program.entries["predict"].plan.size,
         train.plan.size,
+        int8_arenas(scheme, integers or int8_graph(graph), target),
     )
 
 
@@ -141,19 +165,21 @@ def main(device: str, out: Path | None) -> None:
         out = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), out)
         out.mkdir(parents=True, exist_ok=True)
     graphs = {net: net_graph(build_net(net)) for net in INT8_SPECS}
+    integers = {net: int8_graph(graph) for net, graph in graphs.items()}
     for one in published():
         graph = graphs[one.net]
         if out is not None:
             path = out / f"{one.net}-{one.budget_kb}kb.toml"
             save_scheme(convert(one.config, graph, str(one)), path, f"{one}: {SOURCE}")
-        table.add_row(str(one), *_row(needs_of(one, graph, target)))
-    PlainConsole(120).print(table)
+        table.add_row(str(one), *_row(needs_of(one, graph, target, integers[one.net])))
+    PlainConsole(140).print(table)
 
 
 def _row(needs: Needs) -> list[str]:
     theirs, f32 = needs.theirs.kilobytes, needs.theirs_f32.kilobytes
     plan = (needs.backward, needs.predict, needs.train, needs.train - needs.predict)
-    numbers = (theirs, needs.ours, f32, needs.ours_f32, *(size / KB for size in plan))
+    bytes_ = (*plan, *needs.integers)
+    numbers = (theirs, needs.ours, f32, needs.ours_f32, *(size / KB for size in bytes_))
     return [f"{number:.1f}" for number in numbers]
 
 

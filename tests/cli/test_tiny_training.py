@@ -73,6 +73,8 @@ def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> 
         assert needs.predict <= needs.train <= needs.predict + 256
         assert needs.kept < needs.backward < needs.train
         assert needs.ours <= 1.06 * needs.theirs.kilobytes
+        assert needs.integers[0] <= needs.predict / 3.9
+        assert needs.integers[0] <= needs.integers[1] <= needs.train / 3.3
 
 
 def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Path) -> None:
