@@ -1,4 +1,4 @@
-"""Random flips and crops of pictures while training; the runner's, pe_augment.c, are the same.
+"""Random flips and crops of pictures while training; the runner's, pe_data_augment.c, are the same.
 
 augmentation = Augmentation(flip=True, crop=4)
 pictures = augmentation.applied(pictures, (1, 2), seed=7, epoch=0, first=32)     # [N, H, W, C]

@@ -195,7 +195,7 @@ typedef struct pe_schedule {
     int64_t rows;
     int64_t batch; /* rows of a step; 0 where they are not known */
     bool shuffled; /* each epoch anew, by the seed (pe_row_order.h) */
-    bool flip;     /* what the runner does to pictures (pe_augment.h) */
+    bool flip;     /* what the runner does to pictures (pe_data_augment.h) */
     int64_t crop;
     double factor;                          /* these three as pe_schedule.h says */
     int64_t period;                         /* in updates */

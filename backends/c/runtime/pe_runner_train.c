@@ -2,8 +2,8 @@
 #include <math.h>
 #include <signal.h>
 
-#include "pe_augment.h"
 #include "pe_checkpoint.h"
+#include "pe_data_augment.h"
 #include "pe_data_bad.h"
 #include "pe_data_size.h"
 #include "pe_place.h"

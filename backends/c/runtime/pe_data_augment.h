@@ -1,6 +1,6 @@
 /* Random flips and crops of the pictures of a batch, as backends/augmentation.py has them. */
-#ifndef PE_AUGMENT_H
-#define PE_AUGMENT_H
+#ifndef PE_DATA_AUGMENT_H
+#define PE_DATA_AUGMENT_H
 
 #include "pe_data.h"
 

@@ -1,4 +1,4 @@
-#include "pe_augment.h"
+#include "pe_data_augment.h"
 
 #include <string.h>
 
