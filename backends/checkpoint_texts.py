@@ -36,6 +36,8 @@ def _course_texts(course: Course) -> dict[str, object]:
         "total": schedule.steps,
         "rows": course.rows,
         "batch": course.batch,
+        "flip": int(course.flip),
+        "crop": course.crop,
         "shuffle": int(course.shuffled),
     }
     if schedule.kind in PLAIN_KINDS:
@@ -50,7 +52,7 @@ def _course_texts(course: Course) -> dict[str, object]:
 def progress_of(texts: Mapping[str, str]) -> Progress:
     """Read the progress; none of a file of params, ValueError or LookupError where it is damaged.
 
-    Version 3 had no batch; version 2 had no rows, so that its schedule is left out.
+    Version 3 had no batch, flip and crop; version 2 had no rows, so that its schedule is left out.
     """
     known = {key.removeprefix("pockengine."): text for key, text in texts.items()}
     if "checkpoint" not in known:
@@ -73,8 +75,14 @@ def _course_of(known: Mapping[str, str]) -> Course:
     )
     steps = max(total, warmup + 1) if kind == "constant" else total
     schedule = RateSchedule(kind, _number(known["rate"]), steps, warmup, *own)
-    counts = int(known["rows"]), known["shuffle"] == "1", int(known.get("batch", 0))
-    return Course(schedule, *counts)
+    return Course(
+        schedule,
+        int(known["rows"]),
+        known["shuffle"] == "1",
+        int(known.get("batch", 0)),
+        known.get("flip") == "1",
+        int(known.get("crop", 0)),
+    )
 
 
 def _bits(number: float) -> str:

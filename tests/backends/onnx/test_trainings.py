@@ -120,7 +120,7 @@ def test_a_training_moves_between_backends(tmp_path: Path) -> None:
 )
 def test_the_course_of_a_training_moves_with_it(schedule: RateSchedule, tmp_path: Path) -> None:
     """What C has read and written again is what a session in Python wrote."""
-    course = Course(schedule, 640, True, 32)
+    course = Course(schedule, 640, True, 32, True, 4)
     compiled = [pockengine.compile(residual_net(), None, backend=name) for name in ("onnx", "c")]
     with compiled[0].session() as ours, compiled[1].session() as c:
         ours.steps, ours.updates, ours.seed, ours.course = 12, 12, 7, course
