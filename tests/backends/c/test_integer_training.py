@@ -7,6 +7,7 @@ import pytest
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.stored import decoded
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import DType
 from pockengine.compiler.ir.evaluate import run
@@ -16,7 +17,6 @@ from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.devices import find_device
-from pockengine.loaded import load
 from pockengine.tests.compiler.small_nets import batches, residual_net
 
 SAMPLES = batches(4)
@@ -49,7 +49,7 @@ def test_c_trains_the_oracles_integers(
             found = session.train_step({k: batch[k] for k in ("x", "target")}, lr=0.1)["loss"]
             np.testing.assert_allclose(found, run(step, batch, params)["loss"], rtol=1e-5)
         trained = session.params()
-        real = load(tmp_path / "artifact").weights(session)
+        real = decoded(artifact.params, trained)
     for name, wanted in params.items():
         apart = np.abs(trained[name].astype(np.float64) - wanted)
         limit = 1 if name.startswith("optimizer.remainder") else 1e-5
