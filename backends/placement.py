@@ -103,7 +103,8 @@ def _in_file(tensors: Mapping[str, Contents], frozen: Mapping[str, bool]) -> dic
     def order(name: str) -> tuple[bool, int, bool, bytes]:
         type_ = tensors[name].type
         first = frozen[name] and type_.nbytes % ALIGNMENT == 0
-        return not first, -type_.dtype.itemsize, not frozen[name], name.encode()
+        letters = name.encode(errors="surrogatepass")  # a name that is none is refused elsewhere
+        return not first, -type_.dtype.itemsize, not frozen[name], letters
 
     return {name: tensors[name] for name in sorted(tensors, key=order)}
 

@@ -75,8 +75,8 @@ def storage_options(command: Command) -> Command:
         help="How activations wait for the way back.",
     )
     @wraps(command)
-    def wrapped(*, frozen_weights: str, saved_activations: str, **given: Any) -> Any:
-        return command(storage=Storage(frozen_weights, saved_activations), **given)
+    def wrapped(*args: Any, frozen_weights: str, saved_activations: str, **given: Any) -> Any:
+        return command(*args, storage=Storage(frozen_weights, saved_activations), **given)
 
     return wrapped
 

@@ -10,7 +10,8 @@ from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, DType, Graph, T
 from pockengine.compiler.ir.blocks import BLOCK, Blocks
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.ops.conv import window_output
-from pockengine.tests.compiler.op_cases import OpCase, draw_case
+from pockengine.tests.compiler.op_case import OpCase
+from pockengine.tests.compiler.op_cases import draw_case
 
 Draw = Callable[[Any], Any]
 

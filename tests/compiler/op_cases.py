@@ -5,54 +5,17 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from pockengine.compiler.ir import BOOL, F32, I64, TensorType
 from pockengine.compiler.ops.conv import window_output
+from pockengine.tests.compiler.op_case import OpCase
 from pockengine.tests.compiler.op_torch import BINARY, COMPARISONS, MATRICES, STEPS, UNARY
 
 Draw = Callable[[Any], Any]
 SIZES = st.sampled_from([1, 2, 3, 5, 7])
-
-
-@dataclass(frozen=True)
-class OpCase:
-    """One application of an op. `domain` limits the numbers that operands hold."""
-
-    op: str
-    types: tuple[TensorType, ...]
-    attrs: dict[str, Any]
-    domain: str = "any"
-    classes: int = 0
-
-    def arrays(self, seed: int) -> list[np.ndarray]:
-        """Operand data: normal numbers away from kinks, booleans, or class labels."""
-        rng = np.random.default_rng(seed)
-        return [self._array(rng, type_) for type_ in self.types]
-
-    def _array(self, rng: np.random.Generator, type_: TensorType) -> np.ndarray:
-        if type_.dtype is BOOL:
-            return rng.integers(0, 2, type_.shape).astype(bool)
-        if type_.dtype is I64:
-            return rng.integers(0, self.classes, type_.shape)
-        data = 2 * rng.standard_normal(type_.shape)
-        if self.domain == "positive":
-            data = np.abs(data) + 0.5
-        elif self.domain == "share":
-            data = 1 / (1 + np.exp(-data))
-        elif self.domain == "above one":
-            data = np.abs(data) + 1.5
-        elif self.domain == "small":
-            data = np.clip(data / 4, -0.9, 0.9)
-        elif self.domain == "graded":  # matrices that can be inverted, of distinct eigenvalues
-            data /= 20
-            for place in range(min(data.shape[-2:])):
-                data[..., place, place] += 2 * place + 2
-        return np.asarray(data, dtype=np.float32)
 
 
 def _t(*shape: int) -> TensorType:

@@ -12,7 +12,8 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import all_ops
 from pockengine.compiler.ops.registry import lookup
-from pockengine.tests.compiler.op_cases import OpCase, draw_case
+from pockengine.tests.compiler.op_case import OpCase
+from pockengine.tests.compiler.op_cases import draw_case
 from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, STEPS, TORCH
 
 KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}

@@ -12,7 +12,8 @@ from hypothesis import Phase, given, settings
 
 from pockengine.compiler.ops import OpDef, all_ops, lookup
 from pockengine.errors import GraphError
-from pockengine.tests.compiler.op_cases import OpCase, draw_case
+from pockengine.tests.compiler.op_case import OpCase
+from pockengine.tests.compiler.op_cases import draw_case
 
 CASES = 32
 SHIFT = np.float32(0.375)

@@ -5,7 +5,7 @@ import numpy as np
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, run_cases
-from pockengine.tests.compiler.op_cases import OpCase
+from pockengine.tests.compiler.op_case import OpCase
 
 ISAS = ("avx512", "avx2", "sse2")
 
