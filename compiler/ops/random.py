@@ -5,13 +5,14 @@ hash is two rounds of the 32-bit mixer `lowbias32` with the constants that TheIr
 (github.com/skeeto/hash-prospector, issue 19: bias 0.107).
 """
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ir.types import F32, I32, TensorType
+from pockengine.compiler.ir.types import F32, I32, Shape, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
 from pockengine.errors import GraphError
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Attrs = Mapping[str, Any]
 STREAM_STEP = 0x9E3779B9
 """Distance of the streams' keys: 2^32 over the golden ratio, odd, so that no two coincide."""
+
+NOISE_STREAM = 1 << 16
+"""The first stream of what is no draw of the model's own, which are numbered from 0."""
 
 
 MIXER = ((16, 0x21F0AAAD), (15, 0xD35A2D97), (15, 1))
@@ -98,3 +102,13 @@ define(
     vjp={"x": _dropout_dx},
     linear=(0,),
 )
+
+
+def normal(g: "Builder", seed: Value, shape: Shape, stream: int) -> Value:
+    """Draw numbers of mean 0 and variance 1 from two streams, by Box and Muller's formula."""
+    radius, angle = (
+        g.random_uniform(seed, shape=shape, stream=each) for each in (stream, stream + 1)
+    )
+    logarithm = g.log(g.sub(g.scalar(1.0), radius))  # never of zero
+    turned = g.cos(g.mul(angle, g.scalar(2 * math.pi)))
+    return g.mul(g.sqrt(g.mul(logarithm, g.scalar(-2.0))), turned)

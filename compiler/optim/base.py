@@ -1,7 +1,7 @@
 """What an optimiser is given, and what it builds: the update of one parameter.
 
 The learning rate and the step number are run-time inputs, `lr` (f32) and `step` (i32, the first
-step is 1), so that schedules need no new compilation.
+step is 1), so that schedules need no new compilation; random numbers depend on `seed` (i32).
 """
 
 import math
@@ -20,6 +20,7 @@ from pockengine.compiler.ops.shape import part_of_axis
 STATE_PREFIX = "optimizer."
 LEARNING_RATE = "lr"
 STEP = "step"
+SEED = "seed"
 
 Results = tuple[Value, ...]
 """The new contents of a parameter, then of its states."""

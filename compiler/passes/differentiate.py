@@ -1,5 +1,6 @@
 """From a forward graph to a training graph: gradients of what trains, and its updates."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,11 +9,13 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled
 from pockengine.compiler.ir.graph import Graph, ParamKind, Value
 from pockengine.compiler.ir.rewrite import Rule, lower
-from pockengine.compiler.ir.types import f32
+from pockengine.compiler.ir.types import I32, f32
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.custom import COTANGENT, CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
+from pockengine.compiler.ops.random import NOISE_STREAM, normal
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
+from pockengine.compiler.optim.base import SEED, run_time_scalar
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
@@ -25,17 +28,21 @@ class Clip:
     """Limits on gradients: each element to +-`value`, then all together to the 2-norm `norm`.
 
     `micro_norm` limits those of each micro-batch before they are averaged: of one row each it is
-    the clipping by example of DP-SGD (arXiv 1607.00133).
+    the clipping by example of DP-SGD (arXiv 1607.00133). `noise` is the standard deviation of what
+    is added to each element last: in DP-SGD, sigma times `micro_norm` over the micro-batches.
     """
 
     value: float | None = None
     norm: float | None = None
     micro_norm: float | None = None
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         limits = (self.value, self.norm, self.micro_norm)
         if any(limit is not None and not limit > 0 for limit in limits):
             raise CompileError(f"{self}: a limit on gradients must be positive")
+        if not 0 <= self.noise < math.inf:
+            raise CompileError(f"{self}: noise has a standard deviation of 0 or more")
 
 
 def differentiate(
@@ -134,7 +141,8 @@ def _without_influence(name: str) -> CompileError:
 def _append_updates(
     g: Builder, updates: list[Update], optimizer: Optimizer, clip: Clip | None
 ) -> None:
-    grads = _clipped(g, [update.grad for update in updates], clip or Clip())
+    clip = clip or Clip()
+    grads = _noisy(g, _clipped(g, [update.grad for update in updates], clip), clip.noise)
     for update, grad in zip(updates, grads, strict=True):
         optimizer.update(Update(g, update.param, grad, update.axis, update.channels))
 
@@ -154,6 +162,17 @@ def _clipped(g: Builder, grads: list[Value], clip: Clip) -> list[Value]:
     room = g.div(g.scalar(clip.norm), g.add(g.sqrt(total), g.scalar(1e-6)))  # as PyTorch does
     factor = g.minimum(g.scalar(1.0), room)
     return [g.mul(grad, factor) for grad in grads]
+
+
+def _noisy(g: Builder, grads: list[Value], noise: float) -> list[Value]:
+    """Add normal noise to gradients, other numbers at every step and in every element."""
+    if not noise:
+        return grads
+    seed = run_time_scalar(g, SEED, I32)
+    return [
+        g.add(grad, g.mul(normal(g, seed, grad.shape, NOISE_STREAM + 2 * place), g.scalar(noise)))
+        for place, grad in enumerate(grads)
+    ]
 
 
 def _axes(graph: Graph, trained: Mapping[str, Channels]) -> dict[str, int]:

@@ -5,12 +5,10 @@ The numbers differ from the framework's; their distribution does not.
 
 import math
 
-from pockengine.compiler.ir import F32, I32, Builder, Shape, TensorType, Value
+from pockengine.compiler.ir import F32, I32, Builder, Shape, Value
+from pockengine.compiler.optim.base import SEED, run_time_scalar
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, plain
-
-SEED = "seed"
-"""The graph's input that random numbers depend on; every step has another."""
 
 DRAWING = ("dropout", "random_uniform")
 
@@ -19,9 +17,8 @@ LEAST = 2.0**-25
 
 
 def seed_input(g: Builder) -> Value:
-    """Return the input that random numbers depend on; declare it where there is none yet."""
-    known = next((value for value in g.graph.inputs if value.name == SEED), None)
-    return g.input(SEED, TensorType(I32, ())) if known is None else known
+    """Return the input that random numbers depend on, another one at every step."""
+    return run_time_scalar(g, SEED, I32)
 
 
 def next_stream(g: Builder) -> int:

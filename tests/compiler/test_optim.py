@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.types import f32
 from pockengine.compiler.optim import (
     Adadelta,
     Adafactor,
@@ -219,6 +222,32 @@ def test_each_micro_batch_is_clipped_by_itself() -> None:
     assert_same(found, {"w": w.detach().numpy().T, "b": b.detach().numpy()})
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
+    """Of gradients that are zero, a step of plain descent is the noise itself."""
+    g = Builder(Graph("still"))
+    x, w = g.input("x", f32(2, 3)), g.param("w", np.zeros((3, 20000), np.float32))
+    b = g.param("b", np.zeros(20000, np.float32))
+    g.output("loss", g.reduce_sum(g.square(g.add(g.matmul(x, w), b)), axes=(0, 1)))
+    training = Training(clip=Clip(noise=0.5), micro_batches=micro_batches)
+    program = compile_program(g.graph, training, check=True)
+    graph = program.entries["train" if micro_batches == 1 else "update"].graph
+    drawn = []
+    for seed in (1, 2):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        feed = {"x": np.zeros((2, 3), np.float32), "lr": np.float32(1), "seed": np.int32(seed)}
+        run(graph, {value.name: feed[value.name] for value in graph.inputs}, params)
+        drawn += [params["w"].ravel() / 0.5, params["b"] / 0.5]
+    for numbers in drawn:
+        counted = np.sort(numbers.astype(np.float64))
+        wanted = torch.special.ndtr(torch.from_numpy(counted)).numpy()
+        away = np.abs(wanted - (np.arange(counted.size) + 0.5) / counted.size).max()
+        assert away < 1.95 / np.sqrt(counted.size)  # Kolmogorov's test at 0.001
+    one, two = drawn[0], drawn[2]
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.02
+    assert abs(np.corrcoef(drawn[0][:20000], drawn[1])[0, 1]) < 0.03
+
+
 def test_adafactor_keeps_a_row_and_a_column() -> None:
     program = compile_program(regression(), Training(optimizer=Adafactor()))
     states = {n: p.value.type.size for n, p in program.params.items() if "optimizer" in n}
@@ -249,6 +278,8 @@ def test_adafactor_keeps_a_row_and_a_column() -> None:
         lambda: Adafactor(d=0.5),
         lambda: Clip(norm=0),
         lambda: Clip(micro_norm=float("nan")),
+        lambda: Clip(noise=-1.0),
+        lambda: Clip(noise=float("nan")),
         lambda: Training(micro_batches=0),
         lambda: Training(clip=Clip(micro_norm=1.0)),
     ],

@@ -155,6 +155,12 @@ def test_gradients_clipped_by_micro_batch(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(micro_batches=2, clip=Clip(micro_norm=0.1)), tmp_path)
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_noise_of_gradients(micro_batches: int, tmp_path: Path) -> None:
+    training = Training(micro_batches=micro_batches, clip=Clip(norm=0.5, noise=0.3))
+    trains_as_the_oracle(training, tmp_path)
+
+
 def test_gradients_of_micro_batches_are_applied_together(tmp_path: Path) -> None:
     trains_as_the_oracle(Training(micro_batches=2, optimizer=AdamW()), tmp_path)
 

@@ -37,7 +37,8 @@ def check_training(
     told = [json.loads(line) for line in done.stdout.splitlines()]
     for index in range(steps):
         step = np.asarray(1 + index // training.micro_batches, np.int32)
-        controls = {"lr": np.asarray(RATE, np.float32), "step": step}
+        seed = np.asarray(index + 1, np.int32)  # of the runner's seed 0
+        controls = {"lr": np.asarray(RATE, np.float32), "step": step, "seed": seed}
         inputs = {name: array[index] for name, array in batches.items()}
         wanted = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
         assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)
