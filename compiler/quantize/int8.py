@@ -32,6 +32,13 @@ class Int8:
     qas: bool = True
     inputs: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.calibration is not None and not isinstance(self.calibration, Mapping):
+            raise CompileError(
+                f"calibration is a {type(self.calibration).__name__}; give rows by the name of "
+                'each input: {"x": samples}'
+            )
+
     @property
     def integers(self) -> Integers:
         """What the passes need to know."""

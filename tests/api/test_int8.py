@@ -67,3 +67,8 @@ def test_a_range_of_sizes_is_refused() -> None:
             quantize=pockengine.Int8({"x": np.ones((4, 3, 8, 8))}),
             sizes=pockengine.Range("batch", 1, 4, {"x": 0, "target": 0}, (2, 4)),
         )
+
+
+def test_samples_are_given_by_the_names_of_inputs() -> None:
+    with pytest.raises(CompileError, match=r'calibration is a list; give rows .* \{"x": samples\}'):
+        pockengine.Int8([np.zeros((4, 3), np.float32)])
