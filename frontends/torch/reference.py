@@ -37,7 +37,7 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
         name: (torch.zeros_like(x) if grad is None else grad).detach().numpy().copy()
         for (name, x), grad in zip(wanted.items(), grads, strict=True)
     }
-    return Reference(feed, float(value), gradients)
+    return Reference(feed, float(value.detach()), gradients)
 
 
 @contextmanager
