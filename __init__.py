@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pockengine.backends.training.checkpoints import Checkpoints as Checkpoints
     from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
     from pockengine.backends.training.metrics import Metric as Metric
+    from pockengine.backends.training.pictures import Pictures as Pictures
     from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
@@ -72,6 +73,7 @@ _PLACES = {
     "Checkpoints": "pockengine.backends.training.checkpoints",
     "EarlyStopping": "pockengine.backends.training.early_stopping",
     "Metric": "pockengine.backends.training.metrics",
+    "Pictures": "pockengine.backends.training.pictures",
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",

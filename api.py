@@ -20,7 +20,10 @@ from pockengine.backends.protocol import Backend, BackendOptions, Progress
 from pockengine.backends.registry import backend_for
 from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
+from pockengine.backends.switching import AUTO, Build, choose_backend
+from pockengine.backends.switching_report import Switching
 from pockengine.backends.training.trainer import Trainer
+from pockengine.backends.within_budget import within_budget
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
@@ -31,13 +34,14 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import input_range
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
 from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.quantize.integers import FIXED
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
-from pockengine.errors import ArtifactError, BudgetError, CompileError
+from pockengine.errors import ArtifactError, CompileError
 from pockengine.files import write_whole
 from pockengine.frontends.doors import (
     Visitor,
@@ -191,19 +195,19 @@ def compile(
     `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`. `example_inputs` give shapes and
     types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
     or None where the model returns it. `scheme` and `device` are names, TOML files or objects;
-    `backend` is another that the device takes. `memory_budget` bounds the arena. `sizes` lets one
-    vary. `bf16` rounds products' operands, `quantize` computes in int8, `storage` keeps frozen
-    weights and activations in fewer bits. `tuned` is of `pockengine tune`; `check` compares.
+    `backend` is another that the device takes, or "auto". `memory_budget` bounds the arena. `sizes`
+    lets one vary. `bf16` rounds products' operands, `quantize` computes in int8, `storage` keeps
+    what is frozen in fewer bits. `tuned` is of `pockengine tune`; `check` compares.
     """
-    chosen = _backend(device, backend, folder, BackendOptions(bf16, tuned))
+    way = _way(device, backend, folder, BackendOptions(bf16, tuned))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)
     graph, training, norms = _quantized((visitor, graph, loss), training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
-    again = _resizing(graph, visitor, loss, sizes)
-    program, chosen = _within_budget(_build(graph, again, training, observe), chosen)
-    return _written((graph, program, visitor), chosen, folder, progress, norms)
+    build = partial(_build, graph, _resizing(graph, visitor, loss, sizes), training)
+    program, chosen, switching = way.follow(build(observe), build(None), progress)
+    return _written((graph, program, visitor), chosen, folder, progress, norms, switching)
 
 
 def _quantized(
@@ -218,11 +222,16 @@ def _quantized(
         return graph, training, ()
     if sizes is not None:
         raise CompileError("quantize= finds ranges for one size; leave sizes= out")
-    if training.storage != EXACT:
-        raise CompileError("quantize= holds weights and activations as int8; leave storage= out")
-    training = replace(training, integers=how.integers)
+    if replace(training.storage, states=EXACT.states) != EXACT:
+        raise CompileError(
+            "quantize= holds weights and activations as int8; leave both out of storage="
+        )
+    rounding = visitor.door.rounding if visitor is not None else FIXED
+    training = replace(training, integers=how.integers(rounding))
     if how.calibration is None and visitor is not None:
         return visitor.integers(loss), training, ()
+    if how.calibration is None and any(param.held for param in graph.params.values()):
+        return graph, training, ()
     quantised, norms = how.apply(graph)
     return quantised, training, norms
 
@@ -250,17 +259,6 @@ def _build(
     return partial(compile_variants, *again, training)
 
 
-def _within_budget(build: Callable[..., Program], backend: Backend) -> tuple[Program, Backend]:
-    """Compile; where the memory budget is out of reach, again with kernels of less scratch."""
-    try:
-        return build(target=backend.target()), backend
-    except BudgetError:
-        frugal = backend.frugal()
-        if frugal is None:
-            raise
-        return build(target=frugal.target()), frugal
-
-
 def compile_step(
     step: Callable[..., Any],
     example_inputs: Any,
@@ -276,23 +274,46 @@ def compile_step(
     The first `carried` arguments (params, an optimiser's state, a TrainState) stay in the artifact;
     the step returns their new values first, then its outputs. Run it by `session.train_step`.
     """
-    chosen = _backend(device, backend, folder)
+    way = _way(device, backend, folder)
     visitor = step_visitor(step, example_inputs, carried)
     graph = visitor.graph(None)
-    program = compile_entries(graph.name, {"train": graph}, target=chosen.target())
-    return _written((graph, program, visitor), chosen, folder, progress)
+    build = partial(compile_entries, graph.name, {"train": graph})
+    program, chosen, switching = way.follow(build, build, progress)
+    return _written((graph, program, visitor), chosen, folder, progress, (), switching)
 
 
-def _backend(
+@dataclass(frozen=True)
+class _Way:
+    """The backend that was asked for, or the device's own where the best is to be chosen."""
+
+    backend: Backend
+    options: BackendOptions
+    is_open: bool
+
+    def follow(
+        self, build: Build, trial: Build, progress: Progress | None
+    ) -> tuple[Program, Backend, Switching | None]:
+        """Compile by the backend, or by the best of `trial` programs; say why it is the best."""
+        switching, backend = None, self.backend
+        if self.is_open:
+            device = backend.device
+            switching = choose_backend(trial, device, self.options, progress)
+            backend = backend_for(device.on(switching.chosen), self.options)
+        return *within_budget(build, backend), switching
+
+
+def _way(
     device: Device | str | Path,
     name: str | None,
     folder: Path | str | None,
     options: BackendOptions | None = None,
-) -> Backend:
-    """Return the device's backend, or another one, once the artifact is known to be writable."""
+) -> _Way:
+    """Find the device's backend, or another one, once the artifact is known to be writable."""
     if folder is not None:
         check_place(Path(folder))
-    return backend_for(find_device(device).on(name), options)
+    options, is_open = options or BackendOptions(), name == AUTO
+    found = find_device(device).on(None if is_open else name)
+    return _Way(backend_for(found, options), options, is_open)
 
 
 def _resizing(
@@ -313,6 +334,7 @@ def _written(
     folder: Path | str | None,
     progress: Progress | None,
     norms: tuple[FoldedNorm, ...] = (),
+    switching: Switching | None = None,
 ) -> Compiled:
     """Write the artifact to its folder, or to a temporary one."""
     keep = None
@@ -320,5 +342,6 @@ def _written(
         keep = tempfile.TemporaryDirectory(prefix="pockengine-")
         folder = Path(keep.name) / "artifact"
     graph, program, visitor = compiled
-    artifact = write_artifact(program, backend, Path(folder), progress=progress)
+    place = Path(folder)
+    artifact = write_artifact(program, backend, place, progress=progress, switching=switching)
     return Compiled(graph, program, artifact, visitor, norms, keep)

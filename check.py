@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.artifact import write_artifact
+from pockengine.backends.drawn_inputs import draw_inputs
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import RATE, SEED, STEP
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.compile import Training, compile_program, find_scheme
-from pockengine.compiler.index_ranges import index_ranges
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
@@ -160,19 +160,7 @@ def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
     else:
         arrays = given if isinstance(given, (tuple, list)) else ()
         known = {name: np.asarray(array) for name, array in zip(names, arrays, strict=False)}
-    highest: dict[str, int] = {}
-    for indices in index_ranges(graph):
-        highest[indices.input] = min(indices.high, highest.get(indices.input, indices.high))
-    rng, feed = np.random.default_rng(0), {}
-    for value in graph.inputs:
-        if value.name == SEED:
-            continue
-        if value.dtype is F32:
-            drawn = rng.standard_normal(value.shape).astype(np.float32)
-        else:
-            drawn = rng.integers(highest.get(value.name, 0) + 1, size=value.shape)
-        feed[value.name] = known.get(value.name, drawn.astype(value.dtype.numpy))
-    return feed
+    return {name: known.get(name, drawn) for name, drawn in draw_inputs(graph).items()}
 
 
 def _compiled(graph: Graph, training: Training, feed: Mapping[str, np.ndarray]) -> Step:

@@ -1,12 +1,37 @@
 """Name the packages of a wheel; everything else about it stands in pyproject.toml.
 
 The repository's root is the package `pockengine`, so its folders are found here and given that
-name, which pyproject.toml alone cannot say.
+name, which pyproject.toml alone cannot say. The decoder of pictures is no file of the repository:
+the wheel gets the one of this machine (`backends/c/decoder.py`), with the licence at its end.
 """
 
+from pathlib import Path
+from runpy import run_path
+from shutil import copyfile
+
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 FOLDERS = ["backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models"]
 PATTERNS = [pattern for name in FOLDERS for pattern in (name, f"{name}.*")]
 
-setup(packages=["pockengine", *(f"pockengine.{name}" for name in find_packages(include=PATTERNS))])
+
+class BuildWithDecoder(build_py):
+    """Puts stb_image.h where the C backend looks first."""
+
+    def run(self) -> None:
+        """Build, and copy the header, if this machine has it."""
+        super().run()
+        header = run_path("backends/c/decoder.py")["find_decoder"]()
+        if header is None:
+            self.warn("stb_image.h is missing (libstb-dev): the wheel will have no pictures")
+        elif not self.editable_mode:
+            target = Path(self.build_lib, "pockengine", "backends", "c", "stb", header.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copyfile(header, target)
+
+
+setup(
+    cmdclass={"build_py": BuildWithDecoder},
+    packages=["pockengine", *(f"pockengine.{name}" for name in find_packages(include=PATTERNS))],
+)

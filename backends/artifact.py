@@ -28,6 +28,7 @@ from pockengine.backends.manifest import (
 from pockengine.backends.placement import lay_out
 from pockengine.backends.protocol import Backend, Progress
 from pockengine.backends.replace import MANIFEST, check_replaceable, hash_file, steady
+from pockengine.backends.switching_report import Switching
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.program import Program
 from pockengine.errors import ArtifactError
@@ -50,7 +51,7 @@ class Artifact(Manifest):
         weights = [spec for spec in self.params.values() if spec.kind == "param"]
         trained = sum(spec.trained for spec in weights)
         return (
-            f"{self.name} for {self.device}, {self.threads} threads at most\n"
+            f"{self.name} for {self.device} ({self.isa}), {self.threads} threads at most\n"
             f"  entries: {', '.join(self.entries)}\n"
             f"  {len(weights)} params, {trained} of them trained; {self.params_bytes} bytes that "
             f"training writes, {self.frozen_bytes} frozen, arena {self.arena_bytes} bytes\n"
@@ -98,9 +99,11 @@ def write_artifact(
     *,
     build_code: bool = True,
     progress: Progress | None = None,
+    switching: Switching | None = None,
 ) -> Artifact:
     """Generate, build and store a program; an artifact that is already there is replaced.
 
+    `switching` is how its backend was chosen, if it was.
     ArtifactError where something else is there, or where nothing can be written; CompileError
     where the program does not fit the target's memory.
     """
@@ -111,7 +114,7 @@ def write_artifact(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with private_folder(folder, lambda place: replace.clean(place, folder)) as place:
             made = place / replace.MAKING
-            _make(program, backend, made, progress, build_code)
+            _make(program, backend, made, progress, build_code, switching)
             replace.put(folder, place)
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error}") from error
@@ -119,7 +122,12 @@ def write_artifact(
 
 
 def _make(
-    program: Program, backend: Backend, made: Path, progress: Progress | None, build_code: bool
+    program: Program,
+    backend: Backend,
+    made: Path,
+    progress: Progress | None,
+    build_code: bool,
+    switching: Switching | None,
 ) -> None:
     code = made / "code"
     code.mkdir(parents=True)
@@ -129,6 +137,8 @@ def _make(
     if build_code:
         backend.package(program, code, made)
     manifest = manifest_of(program, backend)
+    if switching is not None:
+        manifest["switching"] = switching.table()
     manifest["executable"] = built and built.executable and _name(built.executable, made)
     manifest["library"] = built and built.library and _name(built.library, made)
     files = sorted(path for path in made.rglob("*") if path.is_file())

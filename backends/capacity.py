@@ -4,6 +4,8 @@ A space that holds the mutable params holds the arena too. What a backend must c
 its own addresses and counters, it checks where it writes code.
 """
 
+from collections.abc import Mapping
+
 from pockengine.backends.placement import lay_out
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.program import Program
@@ -22,11 +24,29 @@ def check_capacity(program: Program, target: Target) -> None:
             continue
         mutable = Space.MUTABLE in space.holds
         kept = sum(params[held] for held in space.holds)
-        if kept + (program.arena_bytes if mutable else 0) > space.size:
+        lacking = kept + (program.arena_bytes if mutable else 0) - space.size
+        if lacking > 0:
             raise CompileError(
                 f"{program.name} takes {_contents(program, space, kept)}; {target.name} has "
-                f"{space.size:,} bytes of {space.name}: {FIX if mutable else FIX_CONSTANT}"
+                f"{space.size:,} bytes of {space.name}: {FIX if mutable else FIX_CONSTANT}. "
+                f"{lacking:,} bytes are lacking{_room(program, space, params) if mutable else ''}"
             )
+
+
+def _room(program: Program, space: MemorySpace, params: Mapping[Space, int]) -> str:
+    """Say how much a scheme may take: what prediction, which none avoids, leaves of a space."""
+    entry = program.entries.get("predict")
+    if entry is None or space.size is None:
+        return ""
+    needed = entry.plan.size
+    needed += params[Space.CONSTANT] if Space.CONSTANT in space.holds else 0
+    if needed >= space.size:
+        return f"; prediction alone takes {needed:,}, so that no scheme fits"
+    left = space.size - needed
+    return (
+        f"; prediction alone takes {needed:,}, which leaves {left:,} for what a scheme trains and "
+        "its step takes beyond that"
+    )
 
 
 def _contents(program: Program, space: MemorySpace, kept: int) -> str:

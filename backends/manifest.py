@@ -4,7 +4,7 @@ Whatever the file holds, reading it gives a Manifest or an ArtifactError that na
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, TypeVar
@@ -19,6 +19,7 @@ from pockengine.backends.placement import (
 from pockengine.backends.protocol import Backend
 from pockengine.backends.replace import MANIFEST
 from pockengine.backends.specification import Specification
+from pockengine.backends.switching_report import Switching, read_switching
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.graph import ParamKind
@@ -27,7 +28,6 @@ from pockengine.compiler.ir.types import DType, Shape, TensorType
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.lora import Adapter
-from pockengine.compiler.variants import output_axes
 from pockengine.devices.schema import DEFAULT_BACKEND
 from pockengine.errors import ArtifactError, CompileError, GraphError
 
@@ -78,19 +78,24 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class SizesSpec:
-    """A size that varies: its range, and the dimension of each entry's outputs that has it."""
+    """A size that varies: its range, and the dimensions of each entry's outputs that are it."""
 
     range: Range
-    outputs: Mapping[str, Mapping[str, int]]
+    outputs: Mapping[str, Mapping[str, Sequence[int]]]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the file says; `files` are digests by name, the runner and the library among them."""
+    """What the file says; `files` are digests by name, the runner and the library among them.
+
+    `switching` is None where the user named the backend, or took the device's.
+    `isa` is what the backend says of the instructions that it wrote.
+    """
 
     name: str
     device: str
     backend: str
+    isa: str
     entries: Mapping[str, EntrySpec]
     params: Mapping[str, ParamSpec]
     scheme: Mapping[str, str]
@@ -105,6 +110,7 @@ class Manifest:
     runner_file: str | None
     library_file: str | None
     files: Mapping[str, str]
+    switching: Switching | None
 
     def specification(self) -> Specification:
         """Return what the library must agree on."""
@@ -164,9 +170,7 @@ def _write_backend(name: str) -> dict[str, str]:
 
 
 def _write_sizes(program: Program, sizes: Range) -> dict[str, Any]:
-    bases = dict.fromkeys(name.rpartition("@")[0] for name in program.entries)
-    outputs = {name: output_axes(program, sizes, name) for name in bases}
-    return {**asdict(sizes), "outputs": outputs}
+    return {**asdict(sizes), "outputs": program.sized}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -221,6 +225,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         name=_get(table, "name", str),
         device=_get(table, "device", str),
         backend=_text(table.get("backend", DEFAULT_BACKEND)),
+        isa=_text(table.get("isa", "")),
         entries=_each(_get(table, "entries", dict), _read_entry),
         params=_read_rows(_get(table, "params", list), _read_param),
         scheme=_each(_get(table, "scheme", dict), _text),
@@ -235,6 +240,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         runner_file=_built(table, "executable", files),
         library_file=_built(table, "library", files),
         files={_inside(name): _text(digest) for name, digest in files.items()},
+        switching=read_switching(table.get("switching")),
     )
 
 
@@ -362,10 +368,17 @@ def _read_sizes(row: Any) -> SizesSpec | None:
         tuple(buckets),
         pad,
     )
-    return SizesSpec(known, _each(_get(row, "outputs", dict), _axes))
+    return SizesSpec(known, _each(_get(row, "outputs", dict), _places))
 
 
 def _axes(table: Any) -> dict[str, int]:
     if not isinstance(table, dict):
         raise ValueError("dimensions must be a table")
     return {name: _count(table, name) for name in table}
+
+
+def _places(table: Any) -> dict[str, tuple[int, ...]]:
+    if not isinstance(table, dict):
+        raise ValueError("dimensions of outputs must be a table")
+    rows = {name: _get(table, name, list) for name in table}
+    return {name: tuple(_count({name: axis}, name) for axis in axes) for name, axes in rows.items()}

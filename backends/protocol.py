@@ -92,8 +92,12 @@ class Backend(Protocol):
 class BackendKind:
     """A backend before it is set to a device: how it is made, and how its artifacts are opened.
 
-    `open` runs an artifact on this machine by so many threads; it needs no device.
+    `open` runs an artifact on this machine by so many threads; it needs no device. With `emulated`
+    that is no more than an imitation of another machine, whose time says nothing. With
+    `accelerated` another processor than the device's own computes, of which no model of cycles is.
     """
 
     make: Callable[[Device, BackendOptions], Backend]
     open: Callable[["Artifact", int], "Session"]
+    emulated: bool = False
+    accelerated: bool = False

@@ -15,7 +15,7 @@ from pockengine.devices.schema import Device
 from pockengine.errors import DeviceError
 
 GROUP = "pockengine.backends"
-BUILT_IN = ("c", "onnx")
+BUILT_IN = ("c", "cuda", "gpu", "onnx", "tflite", "tvm")
 
 _REGISTERED: dict[str, BackendKind] = {}
 
@@ -42,6 +42,18 @@ def backend_for(device: Device, options: BackendOptions | None = None) -> Backen
     return kind.make(device, options or BackendOptions())
 
 
+def is_emulated(device: Device) -> bool:
+    """Whether sessions of a device's backend only imitate what runs its code."""
+    known = device.backend in known_backends()
+    return known and _kind(device.backend, f"device {device.name}").emulated
+
+
+def is_accelerated(device: Device) -> bool:
+    """Whether another processor than the device's own runs what its backend writes."""
+    known = device.backend in known_backends()
+    return known and _kind(device.backend, f"device {device.name}").accelerated
+
+
 def open_session(artifact: Artifact | Path, threads: int = 1) -> Session:
     """Open an artifact on this machine, by the backend that wrote it."""
     known = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
@@ -53,10 +65,26 @@ def _kind(name: str, user: str) -> BackendKind:
         from pockengine.backends.c.kind import KIND
 
         return KIND
+    if name == "gpu":
+        from pockengine.backends.gpu.kind import KIND as GPU
+
+        return GPU
+    if name == "cuda":
+        from pockengine.backends.gpu.kind import CUDA_KIND
+
+        return CUDA_KIND
     if name == "onnx":
         from pockengine.backends.onnx.kind import KIND as ONNX
 
         return ONNX
+    if name == "tflite":
+        from pockengine.backends.tflite.kind import KIND as TFLITE
+
+        return TFLITE
+    if name == "tvm":
+        from pockengine.backends.tvm.kind import KIND as TVM
+
+        return TVM
     if name in _REGISTERED:
         return _REGISTERED[name]
     for entry in entry_points(group=GROUP, name=name):

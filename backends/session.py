@@ -197,7 +197,7 @@ class Session(ABC):
         padded = {name: sizes.range.padded(name, a, bucket) for name, a in inputs.items()}
         outputs = self._run(sizes.range.entry(entry, bucket), padded)
         axes = sizes.outputs.get(entry, {})
-        return {name: cut(array, axes.get(name), size) for name, array in outputs.items()}
+        return {name: cut(array, axes.get(name, ()), size) for name, array in outputs.items()}
 
     def _run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         spec = self.artifact.entries.get(entry)

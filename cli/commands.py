@@ -37,6 +37,16 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "train": Row("cli.train:train", "Train an artifact on rows of data."),
         "evaluate": Row("cli.judge:evaluate", "Judge an artifact's weights by rows of data."),
         "predict": Row("cli.judge:predict", "Write an artifact's outputs for rows of data."),
+        "finetune-lm": Row(
+            "cli.finetune_lm:finetune_lm",
+            "Fine-tune a decoder of transformers on chats or texts.",
+            ("language",),
+        ),
+        "plan-lm": Row(
+            "cli.plan_lm:plan_lm",
+            "Plan the memory of a decoder's training, from its shapes alone.",
+            ("language",),
+        ),
         "pictures": Row(
             "cli.pictures:pictures",
             "Turn a folder of pictures into the rows that an artifact trains on.",

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pockengine.backends.artifact import Artifact
 from pockengine.cli.options import (
     ModelChoice,
+    backend_option,
     bf16_option,
     device_option,
     json_option,
@@ -17,10 +19,12 @@ from pockengine.cli.options import (
     storage_options,
     tuned_option,
 )
+from pockengine.cli.quantize import quantize_options
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.storage import Storage
 from pockengine.errors import CompileError
 from pockengine.terminal import PlainConsole
@@ -34,11 +38,13 @@ CONSOLE = PlainConsole()
 @click.command("compile")
 @model_argument()
 @device_option
+@backend_option
 @scheme_option
 @optimizer_option()
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
 @bf16_option
 @storage_options
+@quantize_options
 @tuned_option
 @click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
@@ -47,11 +53,13 @@ CONSOLE = PlainConsole()
 def compile_command(
     model: ModelChoice,
     device: str,
+    backend: str | None,
     scheme: str,
     optimizer: Optimizer,
     memory_budget: int | None,
     bf16: bool,
     storage: Storage,
+    quantize: Int8 | None,
     tuned: Path | None,
     check: bool,
     folder: Path | None,
@@ -69,19 +77,18 @@ def compile_command(
         optimizer=optimizer,
         scheme=scheme,
         device=device,
+        backend=backend,
         memory_budget=memory_budget,
         bf16=bf16,
         storage=storage,
+        quantize=quantize,
         tuned=tuned,
         check=check,
         folder=folder or default_folder(model.name, device),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),
     )
-    if as_json:
-        print_json(facts_of(compiled))
-    else:
-        _describe(compiled)
+    _describe(compiled, as_json)
 
 
 def default_folder(model: str, device: str) -> Path:
@@ -90,10 +97,17 @@ def default_folder(model: str, device: str) -> Path:
     return Path(f"{name.replace(':', '.')}-{Path(device).stem}")
 
 
+def switching_facts(artifact: Artifact) -> dict[str, Any]:
+    """Return the backend, and how it was chosen where that was left open, for programs."""
+    told = {} if artifact.switching is None else {"switching": artifact.switching.table()}
+    return {"backend": artifact.backend, **told}
+
+
 def facts_of(compiled: "Compiled") -> dict[str, Any]:
     """Return what was made, for programs."""
     return {
         "artifact": str(compiled.artifact.folder),
+        **switching_facts(compiled.artifact),
         "entries": {
             name: {
                 "nodes": len(entry.graph.nodes),
@@ -105,10 +119,15 @@ def facts_of(compiled: "Compiled") -> dict[str, Any]:
     }
 
 
-def _describe(compiled: "Compiled") -> None:
+def _describe(compiled: "Compiled", as_json: bool) -> None:
     """Print what was made."""
     facts = facts_of(compiled)
+    if as_json:
+        print_json(facts)
+        return
     CONSOLE.print(f"artifact {facts['artifact']}")
+    for line in compiled.switching.lines() if compiled.switching else ():
+        CONSOLE.print(f"  {line}")
     for name, entry in facts["entries"].items():
         CONSOLE.print(
             f"  {name}: {entry['nodes']} nodes, {entry['multiply_adds'] / 1e6:.1f} M "

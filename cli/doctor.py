@@ -9,6 +9,7 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
+from pockengine.backends.c.decoder import INSTALL, find_decoder
 from pockengine.cli.options import json_option, print_json
 from pockengine.extras import EXTRAS, TASKS, missing, pip_command
 from pockengine.terminal import PlainConsole
@@ -69,7 +70,7 @@ def doctor(as_json: bool) -> None:
 def findings_of() -> list[Finding]:
     """Look for everything; nothing is imported or run."""
     extras = [_extra(extra) for extra in EXTRAS]
-    return [_python(), _compiler(), *extras, *map(_tool, TOOLS)]
+    return [_python(), _compiler(), _decoder(), *extras, *map(_tool, TOOLS)]
 
 
 def _mark(finding: Finding) -> str:
@@ -92,6 +93,12 @@ def _compiler() -> Finding:
         detail = f"{own}, for this machine alone; for boards: {detail}"
     found = (release or own) is not None
     return Finding("C compiler", "building programs", found, detail, needed=True)
+
+
+def _decoder() -> Finding:
+    header = find_decoder()
+    what = "pictures on boards"
+    return Finding("stb_image.h", what, header is not None, str(header or INSTALL))
 
 
 def _extra(extra: str) -> Finding:

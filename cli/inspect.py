@@ -12,7 +12,9 @@ from rich.table import Table
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import backend_for
 from pockengine.backends.replace import MANIFEST
-from pockengine.cli.layers import Layer, layers_of
+from pockengine.cli.compile import switching_facts
+from pockengine.cli.kernels import alternatives_of, alternatives_table
+from pockengine.cli.layers import OTHERS, Layer, layers_of
 from pockengine.cli.options import (
     ModelChoice,
     console,
@@ -23,9 +25,12 @@ from pockengine.cli.options import (
     print_json,
     scheme_option,
 )
+from pockengine.cli.quantize import quantize_options, quantized_graph
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.program import Program
+from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.quantize.report import Arithmetic, arithmetic
 from pockengine.devices import Device, find_device
 
 CAPTION = """\
@@ -39,6 +44,8 @@ Multiply-adds in millions: of inference, and of the whole step."""
 @scheme_option
 @optimizer_option()
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@quantize_options
+@click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
 @json_option
 def inspect_command(
     model: ModelChoice,
@@ -46,6 +53,8 @@ def inspect_command(
     scheme: str,
     optimizer: Optimizer,
     memory_budget: int | None,
+    quantize: Int8 | None,
+    kernels: bool,
     as_json: bool,
 ) -> None:
     """Show what of MODEL trains, its memory by layer and its cost, without building anything.
@@ -57,16 +66,31 @@ def inspect_command(
         return
     found = find_device(device)
     target = backend_for(found).target()
-    training = Training(scheme, optimizer, memory_budget=memory_budget)
-    program = compile_program(model.find().graph(), training, target=target)
+    graph, integers = quantized_graph(model.find(), quantize)
+    training = Training(scheme, optimizer, memory_budget=memory_budget, integers=integers)
+    program = compile_program(graph, training, target=target)
+    numbers = arithmetic(graph, integers.rounding) if quantize else ()
     layers = layers_of(program, target)
     facts = {"model": model.name, "device": found.name, "scheme": scheme, **totals(program, found)}
+    alternatives = alternatives_of(program, found) if kernels else None
     if as_json:
-        print_json({**facts, "layers": [asdict(layer) for layer in layers]})
+        asked = {"arithmetic": numbers if quantize else None, "kernels": alternatives}
+        print_json({**facts, **_rows(layers=layers, **asked)})
         return
     terminal = console()
     terminal.print(layers_table(f"{model.name}, {scheme}, for {found.name}", layers))
+    if quantize:
+        terminal.print(arithmetic_table(numbers))
+    if alternatives is not None:
+        terminal.print(alternatives_table(alternatives))
     terminal.print(_summary(facts))
+
+
+def _rows(**tables: Sequence[Any] | None) -> dict[str, Any]:
+    """Return the tables that there are, for programs."""
+    return {
+        name: [asdict(row) for row in rows] for name, rows in tables.items() if rows is not None
+    }
 
 
 def totals(program: Program, device: Device) -> dict[str, Any]:
@@ -95,6 +119,16 @@ def layers_table(title: str, layers: Sequence[Layer]) -> Table:
             table.add_row(layer.name, layer.trains or "-", *_numbers([layer]))
     table.add_section()
     table.add_row("all", f"{sum(bool(layer.trains) for layer in layers)} layers", *_numbers(layers))
+    return table
+
+
+def arithmetic_table(lines: Sequence[Arithmetic]) -> Table:
+    """Lay out what computes with integers, and what with real numbers, and why."""
+    table = Table(title="arithmetic on activations", box=SIMPLE)
+    for heading in ("layer", "op", "numbers", "why"):
+        table.add_column(heading)
+    for line in lines:
+        table.add_row(line.layer or OTHERS, line.op, line.numbers, line.why)
     return table
 
 
@@ -133,6 +167,8 @@ def _show(artifact: Artifact, as_json: bool) -> None:
     )
     trained = ", ".join(f"{name} {share}" for name, share in artifact.scheme.items())
     terminal.print(f"trained: {trained}")
+    for line in artifact.switching.lines() if artifact.switching else ():
+        terminal.print(line)
 
 
 def _facts(artifact: Artifact) -> dict[str, Any]:
@@ -141,6 +177,7 @@ def _facts(artifact: Artifact) -> dict[str, Any]:
         "artifact": str(artifact.folder),
         "name": artifact.name,
         "device": artifact.device,
+        **switching_facts(artifact),
         "arena_bytes": artifact.arena_bytes,
         "params_bytes": artifact.params_bytes,
         "frozen_bytes": artifact.frozen_bytes,

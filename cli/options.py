@@ -11,7 +11,7 @@ import click
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.storage import ACTIVATIONS, WEIGHTS, Storage
+from pockengine.compiler.storage import ACTIVATIONS, STATES, WEIGHTS, Storage
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -42,6 +42,9 @@ loss_option = click.option("--loss", help=LOSS)
 device_option = click.option(
     "--device", default="host", show_default=True, help="A name that `devices` lists, or a file."
 )
+backend_option = click.option(
+    "--backend", help="Of those that the device takes; auto tries them. By default the device's."
+)
 scheme_option = click.option(
     "--scheme", default="full", show_default=True, help="A preset, or a TOML file."
 )
@@ -58,7 +61,7 @@ records_option = click.option(
 
 
 def storage_options(command: Command) -> Command:
-    """Give a command --frozen-weights and --saved-activations, as one `storage`."""
+    """Give a command --frozen-weights, --saved-activations and --states, as one `storage`."""
 
     @click.option(
         "--frozen-weights",
@@ -74,9 +77,19 @@ def storage_options(command: Command) -> Command:
         show_default=True,
         help="How activations wait for the way back.",
     )
+    @click.option(
+        "--states",
+        type=click.Choice(STATES),
+        default=STATES[0],
+        show_default=True,
+        help="How the optimizer's states are stored.",
+    )
     @wraps(command)
-    def wrapped(*args: Any, frozen_weights: str, saved_activations: str, **given: Any) -> Any:
-        return command(*args, storage=Storage(frozen_weights, saved_activations), **given)
+    def wrapped(
+        *args: Any, frozen_weights: str, saved_activations: str, states: str, **given: Any
+    ) -> Any:
+        storage = Storage(frozen_weights, saved_activations, states)
+        return command(*args, storage=storage, **given)
 
     return wrapped
 

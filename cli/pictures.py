@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 from pockengine.backends.artifact import load_artifact
-from pockengine.finetune.pictures import picture_form, write_pictures
+from pockengine.backends.training.picture_form import picture_form
+from pockengine.backends.training.signature import signature_of
+from pockengine.finetune.pictures import write_pictures
 
 
 def numbers(text: str) -> tuple[float, ...]:
@@ -35,9 +37,11 @@ def pictures(
 
     OUT gets a file NAME.npy for each input, as `pockengine-run --data OUT` reads them, and
     classes.txt, whose line i is the class of label i. Pictures are scaled to cover the input's size
-    and cut at their middle. --mean and --std are one number, or one for each channel.
+    and cut at their middle. The runner takes FOLDER itself; rows save a slow board the decoding.
+    --mean and --std are one number, or one for each channel.
     """
-    form = picture_form(load_artifact(artifact), mean, std)
+    opened = load_artifact(artifact)
+    form = picture_form(opened.name, signature_of(opened).inputs, mean, std)
     written = write_pictures(folder, form, out, skip_bad)
     for fault in written.left_out:
         click.echo(f"left out {fault}", err=True)

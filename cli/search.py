@@ -1,31 +1,31 @@
 """`pockengine search MODEL --contributions TABLE --memory 250KB`: find the scheme to train."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from pockengine.cli.options import ModelChoice, device_option, model_argument, optimizer_option
 from pockengine.cli.sensitivity import OPTIMIZER
 from pockengine.cli.subject import open_subject
 from pockengine.cli.units import count, size, time
 from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import Device, find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
-from pockengine.finetune.contributions import Contributions, Header, contributions_of, read_table
+from pockengine.finetune.candidates import FOUND, Candidate, candidates, presets_within
+from pockengine.finetune.contributions import Contributions, Header, Key, read_table
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import count_instructions
 from pockengine.finetune.executor import open_executor
-from pockengine.finetune.front import device_table, draw_front
-from pockengine.finetune.ranks import rank_correlation
-from pockengine.finetune.search import EVALUATIONS, Front, Point, Progress, search
+from pockengine.finetune.front import device_table, draw_front, race_table
+from pockengine.finetune.gains import UNITS, Signal, signal_of
+from pockengine.finetune.race import Standing, race
+from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, search
 from pockengine.finetune.search_limits import (
     TRIES,
     Limits,
@@ -33,23 +33,23 @@ from pockengine.finetune.search_limits import (
     first_that_keeps,
     tightened,
 )
-from pockengine.finetune.search_validate import (
-    Validated,
-    check_data,
-    finalists,
-    recipe_of,
-    validate,
-)
+from pockengine.finetune.search_validate import check_data, finalists, recipe_of, trainer
 from pockengine.finetune.selection import DATA_CRITERIA
-from pockengine.finetune.space import scheme_of, space_of
+from pockengine.finetune.shortfall import Shortfall
+from pockengine.finetune.shrinkage import shrunk
+from pockengine.finetune.space import space_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import load_tuning
+from pockengine.finetune.trial import TrialOutcome
 from pockengine.finetune.trial_channels import settle_channels
 from pockengine.terminal import PlainConsole
 
 WIDTH = 140
 TOLD = 50
 """Evaluations between two lines of progress."""
+FINALISTS = 4
+RATE_FACTORS = (0.25, 1.0, 4.0)
+"""Rates that each finalist tries, of the one by which the contributions were measured."""
 
 NSGA2, RANDOM = "NSGA-II", "random draws"
 
@@ -75,6 +75,7 @@ class SearchOptions:
     train: Path | None
     validation: float
     count: bool
+    full: bool
 
     @property
     def limits(self) -> Limits:
@@ -96,15 +97,17 @@ class SearchOptions:
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
 @optimizer_option(OPTIMIZER)
-@click.option("--validate", "tried", type=click.IntRange(1), help="Fine-tune the best so many.")
-@click.option("--train", type=click.Path(path_type=Path), help="The data to validate on.")
+@click.option("--validate", "tried", type=click.IntRange(1), help="How many found ones race.")
+@click.option("--train", type=click.Path(path_type=Path), help="The data to race schemes on.")
 @click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
+@click.option("--full/--no-full", default=True, help="Train full too: what does the budget cost?")
 @click.option("--count", is_flag=True, help="Count instructions on each device that can.")
 def search_command(model: ModelChoice, **options: Any) -> None:
     """Find the scheme of MODEL that gains the most accuracy within a budget on a device.
 
     The gains are those that `pockengine sensitivity` measured; the cost is that of the compiled
-    program. Writes the scheme, and beside it the front as a picture. No test set is read.
+    program. With --train the best that were found and the presets that fit are compared by real
+    training. Writes the scheme, and beside it the front as a picture. No test set is read.
     """
     _search(SearchOptions(model, **options))
 
@@ -113,25 +116,59 @@ def _search(options: SearchOptions) -> None:
     if options.tried is not None and options.train is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
     subject = open_subject(options.model, options.classes, options.weights)
-    header, contributions = read_contributions(options.contributions, subject)
+    header, trials = read_contributions(options.contributions, subject)
+    signal = signal_of(trials)
+    click.echo(str(signal), err=True)
     costs = CostModel(subject.graph, find_device(options.device), options.optimizer)
     console = PlainConsole(WIDTH)
-    fronts = _fronts(options, costs, contributions)
-    points: Sequence[Point] = fronts[NSGA2].points
-    if options.tried is not None:
-        chosen = [points[place] for place in finalists([p.gain for p in points], options.tried)]
-        validated = _validated(options, subject, chosen or points[:1], header, contributions)
-        console.print(validation_table(validated))
-        points = [result.point for result in sorted(validated, key=lambda result: -result.gain)]
-    best, measured = first_that_keeps(points, options.limits, costs)
-    scheme = _settled(options, subject, scheme_of(subject.graph, best.items, options.out.stem))
-    comment = describe(options.model.name, options.device, best, measured)
+    fronts, found = _found(options, costs, signal)
+    results: list[Standing] = []
+    full: Standing | None = None
+    if options.train is not None:
+        results, full = _raced(options, subject, [one.scheme for one in found], header)
+        console.print(race_table(results, found))
+        by_scheme = {one.scheme: one for one in found}
+        found = [by_scheme[result.scheme] for result in results]
+    best, measured = first_that_keeps(found, options.limits, costs)
+    result = next((one for one in results if one.scheme == best.scheme), None)
+    comment = describe(options, best, signal, result, measured)
+    if result is not None and full is not None:
+        shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes)
+        comment = f"{comment}\n{shortfall}"
+    scheme = _settled(options, subject, replace(best.scheme, name=options.out.stem))
     save_scheme(scheme, options.out, comment)
     _show(options, subject, costs, scheme, fronts, console)
     console.print(f"{comment}\nscheme {options.out}")
 
 
-def read_contributions(path: Path, subject: Subject) -> tuple[Header, Contributions]:
+def _found(
+    options: SearchOptions, costs: CostModel, signal: Signal
+) -> tuple[dict[str, Front], list[Candidate]]:
+    """Return the fronts of the searches, and what is to be raced or, without data, chosen from.
+
+    Presets take part in races alone: nothing but training compares them with what was found.
+    """
+    budget = budget_of(options.limits, costs)
+    gains = signal.contributions
+    if options.train is None:
+        if gains is None:
+            raise FinetuneError(
+                f"{signal}; measure with more seeds or epochs (pockengine sensitivity), or give "
+                "the data by --train, and the presets are compared by real training"
+            )
+        click.echo("the presets are not compared: that takes the data, by --train", err=True)
+        fronts = _fronts(options, costs, gains, budget)
+        return fronts, candidates(costs, fronts[NSGA2].points, ())
+    presets = presets_within(costs, budget, None if gains is None else shrunk(gains))
+    if gains is None:
+        return {}, candidates(costs, (), presets)
+    fronts = _fronts(options, costs, gains, budget)
+    points = fronts[NSGA2].points
+    places = finalists([point.gain for point in points], options.tried or FINALISTS)
+    return fronts, candidates(costs, [points[place] for place in places], presets)
+
+
+def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Key, TrialOutcome]]:
     """Read a table; FinetuneError where it was measured on another model."""
     header, trials = read_table(path)
     if header.get("graph") != subject.digest():
@@ -139,15 +176,14 @@ def read_contributions(path: Path, subject: Subject) -> tuple[Header, Contributi
             f"{path} was measured on another model ({header.get('subject')}); give the same MODEL, "
             "--weights, --classes and --batch"
         )
-    return header, contributions_of(trials)
+    return header, trials
 
 
 def _fronts(
-    options: SearchOptions, costs: CostModel, contributions: Contributions
+    options: SearchOptions, costs: CostModel, contributions: Contributions, budget: Budget
 ) -> dict[str, Front]:
     """Search, again within less where what was found takes more instructions than allowed."""
     space = space_of(costs.graph, contributions.gains)
-    budget = budget_of(options.limits, costs)
     samplers = {NSGA2: "nsga2"} | ({RANDOM: "random"} if options.control else {})
     fronts: dict[str, Front] = {}
     for _ in range(TRIES):
@@ -161,7 +197,7 @@ def _fronts(
                 seed=options.seed,
                 sampler=sampler,
                 warm=name == NSGA2,
-                progress=_teller(name, options.evaluations),
+                progress=_teller(name, options.evaluations, UNITS[contributions.measure]),
             )
         lower = tightened(budget, fronts[NSGA2].best, options.limits, costs)
         if lower is None:
@@ -171,11 +207,11 @@ def _fronts(
     return fronts
 
 
-def _teller(name: str, evaluations: int) -> Progress:
+def _teller(name: str, evaluations: int, unit: str) -> Progress:
     def tell(count: int, gain: float) -> None:
         if count % TOLD == 0 or count == evaluations:
             done = f"{name}: {count} of {evaluations} schemes evaluated"
-            click.echo(f"{done}, best predicted gain {100 * gain:.2f} points", err=True)
+            click.echo(f"{done}, best predicted gain {100 * gain:.2f} {unit}", err=True)
 
     return tell
 
@@ -190,51 +226,58 @@ def _settled(options: SearchOptions, subject: Subject, scheme: Scheme) -> Scheme
     return settle_channels(subject, scheme, tuning.train)
 
 
-def _validated(
-    options: SearchOptions,
-    subject: Subject,
-    points: Sequence[Point],
-    header: Header,
-    contributions: Contributions,
-) -> list[Validated]:
-    assert options.train is not None  # as the command has checked
+def _raced(
+    options: SearchOptions, subject: Subject, schemes: Sequence[Scheme], header: Header
+) -> tuple[list[Standing], Standing | None]:
+    """Fine-tune the candidates as the table's trials were, at rates about theirs.
+
+    Full fine-tuning, the second of what is returned, runs alike where it is wanted and none of the
+    candidates.
+    """
+    assert options.train is not None  # as the caller has checked
     tuning = load_tuning(options.train, options.validation, seed=0)
     check_data(header, tuning)
     recipe, seeds = recipe_of(header, options.optimizer)
-    click.echo(f"fine-tuning {len(points)} schemes with {len(seeds)} seeds each", err=True)
+    click.echo(f"fine-tuning {len(schemes)} schemes, the best with {len(seeds)} seeds", err=True)
     folder = options.contributions.with_name(f"{options.contributions.name}.work")
+    presets = [scheme for scheme in schemes if not scheme.name.startswith(FOUND)]
+    rates = [recipe.rate * factor for factor in RATE_FACTORS]
     with open_executor() as executor:
-        return validate(
-            subject, tuning, points, recipe, seeds, contributions.baseline, executor, folder
-        )
+        run = trainer(subject, tuning, executor, folder)
+        standings = race(schemes, presets, recipe, rates, seeds, run)
+        full = preset("full", subject.graph)
+        if not options.full or full in schemes:
+            return standings, None
+        click.echo("fine-tuning full, too, to see what the budget costs", err=True)
+        try:
+            return standings, race([full], (), recipe, rates, seeds, run)[0]
+        except FinetuneError as error:  # what was found stays the best within the budget
+            click.echo(str(error), err=True)
+            return standings, None
 
 
-def validation_table(results: Sequence[Validated]) -> Table:
-    """Return predicted beside validated gains, and how well their ranks agree."""
-    correlation = rank_correlation(
-        [result.point.gain for result in results], [result.gain for result in results]
-    )
-    agreement = "too few to rank" if correlation is None else f"rank correlation {correlation:+.2f}"
-    table = Table(title="Predicted and validated gain, points", caption=agreement, box=SIMPLE)
-    for heading in ("items", "predicted", "validated", "spread", "bytes beyond inference"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        numbers = (result.point.gain, result.gain, result.spread)
-        row = [f"{100 * number:.2f}" for number in numbers]
-        memory = f"{result.point.cost.memory_bytes:,}"
-        table.add_row(str(len(result.point.items)), *row, memory)
-    return table
-
-
-def describe(model: str, device: str, best: Point, measured: str) -> str:
+def describe(
+    options: SearchOptions,
+    best: Candidate,
+    signal: Signal,
+    result: Standing | None,
+    measured: str,
+) -> str:
     """Say in a few lines what a scheme is."""
     cost = best.cost
-    lines = [
-        f"Searched for {model} on {device}.",
-        f"Predicted gain over the head alone: {100 * best.gain:.2f} points.",
+    lines = [f"Searched for {options.model.name} on {options.device}; {signal}."]
+    if best.gain is not None and signal.contributions is not None:
+        unit = UNITS[signal.contributions.measure]
+        lines.append(f"Predicted gain over the head alone: {100 * best.gain:.2f} {unit}.")
+    if result is not None:
+        lines.append(
+            f"{best.scheme.name} won by real training: {100 * result.mean:.2f} % of the validation "
+            f"set over {len(result.accuracies)} seeds, at the rate {result.recipe.rate:g}."
+        )
+    lines.append(
         f"Memory beyond inference: {cost.memory_bytes:,} bytes, of which {cost.state_bytes:,} are "
-        f"the optimiser's; {cost.trained:,} numbers train.",
-    ]
+        f"the optimiser's; {cost.trained:,} numbers train."
+    )
     return "\n".join([*lines, measured] if measured else lines)
 
 
@@ -247,9 +290,11 @@ def _show(
     console: Console,
 ) -> None:
     """Draw the front and print what the scheme costs on each device."""
-    picture = options.out.with_suffix(".svg")
-    memory = None if options.memory is None else int(options.memory)
-    draw_front(fronts, memory, f"{options.model.name} on {options.device}", picture)
+    if fronts:
+        picture = options.out.with_suffix(".svg")
+        memory = None if options.memory is None else int(options.memory)
+        draw_front(fronts, memory, f"{options.model.name} on {options.device}", picture)
+        console.print(f"front {picture}")
 
     def counter(of: Scheme, device: Device) -> int:
         return count_instructions(subject.graph, of, device, costs.optimizer)
@@ -257,4 +302,3 @@ def _show(
     devices = [load_device(name) for name in known_devices()]
     counted = counter if options.count else None
     console.print(device_table(subject.graph, scheme, devices, costs.optimizer, counted))
-    console.print(f"front {picture}")

@@ -10,7 +10,8 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
-from pockengine.compiler.ir.graph import Graph, Param, Space
+from pockengine.compiler.ir.graph import Graph, Param, ParamKind, Space
+from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
@@ -25,6 +26,7 @@ from pockengine.compiler.passes.pipeline import (
     training_pipeline,
     update_pipeline,
 )
+from pockengine.compiler.passes.store_states import SMALLEST
 from pockengine.compiler.program import Entry, Program, Recomputation
 from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.sparse.idle import without_idle
@@ -44,7 +46,7 @@ class Training:
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
     `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
     the arena of all entries: the compiler recomputes activations until it fits, or refuses.
-    `storage` says in how many bits frozen weights and saved activations are kept.
+    `storage` says in how many bits frozen weights, saved activations and optimiser states are kept.
     `integers` is for a graph some of whose params are held as such.
     """
 
@@ -100,6 +102,7 @@ def compile_program(
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, target)
         options = replace(options, others=max(options.others, entries[name].plan.size))
+    _check_states(entries, options)
     _check_budget(entries := {name: entries[name] for name in names}, training.memory_budget)
     described = {name: _describe(channels) for name, channels in options.trained.items()}
     shared, report = share_tensors(entries), next(iter(decisions), None)
@@ -122,6 +125,11 @@ def _prepared(
     report: Callable[[Recomputation], None] = lambda recomputation: None,
 ) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
     """Return the graph with its adapters, these, and what the passes need to know."""
+    if training.storage.states != F32.value and not target.takes("blockwise_update"):
+        raise CompileError(
+            f"target {target.name} keeps optimiser states in f32; leave {training.storage.states} "
+            "states out, or compile by the C backend"
+        )
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     written = _written(forward, trained)
     forward = with_stored_weights(forward, training.storage.weights, written)
@@ -134,6 +142,7 @@ def _prepared(
         training.micro_batches,
         training.memory_budget,
         training.storage.activations,
+        training.storage.states,
         integers=_integers(forward, training),
         report=report,
     )
@@ -143,6 +152,19 @@ def _prepared(
 def _integers(forward: Graph, training: Training) -> Integers | None:
     held = any(param.held is not None for param in forward.params.values())
     return training.integers if held else None
+
+
+def _check_states(entries: Mapping[str, Entry], options: PipelineOptions) -> None:
+    """Raise CompileError where states are to be stored small, and no update has any."""
+    small = {DType.BF16, DType.U8}
+    params = (param for entry in entries.values() for param in entry.graph.params.values())
+    found = any(p.kind is ParamKind.OPTIMIZER and p.value.dtype in small for p in params)
+    if options.states != F32.value and not found:
+        raise CompileError(
+            f"optimiser states are to be stored as {options.states}, and there are none: "
+            f"{options.optimizer} keeps no state of {SMALLEST} elements or more, one for each "
+            "element that trains"
+        )
 
 
 def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:

@@ -4,7 +4,7 @@ A program has entries ("train", "predict") that share params, constants and one 
 the runtime read it; nothing in it belongs to a framework or a device.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,7 +66,8 @@ class Entry:
 class Program:
     """Entries over shared params and constants.
 
-    With `sizes` every entry has a variant for each bucket, named by `Range.entry`.
+    With `sizes` every entry has a variant for each bucket, named by `Range.entry`; `sized` are the
+    dimensions of outputs that are the varying size, by entry and output.
     `params` are the weights and states by name, as the first entry that has them declares them;
     `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
     carry these names). Scalars are written into the kernels. With several `micro_batches` the entry
@@ -84,6 +85,7 @@ class Program:
     adapters: tuple[Adapter, ...] = ()
     micro_batches: int = 1
     alignment: int = ALIGNMENT
+    sized: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
 
     @property
     def arena_bytes(self) -> int:

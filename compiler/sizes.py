@@ -5,7 +5,7 @@ arena. At run time the smallest bucket that fits is taken, inputs are padded to 
 back. Padding must not matter: `compile_variants` proves it on the model before anything is built.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,8 +70,7 @@ class Range:
         return np.pad(array, width, constant_values=self.pad.get(name, 0))
 
 
-def cut(array: np.ndarray, axis: int | None, size: int) -> np.ndarray:
-    """Cut an output's padded part off."""
-    if axis is None or array.shape[axis] == size:
-        return array
-    return np.ascontiguousarray(array[(slice(None),) * axis + (slice(size),)])
+def cut(array: np.ndarray, axes: Sequence[int], size: int) -> np.ndarray:
+    """Cut an output's padded parts off: all beyond `size` in the dimensions `axes`."""
+    kept = (slice(size) if axis in axes else slice(None) for axis in range(array.ndim))
+    return np.ascontiguousarray(array[tuple(kept)]) if axes else array

@@ -41,33 +41,32 @@ def compile_variants(
             n: p.value.type for n, p in largest.params.items()
         }:
             raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
+    sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
         free = replace(training or Training(), memory_budget=None)
         exact = compile_program(build(sizes.high - 1), free)
         _check_padding(exact, largest, sizes)
+        sized = {name: _sized(exact, largest, name, sizes) for name in largest.entries}
     entries = {
         sizes.entry(name, size): replace(entry, name=sizes.entry(name, size))
         for size, program in programs.items()
         for name, entry in program.entries.items()
     }
     params, constants = share_tensors(entries)
-    return replace(largest, entries=entries, params=params, constants=constants, sizes=sizes)
+    shared = replace(largest, entries=entries, params=params, constants=constants)
+    return replace(shared, sizes=sizes, sized=sized)
 
 
-def output_axes(program: Program, sizes: Range, entry: str) -> dict[str, int]:
-    """Dimension of each output that has the varying size, found by comparing two variants."""
-    if len(sizes.buckets) < 2:
-        return {}
-    shapes = [
-        program.entries[sizes.entry(entry, size)].graph.outputs for size in sizes.buckets[-2:]
-    ]
-    axes = {}
-    for name, value in shapes[1].items():
-        other = shapes[0][name].shape
-        differing = [i for i, size in enumerate(value.shape) if size != other[i]]
-        if differing:
-            axes[name] = differing[0]
-    return axes
+def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[str, list[int]]:
+    """Return the dimensions of an entry's outputs that are the size, by comparing two programs."""
+    outputs = [program.entries[entry].graph.outputs for program in (exact, largest)]
+    both = {name: (outputs[0][name].shape, value.shape) for name, value in outputs[1].items()}
+    wanted = (sizes.high - 1, sizes.high)
+    found = {
+        name: [axis for axis, pair in enumerate(zip(*shapes, strict=True)) if pair == wanted]
+        for name, shapes in both.items()
+    }
+    return {name: axes for name, axes in found.items() if axes}
 
 
 def _check_padding(exact: Program, largest: Program, sizes: Range) -> None:

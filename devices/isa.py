@@ -6,17 +6,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Isa:
-    """A vector extension as kernels of f32 see it.
+    """A vector extension as kernels of f32 see it; products of bytes may have wider vectors.
 
     `registers` hold a vector each. `by_lane` says that a multiply-add takes one lane of a vector as
-    a factor; `latency` is in cycles until a sum can be added to again. A machine that lists all
-    `features` in /proc/cpuinfo has it; `flags` are for the C compiler.
+    a factor; `latency` is in cycles until a sum can be added to again. `dot_lanes` are the i32
+    lanes to which products of bytes are added, `dot_sums` how many vectors of them a tile keeps in
+    registers; 0 where nothing multiplies bytes. A machine that lists all `features` in
+    /proc/cpuinfo has it; `flags` are for the C compiler.
     """
 
     vector_bytes: int
     registers: int
     by_lane: bool = False
     latency: float = 4.0
+    dot_lanes: int = 0
+    dot_sums: int = 0
     features: frozenset[str] = frozenset()
     flags: tuple[str, ...] = ()
 
@@ -25,12 +29,22 @@ ISAS: Mapping[str, Isa] = {
     "avx512": Isa(
         vector_bytes=64,
         registers=32,
+        dot_lanes=16,
+        dot_sums=24,
         features=frozenset({"avx512f", "avx512vl", "avx512dq", "avx512bw"}),
         flags=("-mprefer-vector-width=512",),
     ),
-    "avx2": Isa(vector_bytes=32, registers=16, features=frozenset({"avx2", "fma"})),
+    "avx2": Isa(
+        vector_bytes=32,
+        registers=16,
+        dot_lanes=8,
+        dot_sums=8,
+        features=frozenset({"avx2", "fma"}),
+    ),
     "sse2": Isa(vector_bytes=16, registers=16),
-    "neon": Isa(vector_bytes=16, registers=32, by_lane=True),
+    "neon": Isa(vector_bytes=16, registers=32, by_lane=True, dot_lanes=4, dot_sums=16),
+    "hvx": Isa(vector_bytes=4, registers=16, dot_lanes=32, dot_sums=24),
+    "dsp": Isa(vector_bytes=4, registers=16),
     "scalar": Isa(vector_bytes=4, registers=16),
 }
 """By the names that device files use."""

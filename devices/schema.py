@@ -29,6 +29,9 @@ DEFAULT_BACKEND = "c"
 
 MOST_CORES = 1024
 
+ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": ""}
+"""What a GPU's architecture is called, by its language."""
+
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
 """Architectures of target triples, in zig's words, whose pointers have 32 bits."""
 
@@ -81,6 +84,32 @@ class Emulator:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """A graphics processor, by which kernels are chosen.
+
+    `language` is what its driver takes: cuda or opencl. `architecture` is CUDA's name, sm_87. Each
+    of its `units` (CUDA's multiprocessors) makes `lanes` multiply-adds of f32 a cycle. `bandwidth`
+    is in bytes a second; a group of items has `shared_bytes`. `memory_bytes` of 0 stand for the
+    device's own memory, which both share.
+    """
+
+    language: str
+    model: str
+    units: int
+    lanes: int
+    mhz: int
+    bandwidth: int
+    shared_bytes: int
+    architecture: str = ""
+    memory_bytes: int = 0
+
+    @property
+    def multiplies_per_byte(self) -> float:
+        """Multiply-adds of f32 in the time that a byte of memory takes."""
+        return self.units * self.lanes * self.mhz * 1e6 / self.bandwidth
+
+
+@dataclass(frozen=True)
 class Device:
     """A kind of machine, and all its memory.
 
@@ -90,6 +119,7 @@ class Device:
     board that says one of them of itself is known to be one. `backend` names what writes its code,
     `other_backends` what may be asked to instead.
     `processor` and `compiler` are the tables that the C backend needs; others may do without.
+    `graphics` is a GPU that it has.
     """
 
     name: str
@@ -98,6 +128,7 @@ class Device:
     processor: Cpu | None = None
     compiler: Toolchain | None = None
     emulator: Emulator | None = None
+    graphics: Gpu | None = None
     runs: bool = True
     recognise: tuple[str, ...] = ()
     backend: str = DEFAULT_BACKEND
@@ -128,6 +159,11 @@ class Device:
     def toolchain(self) -> Toolchain:
         """The file's [toolchain] table; DeviceError where it has none."""
         return self._section("toolchain", self.compiler)
+
+    @property
+    def gpu(self) -> Gpu:
+        """The file's [gpu] table; DeviceError where it has none."""
+        return self._section("gpu", self.graphics)
 
     @property
     def freestanding(self) -> bool:
@@ -183,7 +219,7 @@ def read_device(path: Path) -> Device:
     except (OSError, ValueError) as error:
         raise DeviceError(f"device file {path.name}: {error}") from error
     cpu, toolchain = _table(table, "cpu", path), _table(table, "toolchain", path)
-    emulator = _table(table, "emulator", path)
+    emulator, gpu = _table(table, "emulator", path), _table(table, "gpu", path)
     if cpu is not None and cpu.get("isa") == "detect":
         values = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
         cpu |= {**values, "mhz": detect_mhz()}
@@ -192,6 +228,7 @@ def read_device(path: Path) -> Device:
         "processor": None if cpu is None else _make(Cpu, cpu, path),
         "compiler": None if toolchain is None else _make(Toolchain, toolchain, path),
         "emulator": None if emulator is None else _make(Emulator, emulator, path),
+        "graphics": None if gpu is None else _make(Gpu, gpu, path),
     }
     device = _make(Device, {**sections, **table}, path)
     _check(device, path)
@@ -228,6 +265,8 @@ def _check(device: Device, path: Path) -> None:
         )
     if device.processor is not None:
         _check_cpu(device.processor, path)
+    if device.graphics is not None:
+        _check_gpu(device.graphics, path)
     for name, text, allowed in _arguments(device):
         if not re.fullmatch(allowed, text, re.ASCII):
             raise DeviceError(f"device file {path.name}: {name} cannot be {text!r}")
@@ -239,6 +278,19 @@ def _check_cpu(cpu: Cpu, path: Path) -> None:
         raise DeviceError(f"device file {path.name}: unknown isa {cpu.isa!r}; one of {known}")
     if not 1 <= cpu.cores <= MOST_CORES or cpu.line_bytes < 1:
         raise DeviceError(f"device file {path.name}: it has no cores, or lines of no bytes")
+
+
+def _check_gpu(gpu: Gpu, path: Path) -> None:
+    known = ARCHITECTURES.get(gpu.language)
+    if known is None or not re.fullmatch(known, gpu.architecture, re.ASCII):
+        raise DeviceError(
+            f"device file {path.name}: no GPU has language = {gpu.language!r} and architecture = "
+            f"{gpu.architecture!r}; write cuda and sm_87 or the like, or opencl and none"
+        )
+    if min(gpu.units, gpu.lanes, gpu.mhz, gpu.bandwidth, gpu.shared_bytes) < 1:
+        raise DeviceError(f"device file {path.name}: numbers of [gpu] begin with 1")
+    if gpu.memory_bytes < 0:
+        raise DeviceError(f"device file {path.name}: a GPU of {gpu.memory_bytes} bytes of memory")
 
 
 _WORD = r"\w[\w.+-]*"

@@ -17,13 +17,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from pockengine.errors import FinetuneError
+from pockengine.finetune.signal import Noise, noise_of
 from pockengine.finetune.trial import TrialOutcome
 
 SCHEMA = 1
 KINDS = ("weight", "biases")
+ACCURACY, LOSS = "accuracy", "loss"
+"""What a gain is: more accuracy on the validation set, or less training loss."""
 
 Header = Mapping[str, Any]
 
@@ -58,7 +59,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Gain:
-    """Accuracy above the baseline's at the same seed: mean and standard deviation of n seeds."""
+    """What is better than the baseline at the same seed: mean, standard deviation of n seeds."""
 
     mean: float
     spread: float
@@ -69,17 +70,20 @@ class Gain:
 class Contributions:
     """The baseline's mean accuracy on the validation set, and each item's gain over it.
 
-    `noise` is the variance of one measured gain, without what all items share at a seed (the
-    baseline's own chance); None where too little was measured to tell.
+    `noise` is None where too little was measured to tell; `measure` says what a gain is.
     """
 
     baseline: float
     gains: Mapping[Item, Gain]
-    noise: float | None = None
+    noise: Noise | None = None
+    measure: str = ACCURACY
 
 
 Key = tuple[Item | None, int]
 """An item (None: the baseline) and a seed."""
+
+Pair = tuple[TrialOutcome, TrialOutcome]
+"""A trial of an item, and of the baseline at the same seed."""
 
 
 class ContributionTable:
@@ -151,35 +155,44 @@ def load_contributions(path: Path) -> Contributions:
     return contributions_of(read_table(path)[1])
 
 
-def contributions_of(trials: Mapping[Key, TrialOutcome]) -> Contributions:
-    """Compare each item's accuracy with the baseline's at the same seed."""
-    base = {seed: outcome.accuracy for (item, seed), outcome in trials.items() if item is None}
+def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY) -> Contributions:
+    """Compare each item with the baseline at the same seed."""
+    base = {seed: outcome for (item, seed), outcome in trials.items() if item is None}
     if not base:
         raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
-    differences: dict[Item, dict[int, float]] = {}
+    pairs: dict[Item, list[Pair]] = {}
     for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):
         if item is not None and seed in base:
-            differences.setdefault(item, {})[seed] = outcome.accuracy - base[seed]
-    gains = {item: gain_of(list(differences[item].values())) for item in sorted(differences)}
-    whole = [list(seeds.values()) for seeds in differences.values() if len(seeds) == len(base)]
-    return Contributions(statistics.fmean(base.values()), gains, noise_of(whole))
+            pairs.setdefault(item, []).append((outcome, base[seed]))
+    gains = {
+        item: gain_of([_gain(*pair, measure) for pair in pairs[item]]) for item in sorted(pairs)
+    }
+    whole = [row for row in pairs.values() if len(row) == len(base)]
+    noise = noise_of(_table(whole, measure))
+    baseline = statistics.fmean(outcome.accuracy for outcome in base.values())
+    return Contributions(baseline, gains, noise, measure)
 
 
-def noise_of(rows: Sequence[Sequence[float]]) -> float | None:
-    """Return the variance that is left when each row's and each column's mean are taken off.
+def _gain(outcome: TrialOutcome, base: TrialOutcome, measure: str) -> float:
+    """Return what is better than the baseline; a diverged trial has twice the baseline's loss."""
+    if measure == ACCURACY:
+        return outcome.accuracy - base.accuracy
+    return -base.loss if outcome.diverged else base.loss - outcome.loss
 
-    Rows are items, columns seeds (analysis of variance of two ways, one value a cell). None of
-    fewer than two rows or columns.
-    """
-    table = np.array(rows, np.float64)
-    if table.ndim != 2 or min(table.shape) < 2:
-        return None
-    rest = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
-    return float((rest**2).sum() / ((table.shape[0] - 1) * (table.shape[1] - 1)))
+
+def _table(rows: Sequence[Sequence[Pair]], measure: str) -> list[list[list[float]]]:
+    """Return gains [items, seeds, parts]; of one part where not all trials counted them."""
+    counts = {len(trial.parts) for row in rows for pair in row for trial in pair}
+    if measure != ACCURACY or len(counts) != 1 or 0 in counts:
+        return [[[_gain(*pair, measure)] for pair in row] for row in rows]
+    return [
+        [[a - b for a, b in zip(trial.parts, base.parts, strict=True)] for trial, base in row]
+        for row in rows
+    ]
 
 
 def gain_of(differences: list[float]) -> Gain:
-    """Return mean and standard deviation (0 of one) of differences in accuracy."""
+    """Return mean and standard deviation (0 of one) of differences."""
     spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
     return Gain(statistics.fmean(differences), spread, len(differences))
 
@@ -192,7 +205,10 @@ def _trial(row: Mapping[str, Any]) -> tuple[Key, TrialOutcome]:
     if not isinstance(row["seed"], int) or not isinstance(diverged, bool) or not 0 <= accuracy <= 1:
         raise ValueError("a field is out of its range")
     steps, seconds = int(row["steps"]), float(row["seconds"])
-    return (item, row["seed"]), TrialOutcome(accuracy, loss, steps, seconds, diverged)
+    parts = tuple(float(part) for part in row.get("parts", ()))
+    if not all(0 <= part <= 1 for part in parts):
+        raise ValueError("a part's accuracy is out of its range")
+    return (item, row["seed"]), TrialOutcome(accuracy, loss, steps, seconds, diverged, parts)
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a search found, for people: the front as a picture, and the cost on every device."""
+"""What a search found, for people: the front as a picture, the race, and costs on all devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,14 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
 from pockengine.errors import FinetuneError
+from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
+from pockengine.finetune.race import Standing
+from pockengine.finetune.ranks import rank_correlation
 from pockengine.finetune.search import Front
 
 STYLE = {"svg.hashsalt": "pockengine", "font.size": 8}
-FOUND, CONTROL = "#3182bd", "#e6550d"
+FRONT, CONTROL = "#3182bd", "#e6550d"
 
 Count = Callable[[Scheme, Device], int]
 """Counts a step's instructions; FinetuneError where a device has none to count."""
@@ -51,9 +54,9 @@ def draw_front(
         if memory_bytes is not None:
             plane.axvline(memory_bytes / 1e3, color="black", linewidth=0.8, label="budget")
         plane.set_xlabel("memory beyond inference, kB: arena and optimiser states")
-        plane.set_ylabel("predicted gain over the head alone, points")
+        plane.set_ylabel("predicted gain over the head alone, hundredths")
         curves.set_xlabel("schemes evaluated")
-        curves.set_ylabel("best predicted gain within the budget, points")
+        curves.set_ylabel("best predicted gain within the budget, hundredths")
         for axis in (plane, curves):
             axis.legend(fontsize=6, loc="lower right")
         figure.suptitle(title, parse_math=False)
@@ -61,7 +64,30 @@ def draw_front(
 
 
 def _colors(count: int) -> list[str]:
-    return [FOUND, *[CONTROL, "#31a354", "#756bb1"] * count][:count]
+    return [FRONT, *[CONTROL, "#31a354", "#756bb1"] * count][:count]
+
+
+def race_table(results: Sequence[Standing], found: Sequence[Candidate]) -> Table:
+    """Return what each scheme reached beside its predicted gain, and how well their ranks agree."""
+    by_scheme = {one.scheme: one for one in found}
+    known = [(by_scheme[one.scheme].gain, one.mean) for one in results]
+    pairs = [(gain, mean) for gain, mean in known if gain is not None]
+    correlation = rank_correlation([gain for gain, _ in pairs], [mean for _, mean in pairs])
+    agreement = "too few to rank" if correlation is None else f"rank correlation {correlation:+.2f}"
+    title = "Predicted gain, and accuracy on the validation set by real training"
+    table = Table(title=title, caption=agreement, box=SIMPLE)
+    table.add_column("scheme")
+    for heading in ("predicted", "accuracy, %", "spread", "seeds", "rate", "beyond inference"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        one = by_scheme[result.scheme]
+        gain = "" if one.gain is None else f"{100 * one.gain:.2f}"
+        numbers = (f"{100 * result.mean:.2f}", f"{100 * result.spread:.2f}")
+        seeds, rate = str(len(result.accuracies)), f"{result.recipe.rate:g}"
+        table.add_row(
+            one.scheme.name, gain, *numbers, seeds, rate, f"{one.cost.memory_bytes:,} bytes"
+        )
+    return table
 
 
 def device_table(

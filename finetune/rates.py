@@ -4,7 +4,7 @@ A scheme at another's rate looks worse than it is, so that no comparison is fair
 are judged on the validation set; there is no other here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pockengine.compiler.sparse import Scheme
@@ -37,12 +37,17 @@ def tune_rate(
         rate: run(subject, scheme, replace(recipe, rate=rate), tuning.train, tuning.validation)
         for rate in dict.fromkeys(rates)
     }
-    sound = [rate for rate, outcome in outcomes.items() if not outcome.diverged]
-    if not sound:
+    best = best_rate(outcomes)
+    if best is None:
         tried = ", ".join(f"{rate:g}" for rate in outcomes)
         raise FinetuneError(
             f"scheme {scheme.name} on {subject.name} diverges at every rate ({tried}); give smaller"
         )
-    best = max(sorted(sound), key=lambda rate: outcomes[rate].accuracy)
     accuracies = {rate: outcome.accuracy for rate, outcome in outcomes.items()}
     return replace(recipe, rate=best), accuracies
+
+
+def best_rate(outcomes: Mapping[float, TrialOutcome]) -> float | None:
+    """Return the rate of most accuracy, of equal ones the smaller; None where all diverge."""
+    sound = sorted(rate for rate, outcome in outcomes.items() if not outcome.diverged)
+    return max(sound, key=lambda rate: outcomes[rate].accuracy, default=None)

@@ -1,6 +1,7 @@
 """How a trial trains: optimiser, rate and its schedule, epochs, and the order of the data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,20 @@ class Recipe:
         return RateSchedule(
             self.schedule, self.rate, steps, min(int(self.warmup * steps), steps - 1)
         )
+
+
+def settings_of(optimizer: Optimizer) -> str:
+    """Name an optimizer with the settings that are not the usual ones.
+
+    What is measured is kept under this text: a setting that optimizers get later changes no text.
+    """
+    settings: Any = optimizer
+    unusual = [
+        f"{each.name}={getattr(optimizer, each.name)!r}"
+        for each in fields(settings)
+        if getattr(optimizer, each.name) != each.default
+    ]
+    return f"{type(optimizer).__name__}({', '.join(unusual)})"
 
 
 def order(count: int, epoch: int, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.errors import FinetuneError
+from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import Line, count_instructions, fit_line
 from pockengine.finetune.cost_measured import measure_milliseconds as measure_time
@@ -93,23 +94,23 @@ def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> 
 
 
 def first_that_keeps(
-    points: Sequence[Point], limits: Limits, costs: CostModel
-) -> tuple[Point, str]:
-    """Return the first point that keeps the limits, and what was measured of it.
+    candidates: Sequence[Candidate], limits: Limits, costs: CostModel
+) -> tuple[Candidate, str]:
+    """Return the first candidate that keeps the limits, and what was measured of it.
 
     Instructions are counted. Time is measured and told on this machine, and only told: it is never
     twice the same. FinetuneError where the first few exceed the limit on instructions.
     """
     if limits.instructions is None:
         if limits.milliseconds is None or costs.device.name != HOST:
-            return points[0], ""
-        scheme = scheme_of(costs.graph, points[0].items)
-        return points[0], f"{_time(costs, scheme):.2f} ms a step, measured"
+            return candidates[0], ""
+        taken = _time(costs, candidates[0].scheme)
+        return candidates[0], f"{taken:.2f} ms a step, measured"
     counts = []
-    for point in points[:TRIES]:
-        counts.append(_count(costs, scheme_of(costs.graph, point.items)))
+    for candidate in candidates[:TRIES]:
+        counts.append(_count(costs, candidate.scheme))
         if counts[-1] <= limits.instructions:
-            return point, f"{counts[-1]:,} instructions a step, counted"
+            return candidate, f"{counts[-1]:,} instructions a step, counted"
     raise FinetuneError(
         f"the best {len(counts)} schemes take {min(counts):,} to {max(counts):,} instructions, the "
         f"limit is {limits.instructions:,.0f}; the model was too low by "

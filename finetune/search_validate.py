@@ -1,36 +1,25 @@
 """Real fine-tuning of what a search found: is the predicted gain the one that is there?
 
 Trials run as those of the contribution table did: same data, recipe and seeds, judged on the
-validation set. Gains are above the table's baseline, the head alone.
+validation set.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from pockengine.compiler.optim import Optimizer
 from pockengine.errors import FinetuneError
-from pockengine.finetune.recipe import Recipe
-from pockengine.finetune.search import Point
-from pockengine.finetune.space import scheme_of
+from pockengine.finetune.race import Run, Runs
+from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
+from pockengine.finetune.trial import TrialOutcome
 from pockengine.finetune.trial_job import TrialJob, put_examples, put_subject, run_job
 
 LEAST = 0.5
 """Share of the best predicted gain below which a point of a front is not worth validating."""
-
-
-@dataclass(frozen=True)
-class Validated:
-    """A point and what it gained in truth: mean and standard deviation over the seeds."""
-
-    point: Point
-    gain: float
-    spread: float
 
 
 def finalists(gains: Sequence[float], count: int) -> list[int]:
@@ -46,35 +35,20 @@ def finalists(gains: Sequence[float], count: int) -> list[int]:
     return [worth[place] for place in spread] if worth else []
 
 
-def validate(
-    subject: Subject,
-    tuning: Tuning,
-    points: Sequence[Point],
-    recipe: Recipe,
-    seeds: Sequence[int],
-    baseline: float,
-    executor: Executor,
-    folder: Path,
-) -> list[Validated]:
-    """Fine-tune each point with each seed; `folder` keeps data and artifacts for the workers."""
+def trainer(subject: Subject, tuning: Tuning, executor: Executor, folder: Path) -> Run:
+    """Return how a race trains; `folder` keeps data and artifacts for the workers."""
     folder = folder.resolve()
     placed = (
         put_subject(folder, subject),
         put_examples(folder, tuning.train),
         put_examples(folder, tuning.validation),
     )
-    schemes = [scheme_of(subject.graph, point.items) for point in points]
-    jobs = [
-        TrialJob(folder, *placed, scheme, replace(recipe, seed=seed))
-        for scheme in schemes
-        for seed in seeds
-    ]
-    outcomes = iter(list(executor.map(run_job, jobs)))
-    results = []
-    for point in points:
-        gains = [next(outcomes).accuracy - baseline for _ in seeds]
-        results.append(Validated(point, fmean(gains), stdev(gains) if len(gains) > 1 else 0.0))
-    return results
+
+    def run(runs: Runs) -> list[TrialOutcome]:
+        jobs = [TrialJob(folder, *placed, scheme, recipe) for scheme, recipe in runs]
+        return list(executor.map(run_job, jobs))
+
+    return run
 
 
 def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, list[int]]:
@@ -82,10 +56,10 @@ def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, 
     try:
         fields = dict(header["recipe"])
         seeds = [int(seed) for seed in header["seeds"]]
-        if fields.pop("optimizer") != repr(optimizer):
+        if fields.pop("optimizer") != settings_of(optimizer):
             raise FinetuneError(
                 f"the contributions were measured by {header['recipe']['optimizer']}, and this "
-                f"command trains by {optimizer}"
+                f"command trains by {settings_of(optimizer)}"
             )
         return Recipe(**fields, optimizer=optimizer), seeds
     except (KeyError, TypeError, ValueError) as error:

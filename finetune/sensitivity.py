@@ -22,7 +22,7 @@ from pockengine.finetune.contributions import (
     contributions_of,
     open_table,
 )
-from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.space import scheme_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
@@ -94,7 +94,7 @@ def header_of(
 
 
 def _plain(recipe: Recipe) -> Mapping[str, Any]:
-    return {**asdict(recipe), "optimizer": repr(recipe.optimizer)}
+    return {**asdict(recipe), "optimizer": settings_of(recipe.optimizer)}
 
 
 def _jobs(

@@ -14,28 +14,43 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pockengine.finetune.contributions import Contributions, Gain, Item
+from pockengine.finetune.signal import reliability_of
 
 Group = tuple[str, float]
 
 
+def reliability(contributions: Contributions) -> float | None:
+    """Return how far the gains differ by more than chance, 0 to 1 (signal.py).
+
+    None where chance is not known, or no two items of a kind and share were measured.
+    """
+    noise, observed = contributions.noise, _variance_within(_groups(contributions))
+    if noise is None or not observed:
+        return None
+    seeds = max(gain.n for gain in contributions.gains.values())
+    return reliability_of(noise.of_mean(seeds), observed)
+
+
 def shrunk(contributions: Contributions) -> Contributions:
     """Return the gains drawn towards their groups' means, or 0; unchanged of unknown noise."""
-    gains, noise = contributions.gains, contributions.noise
-    groups: dict[Group, list[float]] = defaultdict(list)
-    for item, gain in gains.items():
-        groups[_group(item)].append(gain.mean)
+    gains, noise, groups = contributions.gains, contributions.noise, _groups(contributions)
     observed = _variance_within(groups)
     if noise is None or not observed:
         return contributions
 
-    def drawn(item: Item, gain: Gain, noise: float) -> Gain:
+    def drawn(item: Item, gain: Gain) -> Gain:
         middle = max(0.0, statistics.fmean(groups[_group(item)]))
-        kept = max(0.0, 1 - noise / gain.n / observed)
+        kept = reliability_of(noise.of_mean(gain.n), observed)
         return replace(gain, mean=middle + kept * (gain.mean - middle))
 
-    return replace(
-        contributions, gains={item: drawn(item, gain, noise) for item, gain in gains.items()}
-    )
+    return replace(contributions, gains={item: drawn(item, gain) for item, gain in gains.items()})
+
+
+def _groups(contributions: Contributions) -> dict[Group, list[float]]:
+    groups: dict[Group, list[float]] = defaultdict(list)
+    for item, gain in contributions.gains.items():
+        groups[_group(item)].append(gain.mean)
+    return groups
 
 
 def _group(item: Item) -> Group:

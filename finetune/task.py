@@ -68,6 +68,12 @@ class Examples:
         inputs = {name: np.asarray(array[index]) for name, array in self.inputs.items()}
         return Examples(inputs, np.asarray(self.labels[index]))
 
+    def joined(self, others: "Examples") -> "Examples":
+        """Return these examples and others behind them; the names of inputs are the same."""
+        pairs = {name: [array, others.inputs[name]] for name, array in self.inputs.items()}
+        inputs = {name: np.concatenate(pair) for name, pair in pairs.items()}
+        return Examples(inputs, np.concatenate([self.labels, others.labels]))
+
     def digest(self) -> str:
         """Return the SHA-256 of names, types and contents: the same data, the same digest."""
         return self._digest

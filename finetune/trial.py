@@ -35,6 +35,9 @@ from pockengine.finetune.task import TARGET, Examples
 from pockengine.finetune.trial_channels import settle_channels
 
 DEVICE = "host"
+PARTS = 5
+"""Parts of the judged examples that are counted apart, so that their chance is known."""
+
 _ARTIFACT = "artifact"
 _SOURCES = ("compiler", "backends", "devices")
 """Folders of this package whose files decide what an artifact is."""
@@ -47,7 +50,8 @@ class TrialOutcome:
     `accuracy` is the share of the judged examples that came out right; `loss` the mean training
     loss of the last epoch, NaN where it diverged; `seconds` what training and judging took, without
     compiling. A `diverged` trial stopped at its first loss that was no finite number, or judged
-    logits that were none; its accuracy is as found.
+    logits that were none; its accuracy is as found. `parts` are the accuracies of each PARTS-th
+    example, counted from each of the first ones; empty where they were not counted.
     """
 
     accuracy: float
@@ -55,6 +59,7 @@ class TrialOutcome:
     steps: int
     seconds: float
     diverged: bool
+    parts: tuple[float, ...] = ()
 
 
 def run_trial(
@@ -86,7 +91,8 @@ def run_trial(
     right = sound & (logits.argmax(axis=1) == judged.labels)
     diverged = not (np.isfinite(losses).all() and sound.all())
     loss = float("nan") if diverged else float(np.mean(losses, dtype=np.float64))
-    return TrialOutcome(float(right.mean()), loss, steps, seconds, diverged)
+    parts = tuple(float(right[first::PARTS].mean()) for first in range(min(PARTS, len(right))))
+    return TrialOutcome(float(right.mean()), loss, steps, seconds, diverged, parts)
 
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
+from pockengine.compiler.quantize.integers import FIXED, FLOAT
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.reference import Nudge, Reference
 
@@ -36,6 +37,8 @@ class Door:
     reference: Callable[[Any, Any, Any, Nudge], Reference | None] | None = None
     quiet: Callable[[Any], AbstractContextManager[None]] = lambda model: nullcontext()
     integers: Callable[[Any, Any, Any], Graph] | None = None
+    rounding: str = FIXED
+    opens: Callable[[Any], Any] = lambda model: model
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def find_door(model: Any, example_inputs: Any) -> Visitor:
     """Recognise a model; ImportModelError says what is known."""
     for door in DOORS:
         if door.recognises(model):
-            return Visitor(door, model, example_inputs)
+            return Visitor(door, door.opens(model), example_inputs)
     if isinstance(model, (str, Path)):
         raise ImportModelError(
             f"{model} is no file of a model: .onnx, {', '.join(TENSORFLOW_FILES)}, or the folder "
@@ -153,6 +156,12 @@ def _from_torch(model: Any, inputs: Any, loss: Any) -> Graph:
     return from_torch(model, inputs, loss=loss)
 
 
+def _integers_of_torch(model: Any, inputs: Any, loss: Any) -> Graph:
+    from pockengine.frontends.torch.model import from_torch
+
+    return from_torch(model, inputs, loss=loss, integers=True)
+
+
 def _to_state_dict(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
     """The whole state_dict of the module."""
     from pockengine.frontends.torch.model import to_state_dict
@@ -180,16 +189,27 @@ def _quiet_torch(model: Any) -> AbstractContextManager[None]:
 
 def _is_torch(model: Any) -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
+    kinds = () if torch is None else (torch.nn.Module, torch.export.ExportedProgram)
+    return isinstance(model, kinds)
 
 
-def _from_onnx(model: Any, inputs: Any, loss: Any) -> Graph:
+def _torch_module(model: Any) -> Any:
+    """An exported program is taken as the module that it makes."""
+    return model if hasattr(model, "forward") else model.module()
+
+
+def _from_onnx(model: Any, inputs: Any, loss: Any, integers: bool = False) -> Graph:
     """Take the model as it was exported; example inputs only fix the shapes that it leaves open."""
     from pockengine.frontends.onnx.model import from_onnx, input_names
 
     if not isinstance(inputs, Mapping):
         inputs = dict(zip(input_names(model), inputs, strict=False))
-    return from_onnx(model, loss=loss, shapes={name: np.shape(x) for name, x in inputs.items()})
+    shapes = {name: np.shape(x) for name, x in inputs.items()}
+    return from_onnx(model, loss=loss, shapes=shapes, integers=integers)
+
+
+def _onnx_integers(model: Any, inputs: Any, loss: Any) -> Graph:
+    return _from_onnx(model, inputs, loss, integers=True)
 
 
 def _to_onnx(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
@@ -266,9 +286,9 @@ def _tensorflow_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> R
 
 
 def _quiet_tensorflow(model: Any) -> AbstractContextManager[None]:
-    from pockengine.frontends.tensorflow.reference import without_dropout
+    from pockengine.frontends.tensorflow.reference import without_noise
 
-    return without_dropout(model)
+    return without_noise(model)
 
 
 def _is_tensorflow(model: Any) -> bool:
@@ -342,8 +362,19 @@ DOORS: Sequence[Door] = (
         _torch_optimizer,
         reference=_torch_reference,
         quiet=_quiet_torch,
+        integers=_integers_of_torch,
+        rounding=FLOAT,
+        opens=_torch_module,
     ),
-    Door("ONNX", _is_onnx, _from_onnx, _to_onnx, reference=_onnx_reference),
+    Door(
+        "ONNX",
+        _is_onnx,
+        _from_onnx,
+        _to_onnx,
+        reference=_onnx_reference,
+        integers=_onnx_integers,
+        rounding=FLOAT,
+    ),
     Door(
         "TensorFlow",
         _is_tensorflow,

@@ -64,7 +64,7 @@ def _load(folder: Path) -> Any:
     import torch
     import transformers
 
-    kind = _kind(folder)
+    kind = model_class(folder)
     try:
         return getattr(transformers, kind).from_pretrained(
             folder,
@@ -81,13 +81,17 @@ def _load(folder: Path) -> Any:
         ) from error
 
 
-def _kind(folder: Path) -> str:
+def model_class(folder: Path) -> str:
     """Return the name of the class that the configuration says, one of transformers' own."""
     import transformers
 
     if (folder / "adapter_config.json").exists():
         raise ImportModelError(
             f"{folder} holds an adapter of PEFT; give the folder of the model that it is for"
+        )
+    if not (folder / CONFIG).exists():
+        raise ImportModelError(
+            f"{folder} holds no {CONFIG}; give a folder that save_pretrained has written"
         )
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ One table maps each op (of a fusion: its anchor's) to the family of kernels that
 from pathlib import Path
 
 from pockengine.backends.c.blocks import blocks_kernel
+from pockengine.backends.c.blockwise import BLOCKWISE
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.conv import CONVOLUTION
 from pockengine.backends.c.ctc import CTC
@@ -25,7 +26,7 @@ from pockengine.backends.c.package import cmake_lists, package
 from pockengine.backends.c.pick import PICK
 from pockengine.backends.c.pool import IMAGES as POOLINGS
 from pockengine.backends.c.pool import POOL
-from pockengine.backends.c.program import generate
+from pockengine.backends.c.program import KERNEL_HEADER, generate
 from pockengine.backends.c.randomness import OPS as RANDOM
 from pockengine.backends.c.randomness import random_kernel
 from pockengine.backends.c.reduction import KINDS as REDUCTIONS
@@ -72,6 +73,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(MATRIX_OPS, MATRICES),
     **dict.fromkeys(RANDOM, one_way(random_kernel)),
     **dict.fromkeys(FORMULAS, UPDATE),
+    "blockwise_update": BLOCKWISE,
 }
 """Kernels by op, of a fusion by its anchor's."""
 
@@ -99,6 +101,8 @@ class CBackend:
     CompileError where `bf16` is asked of a device without such instructions.
     """
 
+    header = KERNEL_HEADER
+
     def __init__(
         self,
         device: Device,
@@ -106,19 +110,21 @@ class CBackend:
         winograd: bool = True,
         bf16: bool = False,
         pick: Picker = cheapest,
+        packed: bool = True,
     ) -> None:
         if bf16 and not device.cpu.bf16:
             raise CompileError(
                 f"{device.name} ({device.cpu.model}) has no bf16 products; compile for f32"
             )
         self.device = device
-        self.options = KernelOptions(winograd, bf16, pick)
+        self.options = KernelOptions(winograd, bf16, pick, packed)
         self._choices: dict[Key, Choice] = {}
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 
     def frugal(self) -> "CBackend":
-        """The same backend without Winograd's method, whose kernels need the most scratch."""
-        return CBackend(self.device, winograd=False, bf16=self.options.bf16, pick=self.options.pick)
+        """The same backend without Winograd's method and packed bytes, which need most scratch."""
+        bf16, pick = self.options.bf16, self.options.pick
+        return CBackend(self.device, winograd=False, bf16=bf16, pick=pick, packed=False)
 
     def facts(self, program: Program) -> Facts:
         """Return the ISA, the cores, and the number of different kernels."""

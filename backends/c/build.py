@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from pockengine.backends.c.decoder import find_decoder
 from pockengine.backends.c.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
 from pockengine.backends.cache import own_cache
 from pockengine.backends.protocol import Built, Progress
@@ -24,7 +25,7 @@ from pockengine.errors import BuildError
 from pockengine.folders import cache_folder
 
 RUNTIME = Path(__file__).parent / "runtime"
-RUNNER = ("main", "pe_data", "pe_options", "pe_report", "pe_runner")
+RUNNER = ("main", "pe_data", "pe_options", "pe_picture", "pe_report", "pe_runner")
 """How the names of the C files begin that only the runner has."""
 
 FLAGS = (
@@ -39,8 +40,19 @@ FLAGS = (
     "-Wno-psabi",
 )
 
+DECODER = "pe_picture_decode"
+"""The name of the C file that includes stb_image.h."""
+
+OWN_FLAGS = {
+    DECODER: ("-Os", "-fwrapv"),  # a hostile JPEG makes sums overflow
+    "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
+}
+"""Further flags of some C files, by their names."""
+
 FREESTANDING = (
     "-ffreestanding",
+    "-ffunction-sections",
+    "-fdata-sections",
     "-fno-unwind-tables",
     "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
@@ -57,11 +69,18 @@ PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))
 ERROR_LINES = 12
 
 
-def build(code: Path, device: Device, out: Path, progress: Progress | None = None) -> Built:
+def build(
+    code: Path,
+    device: Device,
+    out: Path,
+    progress: Progress | None = None,
+    libraries: Sequence[str] = (),
+) -> Built:
     """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
 
     Only this machine gets a library, for sessions in Python; a device without an operating system
-    has nothing that could be started, and gets the archive of `package`.
+    has nothing that could be started, and gets the archive of `package`. `libraries` are the names
+    of the system's beside those that every program needs.
     BuildError carries the first lines that the compiler wrote.
     """
     tell = progress or (lambda _: None)
@@ -72,12 +91,18 @@ def build(code: Path, device: Device, out: Path, progress: Progress | None = Non
     executable = out / "pockengine-run"
     tell(f"linking {executable.name}")
     toolchain = find_toolchain(device)
-    _link(toolchain, [made for _, made in objects], executable, link_flags(device))
+    _link(
+        toolchain,
+        [made for _, made in objects],
+        executable,
+        (*link_flags(device), *_asked(libraries)),
+    )
     if device.toolchain.target != "native":
         return Built(executable, None)
     library = out / "libprogram.so"
-    link_library(device, [made for source, made in objects if not is_runner(source)], library)
-    return Built(executable, _named_by_content(library))
+    made = [made for source, made in objects if not is_runner(source)]
+    link_library(device, made, library, libraries)
+    return Built(executable, named_by_content(library))
 
 
 def compile_all(
@@ -92,7 +117,12 @@ def compile_all(
     tell(f"compiling {len(sources)} files for {device.name}")
 
     def compile_one(source: Path) -> Path:
-        return _object(source, includes, (toolchain, flags, headers), tell)
+        own = (*flags, *OWN_FLAGS.get(source.stem, ()))
+        decoder = find_decoder() if source.stem == DECODER else None
+        if decoder is None:
+            return _object(source, includes, (toolchain, own, headers), tell)
+        how = (toolchain, own, headers + _digest([decoder]))
+        return _object(source, [*includes, decoder.parent], how, tell)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))
@@ -117,9 +147,11 @@ def is_runner(source: Path) -> bool:
     return source.stem.startswith(RUNNER)
 
 
-def link_library(device: Device, objects: Sequence[Path], out: Path) -> None:
+def link_library(
+    device: Device, objects: Sequence[Path], out: Path, libraries: Sequence[str] = ()
+) -> None:
     """Link objects to a shared library, by whose name programs will ask for it."""
-    named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread")
+    named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread", *_asked(libraries))
     _link(find_toolchain(device), objects, out, named)
 
 
@@ -129,7 +161,7 @@ def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
     _run(toolchain, [*toolchain.archiver, "rcsD", str(out), *map(str, objects)], out.name)
 
 
-def _named_by_content(library: Path) -> Path:
+def named_by_content(library: Path) -> Path:
     """Give a library a name of its own: a process loads each name once, whatever is there later."""
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:16]
     return library.rename(library.with_name(f"libprogram-{digest}.so"))
@@ -139,6 +171,10 @@ def link_flags(device: Device) -> tuple[str, ...]:
     """Static where the libc is musl: the program then needs nothing of the board's system."""
     static = ("-static",) if "musl" in device.toolchain.target else ()
     return (*static, "-s", "-lm", "-lpthread")
+
+
+def _asked(libraries: Sequence[str]) -> list[str]:
+    return [f"-l{name}" for name in libraries]
 
 
 def _object(

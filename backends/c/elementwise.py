@@ -6,10 +6,11 @@ the same place, so that a result may lie on an operand of its own shape.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.backends.c.expression import check_expression
 from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.integer_vectors import by_integer_vectors, integer_lanes
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
 from pockengine.backends.c.loops import Access, Body, io_struct, io_value, tile_function
 from pockengine.backends.c.options import KernelOptions
@@ -32,12 +33,16 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Cut:
-    """How pointwise work is cut: its space, each pointer's walk, lanes, and what threads share."""
+    """How pointwise work is cut: its space, each pointer's walk, lanes, and what threads share.
+
+    `by_integers`: by vectors of integers alone.
+    """
 
     space: Space
     walks: tuple[Strides, ...]
     lanes: int
     by_columns: bool
+    by_integers: bool = False
 
     @property
     def label(self) -> str:
@@ -78,6 +83,8 @@ def choose_elementwise(node: Node, device: Device, options: KernelOptions) -> Ch
     walks = [broadcast_strides(value.shape, full) for value in values_of(node, body)]
     sizes, walks, _ = collapse(full, walks)
     cut = cut_space(sizes, walks, device)
+    if by_integer_vectors(body.nodes, device, cut.space.columns):
+        cut = replace(cut, lanes=integer_lanes(device), by_integers=True)
     return plain_choice(node, device, cut.label, spec=cut)
 
 
@@ -91,7 +98,7 @@ def emit_elementwise(node: Node, choice: Choice, device: Device) -> Kernel:
     work = Pointwise(
         title=title_of(body.nodes),
         parameters=tuple(parameters),
-        body=Body(accesses, body.nodes, body.constants, stores),
+        body=Body(accesses, body.nodes, body.constants, stores, by_integers=cut.by_integers),
     )
     return pointwise_kernel(work, cut, device)
 

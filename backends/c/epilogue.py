@@ -78,8 +78,13 @@ class Anchored:
         return ["pe_stream_end();"] if self.streams else []
 
 
-def open_fusion(node: Node, device: Device, symbol: str = SYMBOL) -> Anchored:
-    """Write what surrounds the sums of a bare anchor, or of a fusion around one."""
+def open_fusion(
+    node: Node, device: Device, symbol: str = SYMBOL, by_integers: bool = False
+) -> Anchored:
+    """Write what surrounds the sums of a bare anchor, or of a fusion around one.
+
+    `by_integers`: for sums in vectors of integers alone.
+    """
     fused = split_fusion(node)
     anchor, inputs = fused.anchor, fused.inputs
     names = _input_names(anchor, inputs)
@@ -90,7 +95,7 @@ def open_fusion(node: Node, device: Device, symbol: str = SYMBOL) -> Anchored:
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
     kept = fused.outputs[: len(results)]
     streamed = frozenset(value for value in kept if _is_streamed(value, device))
-    store = _store(anchor, fused.after, names, places, fused.body, streamed)
+    store = _store(fused, names, places, streamed, by_integers)
     return Anchored(
         symbol=symbol,
         anchor=anchor,
@@ -173,14 +178,13 @@ def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
 
 
 def _store(
-    anchor: Node,
-    nodes: Sequence[Node],
+    fused: Fused,
     names: dict[Value, str],
     places: dict[Value, str],
-    body: Graph | None,
     streamed: frozenset[Value],
+    by_integers: bool,
 ) -> str:
-    shape = anchor.result.shape
+    anchor, nodes, shape = fused.anchor, fused.after, fused.anchor.result.shape
     variables: dict[Value, str] = {anchor.result: "acc"}
     lines = []
     used = {operand for inner in nodes for operand in inner.operands}
@@ -188,7 +192,8 @@ def _store(
         if value in used:
             lines.append(_load(value, name, shape))
             variables[value] = f"v_{name}"
-    lines += emit_nodes(nodes, variables, body.constants if body else {})
+    constants = fused.body.constants if fused.body else {}
+    lines += emit_nodes(nodes, variables, constants, by_integers=by_integers)
     for value, place in places.items():
         if value.type.size != anchor.result.type.size:
             raise CompileError(

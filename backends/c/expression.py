@@ -98,6 +98,7 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "binary_cross_entropy": "pe_binary_cross_entropy({0}, {1})",
     "hypot": "pe_hypot({0}, {1})",
     "rem": "pe_rem({0}, {1})",
+    "float_bits": "(pe_vi){0}",
     "zeta": "pe_zeta({0}, {1})",
     "igamma": "pe_igamma({0}, {1})",
     "igammac": "pe_igammac({0}, {1})",
@@ -113,6 +114,12 @@ INTEGER_TEMPLATES: dict[str, str] = {
     "sign": "({0} < 0) - ({0} > 0)",
     "quotient": "pe_quotient_{s}({0}, {1})",
     "rem": "pe_rem_{s}({0}, {1})",
+    "bit_and": "{0} & {1}",
+    "bit_or": "{0} | {1}",
+    "bit_xor": "{0} ^ {1}",
+    "shift_left": "pe_shift_left_{s}({0}, {1})",
+    "shift_right": "pe_shift_right_{s}({0}, {1})",
+    "bits_float": "(pe_vf){0}",
 }
 """Ops on i32 and i64; {s} is the letter of their vector type."""
 
@@ -124,6 +131,9 @@ QUANTIZED: dict[str, str] = {
     "unclamped": "({0} > {low}) & ({0} < {high})",
 }
 """Ops between real numbers and the integers that stand for them."""
+
+INTEGER_VECTORS: dict[str, str] = {"mul": "pe_mul({0}, {1})"}
+"""Ops on f32 where a vector holds floats as integers, which have operators of their own."""
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
@@ -184,9 +194,15 @@ def check_expression(node: Node) -> str:
     return template
 
 
-def expression(node: Node, names: Mapping[Value, str]) -> str:
-    """The C expression of one elementwise node, its operands being the variables in `names`."""
-    return check_expression(node).format(*(names[operand] for operand in node.operands))
+def expression(node: Node, names: Mapping[Value, str], by_integers: bool = False) -> str:
+    """The C expression of one elementwise node, its operands being the variables in `names`.
+
+    `by_integers`: in vectors that hold floats as integers.
+    """
+    template = check_expression(node)
+    if by_integers and node.result.dtype is F32:
+        template = INTEGER_VECTORS.get(node.op, template)
+    return template.format(*(names[operand] for operand in node.operands))
 
 
 def emit_nodes(
@@ -194,6 +210,7 @@ def emit_nodes(
     names: MutableMapping[Value, str],
     constants: Mapping[Value, np.ndarray],
     prefix: str = "t",
+    by_integers: bool = False,
 ) -> list[str]:
     """One statement for each node, in order; every new value is added to `names`.
 
@@ -208,7 +225,7 @@ def emit_nodes(
                 names[operand] = literal(element, operand.dtype)
         variable = f"{prefix}{len(lines)}"
         kind = c_scalar(node.result.dtype).vector
-        lines.append(f"const {kind} {variable} = {expression(node, names)};")
+        lines.append(f"const {kind} {variable} = {expression(node, names, by_integers)};")
         names[node.result] = variable
     return lines
 
@@ -234,6 +251,8 @@ def _template(node: Node) -> str | None:
 def _quantized(node: Node) -> str:
     """Fill in the attrs of an op of QUANTIZED."""
     text = QUANTIZED[node.op]
+    if node.attrs.get("down"):
+        text = text.replace("pe_rescale", "pe_rescale_down")
     for name in ("zero", "low", "high"):
         value = node.attrs.get(name, 0)
         text = text.replace(f"{{{name}}}", "INT32_MIN" if value == -(1 << 31) else str(value))

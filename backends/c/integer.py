@@ -1,20 +1,28 @@
 """Kernels of products with an operand of i8: matmul, convolutions and their gradients.
 
 Two operands of i8 are summed in i32; beside one of f32 the integers count as floats. The templates
-(runtime/kernels/integer*.inc.h) need no scratch: a small machine has none to give. A matmul is a
-convolution of one row of pixels by one tap.
+(runtime/kernels/integer*.inc.h) need no scratch: a small machine has none to give, nor has a step
+that must fit into a memory budget. A matmul is a convolution of one row of pixels by one tap.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pockengine.backends.c.bytes_depthwise import (
+    DepthwiseSpec,
+    depthwise_bytes_kernel,
+    depthwise_spec,
+)
+from pockengine.backends.c.bytes_product import BytesSpec, bytes_kernel, bytes_spec
 from pockengine.backends.c.epilogue import Anchored, open_fusion, split_fusion
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, note
-from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.options import DEFAULT, KernelOptions
+from pockengine.backends.c.pairs import PairsSpec, choose_pairs, pairs_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
+from pockengine.backends.c.window_macros import window_macros
 from pockengine.backends.window import Window, describe, window_of
 from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.target import Choice
@@ -39,19 +47,25 @@ def by_operands(floats: KernelFamily) -> KernelFamily:
     def choose(node: Node, device: Device, options: KernelOptions) -> Choice:
         anchor = split_fusion(node).anchor
         if any(operand.dtype is DType.I8 for operand in anchor.operands):
-            return choose_integer(node, device)
+            return choose_integer(node, device, options)
         return floats.choose(node, device, options)
 
     def emit(node: Node, choice: Choice, device: Device) -> Kernel:
+        if isinstance(choice.spec, DepthwiseSpec):
+            return depthwise_bytes_kernel(node, choice.spec, device)
+        if isinstance(choice.spec, BytesSpec):
+            return bytes_kernel(node, choice.spec, device)
         if isinstance(choice.spec, IntegerSpec):
             return integer_kernel(node, choice.spec, device)
+        if isinstance(choice.spec, PairsSpec):
+            return pairs_kernel(node, choice.spec, device)
         return floats.emit(node, choice, device)
 
     return KernelFamily(choose, emit)
 
 
-def choose_integer(node: Node, device: Device) -> Choice:
-    """Choose the tile of a product, or of a fusion around one."""
+def choose_integer(node: Node, device: Device, options: KernelOptions = DEFAULT) -> Choice:
+    """Choose the kernel of a product, or of a fusion around one, and its tile."""
     anchor = split_fusion(node).anchor
     if anchor.op == "matmul":
         op, window = _matrix_window(anchor)
@@ -59,8 +73,24 @@ def choose_integer(node: Node, device: Device) -> Choice:
         op, window = anchor.op, window_of(anchor)
     if op == "conv2d_dx" and anchor.attrs["zeros"][1]:
         raise CompileError(f"{anchor}: a second operand that is read transposed has no zero point")
+    packed = _packed(node, op, window, device) if options.packed else None
+    if packed is not None:
+        return packed
     tile = _tile(op, window, device)
     return plain_choice(node, device, f"integers {tile.label}", spec=IntegerSpec(window, op, tile))
+
+
+def _packed(node: Node, op: str, window: Window, device: Device) -> Choice | None:
+    """Choose a kernel that packs bytes in scratch, as the device's CPU multiplies them."""
+    pairs = choose_pairs(node, op, window, device)
+    if pairs is not None:
+        return pairs
+    for find in (depthwise_spec, bytes_spec):
+        spec = find(split_fusion(node).anchor, op, window, device)
+        if spec is not None:
+            scratch = spec.scratch_bytes
+            return plain_choice(node, device, spec.label, scratch_bytes=scratch, spec=spec)
+    return None
 
 
 def _tile(op: str, window: Window, device: Device) -> Tile:
@@ -107,7 +137,7 @@ def integer_kernel(node: Node, spec: IntegerSpec, device: Device) -> Kernel:
     opened, window = open_fusion(node, device), spec.window
     depthwise = window.is_depthwise
     backward, gradient = spec.op == "conv2d_dx", spec.op == "conv2d_dw"
-    macros = _operand_macros(opened, spec) | _window_macros(window, backward)
+    macros = _operand_macros(opened, spec) | window_macros(window, backward)
     if depthwise:
         name = "integer_depthwise_dw" if gradient else "integer_depthwise"
         macros |= {} if gradient else {"PE_BACKWARD": int(backward)}
@@ -138,32 +168,6 @@ def _operand_macros(opened: Anchored, spec: IntegerSpec) -> dict[str, object]:
         "PE_B_BYTES": b.dtype.itemsize,
         "PE_A_ZERO": f"({zeros[0]})",
         "PE_B_ZERO": f"({zeros[1]})",
-    }
-
-
-def _window_macros(window: Window, backward: bool) -> dict[str, object]:
-    """The window; of the gradient with respect to the input, dy is the source."""
-    source, result = window.size, window.output
-    if backward:
-        source, result = result, source
-    return {
-        "PE_IMAGES": window.images,
-        "PE_SOURCE_H": source[0],
-        "PE_SOURCE_W": source[1],
-        "PE_SOURCE_C": window.features if backward else window.channels,
-        "PE_OUT_H": result[0],
-        "PE_OUT_W": result[1],
-        "PE_GROUPS": window.groups,
-        "PE_CHANNELS": window.group_channels,
-        "PE_N": window.group_features,
-        "PE_TAPS_H": window.kernel[0],
-        "PE_TAPS_W": window.kernel[1],
-        "PE_STEP_H": window.stride[0],
-        "PE_STEP_W": window.stride[1],
-        "PE_GAP_H": window.dilation[0],
-        "PE_GAP_W": window.dilation[1],
-        "PE_TOP": window.before[0],
-        "PE_LEFT": window.before[1],
     }
 
 

@@ -26,14 +26,19 @@ def note(text: str) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One pointer parameter of a kernel: its C element type, its name, whether it is written."""
+    """One pointer parameter of a kernel: its C element type, its name, whether it is written.
+
+    `alone` says that no result shares its memory: what was read of it need not be read again.
+    """
 
     ctype: str
     name: str
     written: bool = False
+    alone: bool = False
 
     def __str__(self) -> str:
-        return f"{'' if self.written else 'const '}{self.ctype} *{self.name}"
+        alone = "restrict " if self.alone else ""
+        return f"{'' if self.written else 'const '}{self.ctype} *{alone}{self.name}"
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class Body:
     """What a tile computes: loads, elementwise nodes, and the values that leave it.
 
     `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
-    values are C expressions already.
+    values are C expressions already. `by_integers`: floats are in vectors of integers.
     """
 
     accesses: Mapping[Value, Access]
@@ -119,6 +119,7 @@ class Body:
     stores: Sequence[tuple[Value, Access]] = ()
     values: Sequence[Value] = ()
     given: Mapping[Value, str] = field(default_factory=dict)
+    by_integers: bool = False
 
 
 def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
@@ -137,8 +138,8 @@ def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
             names[value] = variable
     fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
     moving = [node for node in body.nodes if node.result in needed and node.result not in constant]
-    before += emit_nodes(fixed, names, body.constants, "b")
-    inside += emit_nodes(moving, names, body.constants, "t")
+    before += emit_nodes(fixed, names, body.constants, "b", body.by_integers)
+    inside += emit_nodes(moving, names, body.constants, "t", body.by_integers)
     inside += [store(access, space, names[value], "row + i") for value, access in body.stores]
     inside += [f"v[{index}][i] = {names[value]};" for index, value in enumerate(body.values)]
     return _render_tile(name, extra, before, inside)

@@ -1,4 +1,7 @@
-"""Kernels of matrices' factors and equations: runtime/kernels/matrices.inc.h, matrix by matrix."""
+"""Kernels of matrices' factors and equations, matrix by matrix.
+
+Their templates are runtime/kernels/matrices.inc.h and factors.inc.h.
+"""
 
 import math
 
@@ -10,7 +13,10 @@ from pockengine.compiler.ops import lookup
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
-OPS = ("cholesky", "eigh", "slogdet", "solve", "svd", "triangular_solve")
+FACTORS = ("lu", "qr")
+"""Ops of factors.inc.h."""
+
+OPS = ("cholesky", "eigh", *FACTORS, "slogdet", "solve", "svd", "triangular_solve")
 
 
 def _shape(node: Node) -> tuple[int, int, int, int]:
@@ -29,6 +35,8 @@ def _room(node: Node) -> int:
         "solve": rows * (rows + sides),
         "eigh": 2 * rows * rows,
         "svd": rows * columns + least * least + least,
+        "qr": rows * columns + columns + rows,
+        "lu": rows * columns + rows,
     }.get(node.op, rows * rows)
 
 
@@ -55,6 +63,7 @@ def emit_matrices(node: Node, choice: Choice, device: Device) -> Kernel:
     parameters = [read(name, value) for name, value in zip(names, node.operands, strict=True)]
     parameters.append(write("y", node.result))
     results = node.result.type.size // count
+    template = "factors" if node.op in FACTORS else "matrices"
     right = names[1] if len(names) > 1 else "a"
     return define_kernel(
         name=f"pe_f32_{node.op}_{count}x{rows}x{columns}",
@@ -65,7 +74,7 @@ def emit_matrices(node: Node, choice: Choice, device: Device) -> Kernel:
             [
                 f"/* {node.op} of {count} matrices [{rows},{columns}] */",
                 *(f"#define {name} {value}" for name, value in macros.items()),
-                '#include "kernels/matrices.inc.h"',
+                f'#include "kernels/{template}.inc.h"',
             ]
         ),
         scratch_bytes=choice.scratch_bytes,

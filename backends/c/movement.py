@@ -17,7 +17,7 @@ from pockengine.backends.c.loops import Access, Body
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.backends.space import Strides, broadcast_strides, collapse, contiguous_strides
-from pockengine.compiler.ir import F32, Node, Value
+from pockengine.compiler.ir import F32, DType, Node, Value
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -136,7 +136,7 @@ def _collapsed(box: Box, result: Value) -> Box:
     inner = ELEMENT
     if source[-1] == 1 and target[-1] == 1:
         inner = RUN
-    elif result.dtype is F32 and _is_matrix(sizes, source, target):
+    elif result.dtype in (F32, DType.I8) and _is_matrix(sizes, source, target):
         inner = MATRIX
     starts = box.source_start, box.target_start
     return Box(box.source, tuple(sizes), source, target, *starts, inner)
@@ -191,7 +191,7 @@ def _copy(box: Box, name: str, ctype: str, block: int) -> list[str]:
     if outer == 0 and box.inner == RUN:
         return _split_run(box, name, ctype)
     if outer == 0 and box.inner == MATRIX:
-        return _split_matrix(box, name, block)
+        return _split_matrix(box, name, ctype, block)
     at_source = " + ".join([str(box.source_start), *_offsets(sizes[:outer], source[:outer])])
     at_target = " + ".join([str(box.target_start), *_offsets(sizes[:outer], target[:outer])])
     return [
@@ -212,18 +212,27 @@ def _inner(sizes: Sequence[int], source: Strides, target: Strides, ctype: str, b
     if len(sizes) == 1:
         return f"memcpy(to, from, {sizes[0]} * sizeof({ctype}));"
     rows, columns = sizes[1], sizes[0]
-    return f"pe_transpose(to, {target[0]}, from, {source[1]}, {rows}, {columns}, {block});"
+    return _transposition("to", "from", (target[0], source[1], rows, columns), ctype, block)
 
 
-def _split_matrix(box: Box, name: str, block: int) -> list[str]:
+def _transposition(to: str, at: str, sizes: tuple[int | str, ...], ctype: str, block: int) -> str:
+    """Return the call that transposes a matrix: pitches of result and source, rows, columns."""
+    target, source, rows, columns = sizes
+    if ctype == "float":
+        return f"pe_transpose({to}, {target}, {at}, {source}, {rows}, {columns}, {block});"
+    return f"pe_transpose_bytes({to}, {target}, {at}, {source}, {rows}, {columns});"
+
+
+def _split_matrix(box: Box, name: str, ctype: str, block: int) -> list[str]:
     """One matrix: threads share the rows of the result."""
     sizes, source, target = box.sizes, box.source_strides, box.target_strides
+    to = f"y + {box.target_start} + share.begin * {target[0]}"
+    at = f"{name} + {box.source_start} + share.begin"
+    matrix = (target[0], source[1], sizes[1], "share.end - share.begin")
     return [
         "{",
         f"    const pe_range share = pe_split(w, {sizes[0]}, {block});",
-        f"    pe_transpose(y + {box.target_start} + share.begin * {target[0]}, {target[0]},",
-        f"                 {name} + {box.source_start} + share.begin, {source[1]},",
-        f"                 {sizes[1]}, share.end - share.begin, {block});",
+        f"    {_transposition(to, at, matrix, ctype, block)}",
         "}",
     ]
 

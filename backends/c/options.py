@@ -11,11 +11,13 @@ class KernelOptions:
 
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
     With `bf16` the operands of large products are rounded to bf16 and their sums are f32.
+    Without `packed` products of bytes read both operands as they lie: slower, without scratch.
     """
 
     winograd: bool = True
     bf16: bool = False
     pick: Picker = cheapest
+    packed: bool = True
 
 
 DEFAULT = KernelOptions()

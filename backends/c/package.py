@@ -36,8 +36,13 @@ SHARED_OBJECTS = ("linux", "native")
 """Parts of targets whose libraries may be shared ones of the name .so."""
 
 
-def package(program: Program, device: Device, code: Path, place: Path) -> None:
-    """Write include/ and lib/ of an artifact into its folder; `code` holds its sources."""
+def package(
+    program: Program, device: Device, code: Path, place: Path, libraries: Sequence[str] = ()
+) -> None:
+    """Write include/ and lib/ of an artifact into its folder; `code` holds its sources.
+
+    `libraries` are the names of the system's that its programs need beside those of every one.
+    """
     name = f"pockengine-{identifier(program.name)}"
     include, lib = place / "include", place / "lib"
     include.mkdir()
@@ -51,34 +56,38 @@ def package(program: Program, device: Device, code: Path, place: Path) -> None:
         table = sections_table(shares(program, objects), device)
         (lib / "memory.txt").write_text(table, encoding="utf-8")
     else:
-        _package_for_system(name, device, objects, lib)
+        _package_for_system(name, device, objects, lib, libraries)
 
 
-def _package_for_system(name: str, device: Device, objects: Sequence[Path], lib: Path) -> None:
+def _package_for_system(
+    name: str, device: Device, objects: Sequence[Path], lib: Path, libraries: Sequence[str]
+) -> None:
     """Write what apps of an operating system link: a shared library, CMake and pkg-config files."""
     shared = device.cpu.arch != "hexagon" and any(
         part in device.toolchain.target for part in SHARED_OBJECTS
     )
     if shared:
-        link_library(device, objects, lib / f"lib{name}.so")
+        link_library(device, objects, lib / f"lib{name}.so", libraries)
     cmake = lib / "cmake" / name
     cmake.mkdir(parents=True)
     # CMake looks for NAMEConfig.cmake, and with a hyphen for names in lower case only.
-    (cmake / f"{name}Config.cmake").write_text(_cmake_config(name, shared), encoding="utf-8")
+    config = _cmake_config(name, shared, libraries)
+    (cmake / f"{name}Config.cmake").write_text(config, encoding="utf-8")
     pkgconfig = lib / "pkgconfig"
     pkgconfig.mkdir()
-    (pkgconfig / f"{name}.pc").write_text(_pkg_config(name), encoding="utf-8")
+    (pkgconfig / f"{name}.pc").write_text(_pkg_config(name, libraries), encoding="utf-8")
 
 
-def _cmake_config(name: str, shared: bool) -> str:
+def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:
     """Return a CMake package: a target of the archive, and one of the shared library."""
     target = f"pockengine::{name.removeprefix('pockengine-')}"
+    linked = ["Threads::Threads", "m", *libraries]
     lines = [
         "# find_package(Threads) is the caller's where CMake knows its compiler for C alone.",
         "include(CMakeFindDependencyMacro)",
         "find_dependency(Threads)",
         'get_filename_component(_pockengine "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)',
-        *_imported(target, "STATIC", f"lib{name}.a", "Threads::Threads;m"),
+        *_imported(target, "STATIC", f"lib{name}.a", ";".join(linked)),
     ]
     if shared:
         lines += _imported(f"{target}-shared", "SHARED", f"lib{name}.so", "")
@@ -97,18 +106,19 @@ def _imported(target: str, kind: str, file: str, links: str) -> list[str]:
     ]
 
 
-def _pkg_config(name: str) -> str:
+def _pkg_config(name: str, libraries: Sequence[str]) -> str:
+    linked = [f"-l{library}" for library in (name, "m", "pthread", *libraries)]
     return (
         "prefix=${pcfiledir}/../..\n\n"
         f"Name: {name}\n"
         "Description: A program that PockEngine compiled\n"
         "Version: 1\n"
         "Cflags: -I${prefix}/include\n"
-        f"Libs: -L${{prefix}}/lib -l{name} -lm -lpthread\n"
+        f"Libs: -L${{prefix}}/lib {' '.join(linked)}\n"
     )
 
 
-def cmake_lists(program: Program, device: Device) -> str:
+def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ()) -> str:
     """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
     name = f"pockengine-{identifier(program.name)}"
     flags = [
@@ -121,7 +131,8 @@ def cmake_lists(program: Program, device: Device) -> str:
         f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
     ]
     bare = [f'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" {runtime})']
-    libraries = f"target_link_libraries({name} PUBLIC Threads::Threads m)"
+    linked = " ".join(("Threads::Threads", "m", *libraries))
+    link = f"target_link_libraries({name} PUBLIC {linked})"
     return "\n".join(
         [
             "# add_subdirectory(code) gives the target below; the caller's CMAKE_C_FLAGS name the",
@@ -136,7 +147,7 @@ def cmake_lists(program: Program, device: Device) -> str:
             f"target_compile_options({name} PRIVATE -O3 {' '.join(flags)})",
             f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
             '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
-            *([] if device.freestanding else [libraries]),
+            *([] if device.freestanding else [link]),
             "",
         ]
     )

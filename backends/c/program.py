@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pockengine.backends.barriers import needs_barrier
 from pockengine.backends.c.expression import scalar
@@ -43,11 +43,9 @@ from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
-
-if TYPE_CHECKING:
-    from pockengine.backends.c.backend import CBackend
 
 SHARDS = 8
 
@@ -64,7 +62,7 @@ NAME_BYTES = 511
 MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM", FROZEN: "FROZEN"}
 """Macros of _PROGRAM_HEADER that give an address."""
 
-_KERNEL_HEADER = """#include <string.h>
+KERNEL_HEADER = """#include <string.h>
 
 #include "pe_worker.h"
 #include "pe_math.h"
@@ -88,11 +86,24 @@ _PROGRAM_HEADER = """#include "pe.h"
 """
 
 
-def generate(program: Program, backend: "CBackend") -> dict[str, str]:
+class KernelWriter(Protocol):
+    """What writes the kernels of a program: `header` is what they all include."""
+
+    @property
+    def header(self) -> str:
+        """The first lines of each file of kernels."""
+
+    @property
+    def device(self) -> Device:
+        """The device that it writes for."""
+
+    def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
+        """Emit the kernel of a node as it was chosen."""
+
+
+def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     """The C files of a program by name."""
-    layout = lay_out(program)
-    _check_names(program, layout)
-    check_limits(program, layout, backend.device)
+    layout = checked_layout(program, backend.device)
     params = layout.places
     kernels: dict[str, Kernel] = {}
     functions = []
@@ -103,7 +114,7 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
         kernels |= {kernel.symbol: kernel for kernel in emitted}
         functions.append(_entry_function(number, entry, backend, params, first))
         first += len(nodes)
-    files = {f"kernels_{shard}.c": _KERNEL_HEADER for shard in range(SHARDS)}
+    files = {f"kernels_{shard}.c": backend.header for shard in range(SHARDS)}
     for symbol in sorted(kernels):
         shard = int(symbol.rpartition("_")[2], 16) % SHARDS
         # Weak: programs of one process that share a kernel may both bring it.
@@ -116,15 +127,26 @@ def generate(program: Program, backend: "CBackend") -> dict[str, str]:
         static_assertion(program, layout),
         declarations,
         *functions,
-        _tables(program, layout, backend.device),
+        program_tables(program, layout, backend.device),
     ]
     files["program.c"] = "\n".join(parts)
     if backend.device.flash_bytes:
         files[FLASH_FILE] = flash_text(program, layout)
-    else:
-        files["main.c"] = main_text(program)
-    files[header_name(program.name)] = header_text(program)
-    return files
+    return files | files_around(program, backend.device)
+
+
+def checked_layout(program: Program, device: Device) -> Layout:
+    """Return where params lie; CompileError for names and sizes that the runtime cannot hold."""
+    layout = lay_out(program)
+    _check_names(program, layout)
+    check_limits(program, layout, device)
+    return layout
+
+
+def files_around(program: Program, device: Device) -> dict[str, str]:
+    """Return what stands beside program.c: its header, and the runner's `main` where one can be."""
+    files = {} if device.flash_bytes else {"main.c": main_text(program)}
+    return files | {header_name(program.name): header_text(program)}
 
 
 def _check_names(program: Program, layout: Layout) -> None:
@@ -145,7 +167,7 @@ def _check_names(program: Program, layout: Layout) -> None:
 
 
 def _entry_function(
-    number: int, entry: Entry, backend: "CBackend", params: Mapping[str, Place], first: int
+    number: int, entry: Entry, backend: KernelWriter, params: Mapping[str, Place], first: int
 ) -> str:
     lines = [
         comment(entry.name),
@@ -198,10 +220,19 @@ def comment(text: str) -> str:
     return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
 
 
-def _tables(program: Program, layout: Layout, device: Device) -> str:
+def program_tables(
+    program: Program, layout: Layout, device: Device, accelerator: str | None = None
+) -> str:
+    """Return the C tables of params and entries, and the pe_program.
+
+    With the name of a pe_accelerator that runs the entries, and not functions of theirs.
+    """
     threads = device.cpu.cores
     table = [(slot.name, slot.type, slot.place.offset) for slot in layout.slots]
-    parts = [_tensor_table("params", table, param_marks(program)), *_entry_tables(program)]
+    parts = [
+        _tensor_table("params", table, param_marks(program)),
+        *_entry_tables(program, accelerator),
+    ]
     fields: dict[str, object] = {
         "abi": "PE_ABI",
         "name": c_string(program.name),
@@ -215,7 +246,7 @@ def _tables(program: Program, layout: Layout, device: Device) -> str:
         "params_bytes": layout.params_bytes,
         "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
-        "report": "REPORT",
+        **({"accelerator": f"&{accelerator}"} if accelerator else {"report": "REPORT"}),
     }
     if device.flash_bytes:
         declarations, arrays = flash_fields(program, layout)
@@ -231,7 +262,7 @@ def _tables(program: Program, layout: Layout, device: Device) -> str:
     return "\n".join(parts)
 
 
-def _entry_tables(program: Program) -> list[str]:
+def _entry_tables(program: Program, accelerator: str | None) -> list[str]:
     """The C tables of inputs, outputs and ranges of each entry, and of the entries."""
     parts, rows = [], []
     for number, entry in enumerate(program.entries.values()):
@@ -242,7 +273,8 @@ def _entry_tables(program: Program) -> list[str]:
         parts.append(_range_table(f"ranges_{number}", ranges, [key for key, _ in inputs]))
         rows.append(
             f"    {{{c_string(entry.name)}, inputs_{number}, outputs_{number}, ranges_{number}, "
-            f"{len(inputs)}, {len(outputs)}, {len(ranges)}, run_{number}}},"
+            f"{len(inputs)}, {len(outputs)}, {len(ranges)}, "
+            f"{'NULL' if accelerator else f'run_{number}'}}},"
         )
     parts.append("static const pe_entry entries[] = {\n" + "\n".join(rows) + "\n};\n")
     return parts

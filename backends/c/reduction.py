@@ -15,13 +15,15 @@ from pockengine.backends.c.elementwise import (
     open_body,
     parameters_of,
     space_macros,
+    split_accesses,
     title_of,
     values_of,
 )
 from pockengine.backends.c.expression import check_expression
 from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.integer_vectors import by_integer_vectors, integer_lanes
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
-from pockengine.backends.c.loops import Access, Body, io_struct, io_value, tile_function
+from pockengine.backends.c.loops import Body, io_struct, io_value, tile_function
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.whole_reduction import check_whole_reduction, whole_reduction_kernel
@@ -78,6 +80,7 @@ class ReductionCut:
 
     With `by_columns` columns are kept and rows reduced, else columns are reduced. With `by_outer`
     a thread makes whole results; else each has sums of its own in scratch, added up at the end.
+    With `by_integers` vectors of integers alone take it.
     """
 
     space: Space
@@ -85,6 +88,7 @@ class ReductionCut:
     lanes: int
     by_columns: bool
     by_outer: bool
+    by_integers: bool = False
 
     @property
     def label(self) -> str:
@@ -106,16 +110,21 @@ def choose_reduction(node: Node, device: Device, options: KernelOptions) -> Choi
         check_whole_reduction(node)
         return plain_choice(node, device, "WHOLE")
     reduction = _take_apart(node)
-    for inner in (*reduction.before, *reduction.after):
-        check_expression(inner)
+    inner = (*reduction.before, *reduction.after)
+    for each in inner:
+        check_expression(each)
     space, walks, by_columns = _space(reduction, values_of(node, reduction.body))
     threads = device.cpu.cores
+    by_integers = by_columns and reduction.kind == "MAX"
+    by_integers = by_integers and by_integer_vectors(inner, device, space.columns)
+    lanes = lanes_for(space.columns, machine_of(device).lanes)
     cut = ReductionCut(
         space,
         tuple(walks),
-        lanes_for(space.columns, machine_of(device).lanes),
+        integer_lanes(device) if by_integers else lanes,
         by_columns,
         by_outer=space.outers >= (threads if by_columns else 4 * threads),
+        by_integers=by_integers,
     )
     scratch = cut.scratch_bytes(reduction, threads)
     return plain_choice(node, device, cut.label, scratch_bytes=scratch, spec=cut)
@@ -246,20 +255,14 @@ def _functions(
         tile_rows = 8 if reduction.kind == "MOMENTS" else 4
     constants = reduction.body.constants
     early = {value for node in reduction.before for value in node.results}
-    accesses: dict[Value, Access] = {}
-    stores: list[tuple[Value, Access]] = []
-    for parameter, value, walk in zip(parameters, values, cut.walks, strict=True):
-        access = Access(parameter.name, value, walk)
-        if parameter.written:
-            stores.append((value, access))
-        else:
-            accesses.setdefault(value, access)
+    accesses, stores = split_accesses(parameters, values, cut.walks)
     tile = Body(
         accesses,
         reduction.before,
         constants,
         stores=[(value, access) for value, access in stores if value in early],
         values=reduction.values,
+        by_integers=cut.by_integers,
     )
     finish = Body(
         accesses,
@@ -267,6 +270,7 @@ def _functions(
         constants,
         stores=[(value, access) for value, access in stores if value not in early],
         given=_results(reduction),
+        by_integers=cut.by_integers,
     )
     extra = f", pe_vf v[{len(reduction.values)}][{tile_rows}]"
     return [

@@ -11,9 +11,9 @@ def make(device: Device, options: BackendOptions) -> Backend:
     """Set the ONNX backend to a device."""
     options.refuse_all_but("onnx", frozenset())
     need("the backend onnx", "onnx")
-    from pockengine.backends.onnx.backend import OnnxBackend
+    from pockengine.backends.onnx.backend import onnx_backend
 
-    return OnnxBackend(device)
+    return onnx_backend(device)
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:

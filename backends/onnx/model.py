@@ -4,16 +4,11 @@ from pathlib import Path
 
 import onnx
 
-from pockengine.backends.onnx.bindings import (
-    CONSTANTS,
-    Bindings,
-    Frozen,
-    model_name,
-    write_bindings,
-)
+from pockengine.backends.onnx.bindings import CONSTANTS, model_name
 from pockengine.backends.onnx.forms import FORMS
 from pockengine.backends.onnx.tensors import Tensors
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.bindings import Bindings, Frozen, write_bindings
 from pockengine.compiler.index_ranges import index_ranges
 from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
@@ -33,8 +28,11 @@ def write_models(program: Program, folder: Path) -> None:
 def _model(program: Program, entry: Entry, tensors: Tensors) -> onnx.ModelProto:
     writer = EntryWriter(entry.graph, tensors)
     for node in entry.graph.nodes:
-        writer.begin(node)
-        FORMS[node.op](writer, node)
+        if node in writer.unchanged:
+            writer.share(node.result, writer.unchanged[node])
+        elif node not in writer.done:
+            writer.begin(node)
+            FORMS[node.op](writer, node)
     return writer.model(f"{program.name}.{entry.name}")
 
 

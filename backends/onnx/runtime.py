@@ -13,8 +13,8 @@ from pockengine.errors import MissingPackage, RuntimeFailure
 from pockengine.extras import need, pip_command
 
 EXTRA = "onnxruntime"
-OLDEST = (1, 20)
-"""The first release that binds arrays of any type without a copy."""
+OLDEST = (1, 24)
+"""The first release whose Python takes a file of constants from memory."""
 
 
 def import_runtime() -> types.ModuleType:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.onnx.layout import Layout
+from pockengine.backends.runtimes.layout import Layout
 
 ALIGNMENT = 64
 """Of each constant in the file."""
@@ -25,10 +25,6 @@ class Tensors:
         self.frozen: dict[str, dict[Layout, range]] = {}
         self._places: dict[Hashable, range] = {}
         self._file = path.open("wb")
-
-    def layout(self, name: str, wanted: Layout) -> Layout:
-        """Return how a written param lies: as it is wanted, if nobody has wanted it before."""
-        return self.layouts.setdefault(name, wanted)
 
     def frozen_place(self, name: str, layout: Layout, read: Callable[[], np.ndarray]) -> range:
         """Return the bytes of the file that hold a frozen param in a layout."""

@@ -1,31 +1,25 @@
-"""Writes the nodes of one entry, and remembers in which layouts each value is held.
-
-A form reads its operands in the layouts that it wants and says in which one its result lies. What
-is not held so is transposed, once. Elementwise forms go along with their operands, so images stay
-channels-first between convolutions, and transposes meet at the borders alone.
-"""
+"""Writes the nodes of one entry as an ONNX graph; `runtimes/held.py` says which lies how."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
 
 from pockengine.backends.onnx.bindings import CONSTANTS, NEXT
-from pockengine.backends.onnx.layout import (
+from pockengine.backends.onnx.protos import described, outside, tensor
+from pockengine.backends.onnx.tensors import Tensors
+from pockengine.backends.runtimes.held import LayoutWriter
+from pockengine.backends.runtimes.layout import (
+    WEIGHT_FIRST,
     Layout,
     between,
     canonical,
     laid_out,
-    moves_nothing,
-    ranked,
 )
-from pockengine.backends.onnx.protos import described, outside, tensor
-from pockengine.backends.onnx.settle import settled_layouts
-from pockengine.backends.onnx.tensors import Tensors
+from pockengine.backends.runtimes.settle import settled_layouts
 from pockengine.compiler.ir import Node, Value
-from pockengine.compiler.ir.graph import Graph, Space
+from pockengine.compiler.ir.graph import Graph, Param, Space
 from pockengine.compiler.ir.types import DType, Shape
 
 OPSET, IR_VERSION = 18, 8
@@ -34,19 +28,29 @@ INLINE_BYTES = 1024
 """Larger constants lie in the file beside the model."""
 
 
-class EntryWriter:
-    """One entry's ONNX graph while it is written."""
+WEIGHTS = {"conv2d": 1, "conv2d_dx": 1}
+"""Operands that are windows."""
+
+
+class EntryWriter(LayoutWriter[str]):
+    """One entry's ONNX graph while it is written; a tensor is its name."""
 
     def __init__(self, graph: Graph, tensors: Tensors) -> None:
-        self.graph, self.tensors = graph, tensors
-        for name, layout in settled_layouts(graph).items():
+        super().__init__(graph, tensors.layouts)
+        self.tensors = tensors
+        for name, layout in settled_layouts(graph, _windows).items():
             if graph.params[name].space is Space.MUTABLE:
-                tensors.layout(name, layout)
+                self.own_layout(name, layout)
+        self.products: set[Value] = set()
+        """Results that forms have written as products with a mask."""
+        self.done: set[Node] = set()
+        """Nodes of ours that the form of an earlier one has written."""
+        self.unchanged: dict[Node, Value] = {}
+        """Nodes that leave an operand as it is: an earlier form did what they do."""
+        self._users = graph.users()
         self._inputs: dict[str, onnx.ValueInfoProto] = {}
         self._constants: dict[str, onnx.TensorProto] = {}
         self._nodes: list[onnx.NodeProto] = []
-        self._held: dict[Value, dict[Layout, str]] = {}
-        self._aligned: dict[tuple[Value, Layout], str] = {}
         self._written: dict[str, str] = {}
         self._names = {*(value.name for value in graph.values()), *graph.outputs}
         self._names |= {NEXT + name for name in graph.params}
@@ -58,55 +62,15 @@ class EntryWriter:
         """Name what follows by this node."""
         self._node = node
 
-    def layouts(self, value: Value) -> tuple[Layout, ...]:
-        """The layouts in which a result or input is held; none of a param or constant."""
-        if value in self.graph.constants or self.graph.param_of(value) is not None:
-            return ()
-        return tuple(self._held.get(value, ()))
+    def only_reader(self, value: Value, op: str | None = None) -> Node | None:
+        """Return the node, of this op if one is named, that alone reads a value, if one does."""
+        users = self._users.get(value, [])
+        alone = len(users) == 1 and all(value is not other for other in self.graph.outputs.values())
+        return users[0] if alone and op in (None, users[0].op) else None
 
-    def common_layout(self, values: Sequence[Value], shape: Shape) -> Layout:
-        """The layout that most of those values lie in which have this shape.
-
-        Params come last, as they may be wanted in any layout.
-        """
-        alike = [value for value in values if value.shape == shape]
-        votes = Counter(layout for value in alike for layout in self.layouts(value))
-        if not votes:
-            settled = (self.tensors.layouts.get(value.name) for value in alike)
-            votes = Counter(layout for layout in settled if layout is not None)
-        return max(votes, key=lambda layout: votes[layout]) if votes else canonical(len(shape))
-
-    def read(self, value: Value, layout: Layout | None = None) -> str:
-        """Name of the tensor that holds a value in this layout; without one, as it is ours."""
-        layout = canonical(value.type.rank) if layout is None else layout
-        held = self._held.setdefault(value, {})
-        if layout not in held:
-            held[layout] = self._make(value, layout)
-        return held[layout]
-
-    def aligned(self, value: Value, layout: Layout) -> str:
-        """Read an operand that broadcasts against tensors in this layout."""
-        rank, wanted = value.type.rank, len(layout)
-        if rank == wanted:
-            return self.read(value, layout)
-        if rank == 0 or layout == canonical(wanted):
-            return self.read(value)
-        if (value, layout) not in self._aligned:
-            lead = wanted - rank
-            name = self.read(value, ranked([axis for axis in layout if axis >= lead]))
-            shape = laid_out((1,) * lead + value.shape, layout)
-            self._aligned[value, layout] = self.reshape(name, shape)
-        return self._aligned[value, layout]
-
-    def bind(self, value: Value, name: str, layout: Layout | None = None) -> None:
-        """Say which tensor holds a result, in which layout."""
-        layout = canonical(value.type.rank) if layout is None else layout
-        self._held[value] = {layout: name}
-
-    def share(self, value: Value, other: Value) -> None:
-        """Say that a result is another value of the same type."""
-        layout = self.common_layout([other], other.shape)
-        self.bind(value, self.read(other, layout), layout)
+    def is_made(self, value: Value) -> bool:
+        """Whether a value can be read already."""
+        return value.node is None or bool(self.layouts(value))
 
     def node(self, op: str, *inputs: str, **attrs: object) -> str:
         """Append an ONNX node of one output and return its name."""
@@ -153,7 +117,7 @@ class EntryWriter:
 
     def write(self, param: Value, name: str, layout: Layout) -> None:
         """Make a tensor the new content of a param, that lies in this layout."""
-        own = self.tensors.layout(param.name, layout)
+        own = self.own_layout(param.name, layout)
         self._declare(param, own)
         if layout != own:
             name = self.transpose(name, between(layout, own))
@@ -194,27 +158,19 @@ class EntryWriter:
             for names in (node.input, node.output):
                 names[:] = [renamed.get(name, name) for name in names]
 
-    def _make(self, value: Value, layout: Layout) -> str:
-        """Return a tensor that holds the value so, which none does yet."""
-        data = self.graph.constants.get(value)
-        if data is not None:
-            return self.constant(data.transpose(layout))
-        param = self.graph.param_of(value)
-        if param is not None and param.space is Space.CONSTANT:
-            place = self.tensors.frozen_place(value.name, layout, param.contents.read)
-            name = self._unique(value.name) if value.name in self._constants else value.name
-            shape = laid_out(value.shape, layout)
-            self._constants[name] = outside(name, value.dtype, shape, CONSTANTS, place)
-            return name
-        if param is not None and not self._held[value]:
-            own = self.tensors.layout(value.name, layout)
-            self._declare(value, own)
-            if own == layout:
-                return value.name
-        source, name = next(iter(self._held[value].items()))
-        if moves_nothing(value.shape, source, layout):
-            return self.reshape(name, laid_out(value.shape, layout))
-        return self.transpose(name, between(source, layout))
+    def frozen(self, param: Param, layout: Layout) -> str:
+        """Return a frozen param as a constant in the file beside the model."""
+        value = param.value
+        place = self.tensors.frozen_place(value.name, layout, param.contents.read)
+        name = self._unique(value.name) if value.name in self._constants else value.name
+        shape = laid_out(value.shape, layout)
+        self._constants[name] = outside(name, value.dtype, shape, CONSTANTS, place)
+        return name
+
+    def content(self, param: Value, layout: Layout) -> str:
+        """Return the input that a written param comes in by."""
+        self._declare(param, layout)
+        return param.name
 
     def _declare(self, value: Value, layout: Layout) -> None:
         """Make a value an input of the model."""
@@ -230,3 +186,11 @@ class EntryWriter:
             name = f"{stem}.{count}"
         self._names.add(name)
         return name
+
+
+def _windows(node: Node) -> Iterator[tuple[Value, Layout]]:
+    """Yield the windows of convolutions, and their gradients."""
+    if node.op == "conv2d_dw":
+        yield node.result, WEIGHT_FIRST
+    elif node.op in WEIGHTS:
+        yield node.operands[WEIGHTS[node.op]], WEIGHT_FIRST

@@ -1,5 +1,6 @@
 """What `fit`, `evaluate` and `predict` take as data.
 
+- a folder of pictures: `Pictures`
 - rows in memory: a dict of arrays [N, ...] by the inputs' names, a tuple of them in the inputs'
   order, or a single array
 - a stream of batches: a PyTorch DataLoader, a tf.data.Dataset, a list or any other iterable of
@@ -13,6 +14,7 @@ from typing import Any
 
 from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
 from pockengine.backends.training.batch import Source
+from pockengine.backends.training.pictures import Pictures, read_folder
 from pockengine.backends.training.rows import Rows
 from pockengine.backends.training.signature import Signature
 from pockengine.backends.training.stream import Stream
@@ -33,12 +35,14 @@ def open_data(
     `batch` is the number of rows where it may vary, else the largest. `shuffle` None is True for
     rows; a stream has its own order, and its pictures as they come.
     """
-    if not (isinstance(data, Mapping | tuple) or hasattr(data, "shape")):
+    pictures = isinstance(data, Pictures)
+    if not (isinstance(data, Mapping | tuple) or pictures or hasattr(data, "shape")):
         changed = shuffle or augmentation != AS_THEY_ARE
         return _stream(signature, data, entry, batch, changed)
     if batch is not None:
         _check_batch(signature, batch)
-    arrays = signature.named(data, entry)
+    opened = read_folder(signature, data, entry) if pictures else signature.named(data, entry)
+    arrays: Mapping[str, Any] = opened
     scalars = [name for name, array in arrays.items() if not array.ndim]
     if scalars or not arrays:
         raise RuntimeFailure(
@@ -54,7 +58,8 @@ def _stream(
     if isinstance(data, str | bytes) or not (callable(data) or isinstance(data, Iterable)):
         raise RuntimeFailure(
             f"data of the type {type(data).__name__} cannot be read; give a dict or tuple of "
-            "arrays, a DataLoader, a tf.data.Dataset, or an iterable of batches"
+            "arrays, a DataLoader, a tf.data.Dataset, an iterable of batches, or "
+            "pockengine.Pictures(FOLDER)"
         )
     if changed or batch is not None:
         raise RuntimeFailure(

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from dataclasses import dataclass
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -22,19 +23,30 @@ def progress_callback(wanted: bool | None, steps: int | None) -> tuple[Callback,
     return (Bar(console, steps),) if shown else ()
 
 
+@dataclass(frozen=True)
+class Unit:
+    """What a bar counts: so many of them in a row of data."""
+
+    name: str = "examples"
+    per_row: float = 1.0
+
+
+EXAMPLES = Unit()
+
+
 class Bar(Callback):
     """A bar over all steps, and a line for each epoch above it.
 
     Where the output is no terminal there are the lines alone.
     """
 
-    def __init__(self, console: PlainConsole, steps: int | None) -> None:
+    def __init__(self, console: PlainConsole, steps: int | None, unit: Unit = EXAMPLES) -> None:
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.4g}", markup=False),
-            TextColumn("{task.fields[speed]:.4g} examples/s", markup=False),
+            TextColumn("{task.fields[speed]:.4g} {task.fields[unit]}/s", markup=False),
             TimeRemainingColumn(),
             TextColumn("{task.fields[memory]:.0f} MiB", markup=False),
             console=console,
@@ -42,10 +54,17 @@ class Bar(Callback):
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "training", total=steps, epoch=1, loss=float("nan"), speed=0.0, memory=0.0
+            "training",
+            total=steps,
+            epoch=1,
+            loss=float("nan"),
+            speed=0.0,
+            memory=0.0,
+            unit=unit.name,
         )
+        self._unit = unit
         self._console = console
-        self._rows, self._begun = 0, 0.0
+        self._rows, self._begun = 0.0, 0.0
 
     def on_begin(self, session: Session) -> None:
         """Show the bar where the training stands."""
@@ -55,7 +74,7 @@ class Bar(Callback):
 
     def on_step(self, step: Step) -> None:
         """Move the bar."""
-        self._rows += step.rows
+        self._rows += step.rows * self._unit.per_row
         self._progress.update(
             self._task,
             completed=step.number,

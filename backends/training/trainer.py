@@ -8,6 +8,7 @@ from pockengine.backends.artifact import Artifact
 from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
+from pockengine.backends.switching_report import Switching
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.checkpoints import Checkpoints, as_checkpoints
 from pockengine.backends.training.course import settle_rates
@@ -56,6 +57,11 @@ class Trainer:
     def session(self, threads: int = 1) -> Session:
         """Open the artifact on this machine; it must have been compiled for `host`."""
         return open_session(self.artifact, threads)
+
+    @property
+    def switching(self) -> Switching | None:
+        """How `backend="auto"` chose; None where the backend was named, or is the device's."""
+        return self.artifact.switching
 
     @property
     def trained(self) -> Session:

@@ -63,9 +63,16 @@ class Quantization:
 
     def integers(self, real: np.ndarray, limit: int = 127) -> np.ndarray:
         """Return the i8 nearest to real numbers, of magnitude `limit` at most; halves to even."""
+        return np.asarray(np.clip(self._nearest(real), -limit, limit), np.int8)
+
+    def rounded(self, real: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return the integers of any type that are nearest to real numbers; halves to even."""
+        limits = np.iinfo(dtype)
+        return np.asarray(np.clip(self._nearest(real), limits.min, limits.max), dtype)
+
+    def _nearest(self, real: np.ndarray) -> np.ndarray:
         scale, zero = self._parts(real.ndim)
-        nearest = np.rint(real / scale) + zero
-        return np.asarray(np.clip(nearest, -limit, limit), np.int8)
+        return np.asarray(np.rint(real / scale) + zero)
 
     def _parts(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
         """Return scales and zero points that broadcast to a tensor of this rank."""

@@ -2,12 +2,15 @@
 
 import pockengine.compiler.ir  # noqa: F401  first: the builder and the registry need each other
 from pockengine.compiler.ops import (
+    bits,
     blocks,
+    blockwise_update,
     conv,
     ctc,
     custom,
     elementwise,
     elementwise_update,
+    factors,
     fusion,
     gather,
     layer_norm,
@@ -33,13 +36,16 @@ from pockengine.compiler.ops.registry import OpDef, all_ops, define, lookup, nod
 __all__ = [
     "OpDef",
     "all_ops",
+    "bits",
     "blocks",
+    "blockwise_update",
     "conv",
     "ctc",
     "custom",
     "define",
     "elementwise",
     "elementwise_update",
+    "factors",
     "fusion",
     "gather",
     "layer_norm",

@@ -73,6 +73,13 @@ def numbers(types: Types, attrs: Attrs) -> Types:
     return same_dtype(types, attrs)
 
 
+def integers(types: Types, attrs: Attrs) -> Types:
+    """Return the same of operands that are integers, or GraphError."""
+    if not all(type_.dtype.is_integer for type_ in types):
+        raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
+    return same_dtype(types, attrs)
+
+
 def _comparison(types: Types, attrs: Attrs) -> Types:
     return (TensorType(BOOL, same_dtype(types, attrs)[0].shape),)
 

@@ -5,10 +5,11 @@ order; its outputs are the new contents of the operands at `writes`, the param's
 broadcast, as those of elementwise ops do. So an optimiser is a formula, and no kernel of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pockengine.compiler.ir.scalars import COMPUTED, DType
+from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define, lookup
 from pockengine.compiler.ops.update import PART, updated_part, updated_type
 from pockengine.errors import GraphError
@@ -20,18 +21,21 @@ Attrs = Mapping[str, Any]
 
 
 def _infer(types: Types, attrs: Attrs) -> Types:
-    body: Graph = attrs["body"]
     part = updated_type(types[0], attrs)
-    taken = (part, *types[1:])
-    if taken != tuple(value.type for value in body.inputs):
-        raise GraphError(f"the body of an elementwise_update takes other operands than {taken}")
+    check_body("elementwise_update", attrs["body"], (part, *types[1:]), attrs["writes"])
+    return ()
+
+
+def check_body(op: str, body: "Graph", taken: Sequence[TensorType], writes: Sequence[int]) -> None:
+    """Raise GraphError unless an update's body computes the operands at `writes` from `taken`."""
+    if list(taken) != [value.type for value in body.inputs]:
+        raise GraphError(f"the body of {op} takes other operands than {tuple(taken)}")
     given = [value.type for value in body.outputs.values()]
-    if given != [taken[place] for place in attrs["writes"]]:
-        raise GraphError(f"an elementwise_update of {part} writes other types than it reads")
+    if given != [taken[place] for place in writes]:
+        raise GraphError(f"{op} of {taken[0]} writes other types than it reads")
     other = [node.op for node in body.nodes if not lookup(node.op).elementwise]
     if other:
-        raise GraphError(f"the body of an elementwise_update has {other[0]}, not elementwise")
-    return ()
+        raise GraphError(f"the body of {op} has {other[0]}, not elementwise")
 
 
 def _eval(arrays: Arrays, attrs: Attrs) -> Arrays:

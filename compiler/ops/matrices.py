@@ -29,42 +29,45 @@ Attrs = Mapping[str, Any]
 TRIANGLE = {"lower": True, "transpose": False, "unit": False}
 
 
-def _matrix(op: str, a: TensorType, *, square: bool = True) -> None:
+def check_matrix(op: str, a: TensorType, *, square: bool = True) -> None:
+    """Raise GraphError unless these are (square) matrices of f32."""
     if a.rank < 2 or a.dtype is not F32 or (square and a.shape[-1] != a.shape[-2]):
         raise GraphError(f"{op} needs {'square ' if square else ''}f32 matrices, not {a}")
 
 
 def _infer_cholesky(types: Types, attrs: Attrs) -> Types:
-    _matrix("cholesky", types[0])
+    check_matrix("cholesky", types[0])
     return types
 
 
 def _infer_solve(types: Types, attrs: Attrs) -> Types:
     a, b = types
-    _matrix("solve", a)
+    check_matrix("solve", a)
     if b.dtype is not F32 or b.rank != a.rank or b.shape[:-1] != a.shape[:-1]:
         raise GraphError(f"solve of {a} needs right sides (..., {a.shape[-1]}, k), not {b}")
     return (b,)
 
 
 def _infer_slogdet(types: Types, attrs: Attrs) -> Types:
-    _matrix("slogdet", types[0])
+    check_matrix("slogdet", types[0])
     return (types[0].with_shape((*types[0].shape[:-2], 2)),)
 
 
 def _infer_eigh(types: Types, attrs: Attrs) -> Types:
-    _matrix("eigh", types[0])
+    check_matrix("eigh", types[0])
     *batch, size, _ = types[0].shape
     return (types[0].with_shape((*batch, 1 + size, size)),)
 
 
 def _infer_svd(types: Types, attrs: Attrs) -> Types:
-    _matrix("svd", types[0], square=False)
+    check_matrix("svd", types[0], square=False)
     *batch, rows, columns = types[0].shape
     return (types[0].with_shape((*batch, 1 + rows + columns, min(rows, columns))),)
 
 
-def _each(function: Callable[..., np.ndarray], types: Callable[..., Types]) -> Callable[..., Any]:
+def each_matrix(
+    function: Callable[..., np.ndarray], types: Callable[..., Types]
+) -> Callable[..., Any]:
     """Apply a function of matrices of doubles to each; one that fails gives NaN."""
 
     def meaning(arrays: Arrays, attrs: Attrs) -> Arrays:
@@ -109,19 +112,20 @@ def _signs(vectors: np.ndarray) -> np.ndarray:
     return np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
 
-def _turned(g: "Builder", x: Value) -> Value:
+def turned(g: "Builder", x: Value) -> Value:
+    """Transpose each matrix."""
     rank = len(x.shape)
     return g.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _rows(g: "Builder", x: Value, start: int, stop: int) -> Value:
+def rows_of(g: "Builder", x: Value, start: int, stop: int) -> Value:
     """Take some rows of each matrix."""
     *batch, _, columns = x.shape
     first = (*(0 for _ in batch), start, 0)
     return g.slice(x, start=first, stop=(*batch, stop, columns), step=(1,) * len(x.shape))
 
 
-def _kept(g: "Builder", x: Value, mask: np.ndarray) -> Value:
+def masked(g: "Builder", x: Value, mask: np.ndarray) -> Value:
     """Multiply each matrix by a constant."""
     return g.mul(x, g.constant(mask.astype(np.float32)))
 
@@ -134,13 +138,13 @@ def _cholesky_da(g: "Builder", node: Node, dy: Value) -> Value:
     low = node.result
     size = low.shape[-1]
     half = np.tril(np.ones((size, size))) - 0.5 * np.eye(size)
-    inner = _kept(g, g.matmul(low, dy, transpose_a=True), half)
+    inner = masked(g, g.matmul(low, dy, transpose_a=True), half)
     left = g.triangular_solve(low, inner, transpose=True)
-    return _symmetric(g, g.triangular_solve(low, _turned(g, left), transpose=True))
+    return _symmetric(g, g.triangular_solve(low, turned(g, left), transpose=True))
 
 
 def _symmetric(g: "Builder", x: Value) -> Value:
-    return g.mul(g.add(x, _turned(g, x)), g.scalar(0.5))
+    return g.mul(g.add(x, turned(g, x)), g.scalar(0.5))
 
 
 def _triangular_db(g: "Builder", node: Node, dy: Value) -> Value:
@@ -155,12 +159,12 @@ def _triangular_da(g: "Builder", node: Node, dy: Value) -> Value:
     if node.attrs["transpose"]:
         db, x = x, db
     half = np.tril(np.ones((size, size)), -int(node.attrs["unit"]))
-    return _kept(g, g.matmul(db, x, transpose_b=True), -half if node.attrs["lower"] else -half.T)
+    return masked(g, g.matmul(db, x, transpose_b=True), -half if node.attrs["lower"] else -half.T)
 
 
 def _solve_db(g: "Builder", node: Node, dy: Value) -> Value:
     """A x = b  =>  db = a⁻ᵀ dx."""
-    return g.solve(_turned(g, node.operands[0]), dy)
+    return g.solve(turned(g, node.operands[0]), dy)
 
 
 def _solve_da(g: "Builder", node: Node, dy: Value) -> Value:
@@ -175,12 +179,12 @@ def _slogdet_da(g: "Builder", node: Node, dy: Value) -> Value:
     unit = g.constant(np.broadcast_to(np.eye(size, dtype=np.float32), a.shape).copy())
     start, stop = (*(0 for _ in batch), 1), (*batch, 2)
     slope = g.slice(dy, start=start, stop=stop, step=(1,) * len(stop))
-    return g.mul(g.solve(_turned(g, a), unit), g.reshape(slope, shape=(*batch, 1, 1)))
+    return g.mul(g.solve(turned(g, a), unit), g.reshape(slope, shape=(*batch, 1, 1)))
 
 
 def _gaps(g: "Builder", values: Value) -> Value:
     """Return 1 / (v_j - v_i) for values (..., 1, n), and 0 where they are equal."""
-    gaps = g.sub(values, _turned(g, values))
+    gaps = g.sub(values, turned(g, values))
     equal = g.eq(gaps, g.scalar(0.0))
     return g.where(equal, g.scalar(0.0), g.reciprocal(g.where(equal, g.scalar(1.0), gaps)))
 
@@ -188,10 +192,10 @@ def _gaps(g: "Builder", values: Value) -> Value:
 def _eigh_da(g: "Builder", node: Node, dy: Value) -> Value:
     """da = v (diag(dw) + vᵀ dv / (w_j - w_i)) vᵀ, made symmetric."""
     size = node.result.shape[-1]
-    values, vectors = _rows(g, node.result, 0, 1), _rows(g, node.result, 1, 1 + size)
-    dw, dv = _rows(g, dy, 0, 1), _rows(g, dy, 1, 1 + size)
+    values, vectors = rows_of(g, node.result, 0, 1), rows_of(g, node.result, 1, 1 + size)
+    dw, dv = rows_of(g, dy, 0, 1), rows_of(g, dy, 1, 1 + size)
     turned = g.mul(g.matmul(vectors, dv, transpose_a=True), _gaps(g, values))
-    inner = g.add(turned, _kept(g, dw, np.eye(size)))
+    inner = g.add(turned, masked(g, dw, np.eye(size)))
     return _symmetric(g, g.matmul(g.matmul(vectors, inner), vectors, transpose_b=True))
 
 
@@ -209,10 +213,10 @@ def _svd_da(g: "Builder", node: Node, dy: Value) -> Value:
 
     def inner(x: Value, dx: Value) -> Value:
         product = g.matmul(x, dx, transpose_a=True)
-        return g.mul(g.sub(product, _turned(g, product)), gaps)
+        return g.mul(g.sub(product, turned(g, product)), gaps)
 
-    within = g.add(g.mul(inner(u, du), s), g.mul(_turned(g, s), inner(v, dv)))
-    within = g.add(within, _kept(g, ds, np.eye(size)))
+    within = g.add(g.mul(inner(u, du), s), g.mul(turned(g, s), inner(v, dv)))
+    within = g.add(within, masked(g, ds, np.eye(size)))
     da = g.matmul(g.matmul(u, within), v, transpose_b=True)
     if rows > size:
         da = g.add(da, g.matmul(g.div(_outside(g, u, du), s), v, transpose_b=True))
@@ -223,7 +227,7 @@ def _svd_da(g: "Builder", node: Node, dy: Value) -> Value:
 
 def _parts(g: "Builder", x: Value, rows: int, columns: int) -> tuple[Value, Value, Value]:
     ends = (0, 1, 1 + rows, 1 + rows + columns)
-    first, second, third = (_rows(g, x, *ends[i : i + 2]) for i in range(3))
+    first, second, third = (rows_of(g, x, *ends[i : i + 2]) for i in range(3))
     return first, second, third
 
 
@@ -232,7 +236,7 @@ def _outside(g: "Builder", x: Value, dx: Value) -> Value:
     return g.sub(dx, g.matmul(x, g.matmul(x, dx, transpose_a=True)))
 
 
-def _cost(share: float) -> Callable[[Node], int]:
+def matrix_cost(share: float) -> Callable[[Node], int]:
     """Multiply-adds for each matrix: a share of n² times the columns of the result."""
 
     def cost(node: Node) -> int:
@@ -246,50 +250,50 @@ define(
     "cholesky",
     "a",
     infer=_infer_cholesky,
-    eval=_each(lambda a: np.linalg.cholesky(np.tril(a) + np.tril(a, -1).T), _infer_cholesky),
+    eval=each_matrix(lambda a: np.linalg.cholesky(np.tril(a) + np.tril(a, -1).T), _infer_cholesky),
     vjp={"a": _cholesky_da},
-    cost=_cost(1 / 3),
+    cost=matrix_cost(1 / 3),
 )
 define(
     "triangular_solve",
     "a b",
     attrs=TRIANGLE,
     infer=_infer_solve,
-    eval=_each(_eval_triangular, _infer_solve),
+    eval=each_matrix(_eval_triangular, _infer_solve),
     vjp={"a": _triangular_da, "b": _triangular_db},
     linear=(1,),
-    cost=_cost(1 / 2),
+    cost=matrix_cost(1 / 2),
 )
 define(
     "solve",
     "a b",
     infer=_infer_solve,
-    eval=_each(np.linalg.solve, _infer_solve),
+    eval=each_matrix(np.linalg.solve, _infer_solve),
     vjp={"a": _solve_da, "b": _solve_db},
     linear=(1,),
-    cost=_cost(4 / 3),
+    cost=matrix_cost(4 / 3),
 )
 define(
     "slogdet",
     "a",
     infer=_infer_slogdet,
-    eval=_each(lambda a: np.stack(np.linalg.slogdet(a)), _infer_slogdet),
+    eval=each_matrix(lambda a: np.stack(np.linalg.slogdet(a)), _infer_slogdet),
     vjp={"a": _slogdet_da},
-    cost=_cost(1 / 3),
+    cost=matrix_cost(1 / 3),
 )
 define(
     "eigh",
     "a",
     infer=_infer_eigh,
-    eval=_each(lambda a: _eval_eigh(np.tril(a) + np.tril(a, -1).T), _infer_eigh),
+    eval=each_matrix(lambda a: _eval_eigh(np.tril(a) + np.tril(a, -1).T), _infer_eigh),
     vjp={"a": _eigh_da},
-    cost=_cost(20),
+    cost=matrix_cost(20),
 )
 define(
     "svd",
     "a",
     infer=_infer_svd,
-    eval=_each(_eval_svd, _infer_svd),
+    eval=each_matrix(_eval_svd, _infer_svd),
     vjp={"a": _svd_da},
-    cost=_cost(20),
+    cost=matrix_cost(20),
 )

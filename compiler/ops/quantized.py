@@ -8,7 +8,8 @@
 
 `quantize` divides in f32 and rounds halves to even; NaN becomes 0. `rescale` is TensorFlow Lite's
 reference arithmetic: the product's upper half rounded up from its half, then a division by a power
-of two rounded away from zero from its half. Scales, multipliers and exponents are operands, which
+of two rounded away from zero from its half; `down` says that every exponent is negative, which
+targets may use. Scales, multipliers and exponents are operands, which
 broadcast: one for all or one for each channel.
 
 A cotangent of integers is that of the real numbers which they stand for: `dequantize` hands it on,
@@ -96,8 +97,12 @@ def _dequantize(q: np.ndarray, scale: np.ndarray, zero: int) -> np.ndarray:
     return np.asarray((q.astype(np.int32) - np.int32(zero)).astype(np.float32) * scale)
 
 
-def rescaled(x: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+def rescaled(
+    x: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray, down: bool = False
+) -> np.ndarray:
     """Multiply i32 by multiplier 2^(exponent - 31), as the module's first lines say."""
+    if down and np.any(exponent >= 0):
+        raise GraphError("rescale goes down only by negative exponents")
     shifted = np.left_shift(x, np.maximum(exponent, 0)).astype(np.int32)
     high = (shifted.astype(np.int64) * multiplier + (1 << 30)) >> 31
     right = np.maximum(-exponent.astype(np.int64), 0)
@@ -152,7 +157,13 @@ elementwise(
     vjp={"q": lambda g, node, dy: dy},
     storage=frozenset({I8}),
 )
-elementwise("rescale", "x multiplier exponent", rescaled, infer=_rescale_type)
+elementwise(
+    "rescale",
+    "x multiplier exponent",
+    rescaled,
+    infer=_rescale_type,
+    attrs={"down": False},
+)
 elementwise("narrow", "x", _narrow, infer=_narrow_type, attrs=LIMITS)
 elementwise(
     "unclamped",

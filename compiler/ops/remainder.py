@@ -1,25 +1,14 @@
 """Division of integers towards zero, and remainders."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
-from pockengine.compiler.ops.elementwise import elementwise, numbers, same_dtype
-from pockengine.compiler.ops.registry import Types
-from pockengine.errors import GraphError
+from pockengine.compiler.ops.elementwise import elementwise, integers, numbers
 
 if TYPE_CHECKING:
     from pockengine.compiler.ir.build import Builder
-
-Attrs = Mapping[str, Any]
-
-
-def _integers(types: Types, attrs: Attrs) -> Types:
-    if not all(type_.dtype.is_integer for type_ in types):
-        raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
-    return same_dtype(types, attrs)
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -42,5 +31,5 @@ def _rem_db(g: "Builder", node: Node, dy: Value) -> Value:
     return g.neg(g.mul(dy, g.trunc(g.div(*node.operands))))
 
 
-elementwise("quotient", "a b", _quotient, infer=_integers)
+elementwise("quotient", "a b", _quotient, infer=integers)
 elementwise("rem", "a b", _rem, infer=numbers, vjp={"a": lambda g, n, dy: dy, "b": _rem_db})

@@ -247,4 +247,5 @@ define(  # state = value of any type, a scalar filling all of it
     eval=lambda arrays, attrs: (np.broadcast_to(arrays[1], arrays[0].shape).copy(),),
     writes=(0,),
     pointwise=True,
+    stored=True,
 )

@@ -38,7 +38,9 @@ from pockengine.compiler.passes.save_rounded import save_rounded
 from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.passes.store_states import store_states
 from pockengine.compiler.passes.tile_attention import tile_attention
+from pockengine.compiler.passes.tile_channels import tile_channels
 from pockengine.compiler.program import Recomputation
 from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.errors import CompileError
@@ -183,6 +185,8 @@ PASSES: dict[str, Callable[..., None]] = {
     "scatter_updates": scatter_updates,
     "schedule": schedule,
     "simplify": simplify,
+    "store_states": store_states,
     "tile_attention": tile_attention,
+    "tile_channels": tile_channels,
 }
 """What each pass does to a graph, by its name; the parameters after the graph are the pass's."""

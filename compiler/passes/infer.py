@@ -1,8 +1,9 @@
 """From a training-mode forward graph to inference: running statistics and no updates."""
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands
 from pockengine.compiler.ir.rewrite import lower
+from pockengine.compiler.ir.types import Shape
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.differentiate import LOSS
@@ -24,11 +25,20 @@ def infer_only(graph: Graph, *, loss: bool) -> None:
     graph.inputs = [value for value in graph.inputs if value in read]
 
 
+KEEPING = ("assign", "ema_update")
+"""Updates of states that a model keeps itself."""
+
+AVERAGING = ("reduce_mean", "reshape")
+"""What an instance norm's statistics go through."""
+
+
 def batch_statistics(value: Value) -> list[Value]:
     """Return the statistics of batches that this value is a weighted sum of."""
     node = value.node
     if node is None:
         return []
+    if node.op in AVERAGING:
+        return batch_statistics(node.operands[0])
     definition = lookup(node.op)
     if not definition.elementwise or len(definition.linear) < len(node.operands):
         return [value]
@@ -36,13 +46,15 @@ def batch_statistics(value: Value) -> list[Value]:
 
 
 def use_running_statistics(graph: Graph) -> None:
-    """Replace batch norms that keep running statistics by arithmetic with these; drop updates."""
+    """Replace batch norms that keep running statistics by arithmetic with these; drop updates.
+
+    What reads a state after the model has written it reads it as it is.
+    """
+    updates = [node for node in graph.nodes if node.op in KEEPING]
     running = {
-        value: node.operands[0]
-        for node in graph.nodes
-        if node.op == "ema_update"
-        for value in batch_statistics(node.operands[1])
+        value: node.operands[0] for node in updates for value in batch_statistics(node.operands[1])
     }
+    _read_states(graph, updates)
     graph.nodes[:] = [node for node in graph.nodes if not lookup(node.op).writes]
 
     def frozen(g: Builder, node: Node) -> tuple[Value, ...]:
@@ -50,9 +62,37 @@ def use_running_statistics(graph: Graph) -> None:
         _, mean, var = node.results
         if mean not in running or var not in running:
             return g.emit("batch_norm", x, gamma, beta, **node.attrs).results
-        mean, var = running[mean], running[var]
+        mean, var = (_repeated(g, running[x], x.shape) for x in (mean, var))
         scale = g.mul(gamma, g.rsqrt(g.add(var, g.scalar(node.attrs["eps"]))))
         shift = g.sub(beta, g.mul(mean, scale))
         return g.add(g.mul(x, scale), shift), mean, var
 
     lower(graph, {"batch_norm": frozen})
+
+
+def _repeated(g: Builder, state: Value, shape: Shape) -> Value:
+    """Repeat running statistics for each sample of an instance norm."""
+    if state.shape == shape:
+        return state
+    samples = shape[0] // state.shape[0]
+    return g.reshape(g.broadcast_to(state, shape=(samples, *state.shape)), shape=shape)
+
+
+def _read_states(graph: Graph, updates: list[Node]) -> None:
+    """Let what a frontend made for the new content of a state stand for the state before."""
+    states = {}
+    for update in updates:
+        renewed = _renewed(update.operands[1])
+        if renewed is not None:
+            states[renewed] = update.operands[0]
+    replace_operands((node for node in graph.nodes if node not in updates), states)
+    graph.outputs = {name: states.get(value, value) for name, value in graph.outputs.items()}
+
+
+def _renewed(value: Value) -> Value | None:
+    """Return the reshape that changes no shape, which nothing but a renewed state is."""
+    while value.node is not None and value.node.op == "stop_gradient":
+        value = value.node.operands[0]
+    node = value.node
+    same = node is not None and node.op == "reshape" and node.operands[0].shape == value.shape
+    return value if same else None

@@ -23,11 +23,11 @@ from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.differentiate import LOSS
+from pockengine.compiler.passes.integer_windows import divided, divided_by, window_sums
+from pockengine.compiler.quantize.integers import FIXED
 
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
 GRADIENTS = ("f32", "int8")
-
-AVERAGES = ("reduce_mean", "avg_pool2d")
 
 LARGEST_TERM = 255 * 128
 """Magnitude of a product of two i8, of which the first has a zero point."""
@@ -44,12 +44,14 @@ SMALLEST = 1e-30
 """A cotangent of zeros alone is divided by this."""
 
 
-def integer_arithmetic(graph: Graph, gradients: str = "f32") -> None:
+def integer_arithmetic(graph: Graph, gradients: str = "f32", rounding: str = FIXED) -> None:
     """Compute with integers what has a meaning in them; see the module's first lines.
+
+    `rounding` is what `Integers` says of it.
 
     Requires: params held as integers. Leaves: a `dequantize` only where real numbers are needed.
     """
-    rewrite(graph, _Lowering(graph, gradients).rule)
+    rewrite(graph, _Lowering(graph, gradients, rounding).rule)
     dead_code(graph)
 
 
@@ -74,8 +76,9 @@ class _Rounded:
 class _Lowering:
     """One run: the exact scales of i32 sums, and the cotangents that are integers by now."""
 
-    def __init__(self, graph: Graph, gradients: str) -> None:
+    def __init__(self, graph: Graph, gradients: str, rounding: str) -> None:
         self.graph = graph
+        self.rounding = rounding
         self.gradients = gradients
         self.exact: dict[Value, np.ndarray] = {}
         self.rounded: dict[Value, _Rounded] = {}
@@ -169,10 +172,15 @@ class _Lowering:
         known = self.rounded.get(cotangent)
         if known is not None and (factor is None or known.factor is factor):
             return known
-        real = cotangent
+        real, rank = cotangent, len(cotangent.shape)
+        # The largest of each channel, then of all: products by factors need not exist for it.
+        largest = g.reduce_max(
+            g.abs(real), axes=tuple(range(rank - 1 if factor is not None else rank))
+        )
         if factor is not None:
-            real = g.mul(cotangent, g.constant(factor.reshape(-1).astype(np.float32)))
-        largest = g.reduce_max(g.abs(real), axes=tuple(range(len(real.shape))))
+            factors = g.constant(factor.reshape(-1).astype(np.float32))
+            real = g.mul(cotangent, factors)
+            largest = g.reduce_max(g.mul(largest, factors), axes=(0,))
         scale = g.maximum(g.mul(largest, g.scalar(1 / 127)), g.scalar(SMALLEST))
         made = _Rounded(g.quantize(real, scale, low=-127), scale, factor)
         self.rounded[cotangent] = made
@@ -184,6 +192,8 @@ class _Lowering:
         target = self._number(scale)
         if target is None or target.ndim or node.attrs["dtype"] != DType.I8.value:
             return None
+        if self.rounding != FIXED:
+            return self._by_one_factor(g, node, target)
         rescaled = (
             self._rescaled_sums(g, real, target)
             or self._rescaled(g, node, target)
@@ -195,8 +205,27 @@ class _Lowering:
             return rescaled
         return g.narrow(rescaled, **{name: node.attrs[name] for name in ("zero", "low", "high")})
 
+    def _by_one_factor(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
+        """Round a product's sums times one f32 factor."""
+        value = node.operands[0]
+        summed = self._biased_sums(g, value) or self._averaged_sums(g, value)
+        if summed is None:
+            known = self._summand(node.operands[0])
+            same = known is not None and known[1] == target and known[0].zero == node.attrs["zero"]
+            whole = (node.attrs["low"], node.attrs["high"]) == (-128, 127)
+            return known[0].integers if known is not None and same and whole else None
+        total, exact = summed
+        factor = exact.astype(np.float32) / np.float32(target)
+        real = g.dequantize(total, g.constant(factor) if factor.ndim else g.scalar(float(factor)))
+        return g.quantize(real, g.scalar(1.0), **node.attrs)
+
     def _rescaled_sums(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Rescale a product's sums, with a bias for each channel or without one."""
+        summed = self._biased_sums(g, real)
+        return None if summed is None else _by(g, summed[0], summed[1] / target)
+
+    def _biased_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
+        """Return a product's sums with their bias, and what one of them stands for."""
         summands = real.node.operands if real.node and real.node.op == "add" else (real,)
         sums = [value for value in map(_dequantized, summands) if value in self.exact]
         if len(sums) != 1:
@@ -212,7 +241,7 @@ class _Lowering:
             flat = bias if len(bias.shape) == 1 else g.reshape(bias, shape=bias.shape[-1:])
             unit = g.constant(exact.astype(np.float32))
             total = g.add(total, g.quantize(flat, unit, low=-room, high=room, dtype=I32.value))
-        return _by(g, total, exact / target)
+        return total, exact
 
     def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Take integers of another scale, or the same as they are."""
@@ -243,26 +272,30 @@ class _Lowering:
     def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
         """Sum the integers of each window; what their mean is, the op that averaged says."""
         mean = node.operands[0].node
-        if mean is None or mean.op not in AVERAGES:
-            return None
-        known, window = self._summand(mean.operands[0]), _averaged_window(mean)
-        if known is None or window is None:
+        known = None if mean is None else self._summand(mean.operands[0])
+        if mean is None or known is None:
             return None
         real, scale = known
-        kernel, stride = window
-        same = scale == target and real.zero == node.attrs["zero"]
-        if mean.op == "avg_pool2d" and not same:
+        pool = mean.op == "avg_pool2d"
+        if pool and not (scale == target and real.zero == node.attrs["zero"]):
             return None
-        channels, count = real.integers.shape[-1], kernel[0] * kernel[1]
-        zeros = (0 if mean.op == "avg_pool2d" else real.zero, 0)
-        ones = g.constant(np.ones((*kernel, 1, channels), np.int8))
-        total = g.conv2d(real.integers, ones, stride=stride, groups=channels, zeros=zeros)
-        if total.shape != node.result.shape:
-            total = g.reshape(total, shape=node.result.shape)
+        summed = window_sums(g, mean, real.integers, 0 if pool else real.zero)
+        if summed is None:
+            return None
+        total, count = summed
         limits = {name: node.attrs[name] for name in ("low", "high")}
-        if mean.op == "avg_pool2d":  # one range: the integers themselves are averaged
-            return g.narrow(_divided(g, total, count), zero=0, **limits)
-        return _divided_by(g, total, scale / float(target), count)
+        if pool:  # one range: the integers themselves are averaged
+            return g.narrow(divided(g, total, count), zero=0, **limits)
+        return divided_by(g, total, scale / float(target), count)
+
+    def _averaged_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
+        """Return the sums of an average's windows, and what one of them stands for."""
+        mean = real.node
+        known = None if mean is None else self._summand(mean.operands[0])
+        if mean is None or known is None:
+            return None
+        summed = window_sums(g, mean, known[0].integers, known[0].zero)
+        return None if summed is None else (summed[0], np.array(known[1] / summed[1]))
 
     def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
         """Multiply integers of two scales element by element."""
@@ -280,32 +313,6 @@ class _Lowering:
         real = _real(value)
         scale = None if real is None else self._number(real.scale)
         return None if real is None or scale is None or scale.ndim else (real, float(scale))
-
-
-def _averaged_window(mean: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return kernel and stride of an average over whole windows of an image; None for others."""
-    shape = mean.operands[0].shape
-    if mean.op == "avg_pool2d":
-        return None if any(mean.attrs["padding"]) else (mean.attrs["kernel"], mean.attrs["stride"])
-    if len(shape) != 4 or not {1, 2}.issuperset(mean.attrs["axes"]):
-        return None
-    height, width = (shape[axis] if axis in mean.attrs["axes"] else 1 for axis in (1, 2))
-    return (height, width), (1, 1)
-
-
-def _divided(g: Builder, total: Value, count: int) -> Value:
-    """Divide i32 by a number, with halves rounded away from zero."""
-    half = g.scalar(count // 2, I32)
-    away = g.where(g.gt(total, g.scalar(0, I32)), g.add(total, half), g.sub(total, half))
-    return g.quotient(away, g.scalar(count, I32))
-
-
-def _divided_by(g: Builder, total: Value, factor: float, count: int) -> Value:
-    """Rescale by a factor and divide, by one multiplier as TensorFlow Lite's MEAN has it."""
-    multiplier, exponent = (int(part) for part in fixed_point(np.array(factor)))
-    shift = min(count.bit_length() - 1, 32, 31 + exponent)
-    folded = (multiplier << shift) // count
-    return g.rescale(total, g.scalar(folded, I32), g.scalar(exponent - shift, I32))
 
 
 def _real(value: Value) -> _Real | None:
@@ -365,4 +372,5 @@ def _centred(g: Builder, real: _Real) -> Value:
 def _by(g: Builder, integers: Value, factor: np.ndarray) -> Value:
     """Rescale by factors, one for all or one for each channel."""
     multiplier, exponent = fixed_point(factor)
-    return g.rescale(integers, g.constant(multiplier), g.constant(exponent))
+    down = bool(np.all(exponent < 0))
+    return g.rescale(integers, g.constant(multiplier), g.constant(exponent), down=down)

@@ -1,7 +1,7 @@
 """Rules of `legalize` for mathematics: by functions that every runtime has, losing no digits."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
@@ -25,14 +25,52 @@ ERFC = (
 """Coefficients of log(erfc(x) / t) + x^2 in t = 1 / (1 + x / 2), for x >= 0: right to 1.2e-7
 everywhere (Numerical Recipes, 6.2)."""
 
+ERF_NEAR = (
+    -5.96761703e-4,
+    4.99119423e-3,
+    -2.67681349e-2,
+    1.12819925e-1,
+    -3.76125336e-1,
+    1.28379166e-1,
+)
+"""Coefficients of erf(x) / x - 1 in x^2, to |x| = ERF_FAR."""
+ERF_TAIL = (
+    -1.72853470e-5,
+    3.83197126e-4,
+    -3.88396438e-3,
+    2.42546219e-2,
+    -1.06777877e-1,
+    -6.34846687e-1,
+    -1.28717512e-1,
+    0.0,
+)
+"""Coefficients of log(1 - erf(x)) + x in x, beyond ERF_FAR; both are those of `pe_erf` in C."""
+ERF_FAR = 0.927734375
+
+
+def _polynomial(g: Builder, x: Value, coefficients: Sequence[float]) -> Value:
+    """A polynomial in x, of which the first coefficient is that of the highest power."""
+    power = g.scalar(coefficients[0])
+    for coefficient in coefficients[1:]:
+        power = g.add(g.mul(power, x), g.scalar(coefficient))
+    return power
+
+
+def _erf(g: Builder, node: Node) -> Results:
+    """An odd polynomial near zero, 1 - exp(polynomial in |x|) elsewhere."""
+    (x,) = node.operands
+    size = g.abs(x)
+    tail = g.sub(_polynomial(g, size, ERF_TAIL), size)
+    far = g.mul(g.sign(x), g.sub(g.scalar(1.0), g.exp(tail)))
+    near = g.add(g.mul(_polynomial(g, g.mul(x, x), ERF_NEAR), x), x)
+    return (g.where(g.gt(size, g.scalar(ERF_FAR)), far, near),)
+
 
 def _erfc(g: Builder, node: Node) -> Results:
     (x,) = node.operands
     size, one = g.abs(x), g.scalar(1.0)
     t = g.div(one, g.add(g.mul(size, g.scalar(0.5)), one))
-    power = g.scalar(ERFC[-1])
-    for coefficient in reversed(ERFC[:-1]):
-        power = g.add(g.mul(power, t), g.scalar(coefficient))
+    power = _polynomial(g, t, ERFC[::-1])
     right = g.mul(t, g.exp(g.sub(power, g.mul(size, size))))
     return (g.where(g.lt(x, g.scalar(0.0)), g.sub(g.scalar(2.0), right), right),)
 
@@ -47,11 +85,72 @@ def _expm1(g: Builder, node: Node) -> Results:
 
 
 def _log1p(g: Builder, node: Node) -> Results:
-    """2 atanh(x / (2 + x)) where log(1 + x) would lose digits."""
+    """x log(u) / (u - 1) with u = 1 + x as it was rounded (Kahan); x itself where that is 1."""
     (x,) = node.operands
-    half = g.atanh(g.div(x, g.add(x, g.scalar(2.0))))
-    far = g.log(g.add(x, g.scalar(1.0)))
-    return (g.where(g.lt(g.abs(x), g.scalar(0.5)), g.add(half, half), far),)
+    u = g.add(x, g.scalar(1.0))
+    less = g.sub(u, g.scalar(1.0))
+    same = g.eq(less, g.scalar(0.0))
+    ratio = g.div(g.log(u), g.where(same, g.scalar(1.0), less))
+    near = g.where(same, x, g.mul(x, ratio))
+    return (g.where(g.eq(u, g.scalar(math.inf)), u, near),)
+
+
+def _atanh(g: Builder, node: Node) -> Results:
+    """log1p(2 x / (1 - x)) / 2."""
+    (x,) = node.operands
+    ratio = g.div(g.add(x, x), g.sub(g.scalar(1.0), x))
+    return (g.mul(g.log1p(ratio), g.scalar(0.5)),)
+
+
+def _asinh(g: Builder, node: Node) -> Results:
+    """log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), with the sign of x."""
+    (x,), one = node.operands, g.scalar(1.0)
+    size = g.abs(x)
+    rest = g.div(size, g.add(one, g.hypot(size, one)))
+    return (g.mul(g.sign(x), g.log1p(g.add(size, g.mul(size, rest)))),)
+
+
+def _acosh(g: Builder, node: Node) -> Results:
+    """log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1."""
+    t = g.sub(node.operands[0], g.scalar(1.0))
+    root = g.mul(g.sqrt(t), g.sqrt(g.add(t, g.scalar(2.0))))
+    return (g.log1p(g.add(t, root)),)
+
+
+def _root(g: Builder, x: Value) -> Value:
+    """The square root of 1 - x^2."""
+    one = g.scalar(1.0)
+    return g.sqrt(g.mul(g.sub(one, x), g.add(one, x)))
+
+
+def _asin(g: Builder, node: Node) -> Results:
+    (x,) = node.operands
+    return (g.atan2(x, _root(g, x)),)
+
+
+def _acos(g: Builder, node: Node) -> Results:
+    (x,) = node.operands
+    return (g.atan2(_root(g, x), x),)
+
+
+def _sinh(g: Builder, node: Node) -> Results:
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1, with the sign of x."""
+    (x,), half = node.operands, g.scalar(0.5)
+    e = g.expm1(g.abs(x))
+    infinite = g.eq(e, g.scalar(math.inf))
+    rest = g.where(infinite, g.scalar(1.0), g.div(e, g.add(e, g.scalar(1.0))))
+    return (g.mul(g.sign(x), g.add(g.mul(e, half), g.mul(rest, half))),)
+
+
+def _cosh(g: Builder, node: Node) -> Results:
+    (x,), half = node.operands, g.scalar(0.5)
+    powers = (g.exp(value) for value in (x, g.mul(x, g.scalar(-1.0))))
+    return (g.add(*(g.mul(power, half) for power in powers)),)
+
+
+def _tan(g: Builder, node: Node) -> Results:
+    (x,) = node.operands
+    return (g.div(g.sin(x), g.cos(x)),)
 
 
 def _trunc(g: Builder, node: Node) -> Results:
@@ -106,6 +205,15 @@ def _binary_cross_entropy(g: Builder, node: Node) -> Results:
 
 
 RULES: Mapping[str, Rule] = {
+    "acos": _acos,
+    "acosh": _acosh,
+    "asin": _asin,
+    "asinh": _asinh,
+    "atanh": _atanh,
+    "cosh": _cosh,
+    "erf": _erf,
+    "sinh": _sinh,
+    "tan": _tan,
     "erfc": _erfc,
     "expm1": _expm1,
     "log1p": _log1p,

@@ -33,6 +33,7 @@ class PipelineOptions:
     micro_batches: int = 1
     memory_budget: int | None = None
     saved_activations: str = F32.value
+    states: str = F32.value
     others: int = 0
     integers: Integers | None = None
     report: Callable[[Recomputation], None] = lambda recomputation: None
@@ -56,10 +57,12 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
             micro_batches=options.micro_batches,
         ),
         *_integers(options),
+        *_states(options),
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
         *_rounding(options),
         *_legal(options),
+        *_tiles(options),
         *_recompute(options, copies),  # fusion hides values
         *kernels(options.target),
     ]
@@ -93,23 +96,37 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
 
 
 def _lower(options: PipelineOptions) -> list[Pass]:
-    legal = [*_lower_norms(options), *_legal(options)]
-    return [*_integers(options), *legal, *kernels(options.target)]
+    legal = [*_lower_norms(options), *_legal(options), *_tiles(options)]
+    return [*_integers(options), *_states(options), *legal, *kernels(options.target)]
 
 
 def _legal(options: PipelineOptions) -> list[Pass]:
     return [make("legalize", target=options.target), make("decode_late")]
 
 
+def _tiles(options: PipelineOptions) -> list[Pass]:
+    budget = options.memory_budget
+    return [] if budget is None else [make("tile_channels", memory_budget=budget)]
+
+
 def _integers(options: PipelineOptions) -> list[Pass]:
-    """Passes from real numbers to integers, before anything folds a scale into a weight."""
+    """Passes from real numbers to integers, before anything folds a scale into a weight.
+
+    A target that cannot rescale multiplies the real numbers that integers stand for.
+    """
     how = options.integers
     if how is None:
         return []
-    return [
-        make("hold_integers", scaled=how.qas),
-        make("integer_arithmetic", gradients=how.gradients),
-    ]
+    held = make("hold_integers", scaled=how.qas)
+    if not options.target.takes("rescale"):
+        return [held]
+    arithmetic = make("integer_arithmetic", gradients=how.gradients, rounding=how.rounding)
+    return [held, arithmetic]
+
+
+def _states(options: PipelineOptions) -> list[Pass]:
+    """Passes that store the states of updates small, those of integers too."""
+    return [] if options.states == F32.value else [make("store_states", dtype=options.states)]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:

@@ -3,7 +3,8 @@
 At the node where most bytes are alive, the activation that frees most bytes per extra operation is
 dropped: it then lives until its last forward reader, and what makes it runs again before its first
 backward reader (Chen et al., arXiv 1604.06174, with the choice made per value). Repeat until the
-planned arena fits, the kernels' scratch included.
+planned arena fits, the kernels' scratch included. Of a large graph, whose every plan takes seconds,
+whole blocks are dropped first: as few as fit, found by bisection.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -16,6 +17,7 @@ from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
+from pockengine.compiler.passes.recompute_blocks import Cuts, find_cuts
 from pockengine.compiler.program import Recomputation
 from pockengine.compiler.target import ALIGNMENT
 from pockengine.errors import BudgetError
@@ -28,6 +30,9 @@ OPERATIONS_PER_ELEMENT = 8
 
 STEPS = 16
 """Part of the arena to free in one step where the budget gives no measure."""
+
+LARGE = 3000
+"""Nodes from which on blocks are dropped first: a plan of so many takes a second."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +55,64 @@ def recompute(
     reached when the budget is out of reach.
     """
     operations = sum(node_cost(node) for node in graph.nodes)
-    nodes = [(node, node.operands) for node in graph.nodes]
-    search = _Search(graph, loss, budget, finish, copies)
+    whole = _Whole(graph)
+
+    def begin() -> _Search:
+        whole.restore()
+        return _Search(graph, loss, budget, finish, copies)
+
+    search = begin()
     before = search.smallest
-    if not search.reach(lambda arena: (arena - budget.size) // 2):
+    if before > budget.size and len(graph.nodes) >= LARGE:
+        search = _fewest_blocks(begin, budget.size)
+    elif not search.reach(lambda arena: (arena - budget.size) // 2):
         # By steps that do not depend on the budget: what they reach, they reach again.
-        graph.nodes[:] = [node for node, _ in nodes]
-        for node, operands in nodes:
-            node.operands = operands
-        search = _Search(graph, loss, budget, finish, copies)
-        if not search.reach(lambda arena: arena // STEPS):
-            least = max(search.smallest, budget.others)
-            raise BudgetError(
-                f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
-                f"{budget.size}; allow more memory, train less, or use a smaller batch",
-                least,
-            )
+        search = begin()
+    if not search.reach(lambda arena: arena // STEPS):
+        least = max(search.smallest, budget.others)
+        raise BudgetError(
+            f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
+            f"{budget.size}; allow more memory, train less, or use a smaller batch",
+            least,
+        )
     delay_writes(graph)
     extra = sum(node_cost(node) for node in graph.nodes) - operations
     dropped = tuple(value.name for value in search.rewriter.copies if value not in copies)
     return Recomputation(dropped, extra, before, search.smallest)
+
+
+class _Whole:
+    """A graph's nodes as they are, to begin again with."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._nodes = [(node, node.operands) for node in graph.nodes]
+
+    def restore(self) -> None:
+        self._graph.nodes[:] = [node for node, _ in self._nodes]
+        for node, operands in self._nodes:
+            node.operands = operands
+
+
+def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
+    """Return a search that has dropped the fewest blocks that fit; all, where none do."""
+    search = begin()
+    cuts = find_cuts(search.rewriter.forward, search.rewriter.readers)
+    few, many = 0, len(cuts.places)
+    search.drop_blocks(cuts, many)
+    fits = search.smallest <= size
+    dropped = many
+    while fits and many - few > 1:
+        search, dropped = begin(), (few + many) // 2
+        search.drop_blocks(cuts, dropped)
+        if search.smallest <= size:
+            many = dropped
+        else:
+            few = dropped
+    if dropped != many:  # the graph is that of the last one
+        search = begin()
+        search.drop_blocks(cuts, many)
+    return search
 
 
 class _Search:
@@ -109,6 +152,13 @@ class _Search:
                 self.smallest = min(self.smallest, self.arena())
         return True
 
+    def drop_blocks(self, cuts: Cuts, count: int) -> None:
+        """Drop what the first `count` blocks keep, but for what crosses a cut."""
+        end = cuts.places[count - 1] + 1 if count else 0
+        self.rewriter.drop_all(end, cuts.crossing)
+        self.buffers = self._buffers()
+        self.smallest = min(self.smallest, self.arena())
+
     def _buffers(self) -> tuple[Buffer, ...]:
         """Buffers of the graph as it will run."""
         copy = clone(self.graph)
@@ -137,14 +187,11 @@ class _Rewriter:
 
     def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
         """Candidates alive at the peak, the most worth first, until `wanted` bytes are freed."""
-        outputs = set(self.graph.outputs.values())
         candidates = [
             value
             for node in self.forward
-            if not lookup(node.op).writes
-            for value in node.results
-            if value in self.readers and value.name in at_peak
-            if value not in outputs and value not in self.copies
+            for value in self._droppable(node)
+            if value.name in at_peak
         ]
         candidates.sort(key=lambda value: -_worth(value, self.readers))
         chosen: list[Value] = []
@@ -156,16 +203,40 @@ class _Rewriter:
             freed += value.type.nbytes
         return chosen
 
+    def _droppable(self, node: Node) -> list[Value]:
+        """Results of a node that the way back reads, and can compute again."""
+        if lookup(node.op).writes:
+            return []
+        outputs = set(self.graph.outputs.values())
+        return [
+            value
+            for value in node.results
+            if value in self.readers and value not in outputs and value not in self.copies
+        ]
+
+    def drop_all(self, end: int, keep: Container[Value]) -> None:
+        """Drop all that the forward nodes before `end` make, but for `keep`.
+
+        The last first: what computes it again reads what is dropped after it. What is to be kept,
+        but that an earlier pass computes again, is kept from now on.
+        """
+        for value in [value for value in self.copies if value in keep]:
+            self._restore(value)
+        for node in reversed(self.forward[:end]):
+            for value in self._droppable(node):
+                if value not in keep and value not in self.copies:
+                    self.drop(value)
+
     def drop(self, value: Value) -> None:
         """Let backward nodes read a second computation of `value`, made just before them."""
         node = value.node
         assert node is not None
-        place = self._first_reader(value)
+        place = self._first_reader(node)
         operands = tuple(self._available(operand, place) for operand in node.operands)
         again: list[Node] = []
         with self._builder.into(again), self._builder.scope(node.scope):
             copy = self._builder.repeat(node, operands)
-        place = self._first_reader(value)
+        place = self._first_reader(node)
         self.backward[place:place] = again
         self._replace(dict(zip(node.results, copy.results, strict=True)))
         self._note_reads(copy)
@@ -182,12 +253,39 @@ class _Rewriter:
         self.copies.update(replacement)
         self._second.update(replacement.values())
 
+    def _restore(self, value: Value) -> None:
+        """Let the way back read a value itself again, and drop what computed it a second time."""
+        copy = self.copies.pop(value)
+        self._second.discard(copy)
+        readers = self.readers.pop(copy, [])
+        for reader in readers:
+            reader.operands = tuple(value if v is copy else v for v in reader.operands)
+        self.readers[value] = [*self.readers.get(value, []), *readers]
+        if copy.node is not None:
+            self._remove_unread(copy.node)
+        self.graph.nodes[:] = [*self.forward, *self.backward]
+
+    def _remove_unread(self, node: Node) -> None:
+        """Remove a second computation that nothing reads, and those that only it read."""
+        if any(self.readers.get(result) for result in node.results):
+            return
+        self.backward.remove(node)
+        again = {copy: value for value, copy in self.copies.items()}
+        for result in node.results:
+            self.copies.pop(again.get(result, result), None)
+        for operand in dict.fromkeys(node.operands):
+            self.readers[operand].remove(node)
+            if operand in self._second and operand.node is not None:
+                self._remove_unread(operand.node)
+
     def _note_reads(self, node: Node) -> None:
         for operand in dict.fromkeys(node.operands):
             self.readers.setdefault(operand, []).append(node)
 
-    def _first_reader(self, value: Value) -> int:
-        return min(self.backward.index(reader) for reader in self.readers[value])
+    def _first_reader(self, node: Node) -> int:
+        """Place of the first backward node that reads any result of a node."""
+        readers = (reader for result in node.results for reader in self.readers.get(result, ()))
+        return min(self.backward.index(reader) for reader in readers)
 
     def _available(self, operand: Value, place: int) -> Value:
         """Return an operand's second computation where it was dropped, moved up to `place`."""

@@ -1,19 +1,21 @@
 """The order of execution: what shortens lifetimes moves, the rest stays where it was built.
 
 Updates move up to the first place where their gradient exists and nobody reads the old parameter
-any more, so that a gradient lives for a moment only. A slice or pick that is all the backward pass
-needs of an activation moves up to where the activation is made, so that the rest dies early.
+any more, so that a gradient lives for a moment only. Where others still read the old parameter, the
+gradient itself is made later, if it is larger than what lives longer for that. A slice or pick that
+is all the backward pass needs of an activation moves up to where the activation is made, so that
+the rest dies early.
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ir.writes import storage
+from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup
 
 
 def schedule(graph: Graph) -> None:
     """Hoist slices and updates. Leaves: a valid order with updates as early as they can be."""
     order = _hoist_slices(graph)
-    graph.nodes[:] = _hoist_updates(graph, order)
+    graph.nodes[:] = _sink_gradients(graph, _hoist_updates(graph, order))
 
 
 def _hoist_slices(graph: Graph) -> list[Node]:
@@ -63,3 +65,30 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
         result.append(node)
         result.extend(after.get(place, []))
     return result
+
+
+def _sink_gradients(graph: Graph, order: list[Node]) -> list[Node]:
+    """Put what an update alone reads right before it, where fewer bytes live so.
+
+    What reads a param that trains stays: the param may be written in between.
+    """
+    users, outputs = graph.users(), set(graph.outputs.values())
+    place = {node: at for at, node in enumerate(order)}
+    last = {value: max(place[user] for user in found) for value, found in users.items() if found}
+    updates = [node for node in order if lookup(node.op).writes]
+    written = {param for update in updates for param in written_values(update)}
+    before: dict[Node, list[Node]] = {}
+    for update in updates:
+        for gradient in dict.fromkeys(update.operands):
+            maker = gradient.node
+            alone = len(users[gradient]) == 1 and gradient not in outputs
+            if maker is None or len(maker.results) != 1 or not alone:
+                continue
+            operands = dict.fromkeys(maker.operands)
+            early = [v for v in operands if v.node is not None and last[v] < place[update]]
+            longer = sum(value.type.nbytes for value in early)
+            fixed = any(storage(value) in written for value in operands)
+            if longer < gradient.type.nbytes and not fixed:
+                before.setdefault(update, []).append(maker)
+    sunk = {maker for makers in before.values() for maker in makers}
+    return [each for node in order if node not in sunk for each in (*before.get(node, ()), node)]

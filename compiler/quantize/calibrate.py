@@ -53,10 +53,7 @@ def quantized(
     norms = fold_norms(graph)
     layers = _layers(graph)
     if not layers:
-        raise CompileError(
-            f"{graph.name} has no convolution or matmul whose weight is a param: nothing in it has "
-            "a meaning in integers"
-        )
+        raise CompileError(_without_layers(graph))
     for layer in layers:
         param = graph.params[layer.operands[1].name]
         param.held = _held(layer, param)
@@ -67,25 +64,45 @@ def quantized(
         raise CompileError(
             f"inputs {unread} cannot be int8: no layer or sum reads one of this name"
         )
-    _insert(graph, ranges, frozenset(inputs))
+    insert_ranges(graph, ranges, frozenset(inputs))
     return graph, norms
 
 
 def _layers(graph: Graph) -> list[Node]:
     """Layers whose weights can be held as integers: each is read by layers alone, all alike."""
     users = graph.users()
-    found = []
+    layers = (node for node in graph.nodes if lookup(node.op).layer is not None)
+    return [node for node in layers if refusal(graph, node, users) is None]
+
+
+def refusal(graph: Graph, layer: Node, users: Mapping[Value, Sequence[Node]]) -> str | None:
+    """Say why a layer's weight cannot be held as integers; None where it can be."""
+    param = graph.param_of(layer.operands[1])
+    if param is None:
+        return "it multiplies two activations"
+    if param.value.dtype is not F32 or layer.operands[0].dtype is not F32:
+        return f"it multiplies {layer.operands[0].dtype.value} by {param.value.dtype.value}"
+    if param.kind is not ParamKind.WEIGHT:
+        return f"{param.name} is no weight but a {param.kind.value}"
+    if layer.attrs.get("transpose_a"):
+        return "its activation is read transposed"
+    others = [reader for reader in users[param.value] if lookup(reader.op).layer is None]
+    if others:
+        return f"{param.name} is read by {others[0].op} too"
+    if len({_feature_axis(reader) for reader in users[param.value]}) > 1:
+        return f"{param.name} is read along two axes"
+    return None
+
+
+def _without_layers(graph: Graph) -> str:
+    """Say why nothing of a graph can be held as integers."""
+    users, reasons = graph.users(), []
     for node in graph.nodes:
-        layer = lookup(node.op).layer
-        param = None if layer is None else graph.param_of(node.operands[layer.weight])
-        if param is None or param.value.dtype is not F32 or param.kind is not ParamKind.WEIGHT:
-            continue
-        readers = users[param.value]
-        axes = {_feature_axis(reader) for reader in readers if lookup(reader.op).layer}
-        plain = all(lookup(reader.op).layer for reader in readers) and len(axes) == 1
-        if plain and not node.attrs.get("transpose_a") and node.operands[0].dtype is F32:
-            found.append(node)
-    return found
+        if lookup(node.op).layer is not None:
+            place = f"{node.op} in {node.scope}" if node.scope else str(node)
+            reasons.append(f"{place} stays f32, as {refusal(graph, node, users)}")
+    why = "; ".join(reasons[:3]) or "it has no convolution or matmul whose weight is a param"
+    return f"nothing in {graph.name} has a meaning in integers: {why}; leave quantize= out"
 
 
 def _feature_axis(layer: Node) -> int:
@@ -167,7 +184,7 @@ def _ranges(
     return ranges
 
 
-def _insert(graph: Graph, ranges: Mapping[Value, Range], arriving: Set[str]) -> None:
+def insert_ranges(graph: Graph, ranges: Mapping[Value, Range], arriving: Set[str]) -> None:
     """Round every point; a clamp before it is left to the limits of the integers.
 
     Inputs of the names in `arriving` are i8 already.

@@ -9,7 +9,7 @@ import numpy as np
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.calibrate import Batch, quantized
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
-from pockengine.compiler.quantize.integers import Integers
+from pockengine.compiler.quantize.integers import FIXED, Integers
 from pockengine.errors import CompileError
 
 
@@ -22,7 +22,8 @@ class Int8:
     "minmax", "percentile" (which leaves out the most extreme `share` on each side) or "mse". Batch
     norms are folded. `gradients` that meet integers in a product are "int8" or "f32". `qas` lets
     optimisers see real weights and their gradients, not the integers. The named `inputs` arrive as
-    int8: `Compiled.integers` makes such of real numbers.
+    int8: `Compiled.integers` makes such of real numbers. `rounding` is "fixed" or "float", as
+    `Integers` says; None is the one of the model's framework, or "fixed" for a calibrated model.
     """
 
     calibration: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -31,6 +32,7 @@ class Int8:
     gradients: str = "int8"
     qas: bool = True
     inputs: tuple[str, ...] = ()
+    rounding: str | None = None
 
     def __post_init__(self) -> None:
         if self.calibration is not None and not isinstance(self.calibration, Mapping):
@@ -39,10 +41,10 @@ class Int8:
                 'each input: {"x": samples}'
             )
 
-    @property
-    def integers(self) -> Integers:
-        """What the passes need to know."""
-        return Integers(self.gradients, self.qas)
+    def integers(self, rounding: str = FIXED) -> Integers:
+        """Return what the passes need to know; `rounding` is that of the model's framework."""
+        own = rounding if self.calibration is None else FIXED
+        return Integers(self.gradients, self.qas, self.rounding or own)
 
     def apply(self, graph: Graph) -> tuple[Graph, tuple[FoldedNorm, ...]]:
         """Return the quantised graph and its folded norms; CompileError where that cannot be."""

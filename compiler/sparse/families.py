@@ -68,8 +68,16 @@ class Recognised:
 
     def sparse(self) -> list[str]:
         """Names of what the paper's pattern trains, the head included."""
-        weights = set(self._last(self.family.last_weights))
-        first = self._last(self.family.last_biases)[0]
+        weights = self._last(self.family.last_weights)
+        return self._pattern(weights, self._last(self.family.last_biases)[0])
+
+    def sparse_between(self, first: int, last: int) -> list[str]:
+        """Names of the pattern with weights of these blocks, and biases from there to the end."""
+        weights = self.blocks[first : last + 1]
+        return self._pattern(weights, weights[0])
+
+    def _pattern(self, weights: Sequence[str], first: str) -> list[str]:
+        """Names of the weights of some blocks, of biases from a block on, and of the head."""
         begin = next(i for i, name in enumerate(self.names) if self.family.block_of(name) == first)
         chosen = {
             name

@@ -1,8 +1,9 @@
-"""Schemes that need no file: full, bias-only, head-only, last-N-blocks, sparse, lora.
+"""Schemes that need no file: full, bias-only, head-only, last-N-blocks, sparse, sparse-A-B, lora.
 
 The head trains in every preset, as a new task needs new outputs: what families.toml says of a known
 family, else the block whose parameters the forward pass reads last. "sparse" is the paper's
-pattern: biases from some block to the end, and in the last blocks the weights that matter most.
+pattern: biases from some block to the end, and in the last blocks the weights that matter most;
+"sparse-11-20" trains those weights of blocks 11 to 20, from 0, and biases from block 11 to the end.
 Where a family has no biases (LLaMA), the norms' weights play their part.
 """
 
@@ -17,7 +18,10 @@ from pockengine.compiler.sparse.lora import PACKED, lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
 
-PRESETS = ("full", "bias-only", "head-only", "last-N-blocks", "sparse", "lora", "lora-RANK")
+PRESETS = (
+    *("full", "bias-only", "head-only", "last-N-blocks", "sparse", "sparse-A-B", "lora"),
+    "lora-RANK",
+)
 
 HEAD = " head"
 """Stands for the head among the names of blocks."""
@@ -46,6 +50,9 @@ def preset(name: str, graph: Graph) -> Scheme:
     match = re.fullmatch(r"last-(\d+)-blocks", name)
     if match:
         return _blocks_scheme(name, blocks[-1 - int(match[1]) :])
+    match = re.fullmatch(r"sparse-(\d{1,4})-(\d{1,4})", name)
+    if match:
+        return _sparse_scheme(name, blocks, (int(match[1]), int(match[2])))
     match = re.fullmatch(r"lora(?:-(\d+))?", name)
     if match:
         return _lora_scheme(name, int(match[1] or 8), blocks)
@@ -134,12 +141,22 @@ def _adds(users: Mapping[Value, list[Node]], node: Node, value: Value) -> bool:
     return node.operands.index(value) in definition.shifts and not definition.stored
 
 
-def _sparse_scheme(name: str, blocks: list[list[str]]) -> Scheme:
+def _sparse_scheme(
+    name: str, blocks: list[list[str]], between: tuple[int, int] | None = None
+) -> Scheme:
     """Train the paper's pattern of a known family; SchemeError says what the others are called."""
     family = recognise(_flat(blocks))
     if family is None:
         raise unknown_family(name, _flat(blocks))
-    return _names_scheme(name, [*family.sparse(), *blocks[-1]])
+    if between is None:
+        return _names_scheme(name, [*family.sparse(), *blocks[-1]])
+    first, last = between
+    if not first <= last < len(family.blocks):
+        raise SchemeError(
+            f"scheme {name}: the model has blocks 0 to {len(family.blocks) - 1}; name two of them, "
+            "the first one first"
+        )
+    return _names_scheme(name, [*family.sparse_between(first, last), *blocks[-1]])
 
 
 def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:

@@ -19,7 +19,9 @@ from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse.lora import with_adapters
+from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.photos import CLASSES, photo_batches
 from pockengine.farm.references.job import JobData, TrainingJob
@@ -72,8 +74,13 @@ class Case:
         *,
         bf16: bool = False,
         tuned: Path | None = None,
+        int8: bool = False,
     ) -> Compiled:
-        """Compile and build for a device; the artifact goes to `folder`."""
+        """Compile and build for a device; the artifact goes to `folder`.
+
+        In int8 the ranges are those of the job's own pictures; they arrive as integers where the
+        device is a microcontroller, else as f32, which the program rounds.
+        """
         job = self.data.job
         optimizer = Sgd(momentum=job.momentum, weight_decay=job.weight_decay)
         return compile_model(
@@ -84,8 +91,14 @@ class Case:
             device=device,
             bf16=bf16,
             tuned=tuned,
+            quantize=self._integers(device) if int8 else None,
             folder=folder,
         )
+
+    def _integers(self, device: str) -> Int8:
+        name = self.graph.inputs[0].name
+        pictures = self.data.images.reshape(-1, *self.data.images.shape[2:])
+        return Int8({name: pictures}, inputs=(name,) if load_device(device).freestanding else ())
 
 
 def _range_of(name: str, channels: Channels) -> tuple[int, int] | None:
@@ -108,6 +121,12 @@ def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:
 
     from pockengine.frontends import from_torch
 
+    if ":" in model or Path(model).exists():
+        raise FarmError(
+            f"the bench trains listed models (`pockengine models`), as its references do, and not "
+            f"{model}; train your own by a job (`pockengine run`), or time it here by "
+            "`pockengine profile`"
+        )
     name = parse_model(model)
     classes = name.classes if plain else CLASSES
     torch.manual_seed(SEED)

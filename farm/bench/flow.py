@@ -5,27 +5,32 @@ not timed: a wrong engine has no speed.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from pockengine import __version__
+from pockengine.api import Compiled
 from pockengine.backends.artifact import Artifact
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import DATASET, Case, make_case, to_torch_layout
 from pockengine.farm.bench.check import Check, compare
+from pockengine.farm.bench.integers import check_integers, kinds, train_integers
 from pockengine.farm.bench.peers import (
     OURS,
     HostPeers,
+    InRuntime,
     Measured,
     count_ours,
     count_peers,
     counted_steps,
     what_is_missing,
 )
+from pockengine.farm.bench.predictions import count_prediction, oracle_prediction
 from pockengine.farm.bench.run import BoardRun, train_on_board
 from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import Board, Local, Remote, UserEmulated
@@ -38,12 +43,19 @@ from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup, finite_or_large
-from pockengine.farm.transports.transport import Transport
+from pockengine.farm.transports.transport import Progress, Transport
+
+F32, INT8 = "f32", "int8"
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the user asked for; `references` are measured on `reference_schemes` (None: on all)."""
+    """What the user asked for; `references` are measured on `reference_schemes` (None: on all).
+
+    `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
+    interpreters of those that need an environment apart. `int8` also counts predictions, where the
+    board has files.
+    """
 
     board: Board
     model: str
@@ -53,13 +65,17 @@ class BenchOptions:
     threads: int
     references: tuple[str, ...] = ()
     reference_schemes: tuple[str, ...] | None = None
+    runtimes: tuple[str, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    int8: bool = False
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A scheme that ran on the board and was checked."""
+    """A scheme that ran on the board and was checked; `predicted` is the oracle's, where asked."""
 
     name: str
+    dtype: str
     artifact: Artifact
     live: list[int]  # bytes of the arena at each kernel of the step
     data: JobData
@@ -67,6 +83,12 @@ class Trained:
     run: BoardRun
     check: Check
     conditions: Conditions
+    predicted: dict[str, np.ndarray] | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is called where something is said of it."""
+        return titled(self.name, self.dtype)
 
 
 @dataclass
@@ -92,11 +114,17 @@ class BenchResult:
             self.failures[scheme] = str(error)
 
 
+def titled(name: str, dtype: str) -> str:
+    """Return what a scheme is called where something is said of it."""
+    return name if dtype == F32 else f"{name}, {dtype}"
+
+
 def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     """Run every scheme on the board, then measure those that computed the right numbers."""
     names = [Path(scheme).stem for scheme in options.schemes]
     if len(set(names)) < len(names):
         raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
+    dtypes = [INT8 if int8 else F32 for int8 in kinds(options.int8, options.board)]
     with step(f"{options.model}: photographs, starting weights, graph"):
         case = make_case(options.model, options.batch, options.steps)
     result = BenchResult(_setup(options, case))
@@ -104,17 +132,19 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     with contextlib.ExitStack() as stack:
         with step(f"connect to {options.board.name}"):
             transport = stack.enter_context(checkout(options.board))
-        for scheme in options.schemes:
+        for scheme, dtype in product(options.schemes, dtypes):
             name = Path(scheme).stem
-            with result.failing(name):
-                place = folder / name
-                place.mkdir()
-                trained.append(_train(options, case, scheme, transport, place))
+            with result.failing(titled(name, dtype)):
+                place = folder / name / dtype
+                place.mkdir(parents=True)
+                trained.append(_train(options, case, (scheme, dtype), transport, place))
     for one in trained:
         _add_run(result, one)
     right = [one for one in trained if not one.check.problems]
     if options.board.emulated:
         _count(options, result, right, folder)
+        floats = [one for one in right if one.dtype == F32]
+        _count_runtimes(options, case, result, floats, folder)
     elif isinstance(options.board.place, Local):
         _time(options, result, right, folder)
     else:
@@ -138,34 +168,57 @@ def _setup(options: BenchOptions, case: Case) -> Setup:
 
 
 def _train(
-    options: BenchOptions, case: Case, scheme: str, transport: Transport, folder: Path
+    options: BenchOptions, case: Case, how: tuple[str, str], transport: Transport, folder: Path
 ) -> Trained:
-    """Compile a scheme, train it on the board and in PyTorch, and compare."""
-    name = Path(scheme).stem
+    """Compile a scheme in a dtype, train it on the board and in PyTorch, and compare."""
+    scheme, dtype = how
+    name, int8 = Path(scheme).stem, dtype == INT8
+    title = titled(name, dtype)
     data = case.for_scheme(scheme)
-    with step(f"{name}: compile and build for {options.board.device}"):
-        compiled = case.compile(scheme, options.board.device, folder / "artifact")
+    with step(f"{title}: compile and build for {options.board.device}"):
+        compiled = case.compile(scheme, options.board.device, folder / "artifact", int8=int8)
     with (
-        step(f"{name}: send to {transport.board} and train {data.steps} steps") as running,
+        step(f"{title}: send to {transport.board} and train {data.steps} steps") as running,
         _watching(options.board, transport) as conditions,
     ):
-        run = train_on_board(
-            transport, compiled.artifact, data, options.threads, folder, running.moved
-        )
+        train = train_integers if int8 else _train_floats
+        run = train(transport, compiled, data, options.threads, folder, running.moved)
         running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
-    with step(f"{name}: the same in PyTorch, and compare") as running:
-        losses, expected = _reference(data)
-        check = compare(
-            run.losses,
-            to_torch_layout(compiled.graph, run.tensors),
-            losses,
-            expected,
-            data.weights,
-            list(data.job.trainable or expected),
-        )
+    reference = "the oracle" if int8 else "PyTorch"
+    with step(f"{title}: the same in {reference}, and compare") as running:
+        judge = check_integers if int8 else _check
+        losses, check = judge(compiled, data, run)
         running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
     live = live_bytes(compiled.program.entries["train"], compiled.program.alignment)
-    return Trained(name, compiled.artifact, live, data, losses, run, check, conditions)
+    counted = options.int8 and options.board.emulated and not run.instructions
+    predicted = oracle_prediction(compiled, data) if counted else None
+    artifact = compiled.artifact
+    return Trained(name, dtype, artifact, live, data, losses, run, check, conditions, predicted)
+
+
+def _train_floats(
+    transport: Transport,
+    compiled: Compiled,
+    data: JobData,
+    threads: int,
+    folder: Path,
+    progress: Progress,
+) -> BoardRun:
+    return train_on_board(transport, compiled.artifact, data, threads, folder, progress)
+
+
+def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float], Check]:
+    """Train in PyTorch and compare; return its losses too."""
+    losses, expected = _reference(data)
+    check = compare(
+        run.losses,
+        to_torch_layout(compiled.graph, run.tensors),
+        losses,
+        expected,
+        data.weights,
+        list(data.job.trainable or expected),
+    )
+    return losses, check
 
 
 def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
@@ -181,9 +234,9 @@ def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
 
 def _add_run(result: BenchResult, one: Trained) -> None:
     """Record what the board's run took and how exact it was."""
-    right = not one.check.problems
+    right, setup = not one.check.problems, replace(result.setup, dtype=one.dtype)
     if not right:
-        result.failures[one.name] = "; ".join(one.check.problems)
+        result.failures[one.title] = "; ".join(one.check.problems)
     errors = f"losses {one.check.loss_error:.1e}, weights {one.check.weight_error:.1e}"
     figures = {
         "max_rel_error": (finite_or_large(one.check.largest), errors),
@@ -193,33 +246,70 @@ def _add_run(result: BenchResult, one: Trained) -> None:
     }
     for metric, (value, note) in figures.items():
         result.records.append(
-            result.setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
+            setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
         )
-    result.records.append(result.setup.memory(OURS, __version__, one.name, one.live, ok=right))
+    sections = one.artifact.folder / "lib" / "memory.txt"  # of a device without files
+    if sections.exists():
+        result.note(f"{one.title}:\n{sections.read_text().rstrip()}")
+    result.records.append(setup.memory(OURS, __version__, one.name, one.live, ok=right))
 
 
 def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
     """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
     for one in right:
-        with result.failing(one.name):
+        with result.failing(one.title):
             ours = counted_steps(one.run.instructions)
             if ours is None:
-                with step(f"{one.name}: count instructions of a step, twice"):
+                with step(f"{one.title}: count instructions of a step, twice"):
                     ours = count_ours(one.artifact, one.data, folder / one.name)
-            _add_measured(result, one.name, ours)
-            if one.run.instructions or ours.metric != "guest_instructions":
-                continue
-            schemes = options.reference_schemes
-            measured = options.references if schemes is None or one.name in schemes else ()
-            peers, missing = count_peers(one.data, one.losses, measured)
-            for peer in peers:
-                _add_measured(result, one.name, peer)
-            for framework, reason in missing.items():
-                result.note(f"No {framework} beside {one.name}: {reason}")
+            _add_measured(result, (one.name, one.dtype), ours)
+            if one.predicted is not None:
+                _count_prediction(result, one, folder / one.name)
+            if one.dtype == F32 and not one.run.instructions:
+                _count_peers(options, result, one, ours.metric)
     if isinstance(options.board.place, UserEmulated):
         return
     beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
-    result.note(what_is_missing([one.name for one in right if one.name not in beside], []))
+    floats = [one.name for one in right if one.dtype == F32]
+    result.note(what_is_missing([name for name in floats if name not in beside], []))
+
+
+def _count_prediction(result: BenchResult, one: Trained, folder: Path) -> None:
+    assert one.predicted is not None
+    with step(f"{one.title}: count instructions of a prediction, twice"):
+        found = count_prediction(one.artifact, one.data, one.predicted, folder)
+    _add_measured(result, (f"{one.name}, prediction", one.dtype), found)
+
+
+def _count_peers(options: BenchOptions, result: BenchResult, one: Trained, metric: str) -> None:
+    """Add the frameworks' own steps, which are in f32."""
+    if metric != "guest_instructions":
+        return
+    schemes = options.reference_schemes
+    measured = options.references if schemes is None or one.name in schemes else ()
+    peers, missing = count_peers(one.data, one.losses, measured)
+    for peer in peers:
+        _add_measured(result, (one.name, one.dtype), peer)
+    for framework, reason in missing.items():
+        result.note(f"No {framework} beside {one.name}: {reason}")
+
+
+def _count_runtimes(
+    options: BenchOptions, case: Case, result: BenchResult, right: list[Trained], folder: Path
+) -> None:
+    """Count our step in every runtime that was asked for; what has none is noted, with the why."""
+    schemes = {Path(scheme).stem: scheme for scheme in options.schemes}
+    for one in right:
+        for backend in options.runtimes:
+            scheme, device = schemes[one.name], options.board.device
+            python = options.pythons.get(backend)
+            there = InRuntime(backend, device, scheme, case.graph, one.data, python)
+            try:
+                figure = there.count(one.losses, folder / one.name / backend)
+            except PockEngineError as error:
+                result.note(f"No {backend} beside {one.name}: {error}")
+            else:
+                _add_measured(result, (one.name, F32), figure)
 
 
 def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
@@ -234,7 +324,7 @@ def _time(options: BenchOptions, result: BenchResult, right: list[Trained], fold
                 with watching() as load:
                     found = list(peers.measure(one.artifact, one.data, one.losses, job))
                 for measured in found:
-                    _add_measured(result, one.name, measured, load.mark)
+                    _add_measured(result, (one.name, one.dtype), measured, load.mark)
         result.note(what_is_missing([], peers.missing))
 
 
@@ -254,7 +344,7 @@ def add_remote(result: BenchResult, one: Trained) -> None:
     timing = Timing.of(times[start if start is not None else 1 :] or times)
     text = "; ".join([one.conditions.describe(), *problems])
     result.records.append(
-        replace(result.setup, busy=one.conditions.busy).record(
+        replace(result.setup, busy=one.conditions.busy, dtype=one.dtype).record(
             OURS,
             __version__,
             one.name,
@@ -270,10 +360,11 @@ def add_remote(result: BenchResult, one: Trained) -> None:
 
 
 def _add_measured(
-    result: BenchResult, scheme: str, measured: Measured, busy: str | None = None
+    result: BenchResult, how: tuple[str, str], measured: Measured, busy: str | None = None
 ) -> None:
     engine, version, timing = measured.engine, measured.version, measured.timing
-    record = replace(result.setup, busy=busy).record
+    scheme, dtype = how
+    record = replace(result.setup, busy=busy, dtype=dtype).record
     result.records.append(
         record(
             engine,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pockengine import __version__
 from pockengine.backends.artifact import Artifact
+from pockengine.compiler.ir import Graph
 from pockengine.devices import load_device
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FarmError
@@ -23,14 +24,18 @@ from pockengine.farm.references.guest import (
     cached_guest,
     measure_guest,
 )
-from pockengine.farm.references.instructions import count_twice
+from pockengine.farm.references.guest_runtimes import measure_guest_runtime
+from pockengine.farm.references.instructions import GUEST, count_twice
 from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.own_compile import Request, write_request
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
     Worker,
+    compile_by_worker,
     is_available,
     open_own_worker,
     open_worker,
+    why_runtime_missing,
 )
 
 OURS = "pockengine"
@@ -116,11 +121,13 @@ def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
     rows = folder / "counted.safetensors"
     write_rows(artifact, short, rows)
     arguments = train_arguments(short, str(artifact.weights), str(rows), threads=1)
-    arch = load_device(artifact.device).cpu.arch
+    device = load_device(artifact.device)
+    arch, emulator = device.cpu.arch, device.emulator
     counted = count_twice(
         [str(artifact.executable), *arguments],
         marks=short.steps,
         arch=arch,
+        cpu=emulator.cpu if emulator and arch == GUEST else None,
     )
     timing = Timing.of([float(count) for count in counted.regions])
     return Measured(OURS, __version__, f"guest_{COUNTERS[arch].unit}", timing)
@@ -142,17 +149,38 @@ def count_peers(
             figures_by_engine |= figures or cached_guest(data, framework) or {}
         except FarmError as error:
             missing[framework] = str(error)
-    peers = [
-        Measured(
-            figure.engine,
-            figure.version,
-            "guest_instructions",
-            Timing.of([float(count) for count in figure.counts]),
-            figure.max_rel_error,
-        )
-        for figure in figures_by_engine.values()
-    ]
-    return peers, missing
+    return [_measured(figure) for figure in figures_by_engine.values()], missing
+
+
+def _measured(figure: GuestFigure) -> Measured:
+    timing = Timing.of([float(count) for count in figure.counts])
+    named = (figure.engine, figure.version, "guest_instructions")
+    return Measured(*named, timing, figure.max_rel_error)
+
+
+@dataclass(frozen=True)
+class InRuntime:
+    """A scheme's job, to be compiled by another backend for a board and counted there."""
+
+    backend: str
+    device: str
+    scheme: str
+    graph: Graph
+    data: JobData
+    python: str | None = None
+
+    def count(self, losses: Sequence[float], folder: Path) -> Measured:
+        """Compile and count; FarmError where the runtime or a wheel of it is not to be had."""
+        reason = None if self.python else why_runtime_missing(self.backend)
+        if reason:
+            raise FarmError(reason)
+        artifact, job = folder / "artifact", self.data.job
+        settings = (job.momentum, job.weight_decay)
+        request = Request(self.backend, self.device, self.scheme, *settings, str(artifact))
+        write_request(folder, self.graph, request)
+        compile_by_worker(folder, self.backend, self.python)
+        figure = measure_guest_runtime(self.backend, self.device, artifact, self.data, losses)
+        return _measured(figure)
 
 
 def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:

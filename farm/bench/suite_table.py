@@ -10,15 +10,8 @@ from pockengine.api import Compiled
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import DATASET, TOKENS
-from pockengine.farm.bench.suite import (
-    FULL,
-    OURS,
-    OURS_BF16,
-    REFERENCE,
-    TEXTS,
-    Line,
-    SuiteResult,
-)
+from pockengine.farm.bench.running import OURS, OURS_BF16, Line
+from pockengine.farm.bench.suite import FULL, REFERENCE, TEXTS, SuiteResult
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup
 
@@ -26,8 +19,10 @@ NOTHING = "-"
 MIB = 2**20
 
 
-def records_of(result: SuiteResult, commit: str, threads: int, peaks: Peaks) -> list[Record]:
-    """Return every figure of one model and batch as a record."""
+def records_of(
+    result: SuiteResult, commit: str, threads: int, peaks: Peaks | None = None
+) -> list[Record]:
+    """Return every figure of one model and batch as a record; of the machine with its peaks."""
     data = TOKENS if result.model in TEXTS else DATASET
     place = (commit, "host", "host", False)
     setup = Setup(*place, result.model, data, result.batch, threads, result.busy)
@@ -38,6 +33,8 @@ def records_of(result: SuiteResult, commit: str, threads: int, peaks: Peaks) -> 
         figures = [setup.record(*key, "step_ms", line.timing.median, spread=spread)]
         for metric in ("max_rel_error", "peak_rss_bytes", "first_step_ms"):
             figures.append(setup.record(*key, metric, getattr(line, metric)))
+        if line.file_bytes:
+            figures.append(setup.record(*key, "file_bytes", line.file_bytes))
         dtype = "bf16" if line.engine == OURS_BF16 else "f32"
         records += [replace(record, dtype=dtype) for record in figures]
     for scheme, metric, value in _own_facts(result, peaks):
@@ -47,11 +44,13 @@ def records_of(result: SuiteResult, commit: str, threads: int, peaks: Peaks) -> 
     return records
 
 
-def _own_facts(result: SuiteResult, peaks: Peaks) -> Iterator[tuple[str, str, float]]:
+def _own_facts(result: SuiteResult, peaks: Peaks | None) -> Iterator[tuple[str, str, float]]:
     """Yield scheme, metric and value of what only we have, and of the machine."""
     for scheme, compiled in result.compiled.items():
         yield scheme, "arena_bytes", compiled.artifact.arena_bytes
         yield scheme, "binary_bytes", compiled.artifact.executable.stat().st_size
+    if peaks is None:
+        return
     yield FULL, "flops", result.work.flops
     yield FULL, "traffic_bytes", result.work.nbytes
     yield FULL, "roofline_ms", result.work.roofline_ms

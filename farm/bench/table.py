@@ -34,13 +34,14 @@ def bench_table(records: Sequence[Record]) -> Table:
     ):
         table.add_column(heading, justify="right")
     last = ""
-    for (scheme, engine), figures in _rows(records).items():
+    several = len({record.dtype for record in records}) > 1
+    for (scheme, engine, dtype), figures in _rows(records).items():
         if last and scheme != last:
             table.add_section()
         last = scheme
         table.add_row(
             scheme,
-            engine,
+            f"{engine} {dtype}" if several else engine,
             *_speed(figures),
             _ratio(records, scheme, figures),
             *(_size(figures, f"{name}_bytes") for name in ("arena", "peak_rss", "binary")),
@@ -60,12 +61,13 @@ def _caption(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
-def _rows(records: Sequence[Record]) -> dict[tuple[str, str], dict[str, Record]]:
-    """Return records by metric, by scheme and engine, in the order in which they come."""
-    rows: dict[tuple[str, str], dict[str, Record]] = {}
+def _rows(records: Sequence[Record]) -> dict[tuple[str, str, str], dict[str, Record]]:
+    """Return records by metric, by scheme, engine and dtype, in the order in which they come."""
+    rows: dict[tuple[str, str, str], dict[str, Record]] = {}
     for record in records:
-        rows.setdefault((record.scheme, record.engine), {})[record.metric] = record
-    by_scheme = list(dict.fromkeys(scheme for scheme, _ in rows))
+        key = record.scheme, record.engine, record.dtype
+        rows.setdefault(key, {})[record.metric] = record
+    by_scheme = list(dict.fromkeys(scheme for scheme, *_ in rows))
     return {key: rows[key] for key in sorted(rows, key=lambda key: by_scheme.index(key[0]))}
 
 

@@ -18,10 +18,14 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import BenchOptions, BenchResult, run_bench
+from pockengine.farm.bench.runtimes import BACKENDS
+from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
 from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.bench_llm import LlmOptions, run_llm
+from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, run_runtimes
 from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
@@ -30,6 +34,7 @@ from pockengine.farm.results.results import Record, Results, write_lines
 SPARSE = "sparse"  # the scheme file that comes with the bench
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL, BATCH = "mobilenet_v2-0.35-96", 4
+PEERS, RUNTIMES, LLM = "peers", "runtimes", "llm"
 
 
 @click.command()
@@ -52,14 +57,33 @@ MODEL, BATCH = "mobilenet_v2-0.35-96", 4
     type=click.Choice(list(FRAMEWORKS)),
     help="On an emulated board, also measure this framework's aarch64 build (minutes, once).",
 )
-@click.option("--suite", type=click.Choice(["peers"]), help="Ours beside all that is installed.")
+@click.option(
+    "--suite",
+    type=click.Choice([PEERS, RUNTIMES, LLM]),
+    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; or decoders.",
+)
+@click.option(
+    "--tokens",
+    "lengths",
+    multiple=True,
+    type=click.IntRange(min=2),
+    help="Of llm: tokens of a row; repeatable. Default: 256 and 512.",
+)
 @click.option(
     "--engine", "engines", multiple=True, help="Of a suite: only these peers; repeatable."
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="ENGINE=INTERPRETER",
+    help="Of runtimes: an engine's own Python, as pockengine-tvm=tvm/bin/python; repeatable.",
 )
 @click.option("--quick", is_flag=True, help="Of a suite: three rounds, no torch.compile.")
 @click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
 @click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
+@click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--baseline", help="Compare with what is stored of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
@@ -104,7 +128,7 @@ def _on(
 ) -> int:
     """Bench one board; return the exit status."""
     threads = options["threads"] or _default_threads(board)
-    if options["suite"] and not board.emulated:
+    if options["suite"] and (options["suite"] == LLM or not board.emulated):
         return _run_suite(options, board, threads, json_file, database)
     result = _run_bench(options, board, threads)
     _store(result.records, json_file, database)
@@ -126,21 +150,28 @@ def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str |
 def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> BenchResult:
     """Train one model and batch on a board, and measure it.
 
-    A suite on an emulated board is this, with every framework beside the full scheme.
+    A suite on an emulated board is this, with every framework beside the full scheme; that of
+    runtimes counts our step in each of them too.
     """
-    suite = options["suite"] is not None
+    suite, runtimes = options["suite"] is not None, options["suite"] == RUNTIMES
     for name in ("models", "batches"):
         if len(options[name]) > 1:
-            raise FarmError(f"several {name} are for --suite=peers on this machine")
+            raise FarmError(f"several {name} are for a suite on this machine")
     chosen = BenchOptions(
         board=board,
         model=next(iter(options["models"]), MODEL),
-        schemes=tuple(_scheme(scheme) for scheme in options["schemes"] or SCHEMES),
+        schemes=tuple(
+            _scheme(scheme)
+            for scheme in options["schemes"] or (RUNTIMES_SCHEMES if runtimes else SCHEMES)
+        ),
         steps=options["steps"],
         batch=next(iter(options["batches"]), BATCH),
         threads=threads,
         references=tuple(FRAMEWORKS) if suite else options["references"],
         reference_schemes=(FULL,) if suite else None,
+        runtimes=BACKENDS if runtimes else (),
+        pythons=interpreters(options["pythons"]),
+        int8=options["int8"],
     )
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
         return run_bench(chosen, Path(folder))
@@ -153,11 +184,19 @@ def _run_suite(
     json_file: Path | None,
     database: str | None,
 ) -> int:
-    """Measure ours beside the peers on this machine; records are kept as they come."""
+    """Measure a suite on this machine; records are kept as they come."""
+    suite = options["suite"]
     if not isinstance(board.place, Local):
-        raise FarmError(
-            f"--suite=peers runs on this machine and on emulated boards, not on {board.name}"
-        )
+        also = "" if suite == LLM else " and on emulated boards"
+        raise FarmError(f"--suite={suite} runs on this machine{also}, not on {board.name}")
+
+    def keep(records: Sequence[Record]) -> None:
+        _store(records, json_file, database)
+
+    if suite == LLM:
+        return run_llm(_llm_options(options, threads), keep)
+    if suite == RUNTIMES:
+        return run_runtimes(_runtimes_options(options, threads), _scheme, keep)
     if options["resume"] and json_file is None:
         raise FarmError("--resume needs --json, whose records say what is done")
     report = options["report"]
@@ -173,7 +212,32 @@ def _run_suite(
         tuned=None if options["tuned"] is None else from_user(options["tuned"]),
         done=_done(from_user(json_file)) if options["resume"] and json_file else frozenset(),
     )
-    return run_peers(suite_options, _scheme, lambda records: _store(records, json_file, database))
+    return run_peers(suite_options, _scheme, keep)
+
+
+def _runtimes_options(options: Mapping[str, Any], threads: int) -> RuntimesOptions:
+    return RuntimesOptions(
+        models=options["models"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        quick=options["quick"],
+        pythons=interpreters(options["pythons"]),
+    )
+
+
+def _llm_options(options: Mapping[str, Any], threads: int) -> LlmOptions:
+    return LlmOptions(
+        models=options["models"],
+        lengths=options["lengths"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        steps=options["steps"],
+        quick=options["quick"],
+    )
 
 
 def _done(path: Path) -> frozenset[tuple[str, int]]:

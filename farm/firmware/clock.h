@@ -1,11 +1,9 @@
 /* SysTick as a clock of 64 bits. QEMU with -icount shift=0 takes a nanosecond for each instruction,
- * so that ticks count instructions, CLOCK_INSTRUCTIONS at a time. */
+ * so that ticks count instructions, CLOCK_INSTRUCTIONS at a time; link.py says how many. */
 #ifndef CLOCK_H
 #define CLOCK_H
 
 #include <stdint.h>
-
-#define CLOCK_INSTRUCTIONS 40 /* at the 25 MHz of Arm's MPS2 boards */
 
 void clock_start(void);
 

@@ -1,6 +1,7 @@
 """Link a freestanding artifact with a start, a clock and files of the host: firmware to play."""
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,26 @@ from pockengine.errors import BuildError, FarmError
 
 HERE = Path(__file__).parent
 
-ORIGINS = {"mps2-an500": (0x00000000, 0x20000000)}
-"""Where code and memory begin on the machines that QEMU plays."""
+
+@dataclass(frozen=True)
+class Machine:
+    """Where code and memory begin on a machine that QEMU plays, and its instructions a tick."""
+
+    flash: int
+    memory: int
+    clock_instructions: int
+
+
+MACHINES = {
+    "mps2-an500": Machine(0x00000000, 0x20000000, 40),
+    "mps2-an505": Machine(0x10000000, 0x38000000, 50),
+}
+"""By QEMU's names. A tick is one of the board's clock, of 25 or 20 MHz, an instruction 1 ns."""
 
 STACK_BYTES = 8192
+
+STARTS = ("clock", "semihost", "start")
+"""The C files that every firmware has."""
 
 _SCRIPT = """MEMORY {{
     FLASH (rx) : ORIGIN = {flash:#x}, LENGTH = {flash_bytes}
@@ -25,15 +42,13 @@ _SCRIPT = """MEMORY {{
 ENTRY(_start)
 SECTIONS {{
     .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) }} > FLASH
-    .ARM.extab : {{ *(.ARM.extab*) }} > FLASH
-    .ARM.exidx : {{ *(.ARM.exidx*) }} > FLASH
     .data : ALIGN(8) {{ data_begin = .; *(.data*) . = ALIGN(8); data_end = .; }} > RAM AT > FLASH
     data_in_flash = LOADADDR(.data);
     .bss (NOLOAD) : ALIGN(64) {{
         bss_begin = .; *(.bss*) *(COMMON) . = ALIGN(8); bss_end = .;
     }} > RAM
     .stack (NOLOAD) : ALIGN(8) {{ . = . + {stack}; stack_top = .; }} > RAM
-    /DISCARD/ : {{ *(.comment) *(.ARM.attributes) *(.debug*) }}
+    /DISCARD/ : {{ *(.ARM.ex*) *(.comment) *(.ARM.attributes) *(.debug*) }}
 }}
 """
 
@@ -52,25 +67,39 @@ def link_firmware(artifact: Artifact, device: Device, folder: Path) -> Firmware:
 
     BuildError where it exceeds the device's flash or memory: the linker says which section.
     """
-    emulator = device.emulator
-    if emulator is None or emulator.machine not in ORIGINS:
-        raise FarmError(f"no firmware for {device.name}: known machines are {', '.join(ORIGINS)}")
-    flash, memory = ORIGINS[emulator.machine]
-    script, source, out = folder / "memory.ld", folder / "program.c", folder / "firmware"
-    sizes = {"flash_bytes": device.flash_bytes, "memory_bytes": device.memory_bytes}
-    script.write_text(_SCRIPT.format(flash=flash, memory=memory, stack=STACK_BYTES, **sizes))
+    source = folder / "program.c"
     source.write_text(_program_text(artifact))
-    toolchain = find_toolchain(device)
     archive = artifact.folder / "lib" / f"libpockengine-{identifier(artifact.name)}.a"
+    files = [source, HERE / "train.c", archive]
+    return link_files(artifact.name, device, files, [artifact.folder / "include"], folder)
+
+
+def link_files(
+    name: str, device: Device, files: Sequence[Path], includes: Sequence[Path], folder: Path
+) -> Firmware:
+    """Link sources, objects and archives that have a function `train` with what starts it.
+
+    What nothing calls is left out. BuildError as above, with the program's name.
+    """
+    emulator = device.emulator
+    if emulator is None or emulator.machine not in MACHINES:
+        raise FarmError(f"no firmware for {device.name}: known machines are {', '.join(MACHINES)}")
+    machine = MACHINES[emulator.machine]
+    script, out = folder / "memory.ld", folder / "firmware"
+    sizes = {"flash_bytes": device.flash_bytes, "memory_bytes": device.memory_bytes}
+    places = {"flash": machine.flash, "memory": machine.memory, "stack": STACK_BYTES}
+    script.write_text(_SCRIPT.format(**places, **sizes))
+    toolchain = find_toolchain(device)
     command = [*toolchain.command, "-ffreestanding", "-O2", "-g0", "-std=gnu11"]
-    command += [f"-I{artifact.folder / 'include'}", f"-I{HERE}", str(source)]
-    command += [*(str(path) for path in sorted(HERE.glob("*.c"))), str(archive)]
-    command += ["-T", str(script), "-o", str(out)]
+    command += [f"-DCLOCK_INSTRUCTIONS={machine.clock_instructions}"]
+    command += [*(f"-I{place}" for place in (*includes, HERE))]
+    command += [str(path) for path in (*files, *(HERE / f"{part}.c" for part in STARTS))]
+    command += ["-Wl,--gc-sections", "-T", str(script), "-o", str(out)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=toolchain.environment, check=False
     )
     if done.returncode:
-        raise BuildError(f"the firmware of {artifact.name} does not link:\n{done.stderr[:2000]}")
+        raise BuildError(f"the firmware of {name} does not link:\n{done.stderr[:2000]}")
     return Firmware(out, *linked_bytes(out))
 
 

@@ -1,7 +1,7 @@
 """Train an artifact on a microcontroller: its files in the firmware's form, and what came back."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.ir.types import TensorType
 from pockengine.devices import load_device
 from pockengine.errors import JobFailed
 from pockengine.farm.firmware.link import Firmware, link_firmware
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.transport import Progress, Transport
 
-_HEADER, _RECORD = struct.Struct("<If"), struct.Struct("<fIQ")
+_HEADER, _RECORD = struct.Struct("<IfI"), struct.Struct("<fIQ")
 TIME_LIMIT_S = 900.0
 
 Arrays = dict[str, np.ndarray]
@@ -23,20 +24,29 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class FirmwareRun:
-    """What a firmware left: the loss and the instructions of each step, and all params."""
+    """What a firmware left: the loss and the instructions of each step, and all params.
+
+    `before` and `after` are the predictions of what was to be judged, by the names of outputs.
+    """
 
     losses: list[float]
     instructions: list[int]
     tensors: Arrays
+    before: list[Arrays]
+    after: list[Arrays]
     firmware: Firmware
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The inputs of each step by name, and the rate of all."""
+    """The inputs of each step by name, and the rate of all.
+
+    `judged` are batches that the firmware predicts before the first step, and after the last.
+    """
 
     batches: Sequence[Arrays]
     rate: float
+    judged: Sequence[Arrays] = ()
 
 
 def train_firmware(
@@ -59,31 +69,59 @@ def train_firmware(
         time_limit_s=TIME_LIMIT_S,
     )
     out = run_job(transport, job, folder, progress).outputs["out"]
-    return FirmwareRun(*_read_run(artifact, out, len(steps.batches)), firmware)
+    return FirmwareRun(*_read_run(artifact, out, steps), firmware)
 
 
 def write_batches(artifact: Artifact, steps: Steps, path: Path) -> None:
-    """Write the inputs of each step in the order in which the firmware reads them."""
-    inputs = artifact.entries["train"].inputs
-    names = [name for name in inputs if name not in (RATE, STEP, SEED)]
+    """Write all inputs in the order in which the firmware reads them."""
     with path.open("wb") as file:
-        file.write(_HEADER.pack(len(steps.batches), steps.rate))
-        for batch in steps.batches:
-            for name in names:
-                file.write(np.ascontiguousarray(batch[name], inputs[name].dtype.numpy).tobytes())
+        file.write(_HEADER.pack(len(steps.batches), steps.rate, len(steps.judged)))
+        for entry, batches in (
+            ("predict", steps.judged),
+            ("train", steps.batches),
+            ("predict", steps.judged),
+        ):
+            inputs = _inputs(artifact, entry) if batches else {}
+            for batch in batches:
+                for name, type_ in inputs.items():
+                    file.write(np.ascontiguousarray(batch[name], type_.dtype.numpy).tobytes())
 
 
-def _read_run(artifact: Artifact, path: Path, steps: int) -> tuple[list[float], list[int], Arrays]:
-    """Read losses, instructions and params; JobFailed where the file is of another length."""
+def _inputs(artifact: Artifact, entry: str) -> dict[str, TensorType]:
+    """Return the inputs of an entry that are data."""
+    inputs = artifact.entries[entry].inputs
+    return {name: type_ for name, type_ in inputs.items() if name not in (RATE, STEP, SEED)}
+
+
+def _read_run(
+    artifact: Artifact, path: Path, steps: Steps
+) -> tuple[list[float], list[int], Arrays, list[Arrays], list[Arrays]]:
+    """Read all that the firmware wrote; JobFailed where the file is of another length."""
     data, types = path.read_bytes(), {name: row.type for name, row in artifact.params.items()}
-    wanted = steps * _RECORD.size + sum(type_.nbytes for type_ in types.values())
+    outputs = artifact.entries["predict"].outputs if steps.judged else {}
+    judged, count = len(steps.judged) * _size(outputs), len(steps.batches)
+    wanted = 2 * judged + count * _RECORD.size + _size(types)
     if len(data) != wanted:
         raise JobFailed(f"the firmware of {artifact.name} left {len(data)} bytes, not {wanted}")
-    records = [_RECORD.unpack_from(data, step * _RECORD.size) for step in range(steps)]
-    tensors, offset = {}, steps * _RECORD.size
+    end = judged + count * _RECORD.size
+    records = list(_RECORD.iter_unpack(data[judged:end]))
+    before, after = (
+        [_arrays(data, outputs, start + row * _size(outputs)) for row in range(len(steps.judged))]
+        for start in (0, end)
+    )
+    losses, counts = [loss for loss, _, _ in records], [count for _, _, count in records]
+    return losses, counts, _arrays(data, types, end + judged), before, after
+
+
+def _size(types: Mapping[str, TensorType]) -> int:
+    return sum(type_.nbytes for type_ in types.values())
+
+
+def _arrays(data: bytes, types: Mapping[str, TensorType], offset: int) -> Arrays:
+    """Read arrays that lie one after another."""
+    found = {}
     for name, type_ in types.items():
         array = np.frombuffer(data, type_.dtype.numpy, type_.size, offset)
-        tensors[name] = array.reshape(type_.shape)
+        found[name] = array.reshape(type_.shape)
         offset += type_.nbytes
-    losses, _, counts = (list(column) for column in zip(*records, strict=True))
-    return losses, counts, tensors
+    return found

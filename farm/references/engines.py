@@ -47,11 +47,43 @@ ENGINES = {
         Engine("tf-eager", *TENSORFLOW, "TensorFlow (Keras) run op by op"),
         Engine("tf-graph", *TENSORFLOW, "TensorFlow (Keras) under tf.function"),
         Engine("tf-xla", *TENSORFLOW, "TensorFlow (Keras) compiled by XLA"),
+        Engine(
+            "tf-flex", "tensorflow", "flex_worker", "TensorFlow's step as a TFLite file, by Flex"
+        ),
         Engine("jax-jit", "jax", "jax_worker", "JAX, the whole step jitted"),
         Engine("ort-training", "onnxruntime", "ort_worker", "ONNX Runtime's on-device training"),
         Engine("mnn-train", "MNN", "mnn_worker", "MNN's training in Python"),
     )
 }
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What computes a step of ours: a backend, the extra that brings it, and its worker."""
+
+    engine: str
+    backend: str
+    extra: str | None
+    worker: str
+
+
+RUNTIMES = {
+    runtime.backend: runtime
+    for runtime in (
+        Runtime("pockengine", "c", None, "pockengine_worker"),
+        Runtime("pockengine-onnx", "onnx", "onnxruntime", "pockengine_onnx_worker"),
+        Runtime("pockengine-tflite", "tflite", "litert", "pockengine_tflite_worker"),
+        Runtime("pockengine-tvm", "tvm", "tvm", "pockengine_tvm_worker"),
+    )
+}
+
+
+def find_runtime(backend: str) -> Runtime:
+    """Return what computes by a backend; FarmError names those that exist."""
+    runtime = RUNTIMES.get(backend)
+    if runtime is None:
+        raise FarmError(f"unknown runtime {backend!r}; use one of {', '.join(RUNTIMES)}")
+    return runtime
 
 
 def find_engine(name: str) -> Engine:

@@ -128,16 +128,39 @@ def measure_guest(
     if cached is not None:
         return cached
     guest = install_guest_python(framework)
-    checked = min(CHECKED_STEPS, data.steps)
-    short = replace(data, images=data.images[:checked], labels=data.labels[:checked])
+    short, wanted = checked_part(data, losses)
     with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as folder:
-        figures = _measure(guest, framework, short, list(losses[:checked]), Path(folder))
+        figures = _measure(guest, framework, short, wanted, Path(folder))
     file = _result_file(data, framework)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps({name: asdict(figure) for name, figure in figures.items()}))
     os.replace(partial, file)
     return figures
+
+
+def checked_part(data: JobData, losses: Sequence[float]) -> tuple[JobData, list[float]]:
+    """Return a job of the steps that are compared before any is counted, and their losses."""
+    checked = min(CHECKED_STEPS, data.steps)
+    short = replace(data, images=data.images[:checked], labels=data.labels[:checked])
+    return short, list(losses[:checked])
+
+
+def guest_worker(
+    guest: GuestPython, module: str, sources: Path, report: Path, cpu: str | None = None
+) -> Worker:
+    """Start a worker's module in an emulated Python, which counts its marked steps."""
+    return Worker(
+        [*emulator_command(report, guest.root, cpu=cpu), str(guest.python), "-P", "-m",
+         f"pockengine.farm.references.{module}"],
+        {
+            "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
+            "PATH": os.environ.get("PATH", os.defpath),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "OMP_NUM_THREADS": "1",
+        },
+        GUEST_TIMEOUT,
+    )  # fmt: skip
 
 
 def _measure(
@@ -148,22 +171,12 @@ def _measure(
     write_job(folder / "job", data)
     _stage_sources(kind, folder / "sources")
     report = folder / "report"
-    worker = Worker(
-        [*emulator_command(report, guest.root), str(guest.python), "-P", "-m",
-         f"pockengine.farm.references.{kind.worker}"],
-        {
-            "PYTHONPATH": os.pathsep.join([str(folder / "sources"), str(guest.packages)]),
-            "PATH": os.environ.get("PATH", os.defpath),
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            "OMP_NUM_THREADS": "1",
-        },
-        GUEST_TIMEOUT,
-    )  # fmt: skip
+    worker = guest_worker(guest, kind.worker, folder / "sources", report)
     errors = {}
     with worker:
         for engine in kind.engines:
             with step(f"aarch64 {framework} under emulation: {engine}") as progress:
-                errors[engine] = _run_engine(worker, folder / "job", engine, losses)
+                errors[engine] = run_engine(worker, folder / "job", engine, losses)
                 progress.detail = f"losses within {errors[engine]:.1e} of PyTorch's"
     regions, _ = read_report(report)
     expected = COUNTED_STEPS * len(kind.engines)
@@ -181,7 +194,7 @@ def _measure(
     }
 
 
-def _run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) -> float:
+def run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) -> float:
     """Check an engine's losses, then do its counted steps; return the largest relative error."""
     worker.prepare(job, engine, threads=1)
     trained = worker.train().losses

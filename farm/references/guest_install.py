@@ -2,6 +2,7 @@
 
 A root file system of Debian's packages by mmdebstrap, only extracted and never entered, and the
 wheels of guest_FRAMEWORK.lock, pinned by hash: 1.3 GB for TensorFlow, 0.6 for PyTorch, 0.3 for MNN.
+Runtimes of ours (onnx, tflite, tvm) are installed in the same way.
 Nothing on the machine itself is changed but for the package mmdebstrap, which is installed where
 it is missing.
 """
@@ -20,7 +21,6 @@ from pockengine.farm.progress import step
 from pockengine.files import place_once
 from pockengine.folders import cache_folder
 
-FRAMEWORKS = ("tensorflow", "torch", "mnn")
 RELEASE, MIRROR = "bookworm", "http://deb.debian.org/debian"
 PACKAGES = "python3.11,python3-distutils,libstdc++6"
 PYTHON = "usr/bin/python3.11"
@@ -37,6 +37,14 @@ WHEEL_OPTIONS = (
     *("--abi=cp311", "--abi=abi3", "--abi=none"),
     *("--platform=manylinux2014_aarch64", "--platform=manylinux_2_17_aarch64"),
 )
+
+
+NEWER_PLATFORMS = {
+    "onnx": ("--platform=manylinux_2_28_aarch64", "--platform=manylinux_2_26_aarch64"),
+    "tflite": ("--platform=manylinux_2_34_aarch64",),
+    "tvm": ("--platform=manylinux_2_28_aarch64",),
+}
+"""Wheels for a younger C library than those above; the release has 2.36."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,12 @@ def lock_file(framework: str) -> Path:
 def lock_digest(framework: str) -> str:
     """Return the hash of everything that decides what is installed."""
     lock = lock_file(framework).read_text()
-    recipe = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *WHEEL_OPTIONS, lock])
+    recipe = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *_wheel_options(framework), lock])
     return hashlib.sha256(recipe.encode()).hexdigest()[:16]
+
+
+def _wheel_options(framework: str) -> tuple[str, ...]:
+    return (*WHEEL_OPTIONS, *NEWER_PLATFORMS.get(framework, ()))
 
 
 def install_guest_python(framework: str = "tensorflow") -> GuestPython:
@@ -82,7 +94,8 @@ def _install(framework: str, folder: Path) -> None:
         _run([*DEBOOTSTRAP, *include], "the aarch64 root file system")
     with step(f"aarch64 {framework}: its wheels by pip"):
         wheels = ["--target", str(folder / "packages"), "-r", str(lock_file(framework))]
-        _run([*_pip(), "install", "-q", *WHEEL_OPTIONS, *wheels], f"{framework} for aarch64")
+        options = _wheel_options(framework)
+        _run([*_pip(), "install", "-q", *options, *wheels], f"{framework} for aarch64")
 
 
 def _ensure_mmdebstrap() -> None:

@@ -46,17 +46,19 @@ def count(
     environment: Mapping[str, str] | None = None,
     timeout: float = 600.0,
     arch: str = GUEST,
+    cpu: str | None = None,
 ) -> InstructionCount:
     """Run a program of `arch` under emulation and count the instructions of its marked regions.
 
     `command` is the program with its arguments, `marks` how many regions it is to mark (None: any
-    number), `root` the folder with its shared libraries (None: it is static). Raises FarmError if
+    number), `root` the folder with its shared libraries (None: it is static), `cpu` one other than
+    that of COUNTERS. Raises FarmError if
     the emulator is missing or has no plugins, the program fails, or the marks do not match.
     """
     emulator = COUNTERS[arch].emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, root, arch), *command]
+        full = [*emulator_command(report, root, arch, cpu), *command]
         try:
             done = subprocess.run(
                 full, env=environment, capture_output=True, text=True, errors="replace",
@@ -80,10 +82,11 @@ def count_twice(
     marks: int | None = None,
     timeout: float = 600.0,
     arch: str = GUEST,
+    cpu: str | None = None,
 ) -> InstructionCount:
     """Count a single-threaded static program two times; FarmError if the counts differ."""
-    first = count(command, marks, timeout=timeout, arch=arch)
-    second = count(command, marks, timeout=timeout, arch=arch)
+    first = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
+    second = count(command, marks, timeout=timeout, arch=arch, cpu=cpu)
     if first.regions != second.regions:
         raise FarmError(
             f"{command[0]}: two runs executed {list(first.regions)} and {list(second.regions)} "
@@ -92,7 +95,9 @@ def count_twice(
     return first
 
 
-def emulator_command(report: Path, root: Path | None = None, arch: str = GUEST) -> list[str]:
+def emulator_command(
+    report: Path, root: Path | None = None, arch: str = GUEST, cpu: str | None = None
+) -> list[str]:
     """Return the emulator with the plugin, to be put in front of a command.
 
     The plugin writes `report` when the program has ended; `read_report` reads it.
@@ -107,7 +112,7 @@ def emulator_command(report: Path, root: Path | None = None, arch: str = GUEST) 
         for key, path in (("file", plugin_library()), ("out", report))
     )
     libraries = [] if root is None else ["-L", str(root)]
-    return [emulator, "-cpu", counter.cpu, "-plugin", plugin, *libraries]
+    return [emulator, "-cpu", cpu or counter.cpu, "-plugin", plugin, *libraries]
 
 
 def emulator_version() -> str:

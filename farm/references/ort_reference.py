@@ -111,7 +111,12 @@ def build_onnx(data: JobData) -> tuple[onnx.ModelProto, list[str]]:
     graph = helper.make_graph(net.nodes, str(name), [images], [logits], weights)
     opset = helper.make_opsetid("", OPSET)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
-    trained = [key for key in net.used if key.endswith((".weight", ".bias"))]
+    wanted = data.job.trainable
+    trained = [
+        key
+        for key in net.used
+        if (key.endswith((".weight", ".bias")) if wanted is None else key in wanted)
+    ]
     return onnx.shape_inference.infer_shapes(model), trained
 
 
@@ -122,8 +127,10 @@ class OrtTrainer:
         """Build the training graph; FarmError for what this API cannot train."""
         api, artifacts = _training_api()
         job = data.job
-        if job.momentum or job.weight_decay or not data.trains_all:
-            raise FarmError("ONNX Runtime's SGD has neither momentum nor decay, and trains all")
+        if job.momentum or job.weight_decay:
+            raise FarmError("ONNX Runtime's SGD has neither momentum nor decay")
+        if any(channels is not None for channels in (job.trainable or {}).values()):
+            raise FarmError("ONNX Runtime trains whole tensors, and no channels of one")
         if job.batch_norm != "train":
             raise FarmError("batch norms train by the batch here")
         model, trained = build_onnx(data)

@@ -11,6 +11,7 @@ with its own environment, and read each one's own peak memory. Requests are JSON
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
     {"do": "quit"}
 
+A reply to prepare has the "version", and the "file_bytes" of what goes to a device, 0 if unknown.
 A reply has "ok"; where that is false, "error" says why and the worker stays usable. What a
 framework prints goes to stderr. "marked" puts a counted region (marks.py) round each step.
 """
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from pockengine.errors import PockEngineError
-from pockengine.farm.references.job import JobData, Tensors, read_job
+from pockengine.farm.references.job import Tensors, read_job
 from pockengine.farm.references.marks import Marks
 
 Reply = dict[str, Any]
@@ -55,17 +56,20 @@ class Framework(Protocol):
 
     version: str
 
-    def prepare(self, data: JobData, engine: str, threads: int) -> Trainer:
-        """Build the job's model with the job's weights for an engine of this framework."""
+    def prepare(self, data: Any, engine: str, threads: int) -> Trainer:
+        """Build the job's model with the job's weights for an engine of this framework.
+
+        `data` is what the worker's reader makes of a folder: `JobData`, or `LmData`.
+        """
         ...
 
 
 class Server:
-    """Answers one request at a time for a framework."""
+    """Answers one request at a time for a framework; `read` reads the folders of its jobs."""
 
-    def __init__(self, framework: Framework) -> None:
+    def __init__(self, framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
         """Start with nothing prepared."""
-        self.framework = framework
+        self.framework, self.read = framework, read
         self.trainer: Trainer | None = None
         self.steps = 0
         self.done = 0
@@ -85,11 +89,14 @@ class Server:
 
     def prepare(self, request: Reply) -> Reply:
         """Load a job."""
-        data = read_job(Path(request["folder"]))
+        data = self.read(Path(request["folder"]))
         self.trainer = None  # before the next one is built, or two count as peak memory
         self.trainer = self.framework.prepare(data, request["engine"], request["threads"])
         self.steps, self.done = data.steps, 0
-        return {"version": self.framework.version}
+        return {
+            "version": self.framework.version,
+            "file_bytes": getattr(self.trainer, "file_bytes", 0),
+        }
 
     def train(self, request: Reply) -> Reply:
         """Train on every batch once and write the tensors."""
@@ -131,11 +138,11 @@ class Server:
         return self.trainer
 
 
-def serve(framework: Framework) -> None:
-    """Answer requests until one says quit or stdin ends."""
+def serve(framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
+    """Answer requests until one says quit or stdin ends; `read` reads the folders of its jobs."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    server = Server(framework)
+    server = Server(framework, read)
     for line in sys.stdin:
         request = json.loads(line)
         if request.get("do") == "quit":

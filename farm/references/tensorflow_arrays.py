@@ -76,7 +76,7 @@ class TensorFlowArrays:
 
 
 class TransformerNet:
-    """A transformer with its variables, trained as a whole."""
+    """A transformer with its variables."""
 
     def __init__(self, model: str, weights: Tensors) -> None:
         """Make the variables; FarmError for a family that is no transformer."""

@@ -5,7 +5,7 @@ weights differently, and cost more). Only what is trained is watched, so that fr
 gradient. A share of a weight's channels gets its gradient by a mask: TensorFlow has no less.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,17 +50,27 @@ class TensorFlowTrainer:
         ]
         # For each trainer its own: a shared one would trace again for every new model.
         compiled = graph or xla
-        self._run = tf.function(self._train, jit_compile=xla) if compiled else self._train
+        self._run = tf.function(self.train, jit_compile=xla) if compiled else self.train
 
     def predict(self, index: int) -> NDArray[np.float32]:
         """Return the logits of a batch by the running statistics; nothing is updated."""
         return self.model(self.batches[index][0], training=False).numpy()
 
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables that a step reads or writes."""
+        whole = getattr(self.model, "variables", ())
+        whole = whole.values() if isinstance(whole, dict) else whole
+        own = [getattr(variable, "value", variable) for variable in whole]
+        own = [x if isinstance(x, tf.Variable) else y for x, y in zip(own, whole, strict=True)]
+        return [*own, *(each.momentum for each in self.trained if each.momentum is not None)]
+
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""
         return float(self._run(*self.batches[index]))
 
-    def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    def train(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """Do a step on tensors, to be traced or run at once; return the loss."""
         variables = [trained.variable for trained in self.trained]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for variable in variables:
@@ -111,10 +121,14 @@ def _build(
         net = build_keras(job.model, job.classes, data.images.shape[1])
         net.load(data.weights)
         return net.tensors, net.model, _choose(net, job)
-    if job.trainable is not None or job.momentum:
-        raise FarmError(f"{job.model} is trained whole and by plain SGD here")
+    if job.momentum:
+        raise FarmError(f"{job.model} is trained by plain SGD here")
     plain = TransformerNet(job.model, data.weights)
-    trained = [Trained(variable, None, None) for variable in plain.variables.values()]
+    wanted = job.trainable or dict.fromkeys(plain.variables)
+    if any(channels is not None for channels in wanted.values()):
+        raise FarmError(f"of {job.model} whole tensors are trained here, and no channels")
+    _check_known(wanted, plain.variables)
+    trained = [Trained(plain.variables[name], None, None) for name in wanted]
     return plain.tensors, plain, trained
 
 
@@ -123,10 +137,14 @@ def _choose(net: KerasNet, job: TrainingJob) -> list[Trained]:
     wanted: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
     }
-    unknown = sorted(name for name in wanted if name not in net.parameters)
+    _check_known(wanted, net.parameters)
+    return [_trained(net, name, channels, job) for name, channels in wanted.items()]
+
+
+def _check_known(wanted: Iterable[str], known: Container[str]) -> None:
+    unknown = sorted(name for name in wanted if name not in known)
     if unknown:
         raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
-    return [_trained(net, name, channels, job) for name, channels in wanted.items()]
 
 
 def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> Trained:

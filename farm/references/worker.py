@@ -19,13 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from pockengine.errors import FarmError
-from pockengine.farm.references.engines import find_engine
+from pockengine.errors import FarmError, MissingPackage
+from pockengine.extras import need
+from pockengine.farm.references.engines import KEEP_MEMORY, find_engine, find_runtime
 from pockengine.farm.references.job import Tensors
 
 REPLY_TIMEOUT = 900.0
 QUIT_TIMEOUT = 120.0  # an emulated Python takes long to end, and its count is written last
 CHUNK_BYTES = 65536
+LM_TORCH, LM_OWN = "lm_torch_worker", "lm_own_worker"
+LM_TIMEOUT = 4 * 3600.0  # fifty steps of a model of a billion parameters take an hour
 CPP_COMPILERS = ("g++", "clang++")
 
 
@@ -54,7 +57,7 @@ class Worker:
         """Start the process; `environment` is all of its environment (None: this one's)."""
         self.name = Path(command[0]).name if len(command) == 1 else " ".join(command[-2:])
         self.timeout = timeout
-        self.version = ""
+        self.version, self.file_bytes = "", 0
         self._pending = b""
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
         self._process = subprocess.Popen(
@@ -69,6 +72,7 @@ class Worker:
         """Load a job folder (see job.py) for an engine; training starts from its weights."""
         reply = self.ask(do="prepare", folder=str(folder), engine=engine, threads=threads)
         self.version = str(reply["version"])
+        self.file_bytes = int(reply.get("file_bytes", 0))
 
     def train(self) -> Training:
         """Train on every batch of the job once, in order."""
@@ -182,10 +186,49 @@ def open_worker(engine: str, folder: Path, threads: int, python: str | None = No
     return _prepared(Worker(*command), folder, engine, threads)
 
 
-def open_own_worker(artifact: Path, folder: Path, threads: int) -> Worker:
-    """Start a worker of our own engine on this machine, for an artifact compiled from the job."""
-    command = _command("pockengine_worker", threads, {}, None)
+def open_own_worker(
+    artifact: Path, folder: Path, threads: int, backend: str = "c", python: str | None = None
+) -> Worker:
+    """Start a worker of our own engine on this machine, for an artifact compiled from the job.
+
+    The artifact is of `backend`; `python` is an interpreter that has its runtime, as above.
+    """
+    command = _command(find_runtime(backend).worker, threads, {}, python)
     return _prepared(Worker(*command), folder, str(artifact), threads)
+
+
+def open_lm_worker(module: str, folder: Path, engine: str, threads: int) -> Worker:
+    """Start a worker of language models on this machine with a job of `lm_job.py` prepared.
+
+    `module` is `lm_torch_worker` or `lm_own_worker`. A name with "malloc" has glibc keep memory.
+    """
+    extra = KEEP_MEMORY if module == LM_TORCH and "malloc" in engine.split("-") else {}
+    worker = Worker(*_command(module, threads, extra, None), timeout=LM_TIMEOUT)
+    return _prepared(worker, folder, engine, threads)
+
+
+def why_lm_missing(engine: str, adapters: bool) -> str | None:
+    """Say why an engine cannot fine-tune a language model here, None where it can."""
+    if not _binary(LM_TORCH).is_file():
+        for package in ("torch", "transformers", *(("peft",) if adapters else ())):
+            if find_spec(package) is None:
+                return f"{package} is not installed"
+    return _why_not_compiled(engine)
+
+
+def compile_by_worker(request: Path, backend: str, python: str | None = None) -> None:
+    """Have a backend's worker do a request of `own_compile.py`; FarmError with its words."""
+    command, environment = _command(find_runtime(backend).worker, 1, {}, python)
+    try:
+        done = subprocess.run(
+            [*command, "compile", str(request)],
+            env=environment, capture_output=True, text=True, timeout=REPLY_TIMEOUT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as expired:
+        raise FarmError(f"{backend} compiled for over {REPLY_TIMEOUT:g} s; ended") from expired
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise FarmError(f"{backend} compiles nothing: {words[-1][-800:]}")
 
 
 def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker:
@@ -208,8 +251,24 @@ def why_missing(engine: str) -> str | None:
     """Say why an engine cannot run here, None where it can."""
     if not is_available(engine):
         return f"{find_engine(engine).framework} is not installed"
+    return _why_not_compiled(engine)
+
+
+def _why_not_compiled(engine: str) -> str | None:
     if "compile" in engine.split("-") and not any(map(shutil.which, CPP_COMPILERS)):
         return f"torch.compile needs a C++ compiler ({' or '.join(CPP_COMPILERS)}): none is here"
+    return None
+
+
+def why_runtime_missing(backend: str) -> str | None:
+    """Say what a runtime of ours lacks here and what brings it, None where it can run."""
+    runtime = find_runtime(backend)
+    if runtime.extra is None or _binary(runtime.worker).is_file():
+        return None
+    try:
+        need(runtime.engine, runtime.extra)
+    except MissingPackage as error:
+        return str(error)
     return None
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pockengine.backends.peaks import Peaks
-from pockengine.farm.bench.suite import FULL, OURS, SuiteResult
+from pockengine.farm.bench.running import OURS
+from pockengine.farm.bench.suite import FULL, SuiteResult
 from pockengine.farm.bench.suite_table import best_peer, own_line
 
 STYLE = {"svg.hashsalt": "pockengine", "font.size": 8}

@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench.suite import OURS
+from pockengine.farm.bench.running import OURS
 from pockengine.farm.report.records_plots import bars, front, lines, timeline
 from pockengine.farm.results.newest import newest
 from pockengine.farm.results.regression import figure, number

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from pockengine.farm.bench.suite import OURS
+from pockengine.farm.bench.running import OURS
 from pockengine.farm.report.plots import STYLE
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.trend import Trend

@@ -49,12 +49,18 @@ def _git(command: Sequence[str], *revisions: str) -> list[str]:
 
 
 def checkout() -> Path:
-    """Return the folder of the sources that run."""
-    return Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or Path(__file__).resolve().parent)
+    """Return the repository whose commits records carry: the current folder's, if it is in one.
+
+    Else it is that of the sources that run. Under `bazel run` the current folder is another one,
+    and Bazel says where the user stands.
+    """
+    here = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or Path.cwd())
+    inside = any((folder / ".git").exists() for folder in (here, *here.parents))
+    return here if inside else Path(__file__).resolve().parent
 
 
 def current_commit() -> str:
-    """Return the commit of the sources that run, with `-dirty` where they differ from it."""
+    """Return the commit that is checked out, with `-dirty` where the files differ from it."""
     try:
         done = subprocess.run(
             [

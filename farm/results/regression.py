@@ -18,6 +18,7 @@ EXACT = {
     "arena_bytes",
     "arena_bound_bytes",
     "binary_bytes",
+    "file_bytes",
     "flops",
     "guest_instructions",
     "guest_packets",

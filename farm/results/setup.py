@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pockengine.farm.results.results import MOST_SAMPLES, Record, now
 
 UNITS = {
+    "accuracy": "1",
     "step_ms": "ms",
     "guest_instructions": "instructions",
     "guest_packets": "packets",
@@ -18,6 +19,9 @@ UNITS = {
     "traffic_bytes": "bytes",
     "peak_rss_bytes": "bytes",
     "binary_bytes": "bytes",
+    "file_bytes": "bytes",
+    "loss": "1",
+    "tokens_per_s": "tokens/s",
     "max_rel_error": "1",
     "kernel_us": "us",
     "compile_s": "s",
@@ -44,6 +48,7 @@ class Setup:
     threads: int
     busy: str | None = None
     """The mark of times that were taken on a busy machine; counts and sizes do not mind."""
+    dtype: str = "f32"
 
     def record(
         self,
@@ -69,7 +74,7 @@ class Setup:
             model=self.model,
             dataset=self.dataset,
             batch=self.batch,
-            dtype="f32",
+            dtype=self.dtype,
             scheme=scheme,
             # Instructions are counted on one thread, whatever the board trained with.
             threads=1 if metric.startswith("guest_") else self.threads,
@@ -108,7 +113,7 @@ class Setup:
         return self.busy if UNITS[metric] in TIMED and metric != "roofline_ms" else None
 
 
-TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s"}
+TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s", "tokens/s"}
 """Units of what a busy machine makes worse."""
 
 

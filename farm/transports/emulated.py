@@ -1,8 +1,8 @@
 """An emulated board: QEMU boots it in seconds, SSH reaches it, nothing of it is left behind.
 
 The guest sees no network but the port through which we reach it, on loopback. QEMU ends with this
-process however that ends: `setpriv --pdeathsig` has the kernel kill it with the thread that
-started it, so start boards from a thread that lives as long as they do.
+process however that ends, and with the thread that started it, so start boards from a thread that
+lives as long as they do.
 """
 
 import shutil
@@ -17,6 +17,7 @@ from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError
 from pockengine.farm.images.image import Image, ensure_image
+from pockengine.farm.transports.lifetime import ending_with_us
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.farm.transports.transport import PowerAction
@@ -138,7 +139,7 @@ def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
     network = f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22"
     with console.open("wb") as log:
         process = subprocess.Popen(
-            [*command, "-netdev", network, "-serial", "stdio"],
+            ending_with_us([*command, "-netdev", network, "-serial", "stdio"]),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -181,8 +182,8 @@ def _command(guest: Guest, image: Image) -> list[str]:
             raise FarmError(f"{tool} is missing; install it with: apt-get install {package}")
     drive = ["-drive", f"if=virtio,format=raw,file={guest.drive}"] if guest.drive else []
     return [
-        *["setpriv", "--pdeathsig", "KILL", QEMU, "-nodefaults", "-no-user-config", "-no-reboot"],
-        *["-display", "none", "-M", guest.machine, "-cpu", guest.cpu, "-smp", str(guest.cores)],
+        *[QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"],
+        *["-M", guest.machine, "-cpu", guest.cpu, "-smp", str(guest.cores)],
         *["-m", str(guest.memory_mb), "-accel", "tcg,thread=multi"],
         *["-kernel", str(image.kernel), "-initrd", str(image.initrd)],
         *["-append", f"{KERNEL_ARGUMENTS} disk_mb={guest.disk_mb}"],

@@ -26,6 +26,7 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, MSG_CHANNEL_REQUEST, O
 from paramiko.sftp import SFTP_OK, SFTP_PERMISSION_DENIED
 
 from pockengine.errors import FarmError
+from pockengine.farm.transports.lifetime import ending_with_us
 from pockengine.farm.transports.ssh import LOG, SshAddress
 from pockengine.farm.transports.transport import PowerAction
 
@@ -152,10 +153,8 @@ class _Host(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         self._said.append(command)
-        # The kernel ends the child with this thread, which ends with this process.
-        argv = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", command]
         with subprocess.Popen(
-            argv,
+            ending_with_us(["sh", "-c", command]),
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -43,7 +43,8 @@ def _float_quotient(g: Builder, x: Tensor, other: Tensor, rounding: str) -> Tens
     below = emit.arithmetic(g, "lt", emit.elementwise(g, "mul", x, other), 0.0)
     limit = emit.elementwise(g, "where", below, *_numbers(g, -1.0, 0.0))
     bounded = emit.elementwise(g, "where", endless, limit, nearest)
-    zero = emit.arithmetic(g, "eq", other, 0.0)
+    nothing = emit.arithmetic(g, "eq", x, 0.0)  # of which the quotient keeps the sign
+    zero = emit.elementwise(g, "logical_or", emit.arithmetic(g, "eq", other, 0.0), nothing)
     undefined = emit.elementwise(g, "mul", remainder(g, x, other, "trunc"), *_numbers(g, 0.0))
     floor = emit.elementwise(g, "add", bounded, undefined)  # NaN where the remainder is
     return emit.elementwise(g, "where", zero, ratio, floor)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir import I64, Builder
 from pockengine.frontends import emit
-from pockengine.frontends.layout import Tensor, framework_order, permute, plain
+from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
 
 def turned(x: Tensor) -> Tensor:
@@ -55,6 +55,12 @@ def slogdet(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     return sign, size
 
 
+def det(g: Builder, a: Tensor) -> Tensor:
+    """Return each determinant."""
+    sign, size = slogdet(g, a)
+    return emit.elementwise(g, "mul", sign, emit.unary("exp")(g, size))
+
+
 def eigh(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return a symmetric matrix' eigenvalues, from the smallest on, and vectors as columns."""
     both = plain(g.eigh(framework_order(g, a)))
@@ -69,6 +75,56 @@ def svd(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     values = emit.squeeze(g, emit.slice_dim(g, whole, -2, 0, 1), [-2])
     left = emit.slice_dim(g, whole, -2, 1, 1 + rows)
     return left, values, emit.slice_dim(g, whole, -2, 1 + rows, whole.shape[-2])
+
+
+def qr(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q (..., m, k) with orthonormal columns and the upper r (..., k, n), q r = a.
+
+    k is the smaller of m and n. Of a wide matrix the first m columns are factored.
+    """
+    rows, columns = a.shape[-2:]
+    if rows < columns:
+        q, r = qr(g, emit.slice_dim(g, a, -1, 0, rows))
+        rest = emit.matmul(g, turned(q), emit.slice_dim(g, a, -1, rows, columns))
+        return q, emit.concat(g, [r, rest], a.rank - 1)
+    return _above(g, plain(g.qr(framework_order(g, a))), rows)
+
+
+def lu(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return l without its diagonal of ones and u in one (..., m, n); rows; exchanges.
+
+    Row i of l u is row rows[i] (..., m) of a; exchanges (..., min(m, n)) are LAPACK's pivots,
+    counted from 0. Of a wide matrix the first m columns are factored.
+    """
+    size, columns = a.shape[-2:]
+    if size < columns:
+        packed, rows, exchanges = lu(g, emit.slice_dim(g, a, -1, 0, size))
+        rest = ordered(g, emit.slice_dim(g, a, -1, size, columns), rows)
+        rest = triangular_solve(g, packed, rest, lower=True, unit=True)
+        return emit.concat(g, [packed, rest], a.rank - 1), rows, exchanges
+    whole = plain(g.lu(framework_order(g, a)))
+    rows, exchanges = (
+        emit.squeeze(g, emit.slice_dim(g, whole, -1, columns + i, columns + i + 1), [-1])
+        for i in range(2)
+    )
+    exchanges = emit.slice_dim(g, exchanges, -1, 0, columns)
+    packed = emit.slice_dim(g, whole, -1, 0, columns)
+    return packed, emit.cast(g, rows, I64), emit.cast(g, exchanges, I64)
+
+
+def ordered(g: Builder, x: Tensor, rows: Tensor) -> Tensor:
+    """Put the rows of each matrix in an order, rows[i] to row i."""
+    places = emit.broadcast(g, reshape(g, rows, (*rows.shape, 1)), x.shape)
+    values = (framework_order(g, part) for part in (x, places))
+    return plain(g.take_along(*values, axis=x.rank - 2))
+
+
+def _above(g: Builder, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+    """Cut each matrix below some rows."""
+    return (
+        emit.slice_dim(g, x, -2, 0, rows),
+        emit.slice_dim(g, x, -2, rows, x.shape[-2]),
+    )
 
 
 def _alike(g: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

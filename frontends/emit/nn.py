@@ -1,5 +1,6 @@
 """What every channels-first framework means by the operations of neural nets, said in our ops."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,7 +111,9 @@ class NormParams:
         return gamma, beta
 
 
-def batch_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float) -> Tensor:
+def batch_norm_training(
+    g: Builder, x: Tensor, norm: NormParams, momentum: float | Tensor
+) -> Tensor:
     """Normalise (N, C, ...) by the batch's own statistics and update the running ones.
 
     The running variance takes the unbiased one, as PyTorch has it.
@@ -119,13 +122,60 @@ def batch_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float
     value = stored(g, x, layout)
     gamma, beta = norm.affine(g, value.shape[-1])
     y, mean, var = g.emit("batch_norm", value, gamma, beta, eps=norm.eps).results
-    if norm.mean is not None and norm.var is not None and momentum:
-        if any(g.graph.param_of(state.value) is None for state in (norm.mean, norm.var)):
-            raise Unsupported("running statistics that are no buffers of the module")
-        count = value.type.size // value.shape[-1]
-        _track(g, norm.mean.value, mean, momentum, 1.0)
-        _track(g, norm.var.value, var, momentum, count / (count - 1))
+    if momentum:
+        _keep_statistics(g, norm, (mean, var), momentum, value.type.size // value.shape[-1])
     return Tensor(y, layout)
+
+
+def instance_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: float) -> Tensor:
+    """Normalise each sample of (N, C, ...) by its own statistics and update the running ones.
+
+    Those take the mean over the samples. It is a batch norm of one sample with N C channels.
+    """
+    samples, channels, *sizes = x.shape
+    lines = reshape(g, x, (1, samples * channels, *sizes))
+    layout = _channels_last(lines)
+    value = stored(g, lines, layout)
+    affine = [
+        g.reshape(g.broadcast_to(part, shape=(samples, channels)), shape=(samples * channels,))
+        for part in norm.affine(g, channels)
+    ]
+    y, *statistics = g.emit("batch_norm", value, *affine, eps=norm.eps).results
+    mean, var = (
+        g.reduce_mean(g.reshape(part, shape=(samples, channels)), axes=(0,)) for part in statistics
+    )
+    if momentum:
+        _keep_statistics(g, norm, (mean, var), momentum, value.type.size // value.shape[-1])
+    return reshape(g, Tensor(y, layout), x.shape)
+
+
+def _keep_statistics(
+    g: Builder,
+    norm: NormParams,
+    statistics: tuple[Value, Value],
+    momentum: float | Tensor,
+    count: int,
+) -> None:
+    """Update the running mean and variance, if the norm has any; `count` elements made each."""
+    if norm.mean is None or norm.var is None:
+        return
+    states = (norm.mean.value, norm.var.value)
+    if any(g.graph.param_of(state) is None for state in states):
+        raise Unsupported("running statistics that are no buffers of the module")
+    scales = (1.0, count / (count - 1) if count > 1 else math.nan)
+    for state, value, scale in zip(states, statistics, scales, strict=True):
+        if isinstance(momentum, Tensor):
+            _average(g, state, g.mul(value, g.scalar(scale)), momentum.value)
+        else:
+            _track(g, state, value, momentum, scale)
+
+
+def _average(g: Builder, state: Value, value: Value, share: Value) -> None:
+    """Move a running statistic by a share that is known in the step alone."""
+    if any(node.op == "assign" and node.operands[0] is state for node in g.graph.nodes):
+        raise Unsupported("an average of all batches, of a norm that is applied twice in a step")
+    kept = g.mul(state, g.sub(g.scalar(1.0), share))
+    g.emit("assign", state, g.add(kept, g.mul(value, share)))
 
 
 def _track(g: Builder, state: Value, value: Value, momentum: float, scale: float) -> None:

@@ -7,10 +7,11 @@ shares: rows of all channels are taken at whole places.
 import enum
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from pockengine.compiler.ir import F32, I64, Builder
+from pockengine.compiler.ir import F32, I64, Builder, Value
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, plain, reshape, stored
 
@@ -47,7 +48,7 @@ def sample(
     """
     batch, channels, *sizes = x.shape
     shape = grid.shape[1:-1]
-    taps, scale = [], 1
+    taps = []
     for dim, size in reversed(list(enumerate(sizes))):
         place = emit.slice_dim(g, grid, -1, len(sizes) - 1 - dim, len(sizes) - dim)
         place = reshape(g, place, (batch, math.prod(shape)))
@@ -55,16 +56,34 @@ def sample(
     volume = math.prod(sizes)
     value = stored(g, x, (0, *range(2, x.rank), 1))
     rows = g.reshape(value, shape=(batch * volume, channels))
+    start = plain(g.constant(np.arange(batch, dtype=np.int64)[:, None] * volume))
+    total = read(g, rows, start, taps, sizes[::-1], zeros=outside is Outside.ZEROS)
+    result = g.reshape(total.value, shape=(batch, *shape, channels))
+    return Tensor(result, (0, *range(2, x.rank), 1))
+
+
+def read(
+    g: Builder,
+    rows: Value,
+    start: Tensor,
+    taps: Sequence[Sequence[Tap]],
+    sizes: Sequence[int],
+    *,
+    zeros: bool,
+) -> Tensor:
+    """Add up the rows at each combination of taps, one list for each dimension, the last first.
+
+    `start` is the row of each place's first element. With `zeros` nothing stands outside.
+    """
     total: Tensor | None = None
     for combination in itertools.product(*taps):
-        index = plain(g.constant(np.arange(batch, dtype=np.int64)[:, None] * volume))
+        index, scale = start, 1
         share: Tensor | None = None
-        scale = 1
-        for (place, part), size in zip(combination, reversed(sizes), strict=True):
+        for (place, part), size in zip(combination, sizes, strict=True):
             inside = Tensor(g.clamp(place.value, min=0.0, max=float(size - 1)), place.layout)
             step = emit.arithmetic(g, "mul", emit.cast(g, inside, I64), scale)
             index = emit.arithmetic(g, "add", index, step)
-            if outside is Outside.ZEROS:
+            if zeros:
                 kept = emit.cast(g, emit.elementwise(g, "eq", inside, place), F32)
                 part = kept if part is None else emit.arithmetic(g, "mul", part, kept)
             if part is not None:
@@ -75,8 +94,15 @@ def sample(
             term = emit.arithmetic(g, "mul", term, reshape(g, share, (*share.shape, 1)))
         total = term if total is None else emit.arithmetic(g, "add", total, term)
     assert total is not None
-    result = g.reshape(total.value, shape=(batch, *shape, channels))
-    return Tensor(result, (0, *range(2, x.rank), 1))
+    return total
+
+
+def linear_taps(g: Builder, place: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return the two neighbours of places along one dimension, which may be outside."""
+    low = emit.unary("floor")(g, place)
+    share = emit.arithmetic(g, "sub", place, low)
+    rest = emit.arithmetic(g, "sub", 1.0, share)
+    return [(low, rest), (emit.arithmetic(g, "add", low, 1.0), share)]
 
 
 def _unscaled(g: Builder, place: Tensor, size: int, corners: bool) -> Tensor:
@@ -95,11 +121,10 @@ def _taps(
         place = _moved_inside(g, place, size, outside, corners)
     if between is Between.NEAREST:
         return [(emit.unary("round")(g, place), None)]
+    if between is Between.LINEAR:
+        return [*linear_taps(g, place)]
     low = emit.unary("floor")(g, place)
     share = emit.arithmetic(g, "sub", place, low)
-    if between is Between.LINEAR:
-        rest = emit.arithmetic(g, "sub", 1.0, share)
-        return [(low, rest), (emit.arithmetic(g, "add", low, 1.0), share)]
     places = (emit.arithmetic(g, "add", low, float(step)) for step in (-1, 0, 1, 2))
     moved = [_moved_inside(g, part, size, outside, corners) for part in places]
     return list(zip(moved, _cubic_shares(g, share), strict=True))

@@ -9,6 +9,7 @@ import numpy as np
 from pockengine.compiler.ir import F32, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.dtypes import USE
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
@@ -29,8 +30,8 @@ def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
     """Build the graph; ImportModelError lists whatever has no equivalent."""
     walker = Walker(traced.name, forward=forward)
     jaxpr = traced.jaxpr.jaxpr
-    used = {variable for equation in jaxpr.eqns for variable in _read(equation)}
-    used.update(jaxpr.outvars)
+    used = {variable for equation in jaxpr.eqns for variable in _read(equation.invars)}
+    used.update(_read(jaxpr.outvars))
     known = []
     for leaf, variable in zip(traced.leaves, jaxpr.invars, strict=True):
         is_used = variable in used
@@ -53,8 +54,9 @@ def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
     return walker.g.graph
 
 
-def _read(equation: Any) -> list[Any]:
-    return [atom for atom in equation.invars if not hasattr(atom, "val")]
+def _read(atoms: list[Any]) -> list[Any]:
+    """Leave numbers out, which are no variables."""
+    return [atom for atom in atoms if not hasattr(atom, "val")]
 
 
 def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
@@ -76,6 +78,8 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
         return None
     try:
         dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
+        if leaf.value.dtype == np.uint32:
+            raise Unsupported(f"an array of uint32 that is no random key; {USE}")
         if forward and leaf.name in RESERVED:
             raise Unsupported("the training step has an input of this name; rename the argument")
         if leaf.role == "input":

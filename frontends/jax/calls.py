@@ -1,4 +1,4 @@
-"""Equations that hold other jaxprs: calls are inlined, loops unrolled, static branches chosen.
+"""Equations that hold other jaxprs: calls are inlined, loops unrolled, branches chosen.
 
 Some of JAX's own functions are recognised by name, where their bodies say it in a roundabout way.
 """
@@ -11,6 +11,7 @@ from jax.extend.core import ClosedJaxpr
 
 from pockengine.compiler.ir import I32, I64
 from pockengine.frontends import emit
+from pockengine.frontends.emit import branches
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax import own_gradient
 from pockengine.frontends.jax.places import Place, is_jax, is_library
@@ -138,14 +139,49 @@ def _stack(walker: "Walker", parts: Sequence["Known"]) -> "Known":
 
 
 def cond(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
-    """Take a branch that is known now."""
+    """Take a branch that is known now, or compute all and take one's results by data."""
     index, *arguments = operands
-    if index is None or isinstance(index, (Tensor, Key)):
-        raise Unsupported(
-            "a branch that is chosen by data; compute both sides and choose by jnp.where"
-        )
-    branches = equation.params["branches"]
-    return walker.run(branches[min(max(int(index), 0), len(branches) - 1)], arguments, place)
+    bodies = equation.params["branches"]
+    if index is None:
+        return [None] * len(equation.outvars)
+    if isinstance(index, Tensor):
+        return _chosen(walker, equation, index, arguments, place)
+    if isinstance(index, Key):
+        raise Unsupported("a branch that a random key chooses; draw a number by it first")
+    return walker.run(bodies[min(max(int(index), 0), len(bodies) - 1)], arguments, place)
+
+
+def _chosen(
+    walker: "Walker", equation: Any, index: Tensor, arguments: Sequence["Known"], place: Place
+) -> list["Known"]:
+    """Compute all branches and take the results of the one that the index names."""
+    g, bodies = walker.g, equation.params["branches"]
+    taken = branches.conditions(g, index, len(bodies))
+    found = []
+    for here, body in zip(taken, bodies, strict=True):
+        given = [branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments]
+        found.append(walker.run(body, given, place))
+    results: list[Known] = []
+    for parts in zip(*found, strict=True):
+        if any(part is None or isinstance(part, Key) for part in parts):
+            results.append(None)
+        else:
+            results.append(branches.chosen(g, taken, [walker.tensor(part) for part in parts]))
+    return results
+
+
+def linear_solve(
+    walker: "Walker", equation: Any, operands: list["Known"], place: Place
+) -> list["Known"]:
+    """Solve by the function that the equation holds; its gradient is the equation's own."""
+    trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
+    if walker.forward and trains:
+        return own_gradient.build(walker, equation, operands, place)
+    lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
+    first = lengths.matvec + lengths.vecmat
+    consts = operands[first : first + lengths.solve]
+    sides = operands[first + lengths.solve + lengths.transpose_solve :]
+    return walker.run(jaxprs.solve, [*consts, *sides], place)
 
 
 def while_(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
@@ -195,6 +231,18 @@ def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key 
     return Key(("number", number.value.name))
 
 
+def platform(
+    walker: "Walker", equation: Any, operands: list["Known"], place: Place
+) -> list["Known"]:
+    """Choose what a function does on a CPU, or by default."""
+    groups = equation.params["platforms"]
+    named = (i for i, group in enumerate(groups) if group is not None and "cpu" in group)
+    default = (i for i, group in enumerate(groups) if group is None)
+    for number in (*named, *default):
+        return [np.array(number, np.int32)]
+    raise Unsupported("a function for other platforms than a CPU; give it a default")
+
+
 CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
     **dict.fromkeys(
         (
@@ -212,6 +260,8 @@ CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
         inline,
     ),
     "cond": cond,
+    "custom_linear_solve": linear_solve,
+    "platform_index": platform,
     "scan": scan,
     "while": while_,
 }

@@ -14,13 +14,17 @@ from jax.extend.core import Literal
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError
 from pockengine.frontends import emit
+from pockengine.frontends.emit.complex import Complex
+from pockengine.frontends.emit.division import remainder
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result, number_of_key
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives import RULES, JaxContext
+from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
+from pockengine.frontends.jax.primitives.indexing import whole
 from pockengine.frontends.jax.primitives.random import Key
-from pockengine.frontends.jax.primitives.registry import known_dtype
+from pockengine.frontends.jax.primitives.registry import WRAPPING, known_dtype
 from pockengine.frontends.layout import Tensor, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 
@@ -38,6 +42,10 @@ REASONS = {
 
 SILENT = {"debug_callback", "debug_print"}
 """Primitives that only show values to whoever runs the function; the device leaves them out."""
+
+
+JOINING = {"concatenate", "stack"}
+"""Primitives of any number of tensors, of which those without elements add nothing."""
 
 
 class Walker:
@@ -102,11 +110,51 @@ class Walker:
             return [folded]
         if name == "iota" or (operands and all(map(_is_known, operands))):
             return _computed(equation, operands)
+        if _is_complex(equation, operands):
+            return self._apply_complex(name, equation, operands)
+        return self._emit(name, equation, operands)
+
+    def _emit(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
+        """Build an equation of real tensors by its primitive's rule; empty ones come to nothing."""
         if name not in RULES:
             raise Unsupported(REASONS.get(name, NO_RULE))
         if any(operand is None for operand in operands):
             return [None] * len(equation.outvars)
-        return self._apply(name, equation, operands)
+        types = [variable.aval for variable in equation.outvars]
+        if all(0 in type_.shape for type_ in types):
+            return [np.zeros(type_.shape, type_.dtype) for type_ in types]
+        if name.startswith("scatter") and _is_empty(operands[2]):
+            return operands[:1]
+        if name.startswith("scatter") and _is_empty(operands[1]):
+            parts = [self.tensor(operands[place]) for place in (0, 2)]
+            return [whole(self.context(equation), name, *parts)]
+        return self._apply(name, equation, _without_empty(name, operands))
+
+    def _apply_complex(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
+        """Call the primitive's rule for pairs of real numbers."""
+        rule = complex_rule(name)
+        if any(operand is None for operand in operands):
+            return [None] * len(equation.outvars)
+        static = RULES[name].static if name in RULES else frozenset()
+        arguments = [
+            _static(operand) if index in static else self._pair(operand)
+            for index, operand in enumerate(operands)
+        ]
+        built = rule(self.context(equation), *arguments, **equation.params)
+        results = built if isinstance(built, (list, tuple)) else [built]
+        if name in WRAPPING and equation.outvars[0].aval.dtype == np.uint32:
+            results = [remainder(self.g, x, 1 << 32, "floor") for x in results]
+        return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
+
+    def _pair(self, known: Known) -> Tensor | Complex:
+        """Put what is known now into the graph, complex numbers as two tensors."""
+        if isinstance(known, Complex):
+            return known
+        if isinstance(known, np.ndarray) and np.iscomplexobj(known):
+            return Complex(
+                *(self.tensor(part.astype(np.float32)) for part in (known.real, known.imag))
+            )
+        return self.tensor(known)
 
     def _apply(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
         """Call the primitive's rule."""
@@ -117,11 +165,9 @@ class Walker:
             else self._operand(operand, name in UNIFORM_AS_SCALAR)
             for index, operand in enumerate(operands)
         ]
-        if any(0 in variable.aval.shape for variable in equation.outvars):
-            raise Unsupported(EMPTY)
         built = rule.apply(self.context(equation), *arguments, **equation.params)
-        results = [built] if isinstance(built, Tensor) else list(built)
-        if results[0].shape != shape and not results[0].rank:  # all operands were uniform
+        results: list[Any] = list(built) if isinstance(built, (list, tuple)) else [built]
+        if name in UNIFORM_AS_SCALAR and results[0].shape != shape:  # what gave it was uniform
             results[0] = emit.broadcast(self.g, results[0], shape)
         return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
 
@@ -145,6 +191,8 @@ class Walker:
         """Put a known array into the graph; one of equal elements as a number that is repeated."""
         if isinstance(known, Tensor):
             return known
+        if isinstance(known, Complex):
+            raise Unsupported("complex numbers; return their real parts, sizes or angles")
         if isinstance(known, Key):
             raise Unsupported("a random key, or a number for one, as data; use it for drawing only")
         array = _static(known)
@@ -158,12 +206,31 @@ class Walker:
 
 
 def _is_known(operand: Known) -> bool:
-    return operand is not None and not isinstance(operand, (Tensor, Key))
+    return operand is not None and not isinstance(operand, (Tensor, Complex, Key))
+
+
+def _is_complex(equation: Any, operands: Sequence[Known]) -> bool:
+    """Return whether complex numbers go into an equation, or come out of it."""
+    types = [variable.aval.dtype for variable in equation.outvars]
+    return any(isinstance(operand, Complex) for operand in operands) or any(
+        getattr(type_, "kind", "") == "c" for type_ in types
+    )
+
+
+def _without_empty(name: str, operands: list[Known]) -> list[Known]:
+    """Leave out parts without elements of what is put together."""
+    if name not in JOINING:
+        return operands
+    return [x for x in operands if not _is_empty(x)]
+
+
+def _is_empty(operand: Known) -> bool:
+    return _is_known(operand) and np.size(operand) == 0
 
 
 def _static(operand: Known) -> np.ndarray:
     """Return an array that is known now."""
-    if isinstance(operand, Tensor):
+    if isinstance(operand, (Tensor, Complex)):
         raise Unsupported("an operand that must be known at compile time, and depends on data")
     return np.asarray(operand)
 
@@ -184,8 +251,14 @@ def _computed(equation: Any, operands: list[Known]) -> list[Known]:
     return [_held(x) for x in (results if equation.primitive.multiple_results else [results])]
 
 
-def _checked(result: Tensor, expected: Any) -> Tensor:
+def _checked(result: Known, expected: Any) -> Known:
     """Compare what a rule built with JAX's own shapes and types."""
+    if isinstance(result, np.ndarray):
+        return result
+    if isinstance(result, Complex) and expected.dtype == np.complex64:
+        if result.shape == tuple(expected.shape):
+            return result
+        raise Unsupported(f"its result is {expected} in JAX, complex {list(result.shape)} here")
     if result.shape != tuple(expected.shape) or result.dtype is not known_dtype(expected.dtype):
         raise Unsupported(
             f"its result is {expected.dtype}{list(expected.shape)} in JAX, "

@@ -76,7 +76,8 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
             "(params, x)"
         )
     arrays = {key: value for key, value in arguments.items() if not is_static(value)}
-    held = {key: as_arrays(tree) for key, tree in list(arrays.items())[:states]}
+    of_tree = _arrays_of if trains else as_arrays
+    held = {key: of_tree(tree) for key, tree in list(arrays.items())[:states]}
     inputs = {key: value for key, value in arrays.items() if key not in held}
     _check_open(model, name)
     key, first = next(iter(held.items()))
@@ -91,6 +92,21 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
         inputs,
         _in_collection(first) if trains else lambda path: False,
     )
+
+
+def _arrays_of(tree: Any) -> Any:
+    """Make arrays of numbers, but for those in modules: there they are settings, as 0.5 of a
+    dropout is, and no parameters.
+    """
+    return jax.tree.map(
+        lambda node: node if _is_module(node) else as_arrays(node), tree, is_leaf=_is_module
+    )
+
+
+def _is_module(node: Any) -> bool:
+    """Return whether this is a module that is a pytree: Equinox's, or one that can be called."""
+    equinox = sys.modules.get("equinox")
+    return callable(node) or (equinox is not None and isinstance(node, equinox.Module))
 
 
 def _in_collection(tree: Any) -> Callable[[str], bool]:

@@ -33,7 +33,13 @@ KNOWN_ONLY = (
 )
 TREES = "trees have no gradient to train by"
 KERNELS = "a kernel machine's support vectors do not train by gradients; fit a linear model"
+FOUND = (
+    "how much it finds depends on data, and a compiled model has fixed shapes; leave it to the "
+    "program that uses the model, and export what comes before"
+)
 REFUSED = {
+    "NonMaxSuppression": FOUND,
+    "NonZero": FOUND,
     "SVMClassifier": KERNELS,
     "SVMRegressor": KERNELS,
     "TreeEnsemble": TREES,

@@ -19,6 +19,8 @@ from pockengine.frontends.model_files import Declared
 if TYPE_CHECKING:
     import onnx
 
+    from pockengine.frontends.onnx.graph import Choices
+
 OLDEST_OPSET = 7
 """The first with today's broadcasting. What changed since is told by attributes and inputs."""
 
@@ -30,6 +32,7 @@ def from_onnx(
     loss: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    integers: bool = False,
 ) -> Graph:
     """Import an ONNX model as a forward graph with the model's names of inputs and outputs.
 
@@ -43,24 +46,42 @@ def from_onnx(
     floats and an output `loss`; logits, or probabilities of a softmax or of scikit-learn. `shapes`
     gives shapes that the file leaves open; `constants` the values of inputs that shapes depend on.
 
-    Warns of weights that an exporter merged or folded, which train unlike the model's own.
+    A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported as the real numbers that
+    its integers stand for; with `integers` they are rounded as it says, and weights are held so.
+
+    Equal weights that an exporter plainly merged are taken apart (untie.py). Warns of those that
+    it may have merged, and of what it folded, which train unlike the model's own.
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
     _check_loss(loss)
     _need_onnx("from_onnx")
+    from pockengine.frontends.onnx.graph import Choices
+
+    choices = Choices(training, shapes or {}, constants or {})
+    return _imported(model, choices, loss, integers)
+
+
+def _imported(
+    model: "str | Path | onnx.ModelProto", choices: "Choices", loss: str | None, integers: bool
+) -> Graph:
+    from pockengine.frontends.held import hold
     from pockengine.frontends.onnx.file import read_model
-    from pockengine.frontends.onnx.graph import Choices, import_graph
+    from pockengine.frontends.onnx.graph import import_graph
     from pockengine.frontends.onnx.probabilities import scores_of
+    from pockengine.frontends.onnx.quantized import as_real
     from pockengine.frontends.onnx.rewrites import warn_of_rewrites
+    from pockengine.frontends.onnx.untie import untie
 
     proto, folder = read_model(model)
     _check_opset(proto)
-    g, outputs = import_graph(proto, folder, Choices(training, shapes or {}, constants or {}))
+    proto, held = as_real(untie(proto, folder), folder, integers)
+    g, outputs = import_graph(proto, folder, choices)
     if loss is not None:
         add_loss(g, scores_of(g, proto.graph, outputs, loss), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
+    hold(g.graph, held, integers)
     warn_of_rewrites(g.graph, proto)
     return g.graph
 
@@ -106,11 +127,12 @@ def to_initializers(
     from onnx import ModelProto
 
     from pockengine.frontends.onnx.file import read_model
+    from pockengine.frontends.onnx.untie import untie
     from pockengine.frontends.onnx.weights import write_weights
 
     given, folder = read_model(model)
     tuned = ModelProto()
-    tuned.CopyFrom(given)
+    tuned.CopyFrom(untie(given, folder))
     write_weights(tuned.graph, folder, graph, values)
     return tuned
 

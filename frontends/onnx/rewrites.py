@@ -12,14 +12,17 @@ from onnx import ModelProto
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.onnx.control import nested
 from pockengine.frontends.onnx.inline import flat_nodes
+from pockengine.frontends.onnx.untie import last_scope
 from pockengine.frontends.onnx.weights import place_of
 
 FOLDED = re.compile(r"onnx::Conv_\d+")
-"""How PyTorch's exporter names what it made of a convolution's weights and a batch norm's."""
+"""How PyTorch's older exporter names what it made of a convolution's weights and a batch norm's."""
+CLASSES = "pkg.torch.onnx.class_hierarchy"
+"""Where its newer one writes the class of the module that an operator came from."""
 MOST_NAMED = 5
 ADVICE = (
-    "export for training (torch.onnx.export: dynamo=False, training=TrainingMode.TRAINING, "
-    "do_constant_folding=False)"
+    "export for training (torch.onnx.export: optimize=False, or where dynamo=False "
+    "training=TrainingMode.TRAINING and do_constant_folding=False)"
 )
 
 
@@ -36,7 +39,8 @@ def warn_of_rewrites(graph: Graph, model: ModelProto) -> None:
             f"{_list(shared)}; where the exporter merged weights of equal values, {ADVICE}",
             stacklevel=3,
         )
-    folded = [name for name in trained if FOLDED.fullmatch(name)]
+    taken_in = _with_norms(model)
+    folded = [name for name in trained if FOLDED.fullmatch(name) or name in taken_in]
     if folded:
         warnings.warn(
             f"batch norms were folded into convolutions when the model was exported "
@@ -56,6 +60,17 @@ def _readers(model: ModelProto) -> dict[str, list[str]]:
         for name in node.input:
             readers.setdefault(same.get(name, name), []).append(place_of(node))
     return readers
+
+
+def _with_norms(model: ModelProto) -> set[str]:
+    """Return the weights of operators that are no batch norms, but came from one."""
+    return {
+        name
+        for node in flat_nodes(model)
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm")
+        and ".batchnorm." in last_scope(node, CLASSES)
+        for name in node.input[1:2]
+    }
 
 
 def _list(names: list[str]) -> str:

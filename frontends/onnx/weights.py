@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.held import as_held
 from pockengine.frontends.onnx.control import bodies, nested
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.ops.classic import WEIGHTS
@@ -28,6 +29,8 @@ def write_weights(
         if array is None and tensor.data_location == TensorProto.EXTERNAL:
             array = array_of(tensor, folder)
         if array is not None:
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            array = as_held(array, dtype, graph.params.get(tensor.name))
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for name, attribute in _attributes(model):
         array = _tuned(name, graph, values)

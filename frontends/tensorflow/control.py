@@ -1,7 +1,7 @@
 """Functions inside of the graph: calls are inlined, loops unrolled, branches chosen.
 
-That is possible where the condition is known at compile time; what a tensor decides at run time is
-an error that says so.
+Loops are unrolled where their condition is known at compile time. Branches that a tensor chooses
+from are all computed, and the results of one are taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
+from pockengine.compiler.ir import BOOL, I32, Builder
+from pockengine.frontends import emit
+from pockengine.frontends.emit import branches
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.ops import Known
 
 MAX_STEPS = 4096
@@ -38,7 +42,13 @@ class Library:
         if name not in self._graphs:
             if name not in self._definitions:
                 raise Unsupported(f"the function {name!r}, which the model does not hold")
-            self._graphs[name] = function_def_to_graph(self._definitions[name])
+            try:
+                self._graphs[name] = function_def_to_graph(self._definitions[name])
+            except RuntimeError as error:  # an operator that is a function's name
+                raise Unsupported(
+                    f"the function {name!r} calls another by its name, which TensorFlow does not "
+                    "find; decorate no function inside of it by tf.custom_gradient or Defun"
+                ) from error
         return self._graphs[name]
 
     def has_writes(self) -> bool:
@@ -69,17 +79,44 @@ def _branch(op: Any, values: Sequence[Known], library: Library) -> tuple[Any, li
     """Return the body of the branch that is taken, and its arguments."""
     choice, *arguments = values
     if not isinstance(choice, np.ndarray):
-        raise Unsupported(
-            "an `if` that a tensor decides; a compiled model does the same steps for any data: use "
-            "tf.where, or move the decision out of the model"
-        )
+        raise Unsupported("a branch that is chosen by what is no tensor")
+    bodies = _bodies(op)
+    index = int(bool(choice)) if op.type in ("If", "StatelessIf") else int(choice)
+    return library.graph(bodies[index if 0 <= index < len(bodies) else -1]), arguments
+
+
+def _bodies(op: Any) -> list[Any]:
+    """Return the branches by number; an `if` takes the first one where it does not hold."""
     if op.type in ("If", "StatelessIf"):
-        branch = op.get_attr("then_branch" if choice.item() else "else_branch")
-    else:
-        branches = op.get_attr("branches")
-        index = int(choice)
-        branch = branches[index if 0 <= index < len(branches) else -1]
-    return library.graph(branch), arguments
+        return [op.get_attr("else_branch"), op.get_attr("then_branch")]
+    return list(op.get_attr("branches"))
+
+
+def run_chosen(
+    op: Any,
+    values: Sequence[Known],
+    library: Library,
+    run: Callable[[Any, Sequence[Known]], list[Known]],
+    tensor: Callable[[Known], Tensor],
+    g: Builder,
+) -> list[Known]:
+    """Compute all branches and take the results of the one that a tensor names."""
+    choice, *arguments = values
+    bodies = [library.graph(body) for body in _bodies(op)]
+    if any(inner.type.startswith("Assign") for body in bodies for inner in body.get_operations()):
+        raise Unsupported(
+            "a branch that data choose and that writes a variable; write it outside of the branch"
+        )
+    index = emit.cast(g, choice, I32) if choice.dtype is BOOL else choice
+    if op.type in ("If", "StatelessIf") and choice.dtype is not BOOL:
+        index = emit.cast(g, emit.arithmetic(g, "ne", choice, 0), I32)
+    taken = branches.conditions(g, index, len(bodies))
+    found = []
+    for here, body in zip(taken, bodies, strict=True):
+        given = [branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments]
+        found.append(run(body, given))
+    results = zip(*found, strict=True)
+    return [branches.chosen(g, taken, [tensor(x) for x in parts]) for parts in results]
 
 
 def _loop(op: Any, values: Sequence[Known], library: Library, run: Run, place: str) -> list[Known]:

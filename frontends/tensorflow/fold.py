@@ -39,10 +39,14 @@ BOUNDS: dict[str, bounds.Bound] = {
 """Operator -> the largest number of elements that it can give."""
 
 
-def fold(op: Any, arrays: bounds.Arrays) -> list[np.ndarray]:
-    """Compute an operator; Unsupported when it cannot be, or gives too much."""
+def fold(op: Any, arrays: bounds.Arrays, elements: int | None = None) -> list[np.ndarray]:
+    """Compute an operator; Unsupported when it cannot be, or gives too much.
+
+    `elements` is how many numbers it gives, where its shapes say so.
+    """
     try:
-        bounds.check_bound(BOUNDS[op.type], arrays)
+        bound = BOUNDS[op.type] if elements is None else lambda _: elements
+        bounds.check_bound(bound, arrays)
         inputs = [
             tf.constant(array, dtype=source.dtype)
             for array, source in zip(arrays, op.inputs, strict=True)

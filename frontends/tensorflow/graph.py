@@ -4,6 +4,7 @@ What cannot be imported is collected while walking, so that one error names all 
 that reads the result of a failed one is checked for a rule and otherwise passed over.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,17 +14,26 @@ import tensorflow as tf
 from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends import emit
+from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
-from pockengine.frontends.tensorflow.control import CALLS, CONTROL, Library, run_control
+from pockengine.frontends.tensorflow.control import (
+    BRANCHES,
+    CALLS,
+    CONTROL,
+    Library,
+    run_chosen,
+    run_control,
+)
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
 from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext
+from pockengine.frontends.tensorflow.ops.complex import COMPLEX_RULES, complex_rule, is_complex
 from pockengine.frontends.tensorflow.own_gradient import build as own_gradient
-from pockengine.frontends.tensorflow.own_gradient import has_own_gradient
+from pockengine.frontends.tensorflow.own_gradient import has_own_gradient, is_ctc_loss, sources_of
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 
-VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "VariableShape")
+VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 ASSIGNMENTS = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
 SKIPPED = ("NoOp", "Assert", "Print", "PrintV2", "VarIsInitializedOp")
 VALUE_SHAPE = (
@@ -36,17 +46,22 @@ PYTHON = (
     "operators"
 )
 STRINGS = "it works on strings; look words up before, and give the model numbers"
+SPARSE_LABELS = "labels are a SparseTensor; give tf.nn.ctc_loss dense labels and their lengths"
 REASONS = {
     **dict.fromkeys(
         ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "DynamicPartition", "Range"),
         VALUE_SHAPE,
     ),
     **dict.fromkeys(("PyFunc", "EagerPyFunc", "PyFuncStateless"), PYTHON),
+    **dict.fromkeys(("CTCLoss", "CTCLossV2"), SPARSE_LABELS),
     **dict.fromkeys(
         ("Multinomial", "RandomGamma", "StatelessRandomGammaV3", "TruncatedNormal"),
         RANDOM,
     ),
 }
+FOLDED = {"bool", "float32", "int32", "int64"}
+"""Types of results that are computed now where all inputs are known."""
+
 MAX_NODES = 200_000
 """Loops inside of loops grow without bounds; no step of this many kernels is meant."""
 TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
@@ -83,7 +98,7 @@ class Importer:
             op = waiting.pop()
             if op.name not in needed and not all(output.name in known for output in op.outputs):
                 needed.add(op.name)
-                waiting.extend(source.op for source in op.inputs)
+                waiting.extend(source.op for source in sources_of(op))
         self._build_all([op for op in graph.get_operations() if op.name in needed], known, place)
 
     def _build_all(self, operators: Sequence[Any], known: dict[str, Known], place: str) -> None:
@@ -101,7 +116,7 @@ class Importer:
         place = self.place(f"{function}/{op.name}")
         failed = [Opaque()] * len(op.outputs)
         try:
-            values = [known[source.name] for source in op.inputs]
+            values = [known[source.name] for source in sources_of(op)]
             with self.g.scope(place):
                 if has_own_gradient(self.g, op, values):
                     results: Sequence[Known] = own_gradient(self, op, known, function)
@@ -124,13 +139,25 @@ class Importer:
             return [tf.make_ndarray(op.get_attr("value"))]
         if op.type in ASSIGNMENTS:
             return self._assign(op, values[0], values[1], self.place(f"{function}/{op.name}"))
+        if op.type in BRANCHES and isinstance(values[0], Tensor):
+            return self._choose(op, values, function)
+        if op.type in BRANCHES and isinstance(values[0], Opaque):
+            return [values[0]] * len(op.outputs)
         if op.type in CONTROL:
             return run_control(op, values, self.library, self.run, function)
         return self._compute(op, values)
 
+    def _choose(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
+        """Take the results of the branch that a tensor names."""
+
+        def branch(body: Any, arguments: Sequence[Known]) -> list[Known]:
+            return self.run(body, arguments, function)
+
+        return run_chosen(op, values, self.library, branch, self.tensor, self.g)
+
     def _compute(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         """Build an operator without effects by its rule, or compute it now."""
-        rule = RULES.get(op.type)
+        rule = RULES.get(op.type) or COMPLEX_RULES.get(op.type)
         if rule is None and op.type not in VARIABLE_OPS and op.type not in BOUNDS:
             raise Unsupported(_no_rule(op))
         for index, value in enumerate(values):
@@ -142,10 +169,20 @@ class Importer:
             return fold(op, values)
         if rule is None:
             raise Unsupported(_no_rule(op))
+        if op.type not in BOUNDS and all(isinstance(value, np.ndarray) for value in values):
+            return self._known(op, values)
         return self._apply(op, values)
 
+    def _known(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
+        """Compute an operator on known arrays that gives arrays of known shapes, else build it."""
+        shapes = [_static_shape(output) for output in op.outputs]
+        plain_types = all(output.dtype.name in FOLDED for output in op.outputs)
+        if None in shapes or not plain_types or op.op_def.is_stateful or "Random" in op.type:
+            return self._apply(op, values)
+        return fold(op, values, sum(math.prod(shape or ()) for shape in shapes))
+
     def _apply(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
-        rule = RULES[op.type]
+        rule = RULES.get(op.type) or COMPLEX_RULES[op.type]
         static = {index if index >= 0 else len(values) + index for index in rule.static}
         inputs = [
             None
@@ -155,7 +192,17 @@ class Importer:
             else self.tensor(value)
             for index, value in enumerate(values)
         ]
+        if is_complex(inputs) or any(output.dtype.is_complex for output in op.outputs):
+            return self._apply_complex(op, inputs)
         shapes = tuple(_static_shape(output) for output in op.outputs)
+        attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
+        results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
+        return results if isinstance(results, (list, tuple)) else [results]
+
+    def _apply_complex(self, op: Any, inputs: Sequence[Known]) -> Sequence[Known]:
+        """Call the operator's rule for pairs of real numbers."""
+        shapes = tuple(_static_shape(output) for output in op.outputs)
+        rule = complex_rule(op.type)
         attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
         results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
         return results if isinstance(results, (list, tuple)) else [results]
@@ -167,7 +214,12 @@ class Importer:
         value = variable.read(self.g)
         if op.type == "VariableShape":
             return np.array(variable.data.shape, np.int32)
-        if op.type == "ResourceGather" and not isinstance(value, Opaque):
+        if isinstance(value, Opaque) or not rest:
+            return value
+        if op.type == "ResourceGatherNd":
+            table, index = self.tensor(value), self.tensor(rest[0])
+            return RULES["GatherNd"].apply(TfContext(self.g, ()), table, index)
+        if op.type == "ResourceGather":
             table, rows = framework_order(self.g, self.tensor(value)), self.tensor(rest[0])
             return plain(self.g.take(table, framework_order(self.g, rows), axis=0))
         return value
@@ -208,6 +260,9 @@ class Importer:
             raise Unsupported(value.reason)
         if not isinstance(value, np.ndarray):
             return value
+        if np.iscomplexobj(value):
+            parts = (value.real, value.imag)
+            return Complex(*(self.tensor(np.ascontiguousarray(x, np.float32)) for x in parts))
         dtype = dtype_of(value)
         if not value.size:
             raise Unsupported(EMPTY)
@@ -235,6 +290,8 @@ class Importer:
             if isinstance(value, Opaque) and not value.reason:
                 return None
             tensor = self.tensor(value)
+            if isinstance(tensor, Complex):
+                raise Unsupported("complex numbers; return their real parts, sizes or angles")
             if not isinstance(tensor, Tensor):
                 raise Unsupported("it is no tensor")
             return tensor
@@ -246,13 +303,17 @@ class Importer:
 def _needed(graph: Any) -> list[Any]:
     """Return the operators that results or writes depend on, in order."""
     waiting = [output.op for output in graph.outputs]
-    waiting += [op for op in graph.get_operations() if _has_effect(op)]
+    losses = [op.name for op in graph.get_operations() if is_ctc_loss(op)]
+    within = tuple(f"{name.rpartition('/')[0]}/" for name in losses if "/" in name)
+    waiting += [
+        op for op in graph.get_operations() if _has_effect(op) and not op.name.startswith(within)
+    ]
     needed = set()
     while waiting:
         op = waiting.pop()
         if op.name not in needed:
             needed.add(op.name)
-            waiting.extend(source.op for source in op.inputs)
+            waiting.extend(source.op for source in sources_of(op))
     inputs = {source.op.name for source in graph.inputs}
     return [op for op in graph.get_operations() if op.name in needed and op.name not in inputs]
 

@@ -99,9 +99,12 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
 
 
 def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
-    """Return what the target of an output looks like: labels for sparse losses."""
+    """Return what the target of an output looks like: labels for sparse losses.
+
+    That of CTC has as many labels as there are frames, 0 behind the last one.
+    """
     name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
     shape = output.shape.as_list()
-    if "sparse" in str(name) or name == "cross_entropy":
+    if "sparse" in str(name) or name in ("cross_entropy", "ctc"):
         return tf.TensorSpec(shape[:-1], np.int64)
     return tf.TensorSpec(shape, np.float32)

@@ -14,6 +14,7 @@ from pockengine.compiler.ir import Builder
 from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.gradient import OwnGradient
+from pockengine.frontends.emit.loss import ctc
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.ops import Opaque
@@ -24,8 +25,51 @@ if TYPE_CHECKING:
 MARK = "_gradient_op_type"
 TF = "tensorflow.python.ops"
 SWISH = (f"{TF}.nn_impl", "swish.")
+CTC = (f"{TF}.ctc_ops", "ctc_loss_dense.")
 RECOMPUTED = (f"{TF}.custom_gradient", "recompute_grad.")
 OWN_METHODS = ("train_step", "compute_loss", "compute_own_loss")
+
+
+def is_ctc_loss(op: Any) -> bool:
+    """Return whether this marks the loss of `tf.nn.ctc_loss`, which reads logits of blank 0.
+
+    TensorFlow computes it by loops as long as the data say; ours is an operator.
+    """
+    marked = op.type == "IdentityN" and MARK in op.node_def.attr
+    return marked and _is_of(_gradient_function(op.get_attr(MARK).decode()), CTC)
+
+
+def sources_of(op: Any) -> Sequence[Any]:
+    """Return what an operator reads; a CTC loss is computed from its arguments."""
+    if not is_ctc_loss(op):
+        return list(op.inputs)
+    turned = _turned(op)
+    return [op.inputs[1] if turned is None else turned, *op.inputs[2:]]
+
+
+def _turned(op: Any) -> Any:
+    """Return the logits whose last class, the blank, TensorFlow puts before the others.
+
+    It puts what is behind the blank there too, which is empty.
+    """
+    parts = list(op.inputs[1].op.inputs)[:-1]
+    if op.inputs[1].op.type != "ConcatV2" or len(parts) != 3 or parts[2].shape[2] != 0:
+        return None
+    return parts[1].op.inputs[0]
+
+
+def _ctc_loss(importer: "Importer", op: Any, values: Sequence[Any]) -> list[Any]:
+    """Build the loss of each sample, then the arguments as they are."""
+    if any(isinstance(value, Opaque) for value in values):
+        return [next(value for value in values if isinstance(value, Opaque))] * (len(values) + 1)
+    g = importer.g
+    logits, labels, label_lengths, lengths = map(importer.tensor, values[:4])
+    if _turned(op) is not None:
+        last = logits.shape[2] - 1
+        blank, others = (2, last, last + 1), (2, 0, last)
+        parts = [emit.slice_dim(g, logits, *places) for places in (blank, others)]
+        logits = emit.concat(g, parts, 2)
+    return [ctc(g, logits, labels, lengths, label_lengths, 0), *values]
 
 
 def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:
@@ -33,6 +77,8 @@ def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:
 
     Raises Unsupported where no gradient may pass.
     """
+    if is_ctc_loss(op):
+        return True
     marked = op.type == "IdentityN" and MARK in op.node_def.attr
     if not marked and op.type != "PreventGradient":
         return False
@@ -52,7 +98,9 @@ def build(importer: "Importer", op: Any, known: dict[str, Any], function: str) -
     The user's rule is run once, in TensorFlow's graph; what it adds there is built as a formula.
     """
     g = importer.g
-    values = [known[source.name] for source in op.inputs]
+    values = [known[source.name] for source in sources_of(op)]
+    if is_ctc_loss(op):
+        return _ctc_loss(importer, op, values)
     before = {inner.name for _, inner in getattr(op.graph, "captures", ())}
     placeholders, slopes = _traced(op, values)
     twins = {

@@ -20,7 +20,7 @@ from pockengine.frontends.tensorflow.variables import named_variables
 def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
     """Run the model and a GradientTape once, and put its variables back; None for TFLite.
 
-    Dropout layers are to be off already, by `without_dropout`.
+    Layers of noise are to be off already, by `without_noise`.
     """
     if isinstance(model, (str, Path)):
         if Path(model).suffix == ".tflite":
@@ -51,21 +51,32 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
 
 
 @contextmanager
-def without_dropout(model: Any) -> Iterator[None]:
-    """Turn a Keras model's dropout layers off for a while."""
-    layers = [
-        layer
+def without_noise(model: Any) -> Iterator[None]:
+    """Turn what adds noise in a Keras model off for a while: dropout, of cells too, and normal."""
+    strengths = [
+        (layer, name, getattr(layer, name))
         for layer in getattr(model, "_flatten_layers", list)()
-        if isinstance(getattr(layer, "rate", None), float) and "Dropout" in type(layer).__name__
+        for name in _strengths(layer)
     ]
-    rates = [layer.rate for layer in layers]
-    for layer in layers:
-        layer.rate = 0.0
+    for layer, name, _ in strengths:
+        setattr(layer, name, 0.0)
     try:
         yield
     finally:
-        for layer, rate in zip(layers, rates, strict=True):
-            layer.rate = rate
+        for layer, name, strength in strengths:
+            setattr(layer, name, strength)
+
+
+def _strengths(layer: Any) -> tuple[str, ...]:
+    """Return the attributes of a layer that say how strong its noise is."""
+    if isinstance(layer, keras.layers.GaussianNoise):
+        return ("stddev",)
+    if isinstance(layer, (keras.layers.SimpleRNNCell, keras.layers.GRUCell, keras.layers.LSTMCell)):
+        return ("dropout", "recurrent_dropout")
+    if isinstance(layer, keras.layers.Attention):
+        return ("dropout",)
+    named = "Dropout" in type(layer).__name__ and isinstance(getattr(layer, "rate", None), float)
+    return ("rate",) if named else ()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import torch
 from torch.fx import Node
 
 from pockengine.frontends.torch.nodes import BLOCKS
+from pockengine.frontends.torch.params import COUNTER
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -17,19 +18,29 @@ CHECKS = ("aten._assert", "aten.sym_constrain")
 def drop_dead(program: "ExportedProgram") -> None:
     """Drop checks that PyTorch adds, counts of batches, and whatever nothing reads."""
     root = program.graph_module
-    counters = set(program.graph_signature.inputs_to_buffers)
+    buffers = program.graph_signature.inputs_to_buffers
+    counters = {name for name, buffer in buffers.items() if buffer.endswith(COUNTER)}
     for node in list(root.graph.nodes):
-        if node.op == "placeholder" and node.name in counters:
-            for count in reversed(_counts(root, node) or []):
+        if node.op == "placeholder" and node.name in buffers:
+            counts = _counts(root, node) if node.name in counters else None
+            for count in reversed(counts or []):
                 count.replace_all_uses_with(count.args[0])
                 count.graph.erase_node(count)
             _drop_argument(root, node)
     for part in root.modules():
         if isinstance(part, torch.fx.GraphModule):
+            _know_users(part)
             for node in reversed(list(part.graph.nodes)):
                 if str(node.target).startswith(CHECKS) and not node.users:
                     node.graph.erase_node(node)
-            part.graph.eliminate_dead_code(_writes)
+            part.graph.eliminate_dead_code(writes)
+
+
+def _know_users(part: torch.fx.GraphModule) -> None:
+    """Complete the lists of what reads each node: traces of blocks lose some."""
+    for node in part.graph.nodes:
+        for source in node.all_input_nodes:
+            source.users.setdefault(node)
 
 
 def _counts(root: torch.fx.GraphModule, name: Node) -> list[Node] | None:
@@ -81,7 +92,7 @@ def _body(root: torch.fx.GraphModule, node: Node) -> torch.fx.GraphModule | None
     return body if isinstance(body, torch.fx.GraphModule) else None
 
 
-def _writes(node: torch.fx.Node) -> bool:
+def writes(node: torch.fx.Node) -> bool:
     """Whether an operator, or one in the block that this node runs, writes in place."""
     bodies = [
         getattr(node.graph.owning_module, str(source.target))
@@ -94,4 +105,4 @@ def _writes(node: torch.fx.Node) -> bool:
         if isinstance(body, torch.fx.GraphModule)
         for part in body.graph.nodes
     )
-    return node.is_impure() or any(_writes(part) for part in inner if part.op == "call_function")
+    return node.is_impure() or any(writes(part) for part in inner if part.op == "call_function")

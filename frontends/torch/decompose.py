@@ -1,4 +1,4 @@
-"""PyTorch's own definitions of operators by simpler ones, for operators without a rule here."""
+"""Operators without a rule, defined by simpler ones: in our own words, or else in PyTorch's."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pockengine.frontends.torch.aten import has_rule
+from pockengine.frontends.torch.definitions import DEFINITIONS
 
 
 def decompose(node: Node) -> GraphModule | None:
@@ -81,12 +82,14 @@ def missing_rule(graph: GraphModule) -> str | None:
 
 
 def _definitions(target: Any) -> list[Callable[..., Any]]:
-    """Return what PyTorch has for an operator: its kernel made of others, then a formula."""
+    """Return what there is for an operator: ours, PyTorch's kernel made of others, its formula."""
     if target._schema.is_mutable:
         plain = _functional(target)
-        return [] if plain is None else [plain, *_definitions(plain)]
+        if not isinstance(plain, torch._ops.OpOverload):
+            return [] if plain is None else [plain]
+        return [plain, *_definitions(plain)]
     key = "CompositeImplicitAutograd"
-    definitions = []
+    definitions = [DEFINITIONS[target]] if target in DEFINITIONS else []
     if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), key):
         definitions.append(target.decompose)
     if target in decomposition_table:
@@ -95,21 +98,31 @@ def _definitions(target: Any) -> list[Callable[..., Any]]:
 
 
 def _functional(target: Any) -> Any:
-    """Return relu of relu_: the operator that computes what an in-place one writes."""
+    """Return relu of relu_, div of div.out: what computes what an in-place operator writes."""
     namespace, _, name = target._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    if packet is None or not name.endswith("_"):
+    outs = [one.name for one in target._schema.arguments if one.is_out]
+    if packet is None or not (outs or name.endswith("_")):
         return None
-    for overload_name in (target._overloadname, "default"):  # floor_divide_.Tensor is of default
-        overload = getattr(packet, overload_name, None)
-        if overload is not None and _takes(overload) == _takes(target):
-            return None if overload._schema.is_mutable else overload
+    for overload_name in packet.overloads():
+        overload = getattr(packet, overload_name)
+        if _takes(overload) == _takes(target) and not overload._schema.is_mutable:
+            return _without(overload, outs) if outs else overload
     return None
 
 
+def _without(overload: Any, outs: list[str]) -> Callable[..., Any]:
+    """Return the operator for calls that also say where the result goes."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return overload(*args, **{key: x for key, x in kwargs.items() if key not in outs})
+
+    return call
+
+
 def _takes(overload: Any) -> list[tuple[str, str]]:
-    """Return the names and types of an operator's arguments."""
-    return [(one.name, str(one.type)) for one in overload._schema.arguments]
+    """Return the names and types of an operator's arguments, but for where results go."""
+    return [(one.name, str(one.type)) for one in overload._schema.arguments if not one.is_out]
 
 
 def _is_tensor(node: Node) -> bool:

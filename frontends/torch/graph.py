@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
-from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
@@ -38,13 +37,19 @@ from pockengine.frontends.torch.nodes import (
     varies,
     written_by,
 )
+from pockengine.frontends.torch.outputs import LOSS, output_names
 from pockengine.frontends.torch.params import DTYPES, declare
+from pockengine.frontends.torch.states import (
+    STATE_WRITE,
+    check_assigned,
+    check_evaluation,
+    keep,
+    renewed,
+)
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.export import ExportedProgram
-
-LOSS = "loss"
 
 UNFILLED = ("aten.empty", "aten.new_empty")
 """How operators are called that give memory as it is."""
@@ -54,10 +59,6 @@ WRITES = ("index_", "put", "scatter")
 
 UNSEEN = "aten.logical_"
 """How writes are called that autograd does not see: gradients flow as if they were not."""
-
-STATE_WRITE = (
-    "it changes a parameter or buffer in place; only batch norm's running statistics are kept"
-)
 
 COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of-place form"
 
@@ -81,6 +82,7 @@ def import_program(
     importer.declare(program, module)
     importer.walk(program.graph_module, program.graph.nodes)
     outputs = importer.outputs(program, own_loss=callable(loss))
+    importer.keep_buffers(program, module)
     importer.problems.check(name)
     if not outputs:
         raise ImportModelError(f"{name} returns no tensor; return what is to be computed")
@@ -107,6 +109,8 @@ class _Importer:
         self.known = self.memory.known
         self.state: set[Node] = set()
         """Placeholders of parameters, buffers and tensors that the module holds."""
+        self.buffers: dict[Node, Tensor] = {}
+        """Placeholders of buffers that a step may write, and what they hold before."""
         self.unrecorded: set[Node] = set()
         """Operators under `torch.no_grad()`."""
 
@@ -119,6 +123,10 @@ class _Importer:
             if node.name not in inputs:
                 self.state.add(node)
         self.known.update(declared)
+        buffers = program.graph_signature.inputs_to_buffers
+        for node, value in declared.items():
+            if node.name in buffers and isinstance(value, Tensor):
+                self.buffers[node] = value
 
     def walk(self, owner: torch.nn.Module, nodes: Iterable[Node]) -> None:
         """Build every operator in order; `owner` holds the subgraphs that they refer to."""
@@ -127,6 +135,22 @@ class _Importer:
                 self.known[node] = operator.attrgetter(str(node.target))(owner)
             elif node.op == "call_function":
                 self._call(node)
+
+    def keep_buffers(self, program: "ExportedProgram", module: "nn.Module") -> None:
+        """Write the last value of each buffer that the step gives another one."""
+        names = program.graph_signature.inputs_to_buffers
+        written = [
+            node for node, before in self.buffers.items() if self.known[node] not in (before, None)
+        ]
+        try:
+            for node in written:
+                keep(self.g, self.buffers[node].value, self.memory.current(node))
+            if written:
+                check_assigned(program)
+                args, kwargs = program.example_inputs
+                check_evaluation(module, args, kwargs, [names[node.name] for node in written])
+        except Unsupported as error:
+            self.problems.add(type(module).__name__, str(error), "")
 
     def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:
         """Name what the module returns: "output", "output.0", or by the keys of a mapping.
@@ -164,7 +188,7 @@ class _Importer:
             with self.g.scope(place):
                 result = self._derive(node)
                 for name in written:
-                    self.memory.write(name, result, recorded=recorded)
+                    self._write(name, result, recorded=recorded)
         except (Unsupported, GraphError) as error:
             self.problems.add(str(node.target), str(error), place)
             for name in written:
@@ -190,8 +214,9 @@ class _Importer:
         if overload.startswith("_assert"):
             return None
         check_order(node)
-        if any(self._shares_state(written) for written in written_by(node)):
+        if any(self._is_kept_from(written) for written in written_by(node)):
             raise Unsupported(STATE_WRITE)
+        self.memory.check_apart(node)
         sources = [self.memory.current(source) for source in node.all_input_nodes]
         drawn = torch.Tag.nondeterministic_seeded in node.target.tags
         own = node.target.namespace == "pockengine"
@@ -299,10 +324,20 @@ class _Importer:
             return [self._value(item) for item in argument]
         return argument
 
-    def _shares_state(self, name: Node) -> bool:
+    def _is_kept_from(self, name: Node) -> bool:
+        """Return whether this is memory of the module that is no buffer of its own."""
         storages = self.memory.storages
-        shared = {*storages.path(name), *storages.sharers(name)}
-        return not shared.isdisjoint(self.state)
+        shared = self.state & {*storages.path(name), *storages.sharers(name)}
+        return bool(shared) and (len(shared) > 1 or not shared <= self.buffers.keys())
+
+    def _write(self, name: Node, value: Known, *, recorded: bool) -> None:
+        """Write to a name; what a buffer becomes is a node of its own."""
+        root = self.memory.storages.path(name)[-1]
+        buffer = self.buffers.get(root)
+        whole = buffer is not None and isinstance(value, Tensor) and value.shape == buffer.shape
+        self.memory.write(name, renewed(self.g, value) if whole else value, recorded=recorded)
+        if buffer is not None and not whole and isinstance(self.known[root], Tensor):
+            self.known[root] = renewed(self.g, self.known[root])
 
     def _constant(self, node: Node) -> Known:
         """Run an operator that reads constants only (arange, zeros, ...) now."""
@@ -363,30 +398,3 @@ def _checked(node: Node, result: Known) -> Known:
                     f"{built.dtype.value}{list(built.shape)} here"
                 )
     return result
-
-
-def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
-    """Name the flat results by their places in what forward returns."""
-    structure = pytree.tree_unflatten(list(range(count)), spec)
-    if own_loss:
-        outputs, number = structure
-        names = _names(outputs)
-        if LOSS in names or not isinstance(number, int):
-            raise ImportModelError(
-                "with a loss of your own the model must return no output named 'loss', and the "
-                "loss one scalar"
-            )
-        return [*names, LOSS]
-    return _names(structure)
-
-
-def _names(structure: Any) -> list[str]:
-    names = []
-    for path, _ in pytree.tree_flatten_with_path(structure)[0]:
-        parts = [
-            str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path
-        ]
-        if not parts or parts[0].isdigit():
-            parts.insert(0, "output")
-        names.append(".".join(parts))
-    return names

@@ -18,7 +18,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.torch.aten import AtenContext, elementwise
 from pockengine.frontends.torch.aten.registry import Missing
-from pockengine.frontends.torch.nodes import DETACH
+from pockengine.frontends.torch.nodes import DETACH, written_by
 from pockengine.frontends.torch.params import DTYPES
 from pockengine.frontends.torch.storage import Storages
 from pockengine.frontends.torch.views import put_back, put_back_constant
@@ -30,6 +30,11 @@ with a subgraph, or None for what could not be imported."""
 STALE = (
     "it reads a tensor whose memory another input or result shares, after a write; use the "
     "operator's out-of-place form"
+)
+
+OVERLAP = (
+    "it writes to memory that it reads through another view, which PyTorch computes in no "
+    "promised order; .clone() the tensor that is read"
 )
 
 
@@ -44,6 +49,8 @@ class Memory:
         self._derive = derive
         self._constants: dict[Node, Tensor] = {}
         """Constants that something in the graph reads."""
+        self._attached: set[Node] = set()
+        """Detached names whose elements were written with a gradient of their own since then."""
 
     def add(self, name: Node, value: Known, origin: Node | None = None) -> None:
         """Take in a name; `origin` is the name that it is another one of."""
@@ -54,21 +61,29 @@ class Memory:
         """Return what a name stands for after all writes so far."""
         if self.storages.is_outdated(name):
             origin = self.storages.origin(name)
-            if origin is None:
+            if origin is None or name in self._attached:
                 raise Unsupported(STALE)
             self._set(name, self.current(origin.name) if origin.same else self._derive(name))
         return self.known[name]
+
+    def check_apart(self, node: Node) -> None:
+        """Raise Unsupported for an operator that writes where it reads, by another view."""
+        for written in written_by(node):
+            if any(self.storages.overlaps(written, source) for source in node.all_input_nodes):
+                raise Unsupported(OVERLAP)
 
     def write(self, name: Node, value: Known, *, recorded: bool = True) -> None:
         """Let a name and all that shares its memory show a new value.
 
         Where autograd does not record the write, gradients flow as they did before.
         """
-        if not name.meta["val"].numel():
+        if any(isinstance(size, int) and not size for size in name.meta["val"].shape):
             return
         if isinstance(value, Missing):
             value = None
         self._put(name, value, recorded=recorded)
+        if recorded and any(map(_stops, self.storages.path(name))) and self._is_trained(value):
+            self._attached.add(name)
         self.storages.write(name)
 
     def _put(self, name: Node, value: Known, *, recorded: bool) -> None:
@@ -94,12 +109,16 @@ class Memory:
             return put_back_constant(whole, value, name, origin)
         return put_back(self.g, self._in_graph(whole), self._in_graph(value), name, origin)
 
+    def _is_trained(self, value: Known) -> bool:
+        """Return whether a gradient may flow through a value to a parameter."""
+        return isinstance(value, Tensor) and _is_float(value) and _has_params(self.g, value)
+
     def _unrecorded(self, name: Node, value: Known) -> Known:
         """Return a value that a write left without autograd's knowledge."""
         before = self.current(name)
         if value is None or not _is_float(value):
             return value
-        if not (isinstance(before, Tensor) and _is_float(before) and _has_params(self.g, before)):
+        if not self._is_trained(before):
             return self.detached(value)
         values = [framework_order(self.g, self._in_graph(x)) for x in (value, before)]
         cotangent = self.g.emit("cotangent", shape=values[0].shape).result
@@ -167,7 +186,8 @@ def _has_params(g: Builder, tensor: Tensor) -> bool:
         if value in seen:
             continue
         seen.add(value)
-        if value.dtype.is_float and g.graph.param_of(value) is not None:
+        param = g.graph.param_of(value)
+        if value.dtype.is_float and param is not None and param.trainable:
             return True
         if value.node is not None and value.node.op != "stop_gradient":
             waiting.extend(value.node.operands)

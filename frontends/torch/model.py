@@ -24,16 +24,19 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 Loss = str | Callable[..., Any] | None
 
 
-def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None) -> Graph:
+def from_torch(
+    module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None, integers: bool = False
+) -> Graph:
     """Import a module as a forward graph.
 
     `example_inputs` are the positional (sequence) or named (mapping) arguments of `forward`; their
     shapes and types become the graph's. The graph's inputs carry the names of forward's parameters,
     and its params the module's own names; a frozen parameter (requires_grad False) stays frozen.
-    Parameters that forward does not use are left out.
+    Parameters that forward does not use are left out. Those on the device `meta` come in as shapes
+    alone, and `ir/attach.py` gives them numbers.
 
-    Batch norm is imported as the module has it: in train() mode it normalises by the batch and
-    updates its running statistics, in eval() mode they are frozen.
+    Batch norm is imported as the module has it: in train() mode it updates its running statistics,
+    in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
     output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
@@ -43,8 +46,11 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
 
     A loss's own parameters train too, as `loss.` and their names. Random numbers are ours: dropout
     and stochastic depth are none when predicting, noise that forward draws itself stays.
+    A module of `convert_pt2e` is imported as the real numbers that its integers stand for, which
+    keep the names of its buffers; with `integers` activations are rounded as it says, and weights
+    are held so.
 
-    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    ImportModelError names everything that cannot be imported, and where it stands.
     """
     torch = _torch("from_torch")
     if not isinstance(module, torch.nn.Module):
@@ -57,13 +63,24 @@ def from_torch(module: "nn.Module", example_inputs: Inputs, *, loss: Loss = None
             f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
         )
     args, kwargs = checked_inputs(torch, module, example_inputs, loss)
+    return _imported(module, args, kwargs, loss, integers)
+
+
+def _imported(
+    module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss, integers: bool
+) -> Graph:
+    from pockengine.frontends.held import hold
     from pockengine.frontends.torch.graph import import_program
     from pockengine.frontends.torch.loss import with_loss
+    from pockengine.frontends.torch.quantized import as_real
     from pockengine.frontends.torch.trace import trace
 
+    module, held = as_real(module, integers)
     if callable(loss):
         module = with_loss(module, loss)
-    return import_program(trace(module, args, kwargs), module, loss)
+    graph = import_program(trace(module, args, kwargs), module, loss)
+    hold(graph, held, integers)
+    return graph
 
 
 def to_state_dict(
@@ -143,7 +160,21 @@ def checked_inputs(
         from pockengine.frontends.torch.loss import loss_inputs, split_examples
 
         given, own = split_examples(given, loss_inputs(module, loss))
-    return ((), {**given, **own}) if isinstance(given, Mapping) else (tuple(given), own)
+    args, kwargs = ((), {**given, **own}) if isinstance(given, Mapping) else (tuple(given), own)
+    return _apart(args, kwargs)
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Copy a tensor that is given twice: a trace takes it for one input, whoever reads it."""
+    seen: set[int] = set()
+
+    def own(tensor: Any) -> Any:
+        if id(tensor) in seen:
+            return tensor.clone()
+        seen.add(id(tensor))
+        return tensor
+
+    return tuple(map(own, args)), {name: own(tensor) for name, tensor in kwargs.items()}
 
 
 def _check_types(torch: Any, name: str, given: Inputs) -> None:

@@ -18,6 +18,9 @@ PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 DETACH = "aten.detach_.default"
 """It cuts a tensor off from what made it, in place, and leaves the elements as they are."""
 
+WHY = "selected"
+"""In its meta data an operator that selects says here why not all rows can be computed."""
+
 BLOCKS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Operators that run a block of the module, and the place of its graph among their arguments."""
 
@@ -77,10 +80,10 @@ def result_type(node: Node) -> tuple[Shape, Any]:
     if first is None:
         return (), None
     if varies(node):
-        line = source_line(node)
+        line, why = source_line(node), node.meta.get(WHY, "")
         raise Unsupported(
-            f"a result whose size depends on the data{line and f' ({line})'}; compute with all "
-            "elements, and choose among the results by torch.where(chosen, y, 0.0)"
+            f"a result whose size depends on the data{line and f' ({line})'}{why and f': {why}'}; "
+            "compute with all elements, and choose among the results by torch.where(chosen, y, 0.0)"
         )
     return tuple(first.shape), DTYPES.get(first.dtype)
 

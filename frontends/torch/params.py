@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pockengine.compiler.ir import Builder, Graph, TensorType
-from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ir.contents import ShapeOnly
+from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.compiler.ir.scalars import COMPUTED
 from pockengine.compiler.passes.infer import batch_statistics
 from pockengine.frontends.dtypes import USE
+from pockengine.frontends.held import as_held
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import Problems
 from pockengine.frontends.torch.aten.registry import WEIGHT_LAYOUTS
@@ -91,10 +94,20 @@ def whole_state(
         if not isinstance(held, torch.Tensor):
             continue  # a module's extra state
         tensor = tensors.get(first.get(name, name))
-        state[name] = held.clone() if tensor is None else tensor.to(held.device)
-        if name.endswith(COUNTER) and tensor is None:
+        param = graph.params.get(first.get(name, name))
+        state[name] = held.clone() if tensor is None else _as_held(tensor, held, param)
+        owner = module.get_submodule(name.rpartition(".")[0]) if name.endswith(COUNTER) else None
+        if tensor is None and isinstance(owner, _BatchNorm):  # an instance norm counts nothing
             state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
     return state
+
+
+def _as_held(tensor: torch.Tensor, held: torch.Tensor, param: Param | None) -> torch.Tensor:
+    """Return a tuned tensor where the module has it, as integers where it has such."""
+    if held.dtype.is_floating_point or held.dtype.is_complex:
+        return tensor.to(held.device)
+    dtype = held.detach().cpu().numpy().dtype
+    return torch.from_numpy(as_held(tensor.numpy(), dtype, param)).to(held.device)
 
 
 def _batches(graph: Graph, statistic: str) -> int:
@@ -121,7 +134,7 @@ def _parameter(
     layout = _favourite(nodes, parameter.dim())
     value = g.param(
         name,
-        _array(parameter, layout),
+        _contents(parameter, layout),
         permutation=None if layout == identity(len(layout)) else layout,
         trainable=bool(parameter.requires_grad),
         kind=ParamKind.WEIGHT,
@@ -176,6 +189,14 @@ def _declare_other(
         declared[node] = plain(g.param(spec.target, data, trainable=False))
     else:
         declared[node] = held.detach()
+
+
+def _contents(parameter: Any, layout: Layout) -> np.ndarray | ShapeOnly:
+    """Return a parameter's numbers, or its shape alone where it lies on `meta`."""
+    if not parameter.is_meta:
+        return _array(parameter, layout)
+    shape = tuple(parameter.shape[axis] for axis in layout)
+    return ShapeOnly(TensorType(DTYPES[parameter.dtype], shape))
 
 
 def _array(tensor: Any, layout: Layout) -> np.ndarray:

@@ -11,9 +11,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from pockengine.frontends.reference import Nudge, Reference, draw_target
-from pockengine.frontends.torch.graph import LOSS, output_names
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
+from pockengine.frontends.torch.outputs import LOSS, output_names
+from pockengine.frontends.torch.quantized import as_real
 
 
 def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) -> Reference:
@@ -22,6 +23,7 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
     Dropout modules are to be off already, by `without_dropout`.
     """
     args, kwargs = checked_inputs(torch, module, example_inputs, loss)
+    module, _ = as_real(module, integers=False)
     args, kwargs = pytree.tree_map(lambda x: _nudged(x, nudge), (args, kwargs))
     called = with_loss(module, loss) if callable(loss) else module
     held = _state(module, nudge)

@@ -1,19 +1,19 @@
 """Functions of PyTorch that have no trace of their own, as operators that have one.
 
-A trace cannot run the kernel of `ctc_loss`, and stops where a function looks at the data:
-`gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a mask that is causal.
+A trace cannot run the kernels of `ctc_loss` and `lstsq`, and stops where a function looks at the
+data: `gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a causal mask.
 While tracing, the functions here stand in for them.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch.nn import functional
-from torch.nn.modules import transformer
+from torch.nn.modules import batchnorm, transformer
 from torch.overrides import TorchFunctionMode
 
 from pockengine.errors import ImportModelError
@@ -21,6 +21,15 @@ from pockengine.errors import ImportModelError
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define(
     "ctc_loss(Tensor x, Tensor labels, Tensor lengths, Tensor label_lengths, int blank) -> Tensor"
+)
+LIBRARY.define(
+    "cumulative_batch_norm(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor var, "
+    "Tensor count, float eps) -> Tensor"
+)
+LIBRARY.impl(
+    "cumulative_batch_norm",
+    lambda x, weight, bias, mean, var, count, eps: torch.empty_like(x),
+    "CompositeExplicitAutograd",
 )
 LIBRARY.impl(
     "ctc_loss",
@@ -33,7 +42,8 @@ LIBRARY.impl(
 def stand_ins() -> Iterator[None]:
     """Replace what cannot be traced while a module is traced."""
     causal = patch.object(transformer, "_detect_is_causal_mask", _told_causal)
-    with causal, _Calls():
+    norms = patch.object(batchnorm._BatchNorm, "forward", _batch_norm)
+    with causal, norms, _Calls():
         yield
 
 
@@ -50,6 +60,24 @@ class _Calls(TorchFunctionMode):
 def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Say whether the user calls a mask causal; it is applied as it is either way."""
     return is_causal is True
+
+
+BATCH_NORM = batchnorm._BatchNorm.forward
+
+
+def _batch_norm(norm: batchnorm._BatchNorm, input: torch.Tensor) -> torch.Tensor:
+    """Normalise; an average of all batches so far (momentum=None) reads their count.
+
+    A trace takes the name of its input from here, where the norm is the whole model.
+    """
+    if norm.momentum is not None or not norm.training or norm.num_batches_tracked is None:
+        return BATCH_NORM(norm, input)
+    norm._check_input_dim(input)
+    count = norm.num_batches_tracked.add_(1)
+    averages = (norm.running_mean, norm.running_var, count)
+    operator = torch.ops.pockengine.cumulative_batch_norm
+    y: torch.Tensor = operator(input, norm.weight, norm.bias, *averages, norm.eps)
+    return y
 
 
 def ctc_loss(
@@ -136,10 +164,40 @@ def corrcoef(x: torch.Tensor) -> torch.Tensor:
     return (shared / deviations[:, None] / deviations).clamp(-1, 1)
 
 
-INSTEAD: Mapping[Any, Callable[..., Any]] = {
+def lstsq(
+    a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> torch.return_types.linalg_lstsq:
+    """Find the x with the least |a x - b|, of many the least one; a must have full rank."""
+    rows, columns = a.shape[-2:]
+    vector = b.dim() == 1 or b.shape == a.shape[:-1]
+    right = b.unsqueeze(-1) if vector else b
+    if rows >= columns:
+        q, r = torch.linalg.qr(a)
+        x = torch.linalg.solve_triangular(r, q.mT @ right, upper=True)
+    else:
+        q, r = torch.linalg.qr(a.mT)
+        x = q @ torch.linalg.solve_triangular(r.mT, right, upper=False)
+    known = rows > columns and driver not in (None, "gelsy")
+    rest = (a @ x - right).square().sum(-2) if known else a.new_empty(0)
+    rank = torch.full(a.shape[:-2], min(rows, columns))
+    found = (x.squeeze(-1) if vector else x, rest, rank, a.new_empty(0))
+    return torch.return_types.linalg_lstsq(found)
+
+
+def linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """Compute all classes at once; chunks save memory alone, which is planned otherwise here."""
+    y: torch.Tensor = functional.linear_cross_entropy(*args, **kwargs)
+    return y
+
+
+INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.ctc_loss: ctc_loss,
     functional.gaussian_nll_loss: gaussian_nll_loss,
+    torch.linalg.lstsq: lstsq,
     **dict.fromkeys((torch.cov, torch.Tensor.cov), cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), corrcoef),
 }
 """What stands in, by PyTorch's functions."""
+
+if hasattr(functional, "linear_cross_entropy"):  # not in older PyTorch
+    INSTEAD[functional.linear_cross_entropy] = linear_cross_entropy

@@ -71,6 +71,13 @@ class Storages:
         others = (other for other in self.sharers(name) if other not in path)
         self._outdated.update(other for other in others if _overlap(name, other))
 
+    def overlaps(self, written: Node, read: Node) -> bool:
+        """Return whether two names of an operator show an element at different places of theirs."""
+        if read is written or read not in self.sharers(written):
+            return False
+        one, other = (_place(name.meta["val"]) for name in (written, read))
+        return one != other and _overlap(written, read)
+
     def is_outdated(self, name: Node) -> bool:
         """Return whether a write through another name has changed what this one shows."""
         return name in self._outdated
@@ -101,6 +108,11 @@ def _passed_through(name: Node) -> Node | None:
         return None
     x, p, train = name.args
     return x if isinstance(x, Node) and (not train or p == 0) else None
+
+
+def _place(tensor: TorchTensor) -> tuple[object, ...]:
+    """Where a tensor's elements lie, in their order."""
+    return (tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 
 
 def _overlap(one: Node, other: Node) -> bool:

@@ -29,8 +29,10 @@ from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.nodes import quoted
 from pockengine.frontends.torch.packed import PackedSequences
+from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
+from pockengine.frontends.torch.unfilled import standing_in
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -40,26 +42,15 @@ def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module; what torch cannot trace becomes an error in the user's terms."""
-    _check_norms(module)
-    with settings(module, kwargs):
+    with settings(module, kwargs), standing_in(module):
         try:
             program = _export(module, args, kwargs, None)
         except Unanswered:
             program = _export(module, args, kwargs, _answers(module, args, kwargs))
     pick_marked(program)
     drop_dead(program)
+    select_all(program)
     return program
-
-
-def _check_norms(module: torch.nn.Module) -> None:
-    """Refuse norms whose averages of all batches depend on how many there were."""
-    for name, part in module.named_modules():
-        norm = isinstance(part, torch.nn.modules.batchnorm._NormBase)
-        if norm and part.training and part.track_running_stats and part.momentum is None:
-            raise ImportModelError(
-                f"{name or type(part).__name__} averages its statistics over all batches "
-                "(momentum=None), and a compiled step keeps moving averages; give it a momentum"
-            )
 
 
 def _export(
@@ -72,6 +63,7 @@ def _export(
             Decisions(answers),
             PackedSequences(),
             stand_ins(),
+            SameSizes(),
         ):
             return torch.export.export(module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
@@ -97,6 +89,12 @@ def _words(
     name, line = type(module).__name__, _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
+    if "Size-like symbols: u" in text and "data-dependent" in text:
+        where = _user_place(error) or _first_line(error)
+        return (
+            f"{name} decides by how many rows are selected ({where}); leave the test out: where "
+            "none is, sums over them are 0 and writes of them change nothing"
+        )
     if "data-dependent" in text or "DataDependent" in text:
         return f"{name} {_branches(_user_place(error) or _first_line(error))}"
     kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))

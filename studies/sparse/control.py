@@ -33,6 +33,7 @@ def run_control(desk: Desk, table: LoadedPair, recipes: Mapping[Scheme, Recipe])
         "seed": recipe.seed,
         "subject": table.subject.digest()[:12],
         "train": table.task.tuning.train.digest()[:12],
+        "judged_by": table.task.test.digest()[:12],
     }
     desk.tell(f"{table.pair}: the control in PyTorch")
     accuracy = train_in_torch(table.load(), recipe, table.task, table.subject.batch)

@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 
 from pockengine.compiler.sparse import Scheme
-from pockengine.finetune.recipe import Recipe
+from pockengine.compiler.sparse.choice import write_choice
+from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Task
 from pockengine.finetune.trial import TrialOutcome
@@ -33,9 +34,9 @@ class Desk:
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run. `judged` is VALIDATION or TEST; `examples` cuts the training set (0: all).
+    """One training run. `judged` is VALIDATION or TEST.
 
-    `purpose` says what the run is for: "rate", "finalist", "final" or "criteria".
+    `purpose` says what the run is for: "choice" of a rate and in races, "final" or "criteria".
     """
 
     scheme: Scheme
@@ -48,7 +49,8 @@ class Trial:
 class LoadedPair:
     """A pair with its subject and data: where all trials of the pair happen.
 
-    `load` returns the pretrained module anew, for the control.
+    `load` returns the pretrained module anew, for the control. `choosing` are the examples that
+    judge rates and races; None: the validation part.
     """
 
     pair: Pair
@@ -57,10 +59,13 @@ class LoadedPair:
     subject: Subject
     task: Task
     load: Callable[[], nn.Module]
+    choosing: Examples | None = None
 
     def part(self, judged: str) -> Examples:
         """Return the examples that judge."""
-        return self.task.test if judged == TEST else self.task.tuning.validation
+        if judged == TEST:
+            return self.task.test
+        return self.task.tuning.validation if self.choosing is None else self.choosing
 
     def key(self, trial: Trial) -> dict[str, Any]:
         """Say everything that the outcome of a trial depends on."""
@@ -78,13 +83,17 @@ class LoadedPair:
             "rate": recipe.rate,
             "epochs": recipe.epochs,
             "seed": recipe.seed,
-            "recipe": f"{recipe.optimizer} {recipe.schedule} warmup {recipe.warmup:g}",
+            "recipe": f"{settings_of(recipe.optimizer)} {recipe.schedule} warmup {recipe.warmup:g}",
         }
 
 
 def rules_digest(scheme: Scheme) -> str:
-    """Return a short digest of what a scheme trains; its name does not count."""
-    return digest(repr((scheme.rules, scheme.default)))
+    """Return a short digest of what a scheme trains; its name does not count.
+
+    Choices count as files have them, so that a new field of a choice changes no digest.
+    """
+    rules = [(pattern, write_choice(choice)) for pattern, choice in scheme.rules]
+    return digest(repr((rules, write_choice(scheme.default))))
 
 
 def run_trials(desk: Desk, table: LoadedPair, trials: Sequence[Trial]) -> dict[Trial, TrialOutcome]:
@@ -128,5 +137,10 @@ def _plain(outcome: TrialOutcome) -> dict[str, Any]:
 def _outcome(result: Mapping[str, Any]) -> TrialOutcome:
     loss = float("nan") if result["loss"] is None else result["loss"]
     return TrialOutcome(
-        result["accuracy"], loss, result["steps"], result["seconds"], result["diverged"]
+        result["accuracy"],
+        loss,
+        result["steps"],
+        result["seconds"],
+        result["diverged"],
+        tuple(result.get("parts", ())),
     )

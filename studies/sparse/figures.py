@@ -9,6 +9,9 @@ from pockengine.studies.sparse.journal import Entry, Journal
 from pockengine.studies.sparse.plan import PAIRS
 from pockengine.studies.sparse.schemes import SEARCHED
 
+QUIET, CALM = 1.2, 3.0
+"""How far the median and the most of a step's times are from the least where all is quiet."""
+
 
 @dataclass(frozen=True)
 class SchemeRow:
@@ -61,11 +64,25 @@ def gather(journal: Journal) -> list[PairFigures]:
     """Return every pair that has a finished scheme, in the plan's order."""
     figures = []
     for pair in pairs_of(journal):
-        facts = dict(_last(journal, kind="pair", pair=pair) or {})
+        facts = _facts(journal, pair)
         rows = _rows(journal, pair, "final")
         if rows:
             figures.append(PairFigures(pair, facts, rows))
     return figures
+
+
+def _facts(journal: Journal, pair: str) -> dict[str, Any]:
+    """Return the facts of the data by which the pair's last final runs were judged."""
+    judges = _judges(journal, pair, "final")
+    facts = [dict(result) for _, result in journal.entries(kind="pair", pair=pair)]
+    fitting = [one for one in facts if one.get("test_digest") == judges[-1]] if judges else []
+    return next(reversed(fitting or facts), {})
+
+
+def _judges(journal: Journal, pair: str, purpose: str) -> list[str | None]:
+    """Return what judged each run of a pair, in their order."""
+    runs = journal.entries(kind="trial", pair=pair, purpose=purpose)
+    return [key.get("judged_by") for key, _ in runs]
 
 
 def pairs_of(journal: Journal) -> list[str]:
@@ -81,8 +98,12 @@ def criteria_rows(journal: Journal, pair: str) -> tuple[SchemeRow, ...]:
 
 
 def _rows(journal: Journal, pair: str, purpose: str) -> tuple[SchemeRow, ...]:
+    """Return a row for each scheme: of its last rules, and of what judged the last run of all."""
     trials: dict[tuple[str, str], list[tuple[Entry, Entry]]] = {}
+    judge = _judges(journal, pair, purpose)[-1:]
     for key, result in journal.entries(kind="trial", pair=pair, purpose=purpose):
+        if key.get("judged_by") not in judge:
+            continue
         trials.setdefault((key["scheme"], key["rules"]), []).append((key, result))
     latest = {scheme: (rules, runs) for (scheme, rules), runs in trials.items()}
     rows = (_row(journal, pair, name, *latest[name]) for name in latest)
@@ -128,7 +149,7 @@ class Against:
 
     `memory` (extra arena and states), `whole` (all of the arena, and states) and `step` are ratios
     above 1 where the searched scheme takes less; `arenas` the bytes of its extra arena and of the
-    other's.
+    other's. `step` is None where a time is missing, or was taken while others used the machine.
     """
 
     pair: str
@@ -147,8 +168,9 @@ def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
         if ours is None or theirs is None:
             continue
         step = None
-        if ours.step is not None and theirs.step is not None:
-            step = theirs.step["median"] / ours.step["median"]
+        quiet = [time for time in (ours.step, theirs.step) if time and not disturbed(time)]
+        if len(quiet) == 2:
+            step = quiet[1]["median"] / quiet[0]["median"]
         compared.append(
             Against(
                 one.pair,
@@ -160,6 +182,12 @@ def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
             )
         )
     return compared
+
+
+def disturbed(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step was timed while others used the machine: its times are far apart."""
+    least = step["low"]
+    return bool(step["median"] > QUIET * least or step["high"] > CALM * least)
 
 
 def geometric(values: Sequence[float]) -> float:

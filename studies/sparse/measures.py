@@ -21,6 +21,7 @@ from pockengine.finetune.task import TARGET, Examples
 from pockengine.finetune.trial import compiled
 from pockengine.finetune.trial_job import put_subject
 from pockengine.studies.sparse.desk import Desk, LoadedPair, rules_digest
+from pockengine.studies.sparse.machine import machine
 
 ROUNDS, STEPS = 5, 3
 BOARD = "rpi4"
@@ -48,7 +49,8 @@ def measure_steps(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> N
     batch = _first_batch(table.task.tuning.train, table.subject.batch)
     times = time_steps(table.subject, schemes, optimizer, batch, desk.places.cache)
     for key, spread in zip(keys, times, strict=True):
-        desk.journal.put(key, {**asdict(spread), "commit": desk.commit})
+        facts = {"machine": machine(), "commit": desk.commit}
+        desk.journal.put(key, {**asdict(spread), **facts})
 
 
 def time_steps(

@@ -35,16 +35,29 @@ class Part:
 def picture_task(root: Path, name: str, resolution: int, norm: str, sizes: Sizes) -> Task:
     """Return `cifar10` or `fashion_mnist`: inputs `x` f32 [N, 3, resolution, resolution].
 
-    `norm` is "symmetric" or "imagenet". FinetuneError names a file that is missing or damaged.
+    `norm` is "symmetric", "imagenet" or "bytes" (from 0 to 255). FinetuneError names a file that is
+    missing or damaged.
     """
     read, train, test = SETS[name]
     parts = []
     for file, count in ((train, sizes.train + sizes.validation), (test, sizes.test)):
         part = read(root / file)
         index = stratified(part.labels, count, sizes.seed)
-        images = np.stack([_pixels(part.read(int(i)), resolution) for i in index])
-        parts.append(Examples({"x": _normalised(images, norm)}, part.labels[index]))
+        parts.append(_examples(part, index, resolution, norm))
     return Task(name, CLASSES, split(parts[0], sizes.validation, sizes.seed), parts[1])
+
+
+def more_pictures(root: Path, name: str, resolution: int, norm: str, sizes: Sizes) -> Examples:
+    """Return `sizes.more` pictures of the training file that the task has not."""
+    read, train, _ = SETS[name]
+    part, taken = read(root / train), sizes.train + sizes.validation
+    index = stratified(part.labels, taken + sizes.more, sizes.seed)[taken:]
+    return _examples(part, index, resolution, norm)
+
+
+def _examples(part: Part, index: np.ndarray, resolution: int, norm: str) -> Examples:
+    images = np.stack([_pixels(part.read(int(i)), resolution) for i in index])
+    return Examples({"x": _normalised(images, norm)}, part.labels[index])
 
 
 def stratified(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -67,6 +80,8 @@ def _pixels(picture: Image.Image, resolution: int) -> np.ndarray:
 
 
 def _normalised(images: np.ndarray, norm: str) -> np.ndarray:
+    if norm == "bytes":
+        return images.astype(np.float32)
     if norm == "symmetric":
         return images.astype(np.float32) / np.float32(127.5) - np.float32(1)
     scaled = images.astype(np.float32) / np.float32(255)

@@ -37,22 +37,39 @@ PAIRS = (
 )
 """Families first, so that what stops early has seen all of them."""
 
+BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
+"""Pairs that no choice of the method has seen. What is settled before their test parts are opened:
+
+- The method is that of the other pairs at the commit which added these lines: candidates, seeds,
+  rates, epochs, threshold of reliability, budget and sizes; nothing of it is changed by what they
+  show, and a later change is said to be later.
+- Said later, with both test parts still unopened: rates are tried over all epochs, no longer over
+  half of them, and of pictures 1500 more of the training file judge rates and races. MCUNet on
+  CIFAR-10 had missed by both (docs/results/sparse-reading.md). All else is as it was.
+- Each is run once, whole. What it shows is told whether it is liked or not.
+- ResNet-8 is MLPerf Tiny's with its published weights, trained on CIFAR-10 itself: little is left
+  to learn, so that what can be confirmed is that nothing is lost. BANKING77 takes CLINC150's
+  effort.
+- Expected: searched within 0.5 points of full, not below the best preset of its race by more than
+  twice the noise, and a rank correlation of at least 0.7.
+"""
+
 
 @dataclass(frozen=True)
 class Effort:
     """How much work one pair is.
 
-    Rates are tuned over `rate_epochs` on validation. Sensitivity trains `probe_train` examples for
+    Sensitivity trains `probe_train` examples for
     `probe_epochs` and judges by `probe_validation`; weights are probed in the share `upper` of the
     layers, from the top, biases in `upper_biases`. The search makes `evaluations`, and `finalists`
-    of what it finds are validated by real fine-tuning. `budget` is the share of full's extra memory
-    that a searched scheme may take. Where all that gains fits in it, searches do not differ; they
-    are compared within the share `tight` too, in which at least biases of a block must fit.
+    of what it finds race against the presets, the best with all `race_seeds`. `budget` is the
+    share of full's extra memory that a searched scheme may take. Where all that gains fits in it,
+    searches do not differ; they are compared within the share `tight` too, in which at least
+    biases of a block must fit.
     """
 
     sizes: Sizes
     epochs: int
-    rate_epochs: int
     seeds: tuple[int, ...]
     probe_train: int
     probe_validation: int
@@ -63,6 +80,7 @@ class Effort:
     bias_sets: int
     evaluations: int
     finalists: int
+    race_seeds: tuple[int, ...] = (0, 1, 2, 3)
     upper_biases: float = 1.0
     budget: float = 1 / 4.5
     tight: float = 1 / 60
@@ -79,10 +97,9 @@ class Effort:
 
 
 PICTURES = Effort(
-    Sizes(1000, 500, 1500),
+    Sizes(1000, 500, 4000, more=1500),
     epochs=4,
-    rate_epochs=2,
-    seeds=(0, 1, 2),
+    seeds=(0, 1, 2, 3, 4),
     probe_train=480,
     probe_validation=500,
     probe_epochs=2,
@@ -96,8 +113,7 @@ PICTURES = Effort(
 SENTENCES = Effort(
     Sizes(480, 800, 1000),
     epochs=2,
-    rate_epochs=1,
-    seeds=(0, 1, 2),
+    seeds=(0, 1, 2, 3, 4),
     probe_train=480,
     probe_validation=800,
     probe_epochs=2,
@@ -107,9 +123,11 @@ SENTENCES = Effort(
     bias_sets=4,
     evaluations=120,
     finalists=4,
+    race_seeds=(0, 1, 2),
     tight=1 / 10,
 )
-LONGER = {"clinc150": replace(SENTENCES, sizes=Sizes(900, 600, 900), epochs=3, rate_epochs=2)}
+MANY = replace(SENTENCES, sizes=Sizes(900, 600, 900), epochs=3)
+LONGER = {"clinc150": MANY, "banking77": MANY}
 """Data sets with many classes."""
 
 
@@ -124,7 +142,6 @@ def quick(effort: Effort) -> Effort:
         effort,
         sizes=Sizes(96, 64, 64),
         epochs=1,
-        rate_epochs=1,
         probe_train=32,
         probe_validation=32,
         probe_epochs=1,
@@ -134,16 +151,22 @@ def quick(effort: Effort) -> Effort:
         bias_sets=1,
         evaluations=12,
         finalists=2,
+        race_seeds=(0, 1),
     )
 
 
 def find_pairs(names: Sequence[str]) -> tuple[Pair, ...]:
-    """Return the pairs of these names (model, data set, or model/data set), or all."""
+    """Return the pairs of these names (model, data set, or model/data set); of none PAIRS.
+
+    Those of BLIND are found by their whole names alone.
+    """
     if not names:
         return PAIRS
     pairs = [pair for pair in PAIRS if {str(pair), pair.model, pair.dataset} & set(names)]
+    pairs += [pair for pair in BLIND if str(pair) in names]
     known = {name for pair in PAIRS for name in (str(pair), pair.model, pair.dataset)}
-    unknown = sorted(set(names) - known)
+    unknown = sorted(set(names) - known - set(map(str, BLIND)))
     if unknown:
-        raise FinetuneError(f"unknown {', '.join(unknown)}; pairs are {', '.join(map(str, PAIRS))}")
+        listed = ", ".join(map(str, (*PAIRS, *BLIND)))
+        raise FinetuneError(f"unknown {', '.join(unknown)}; pairs are {listed}")
     return tuple(pairs)

@@ -61,22 +61,24 @@ def _point(axes: Axes, row: SchemeRow, place: int) -> None:
     )
 
 
-def draw_searches(searches: Sequence[Search], path: Path) -> Path:
+def draw_searches(groups: Sequence[Sequence[Search]], path: Path) -> Path:
     """Draw the best predicted gain so far against evaluations, each search and its control.
 
-    A panel has a pair: a line a sampler and budget, the median of its seeds, in a band from the
-    least to the most; gains are shares of the most that any search found within that budget.
+    A panel has the groups of a pair: a line a sampler and budget, the median of its seeds, in a
+    band from the least to the most; gains are shares of the most that any search of a group found.
     """
-    pairs = list(dict.fromkeys(search.pair for search in searches))
+    pairs = list(dict.fromkeys(group[0].pair for group in groups))
     with mpl.rc_context(STYLE):
         figure, panels = _panels(len(pairs))
         for pair, axes in zip(pairs, panels, strict=True):
-            same = [search for search in searches if search.pair == pair]
-            for budget, style in zip(sorted({one.budget for one in same}), LINES, strict=False):
-                _budget(axes, [one for one in same if one.budget == budget], style)
+            same = [group for group in groups if group[0].pair == pair]
+            by_budget = sorted(same, key=lambda group: group[0].budget)
+            for group, style in zip(by_budget, LINES, strict=False):
+                _budget(axes, group, style)
             axes.set_title(pair)
             axes.set_ylim(0, 105)
-            axes.legend(frameon=False, loc="lower right", fontsize=6)
+            if axes.lines:
+                axes.legend(frameon=False, loc="lower right", fontsize=6)
         figure.supxlabel("evaluations")
         figure.supylabel("best predicted gain so far, % of the most found within the budget")
         figure.savefig(path, dpi=DPI)
@@ -85,9 +87,9 @@ def draw_searches(searches: Sequence[Search], path: Path) -> Path:
 
 def _budget(axes: Axes, searches: Sequence[Search], style: str) -> None:
     """Draw the searches of one pair within one budget."""
-    most = max(max(search.curve) for search in searches) or 1.0
+    most = max((gain for search in searches for gain in search.curve), default=0.0) or 1.0
     for sampler in COLOURS:
-        curves = [search.curve for search in searches if search.sampler == sampler]
+        curves = [one.curve for one in searches if one.sampler == sampler and one.curve]
         if not curves:
             continue
         shares = 100 * np.array(list(zip(*curves, strict=False))) / most
@@ -105,13 +107,13 @@ def draw_predictions(predictions: Sequence[Prediction], path: Path) -> Path:
         for one, axes in zip(predictions, panels, strict=True):
             axes.plot(
                 [100 * gain for gain in one.predicted],
-                [100 * (accuracy - one.baseline) for accuracy in one.validated],
+                [100 * accuracy for accuracy in one.validated],
                 "o",
             )
             rho = "no rank correlation" if one.rho is None else f"rank correlation {one.rho:.2f}"
             axes.set_title(f"{one.pair}\n{rho}")
-        figure.supxlabel("predicted gain, points")
-        figure.supylabel("validated, points over the probe's baseline")
+        figure.supxlabel("predicted gain over the head alone, hundredths (points, or of loss)")
+        figure.supylabel("accuracy on the validation part, %")
         figure.savefig(path, dpi=DPI)
     return path
 

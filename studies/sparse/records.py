@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pockengine import __version__
+from pockengine.farm.load import BUSY
 from pockengine.farm.results.results import Record, now
 from pockengine.files import write_text_whole
-from pockengine.studies.sparse.figures import PairFigures, SchemeRow
+from pockengine.studies.sparse.figures import PairFigures, SchemeRow, disturbed
 from pockengine.studies.sparse.journal import Journal
 from pockengine.studies.sparse.measures import BOARD
 from pockengine.studies.sparse.subjects import BATCH
@@ -56,7 +57,8 @@ def _records(figures: PairFigures, row: SchemeRow, time: str) -> Iterator[Record
         yield _record(figures, row, time, metric, unit, value, (value, value, 1))
     if row.step is not None:
         spread = (row.step["low"], row.step["high"], int(row.step["n"]))
-        yield _record(figures, row, time, "step_ms", "ms", row.step["median"], spread)
+        mark = BUSY if disturbed(row.step) else None
+        yield _record(figures, row, time, "step_ms", "ms", row.step["median"], spread, mark)
     if row.instructions is not None:
         value, metric = row.instructions, "guest_instructions"
         yield _record(figures, row, time, metric, "instructions", value, (value, value, 1))

@@ -11,20 +11,28 @@ import numpy as np
 from torch import nn
 
 from pockengine.compiler.sparse import Scheme, load_scheme, save_scheme
-from pockengine.finetune.contributions import Contributions
+from pockengine.finetune.contributions import read_table
+from pockengine.finetune.gains import Signal, signal_of
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.sensitivity import measure
 from pockengine.finetune.space import items_of
 from pockengine.finetune.task import Tuning
 from pockengine.studies.sparse.control import run_control
 from pockengine.studies.sparse.criteria import compare_criteria
-from pockengine.studies.sparse.desk import TEST, Desk, LoadedPair, Trial, run_trials
-from pockengine.studies.sparse.finding import find_scheme
+from pockengine.studies.sparse.desk import TEST, VALIDATION, Desk, LoadedPair, Trial, run_trials
+from pockengine.studies.sparse.finding import budgets_of, find_scheme
 from pockengine.studies.sparse.head import with_trained_head
 from pockengine.studies.sparse.measures import count_instructions, measure_costs, measure_steps
 from pockengine.studies.sparse.plan import Effort, Pair
 from pockengine.studies.sparse.schemes import SEARCHED, SPARSE, fixed_schemes
-from pockengine.studies.sparse.subjects import classes_of, load_module, make_subject, make_task
+from pockengine.studies.sparse.searching import compare_searches
+from pockengine.studies.sparse.subjects import (
+    choosing_examples,
+    classes_of,
+    load_module,
+    make_subject,
+    make_task,
+)
 from pockengine.studies.sparse.tuned import tuned_recipes
 
 CRITERIA_PAIR = Pair("mcunet-5fps", "cifar10")
@@ -38,33 +46,42 @@ def lay_table(desk: Desk, pair: Pair, effort: Effort) -> LoadedPair:
 
     subject = make_subject(pair.known, load(), pair.dataset)
     task = make_task(pair.known, pair.dataset, desk.places, effort.sizes)
-    return LoadedPair(pair, pair.known, effort, subject, task, load)
+    choosing = choosing_examples(pair.known, pair.dataset, desk.places, effort.sizes, task)
+    return LoadedPair(pair, pair.known, effort, subject, task, load, choosing)
 
 
-def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:
-    """Do all that the journal does not have yet of one pair."""
+def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path, controls: bool = False) -> None:
+    """Do all that the journal does not have yet of one pair; `controls` as of `study_table`."""
     desk.tell(f"{pair}: loading")
-    study_table(desk, lay_table(desk, pair, effort), out, criteria=pair == CRITERIA_PAIR)
+    table = lay_table(desk, pair, effort)
+    study_table(desk, table, out, controls, criteria=controls and pair == CRITERIA_PAIR)
 
 
-def study_table(desk: Desk, table: LoadedPair, out: Path, criteria: bool = False) -> None:
-    """Tune, search, train and measure; what is in the journal is not done again."""
+def study_table(
+    desk: Desk, table: LoadedPair, out: Path, controls: bool = False, criteria: bool = False
+) -> None:
+    """Tune, search, train and measure; what is in the journal is not done again.
+
+    `controls` compares ways to search as well, `criteria` ways to choose channels. The test part is
+    not opened before every scheme and rate is chosen.
+    """
     _store_facts(desk, table)
     table = with_trained_head(desk, table)
     schemes = fixed_schemes(table.model, table.subject.graph)
     sparse = next(scheme for scheme in schemes if scheme.name == SPARSE)
     measure_costs(desk, table, schemes)
     recipes = tuned_recipes(desk, table, schemes)
+    signal = measure_gains(desk, table, recipes[sparse], out)
+    desk.tell(f"{table.pair}: {signal}")
+    scheme, recipe = find_scheme(desk, table, signal)
+    _save(scheme, scheme_file(out, table.pair), table)
+    measure_costs(desk, table, [scheme])
+    recipes[scheme] = recipe
     final_runs(desk, table, recipes)
-    contributions = measure_gains(desk, table, recipes[sparse], out)
-    scheme = find_scheme(desk, table, contributions)
-    if scheme is not None:
-        _save(scheme, scheme_file(out, table.pair), table)
-        measure_costs(desk, table, [scheme])
-        recipes |= tuned_recipes(desk, table, [scheme])
-        final_runs(desk, table, recipes)
     run_control(desk, table, recipes)
     measure_steps(desk, table, list(recipes))
+    if controls and signal.contributions is not None:
+        compare_searches(desk, table, signal.contributions, budgets_of(desk, table))
     if criteria:
         compare_criteria(desk, table, sparse, recipes[sparse])
 
@@ -87,6 +104,7 @@ def _store_facts(desk: Desk, table: LoadedPair) -> None:
         key,
         {
             **{name: len(part) for name, part in parts.items()},
+            "choosing": len(table.part(VALIDATION)),
             **{f"{name}_digest": part.digest()[:12] for name, part in parts.items()},
             "classes": task.classes,
             "majority": float(np.bincount(task.test.labels).max() / len(task.test)),
@@ -104,14 +122,17 @@ def final_runs(desk: Desk, table: LoadedPair, recipes: dict[Scheme, Recipe]) -> 
         table,
         [
             Trial(scheme, replace(recipe, seed=seed), TEST, "final")
-            for scheme, recipe in recipes.items()
             for seed in table.effort.seeds
+            for scheme, recipe in recipes.items()
         ],
     )
 
 
-def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> Contributions:
-    """Measure what every item gains, at the preset sparse scheme's rate and by shorter runs."""
+def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> Signal:
+    """Measure what every item gains, at the preset sparse scheme's rate and by shorter runs.
+
+    A table that is there keeps its rate.
+    """
     effort, tuning = table.effort, table.task.tuning
     probe = Tuning(
         tuning.train.take(np.arange(min(effort.probe_train, len(tuning.train)))),
@@ -126,19 +147,22 @@ def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> C
         upper_biases=effort.upper_biases,
     )
     desk.tell(f"{table.pair}: sensitivity of {len(items)} items")
-    return measure(
+    path = out / "contributions" / f"{table.pair.model}-{table.pair.dataset}.jsonl"
+    rate = float(read_table(path)[0]["recipe"]["rate"]) if path.exists() else recipe.rate
+    measure(
         table.subject,
         probe,
         items,
-        replace(recipe, epochs=effort.probe_epochs),
+        replace(recipe, rate=rate, epochs=effort.probe_epochs),
         effort.probe_seeds,
-        out / "contributions" / f"{table.pair.model}-{table.pair.dataset}.jsonl",
+        path,
         desk.executor,
         lambda progress: desk.tell(
             f"{table.pair} sensitivity {progress.done} of {progress.total}: {progress.last}"
         ),
         folder=desk.places.cache,
     )
+    return signal_of(read_table(path)[1])
 
 
 def count_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:

@@ -1,7 +1,7 @@
-"""Text data sets as tasks: SST-2, CoLA and CLINC150, tokenised by MiniLM's own WordPiece.
+"""Text data sets as tasks: SST-2, CoLA, CLINC150 and BANKING77, by MiniLM's own WordPiece.
 
 Test sentences: SST-2's test part; CoLA's two development parts, as its test labels are not public;
-CLINC150's test part, without the out-of-scope ones.
+CLINC150's test part, without the out-of-scope ones; BANKING77's test part.
 """
 
 import csv
@@ -29,7 +29,7 @@ class Text:
 
 
 def sentence_task(root: Path, name: str, tokenizer: Path, length: int, sizes: Sizes) -> Task:
-    """Return `sst2`, `cola` or `clinc150`: inputs `input_ids` i64 [N, length], 0 where padded.
+    """Return a data set of READERS: inputs `input_ids` i64 [N, length], 0 where padded.
 
     FinetuneError names a file that is missing or damaged.
     """
@@ -85,10 +85,25 @@ def _clinc150(folder: Path) -> Text:
     return Text(len(intents), train, test)
 
 
+def _banking77(folder: Path) -> Text:
+    names = json.loads((folder / "categories.json").read_text(encoding="utf-8"))
+    parts = []
+    for file in ("train.csv", "test.csv"):
+        with (folder / file).open(encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines)
+            parts.append([(row["text"], names.index(row["category"])) for row in rows])
+    return Text(len(names), *parts)
+
+
 def _table(path: Path, sentence: int, label: int) -> list[tuple[str, int]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [(row[sentence], int(row[label])) for row in rows]
 
 
-READERS: dict[str, Callable[[Path], Text]] = {"sst2": _sst2, "cola": _cola, "clinc150": _clinc150}
+READERS: dict[str, Callable[[Path], Text]] = {
+    "sst2": _sst2,
+    "cola": _cola,
+    "clinc150": _clinc150,
+    "banking77": _banking77,
+}

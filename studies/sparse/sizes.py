@@ -5,12 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """Examples of each part, and the seed that draws them (not the seed of a training run)."""
+    """Examples of each part, and the seed that draws them (not the seed of a training run).
+
+    `more` are examples of the training file that judge rates and races beside the validation part:
+    by that alone schemes that differ by a point are not told apart.
+    """
 
     train: int
     validation: int
     test: int
     seed: int = 0
+    more: int = 0
 
     def __str__(self) -> str:
-        return f"{self.train} train, {self.validation} validation, {self.test} test"
+        more = f" and {self.more} more" if self.more else ""
+        return f"{self.train} train, {self.validation}{more} validation, {self.test} test"

@@ -38,6 +38,7 @@ DATA = "POCKENGINE_DATA"
 @click.option("--scheduler", default=PROCESSES, show_default=True, help="Or tcp://HOST:PORT.")
 @click.option("--quick", "tiny", is_flag=True, help="Tiny sizes: only to see that all works.")
 @click.option("--instructions", is_flag=True, help="Count instructions on the emulated board too.")
+@click.option("--controls", is_flag=True, help="Compare ways to search and to choose channels.")
 @click.option("--render-only", is_flag=True, help="Run nothing; write the page from what is there.")
 def main(
     out: Path,
@@ -52,6 +53,7 @@ def main(
     scheduler: str,
     tiny: bool,
     instructions: bool,
+    controls: bool,
     render_only: bool,
 ) -> None:
     """Compare schemes of training on every pair of a model and a data set."""
@@ -71,19 +73,21 @@ def main(
             count = None if scheduler != PROCESSES else workers
             with open_executor(scheduler, count) as executor:
                 desk = Desk(places, journal, executor, current_commit(), _tell)
-                run_all(desk, efforts, out, instructions)
+                run_all(desk, efforts, out, instructions, controls)
         click.echo(write_report(journal, out))
         journal.pack()
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
 
 
-def run_all(desk: Desk, efforts: dict[Pair, Effort], out: Path, instructions: bool) -> None:
+def run_all(
+    desk: Desk, efforts: dict[Pair, Effort], out: Path, instructions: bool, controls: bool
+) -> None:
     """Study the pairs in turn; what one of them fails by is told, and the others go on."""
     failed = []
     for pair, effort in efforts.items():
         try:
-            study_pair(desk, pair, effort, out)
+            study_pair(desk, pair, effort, out, controls)
         except PockEngineError as error:
             failed.append(f"{pair}: {error}")
             desk.tell(f"{pair} failed: {error}\n{traceback.format_exc()}")

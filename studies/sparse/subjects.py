@@ -15,11 +15,12 @@ from torch import nn
 from pockengine.compiler.optim import AdamW, Optimizer
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import Subject
-from pockengine.finetune.task import Task
+from pockengine.finetune.task import Examples, Task
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.minilm import load_minilm
+from pockengine.models.mlperf import load_resnet8
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
-from pockengine.studies.sparse.pictures import CLASSES, picture_task
+from pockengine.studies.sparse.pictures import CLASSES, more_pictures, picture_task
 from pockengine.studies.sparse.sentences import sentence_task
 from pockengine.studies.sparse.sizes import Sizes
 
@@ -74,10 +75,18 @@ MODELS = {
         Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, RATES, 4, norm="symmetric"),
         Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet"),
         Model("minilm-l6", "", 32, LOWER_RATES, 2, text=True),
+        Model("resnet8", "weights/mlperf_tiny/ic_resnet8.h5", 32, RATES, 1, norm="bytes"),
     )
 }
-TOKENS = {"clinc150": 16}
+TOKENS = {"clinc150": 16, "banking77": 24}
 """Data sets whose sentences are shorter than most."""
+
+
+LOADERS: dict[str, Callable[[Path], nn.Module]] = {
+    "resnet20": load_cifar_resnet,
+    "resnet8": load_resnet8,
+}
+"""How files are read; by default as int8 nets."""
 
 
 def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
@@ -86,12 +95,12 @@ def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
         torch.manual_seed(HEAD_SEED)
         return load_minilm(minilm_folder(places), classes)
     path = places.data / model.file
-    resnet = model.name.startswith("resnet")
+    load = LOADERS.get(model.name, load_int8)
     try:
-        module: nn.Module = load_cifar_resnet(path) if resnet else load_int8(path)
+        module: nn.Module = load(path)
     except OSError as error:
         raise FinetuneError(f"{path} cannot be read: {error}") from error
-    head = "linear" if resnet else "classifier"
+    head = "linear" if hasattr(module, "linear") else "classifier"
     torch.manual_seed(HEAD_SEED)
     setattr(module, head, nn.Linear(getattr(module, head).in_features, classes))
     return module.eval()
@@ -118,9 +127,19 @@ def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) ->
     return picture_task(places.data, dataset, model.size, model.norm, sizes)
 
 
+def choosing_examples(
+    model: Model, dataset: str, places: StudyFolders, sizes: Sizes, task: Task
+) -> Examples:
+    """Return what judges rates and races: the validation part, and more pictures where asked."""
+    if model.text or not sizes.more:
+        return task.tuning.validation
+    more = more_pictures(places.data, dataset, model.size, model.norm, sizes)
+    return task.tuning.validation.joined(more)
+
+
 def classes_of(dataset: str) -> int:
     """Return how many classes a data set has."""
-    return {"sst2": 2, "cola": 2, "clinc150": 150}.get(dataset, CLASSES)
+    return {"sst2": 2, "cola": 2, "clinc150": 150, "banking77": 77}.get(dataset, CLASSES)
 
 
 def example_inputs(model: Model, dataset: str, batch: int) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
+from pockengine.finetune.gains import UNITS
 from pockengine.studies.sparse.figures import (
     Against,
     PairFigures,
@@ -11,16 +12,18 @@ from pockengine.studies.sparse.figures import (
     geometric,
 )
 from pockengine.studies.sparse.journal import Journal
-from pockengine.studies.sparse.plan import PAIRS
+from pockengine.studies.sparse.plan import BLIND, PAIRS
 from pockengine.studies.sparse.predictions import (
     DRAWN,
     RANDOM,
     SEARCH,
     Prediction,
     Search,
+    compared,
     final_gain,
     pooled,
 )
+from pockengine.studies.sparse.races import Race
 from pockengine.studies.sparse.schemes import FULL, LORA
 
 GOAL_POINTS, GOAL_RATIO = 0.5, 4.5
@@ -36,15 +39,22 @@ def goals(figures: Sequence[PairFigures]) -> str:
     memory = geometric([one.memory for one in full])
     reached = points >= -GOAL_POINTS and memory >= GOAL_RATIO
     parts.append(
-        f"Over {len(full)} of {len(PAIRS)} pairs the searched scheme is {points:+.2f} points from "
-        f"full on average, at {memory:.1f}x less extra memory (arena and states; geometric mean). "
+        f"Over {len(full)} of {len(PAIRS) + len(BLIND)} pairs the searched scheme is "
+        f"{points:+.2f} points from full on average, at {memory:.1f}x less extra memory "
+        "(arena and states; geometric mean). "
         f"The goal, within {GOAL_POINTS} points at {GOAL_RATIO}x, is "
-        f"{'reached' if reached else 'missed'} on these."
+        f"{'reached' if reached else 'missed'} on these. Further below: "
+        f"{_further_below(full)}."
     )
     parts.append(_table("full", full))
     if lora:
         parts.append(_table("LoRA (rank 8)", lora))
     return "\n\n".join(parts)
+
+
+def _further_below(rows: Sequence[Against]) -> str:
+    pairs = [f"{one.pair} ({one.points:+.1f})" for one in rows if one.points < -GOAL_POINTS]
+    return ", ".join(pairs) or "none"
 
 
 def _table(other: str, rows: Sequence[Against]) -> str:
@@ -73,7 +83,8 @@ def controls(journal: Journal) -> str:
     """Set PyTorch's accuracy beside ours with the same data order, rate and seed."""
     lines = []
     for key, result in journal.entries(kind="control"):
-        wanted = {name: key[name] for name in ("pair", "scheme", "rate", "epochs", "seed", "train")}
+        shared = ("pair", "scheme", "rate", "epochs", "seed", "train", "judged_by")
+        wanted = {name: key[name] for name in shared}
         ours = [r for _, r in journal.entries(kind="trial", purpose="final", **wanted)]
         if ours:
             lines.append(
@@ -114,23 +125,23 @@ def criteria(pair: str, rows: Sequence[SchemeRow]) -> str:
     return "\n".join([*head, *lines])
 
 
-def searched(searches: list[Search], predictions: list[Prediction]) -> str:
+def searched(searches: Sequence[Search], predictions: Sequence[Prediction]) -> str:
     """Compare NSGA-II with random search, and predicted gains with validated ones."""
-    if not searches:
-        return ""
-    parts = ["## The search", _samplers(searches), "![Searches](sparse-search.png)"]
+    parts = []
+    if groups := compared(searches):
+        parts += [_samplers(groups), "![Searches](sparse-search.png)"]
     if predictions:
         rho, count = pooled(predictions)
         clause = "cannot be told" if rho is None else f"is {rho:.2f}"
         parts.append(
-            f"The rank correlation of predicted and validated gain {clause} over {count} finalists "
-            f"of {len(predictions)} pairs, each pair about its own mean."
+            f"The rank correlation of predicted gain and validated accuracy {clause} over {count} "
+            f"schemes in the races of {len(predictions)} pairs: the mean of the pairs' own."
         )
         parts.append("![Prediction against validation](sparse-predicted.png)")
-    return "\n\n".join(parts)
+    return "\n\n".join(["## The search", *parts]) if parts else ""
 
 
-def _samplers(searches: list[Search]) -> str:
+def _samplers(groups: Sequence[Sequence[Search]]) -> str:
     lines = [
         "Best predicted gain over the head alone within the budget, mean of the seeds, at equal "
         "evaluations. The search is NSGA-II from the longest greedy beginnings that fit; random "
@@ -139,25 +150,39 @@ def _samplers(searches: list[Search]) -> str:
         "| pair | budget | evaluations | searches | the search | NSGA-II from draws | random |",
         "|---|---|---|---|---|---|---|",
     ]
-    for pair, budget in dict.fromkeys((search.pair, search.budget) for search in searches):
-        own = [search for search in searches if (search.pair, search.budget) == (pair, budget)]
+    for own in groups:
+        first = own[0]
         gains = [final_gain(own, sampler) for sampler in (SEARCH, DRAWN, RANDOM)]
-        cells = ["" if gain is None else f"{100 * gain:.1f} points" for gain in gains]
+        unit = UNITS[first.measure]
+        cells = ["" if gain is None else f"{100 * gain:.1f} {unit}" for gain in gains]
         lines.append(
-            f"| {pair} | {budget / 1024:,.0f} KiB | {len(own[0].curve)} | {len(own)} "
+            f"| {first.pair} | {first.budget / 1024:,.0f} KiB | {len(first.curve)} | {len(own)} "
             f"| {' | '.join(cells)} |"
         )
     return "\n".join(lines)
 
 
-def missing(journal: Journal, figures: Sequence[PairFigures]) -> str:
+def missing(journal: Journal, figures: Sequence[PairFigures], races: Sequence[Race]) -> str:
     """List what has not been run, or not with every seed."""
     lines = [
-        f"- {pair}: not run" for pair in PAIRS if str(pair) not in {one.pair for one in figures}
+        f"- {pair}: not run"
+        for pair in (*PAIRS, *BLIND)
+        if str(pair) not in {one.pair for one in figures}
     ]
+    raced = {race.pair for race in races if race.tested}
     for one in figures:
         if one.row("searched") is None:
             lines.append(f"- {one.pair}: no searched scheme")
+        elif one.pair not in raced:
+            lines.append(
+                f"- {one.pair}: not tested since races; its searched scheme was chosen without the "
+                "presets, by gains in accuracy whatever their reliability"
+            )
+        elif "choosing" not in one.facts:
+            lines.append(
+                f"- {one.pair}: raced by an earlier method: rates over half of the epochs, and the "
+                "validation part alone as judge"
+            )
         most = max(len(row.accuracies) for row in one.rows)
         lines += [
             f"- {one.pair}: {row.scheme} has {len(row.accuracies)} of {most} seeds"

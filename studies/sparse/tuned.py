@@ -12,22 +12,21 @@ from pockengine.studies.sparse.desk import VALIDATION, Desk, LoadedPair, Trial, 
 def tuned_recipes(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> dict[Scheme, Recipe]:
     """Try the model's rates by every scheme, in parallel; return each scheme's recipe."""
     effort, model = table.effort, table.model
-    short = Recipe(model.rates[0], effort.rate_epochs, 0, model.optimizer)
+    recipe = Recipe(model.rates[0], effort.epochs, 0, model.optimizer)
     tries = {
-        (scheme, rate): Trial(scheme, replace(short, rate=rate), VALIDATION, "rate")
+        (scheme, rate): Trial(scheme, replace(recipe, rate=rate), VALIDATION, "choice")
         for scheme in schemes
         for rate in model.rates
     }
     outcomes = run_trials(desk, table, list(tries.values()))
     recipes = {}
     for scheme in schemes:
-        recipe, _ = tune_rate(
+        recipes[scheme], _ = tune_rate(
             table.subject,
             scheme,
-            short,
+            recipe,
             table.task.tuning,
             model.rates,
             lambda _, scheme, recipe, *parts: outcomes[tries[scheme, recipe.rate]],
         )
-        recipes[scheme] = replace(recipe, epochs=effort.epochs)
     return recipes

@@ -1,5 +1,6 @@
 """Sizes that vary: padded steps equal PyTorch's on the data alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,42 @@ def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
         x, y = batch(3)
         loss = session.evaluate({"input": x.numpy(), "target": y.numpy()})["loss"]
         assert float(loss) == pytest.approx(nn.functional.cross_entropy(net(x), y).item(), rel=1e-4)
+
+
+class Similar(nn.Module):
+    """Logits, and how alike the rows of a batch are: what has the size twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = model()
+
+    def forward(self, input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self.net(input)
+        return logits, logits @ logits.T
+
+
+@pytest.mark.parametrize("buckets", [(8,), (2, 8)])
+def test_outputs_are_as_long_as_the_inputs_in_each_dimension(buckets: tuple[int, ...]) -> None:
+    net = Similar()
+    sizes = replace(BATCH, buckets=buckets)
+    compiled = pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=sizes)
+    with compiled.session() as session:
+        for size in (1, 3, 8):
+            x, y = batch(size)
+            ours = session.predict({"input": x.numpy()})
+            for found, wanted in zip(ours.values(), net(x), strict=True):
+                np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+            outputs = session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.0)
+            shapes = [array.shape for name, array in outputs.items() if name != "loss"]
+            assert shapes == [(size, 3), (size, size)]
+
+
+def test_rows_are_predicted_with_a_single_bucket() -> None:
+    net, (x, _) = model(), batch(13)
+    sizes = replace(BATCH, buckets=(8,))
+    compiled = pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=sizes)
+    logits = compiled.predict(x)["output"]
+    np.testing.assert_allclose(logits, net(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 class Decoder(nn.Module):

@@ -71,6 +71,14 @@ def test_a_space_that_is_too_small_is_named(target: Target, message: str) -> Non
     assert message in str(caught.value)
 
 
+def test_what_is_lacking_and_what_would_fit_are_said() -> None:
+    needed = PROGRAM.entries["predict"].plan.size
+    with pytest.raises(CompileError, match=f"7 bytes are lacking; .* takes {needed:,}, which leav"):
+        check_capacity(PROGRAM, target_of(None, IN_RAM - 7))
+    with pytest.raises(CompileError, match=f"takes {needed:,}, so that no scheme fits"):
+        check_capacity(PROGRAM, target_of(None, needed))
+
+
 @EVERY_BACKEND
 def test_every_backend_refuses_what_its_device_cannot_hold(device: Path | str) -> None:
     small = replace(find_device(device), memory_bytes=1000)

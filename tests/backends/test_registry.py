@@ -37,7 +37,8 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
     device = replace(TOY, backend="glow")
 
     with pytest.raises(
-        DeviceError, match=r"device toy needs the backend 'glow'; known.*c, onnx, toy"
+        DeviceError,
+        match=r"device toy needs the backend 'glow'; known.*c, cuda, gpu, onnx, tflite, toy",
     ):
         pockengine.compile(residual_net(), None, device=device)
 

@@ -81,3 +81,35 @@ def test_models_and_devices_are_listed_for_programs() -> None:
     assert {"mobilenet_v2-WIDTH-SIZE", "llama-15m-TOKENS"} <= {row["model"] for row in models}
     assert "rpi4" in devices
     assert "package.module:function" in CliRunner().invoke(cli, ["models"]).stdout
+
+
+def test_an_artifact_says_how_its_backend_was_chosen(tmp_path: Path) -> None:
+    place = str(tmp_path / "net")
+    options = ("--batch", "1", "--backend", "auto", "--no-check", "--out", place)
+    made = CliRunner().invoke(cli, ["compile", "cnn-8", *options])
+    assert made.exit_code == 0, made.output
+    assert "ms a step, measured" in made.stdout
+
+    table = inspected(place)
+    assert table["backend"] == table["switching"]["chosen"]
+    assert {row["backend"] for row in table["switching"]["candidates"]} >= {"c", "onnx"}
+    said = CliRunner().invoke(cli, ["inspect", place])
+    assert table["switching"]["reason"] in " ".join(said.stdout.split())
+
+
+def test_kernels_say_how_they_are_computed_and_how_else() -> None:
+    model = ("resnet18-64", "--scheme", "bias-only", "--device", "rpi4", "--kernels")
+    rows = inspected(*model)["kernels"]
+    convolutions = [row for row in rows if row["problem"].startswith("conv2d ")]
+    assert any(row["plan"].startswith("winograd") for row in convolutions)
+    for row in convolutions:
+        if row["plan"].startswith("winograd4"):
+            assert not row["runner_up"].startswith("winograd4")
+            assert row["runner_up_cycles"] >= row["cycles"]
+    assert rows[0]["calls"] * rows[0]["cycles"] == max(r["calls"] * r["cycles"] for r in rows)
+
+
+def test_kernels_are_cs_own() -> None:
+    said = CliRunner().invoke(cli, ["inspect", "cnn-8", "--kernels"])
+    assert said.exit_code == 0, said.output
+    assert "runner-up" in said.stdout

@@ -1,6 +1,7 @@
 """A search from the command line: amounts with units, a table, and the scheme that comes out."""
 
 from pathlib import Path
+from random import Random
 
 import click
 import pytest
@@ -12,7 +13,7 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.sparse import load_scheme
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
-from pockengine.finetune.contributions import Item, open_table
+from pockengine.finetune.contributions import Item, contributions_of, open_table
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.sensitivity import header_of
@@ -118,6 +119,7 @@ def test_channels_by_data_are_settled_in_the_file(
     done = run(tmp_path, path, "--evaluations", "5")
     assert "give the examples by --train" in str(done.exception)
 
+    monkeypatch.setattr(search_module, "presets_within", lambda *_: ())
     done = run(tmp_path, path, "--evaluations", "5", "--train", "data.npz")
     assert done.exit_code == 0, done.output
     channels = load_scheme(tmp_path / "found.toml").resolve(GRAPH)["layers.1.weight"]
@@ -141,11 +143,52 @@ def test_command_validates_by_real_trials(
     done = run(tmp_path, table, *options)
 
     assert done.exit_code == 0, done.output
-    assert "Predicted and validated gain" in done.output
+    assert "by real training" in done.output
+    assert "head-only" in done.output  # the presets take part
+    assert "Full fine-tuning, beyond the budget with " in done.output
+    assert "one seed does not tell" in (tmp_path / "found.toml").read_text()
+    scheme = load_scheme(tmp_path / "found.toml")
+    costs = CostModel(GRAPH, load_device("rpi4"), Sgd(momentum=0.9))
+    assert costs.cost(scheme).memory_bytes <= 20_000
+
+
+def test_full_is_not_trained_where_nobody_asks_or_it_fits(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
+    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    options = ["--evaluations", "20", "--validate", "2", "--train", "data.npz"]
+
+    for more in (["--memory", "20KB", "--no-full"], ["--memory", "20MB"]):
+        done = run(tmp_path, table, *options, *more)
+        assert done.exit_code == 0, done.output
+        assert "Full fine-tuning" not in done.output
+
+
+def test_gains_that_are_chance_are_called_so_and_the_presets_are_raced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, path = Random(0), tmp_path / "table.jsonl"
+    with open_table(path, header_of(SUBJECT, tiny_tuning(), Recipe(0.05, 1), [0, 1])) as opened:
+        for item in (None, *ITEMS):
+            for seed in (0, 1):
+                chance = random.gauss(0.5, 0.05)
+                opened.add(item, seed, TrialOutcome(chance, 1 - chance, 10, 0.1, False))
+    monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
+    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    done = run(tmp_path, path, "--memory", "40KB")
+    assert isinstance(done.exception, FinetuneError)
+    assert "gains are chance" in str(done.exception)
+
+    done = run(tmp_path, path, "--memory", "40KB", "--train", "data.npz")
+    assert done.exit_code == 0, done.output
+    assert "won by real training" in done.output
+    assert "searched-" not in done.output
 
 
 def test_gains_are_those_of_the_table(table: Path) -> None:
-    _, found = search_module.read_contributions(table, SUBJECT)
+    _, trials = search_module.read_contributions(table, SUBJECT)
+    found = contributions_of(trials)
 
     assert found.baseline == 0.5
     assert found.gains[ITEMS[0]].mean == pytest.approx(0.02)

@@ -14,7 +14,14 @@ from torch import nn
 
 from pockengine.api import compile
 from pockengine.backends.c.backend import CBackend
-from pockengine.cli.tiny_training import build_net, needs_of, net_graph
+from pockengine.cli.tiny_training import (
+    PEAKS,
+    build_net,
+    int8_graph,
+    int8_within,
+    needs_of,
+    net_graph,
+)
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.graph import Graph
@@ -67,14 +74,22 @@ def test_their_count_gives_the_published_budget(
 
 def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> None:
     """The backward pass of the last layers fits where the first layers' activations were."""
-    target = CBackend(load_device("rpi4")).target()
+    backend = CBackend(load_device("stm32f746"))
     for scheme in (SCHEMES[0], SCHEMES[4], SCHEMES[5]):
-        needs = needs_of(scheme, graphs[scheme.net], target)
+        needs = needs_of(scheme, graphs[scheme.net], backend)
         assert needs.predict <= needs.train <= needs.predict + 256
         assert needs.kept < needs.backward < needs.train
         assert needs.ours <= 1.06 * needs.theirs.kilobytes
         assert needs.integers[0] <= needs.predict / 3.9
         assert needs.integers[0] <= needs.integers[1] <= needs.train / 3.3
+
+
+@pytest.mark.parametrize("device", ["stm32f746", "rpi4"])
+def test_int8_fits_into_the_published_peak(device: str, graphs: dict[str, Graph]) -> None:
+    """Also where the kernels that are chosen without a budget pack weights in scratch."""
+    scheme, backend = SCHEMES[5], CBackend(load_device(device))
+    budget = 1000 * PEAKS[scheme.net]
+    assert int8_within(scheme, int8_graph(graphs[scheme.net]), backend, budget) <= budget
 
 
 def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ def _decode_blocks(draw: Draw) -> OpCase:
     return OpCase("decode_blocks", blocks.types(tuple(shape)), attrs)
 
 
+BITS = ("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right")
+
 CASES: dict[str, Callable[[Draw], OpCase]] = {
     "conv2d_dw": _conv_dw,
     "max_pool2d_dx": _gradient_of_pool("max_pool2d"),
@@ -118,6 +120,9 @@ CASES: dict[str, Callable[[Draw], OpCase]] = {
     "logical_not": _of_types("logical_not", BOOL, 1),
     "logical_or": _of_types("logical_or", BOOL, 2),
     "quotient": _of_types("quotient", I64, 2),
+    **{op: _of_types(op, I64, 2) for op in BITS},
+    "float_bits": _of_types("float_bits", F32, 1),
+    "bits_float": _of_types("bits_float", I32, 1),
     "stop_gradient": _of_types("stop_gradient", F32, 1),
 }
 """Cases of the ops that `draw_case` has none of."""
@@ -137,8 +142,10 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
         blocks = Blocks(case.attrs["bits"], case.attrs["axis"])
         shape = blocks.shape(case.types[0].shape)
         return list(blocks.encode(rng.standard_normal(shape).astype(np.float32)))
-    if case.op == "quotient":
+    if case.op == "quotient" or case.op in BITS:
         return [rng.integers(-9, 9, case.types[0].shape) for _ in case.types]
+    if case.op == "bits_float":
+        return [np.float32(rng.standard_normal(case.types[0].shape)).view(np.int32)]
     if case.op == "dropout":
         return [rng.standard_normal(case.types[0].shape).astype(np.float32), np.int32(seed)]
     arrays = case.arrays(seed)

@@ -210,6 +210,14 @@ def _torch_svd(a: torch.Tensor) -> torch.Tensor:
     return torch.cat([values[..., None, :], left * signs, right.mT * signs], -2)
 
 
+def _torch_lu(a: torch.Tensor) -> torch.Tensor:
+    packed, pivots = torch.linalg.lu_factor(a)
+    order = torch.lu_unpack(packed, pivots)[0].argmax(-2)
+    rest = torch.arange(pivots.shape[-1], a.shape[-2]).expand(*pivots.shape[:-1], -1)
+    exchanged = torch.cat([pivots - 1, rest], -1)
+    return torch.cat([packed, order[..., None], exchanged[..., None]], -1)
+
+
 def _signs(vectors: torch.Tensor) -> torch.Tensor:
     """Return the sign of the largest element of each column."""
     return vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True)).sign().detach()
@@ -222,6 +230,8 @@ MATRICES: dict[str, Callable[..., torch.Tensor]] = {
     "slogdet": lambda a: torch.stack(torch.linalg.slogdet(a), -1),
     "eigh": _torch_eigh,
     "svd": _torch_svd,
+    "qr": lambda a: torch.cat(torch.linalg.qr(a), -2),
+    "lu": _torch_lu,
 }
 
 TORCH: dict[str, Callable[..., torch.Tensor]] = {

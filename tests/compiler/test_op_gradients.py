@@ -21,6 +21,13 @@ KINKED |= {"cholesky", "eigh"}  # they read a triangle, and share the gradient w
 KINKED |= {"ctc_loss"}  # infinite where the labels are longer than the frames
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
 HELPERS = {
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bits_float",
+    "float_bits",
+    "shift_left",
+    "shift_right",
     "cast",
     "argmax",
     "random_uniform",

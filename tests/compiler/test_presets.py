@@ -118,6 +118,19 @@ def test_the_norms_of_llama_play_the_part_of_biases() -> None:
     assert "model.layers.2.input_layernorm.weight" not in trained("sparse", LLAMA)
     assert "model.layers.4.mlp.gate_proj.weight" in trained("sparse", LLAMA)
     assert "model.layers.4.mlp.down_proj.weight" not in trained("sparse", LLAMA)
+
+
+def test_sparse_between_blocks_trains_their_weights_and_norms_from_there_on() -> None:
+    names = trained("sparse-1-2", LLAMA)
+    weights = [name for name in names if "_proj" in name]
+    assert {name.split(".")[2] for name in weights} == {"1", "2"}
+    assert "model.layers.1.self_attn.q_proj.weight" in weights
+    assert "model.layers.1.mlp.down_proj.weight" not in weights
+    norms = [name for name in names if "input_layernorm" in name]
+    assert [name.split(".")[2] for name in norms] == ["1", "2", "3", "4", "5"]
+    for wrong in ("sparse-2-1", "sparse-0-6"):
+        with pytest.raises(SchemeError, match="has blocks 0 to 5"):
+            trained(wrong, LLAMA)
     assert len(trained("bias-only", LLAMA)) == 2 * 6 + 1
     assert trained("head-only", LLAMA) == ["model.norm.weight"]
 

@@ -17,6 +17,7 @@ from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, affine, range_of
+from pockengine.compiler.quantize.report import arithmetic
 from pockengine.compiler.sparse.choice import ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import CompileError
@@ -154,7 +155,9 @@ def test_a_weight_of_zeros_is_named() -> None:
 def test_a_graph_without_layers_is_refused() -> None:
     g = Builder(Graph("sum"))
     g.output("loss", g.reduce_sum(g.input("x", f32(3)), axes=(0,)))
-    with pytest.raises(CompileError, match="nothing in it has a meaning in integers"):
+    with pytest.raises(
+        CompileError, match="nothing in sum has a meaning in integers: it has no convolution"
+    ):
         quantized(g.graph, [{"x": np.ones(3, np.float32)}])
 
 
@@ -170,6 +173,39 @@ def test_a_graph_without_layers_is_refused() -> None:
 def test_samples_that_do_not_fit(samples: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         Int8(samples).apply(residual_net())
+
+
+def test_layers_that_stay_real_are_named_with_the_reason() -> None:
+    g = Builder(Graph("attention"))
+    x = g.input("x", f32(4, 4))
+    with g.scope("blocks.0.attn"):
+        scores = g.matmul(x, x)
+    g.output("loss", g.reduce_sum(scores, axes=(0, 1)))
+    message = r"matmul in blocks\.0\.attn stays f32, as it multiplies two activations; leave"
+    with pytest.raises(CompileError, match=message):
+        quantized(g.graph, [{"x": np.ones((4, 4), np.float32)}])
+
+
+def test_the_report_says_what_is_int8_and_why_the_rest_is_not() -> None:
+    g = Builder(Graph("net"))
+    x = g.input("x", f32(2, 80000))
+    with g.scope("wide"):
+        y = g.matmul(x, g.param("wide.weight", np.ones((80000, 3), np.float32)))
+    with g.scope("act"):
+        y = g.softmax(y)
+    with g.scope("head"):
+        y = g.matmul(y, g.param("head.weight", np.ones((3, 2), np.float32)))
+    with g.scope("self"):
+        y = g.matmul(y, y)
+    g.output("y", y)
+    graph, _ = quantized(g.graph, [{"x": np.ones((2, 80000), np.float32)}])
+
+    assert [(line.layer, line.op, line.numbers, line.why) for line in arithmetic(graph)] == [
+        ("wide", "matmul", "f32", "80,000 products may overflow a sum of 32 bits; 65,793 fit"),
+        ("act", "softmax", "f32", "softmax has no int8 meaning"),
+        ("head", "matmul", "int8", ""),
+        ("self", "matmul", "f32", "one of its two activations is not held as int8"),
+    ]
 
 
 def test_unknown_words_are_refused() -> None:

@@ -68,7 +68,8 @@ class SampleModule(nn.Module):
     """An op on one sample: what can be differentiated is a parameter, other tensors are inputs.
 
     What the op writes to (running statistics) is a buffer. The loss is the sum of all elements of
-    the results that can be differentiated, each times a random weight. `prefix` starts all names.
+    the results that can be differentiated, each times a random weight; complex ones as pairs.
+    `prefix` starts all names.
     """
 
     def __init__(self, op: Any, sample: Any, prefix: str) -> None:
@@ -115,8 +116,8 @@ class SampleModule(nn.Module):
     def _results(self, tensors: Mapping[int, torch.Tensor]) -> list[Any]:
         leaves = [tensors.get(index, leaf) for index, leaf in enumerate(self._leaves)]
         x, args, kwargs = pytree.tree_unflatten(leaves, self._spec)
-        results: list[Any] = pytree.tree_leaves(self._process(self._op(x, *args, **kwargs)))
-        return results
+        results = pytree.tree_leaves(self._process(self._op(x, *args, **kwargs)))
+        return [_real(y) for y in results]
 
     def _declare(self, index: int, leaf: torch.Tensor, name: str, *, written: bool) -> None:
         data = leaf.detach().clone()
@@ -129,6 +130,13 @@ class SampleModule(nn.Module):
             self.inputs.append(data)
             return
         self._held[index] = name
+
+
+def _real(y: object) -> Any:
+    """Return complex numbers as pairs."""
+    if isinstance(y, torch.Tensor) and y.dtype is torch.complex64:
+        return torch.view_as_real(y.resolve_conj())
+    return y
 
 
 def _is_differentiable(y: object) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.devices.schema import FOLDER, read_device
+from pockengine.devices.schema import FOLDER, load_device, read_device
 from pockengine.errors import DeviceError
 
 RPI4 = (FOLDER / "rpi4.toml").read_text()
@@ -57,6 +57,47 @@ def test_what_a_field_cannot_be_is_a_device_error(tmp_path: Path, old: str, new:
     read_device(device(tmp_path, RPI4))
     with pytest.raises(DeviceError, match=r"rpi4\.toml"):
         read_device(device(tmp_path, RPI4.replace(old, new)))
+
+
+ORIN = (FOLDER / "jetson-orin.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('language = "cuda"', 'language = "metal"'),
+        ('architecture = "sm_87"', 'architecture = "sm_87 --x"'),
+        ('architecture = "sm_87"', 'architecture = "compute_87"'),
+        ('architecture = "sm_87"', ""),
+        ('architecture = "sm_87"', "architecture = 87"),
+        ("units = 16", "units = 0"),
+        ("lanes = 128", 'lanes = "128"'),
+        ("bandwidth = 204800000000", "bandwidth = 0"),
+        ("shared_bytes = 49152", "shared_bytes = -1"),
+        ("shared_bytes = 49152", "shared_bytes = 49152\nmemory_bytes = -1"),
+        ("shared_bytes = 49152", "shared_bytes = 49152\nwarps = 4"),
+        ("[gpu] ", "[[gpu]]"),
+    ],
+)
+def test_what_a_gpu_cannot_be_is_a_device_error(tmp_path: Path, old: str, new: str) -> None:
+    assert old in ORIN
+    path = tmp_path / "jetson-orin.toml"
+    path.write_text(ORIN)
+    assert read_device(path).gpu.architecture == "sm_87"
+    path.write_text(ORIN.replace(old, new))
+    with pytest.raises(DeviceError, match=r"jetson-orin\.toml"):
+        read_device(path)
+
+
+def test_a_gpu_of_opencl_has_no_architecture() -> None:
+    assert load_device("adreno-740").gpu.architecture == ""
+    with pytest.raises(DeviceError, match=r"rpi4 has no \[gpu\] table"):
+        _ = load_device("rpi4").gpu
+
+
+def test_the_balance_of_a_gpu_follows_from_its_file() -> None:
+    found = {name: load_device(name).gpu.multiplies_per_byte for name in ("jetson-orin", "h100")}
+    assert found == pytest.approx({"jetson-orin": 13.0, "h100": 9.99}, abs=0.01)
 
 
 def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:

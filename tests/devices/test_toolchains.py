@@ -33,7 +33,7 @@ def run_selftest(command: list[str], folder: Path) -> subprocess.CompletedProces
     )
 
 
-@pytest.mark.parametrize("device", ["rpi4", "jetson-orin"])
+@pytest.mark.parametrize("device", ["rpi4", "rpi5", "jetson-orin"])
 def test_linux_board_gets_a_static_aarch64_elf(device: str) -> None:
     data = (HERE / f"selftest_{device}").read_bytes()
 
@@ -66,7 +66,10 @@ def test_dsp_binary_is_hexagons_and_runs_emulated(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "ok\n"), result.stderr
 
 
-@pytest.mark.parametrize(("device", "cpu"), [("rpi4", "cortex-a72"), ("jetson-orin", "cortex-a76")])
+@pytest.mark.parametrize(
+    ("device", "cpu"),
+    [("rpi4", "cortex-a72"), ("rpi5", "cortex-a76"), ("jetson-orin", "cortex-a76")],
+)
 def test_board_binary_runs_emulated(device: str, cpu: str, tmp_path: Path) -> None:
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("qemu-aarch64 is not installed (apt-get install qemu-user)")

@@ -17,6 +17,7 @@ FOLLOWED = {
     "docs/jobs.md": (needs_qemu,),
     "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
     "docs/tutorials/board.md": (needs_qemu,),
+    "docs/tutorials/farm.md": (needs_qemu,),
     "docs/tutorials/research.md": (),
     "docs/tutorials/search.md": (),
     "docs/usage.md": (),

@@ -80,7 +80,7 @@ def test_a_boards_own_steps_carry_its_mark() -> None:
     result = flow.BenchResult(replace(QUIET, board="shelf-1"))
     run = BoardRun([2.0], [5.0] * 9, {}, 1 << 20, 1 << 10)
     conditions = Conditions([parse("system Linux\n", "shelf-1")], MARK)
-    trained = SimpleNamespace(name="full", run=run, conditions=conditions)
+    trained = SimpleNamespace(name="full", dtype="f32", run=run, conditions=conditions)
 
     flow.add_remote(result, trained)
 

@@ -9,11 +9,14 @@ from PIL import Image
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
+from pockengine.backends.training.picture_form import PictureForm
+from pockengine.backends.training.picture_form import picture_form as form_of
+from pockengine.backends.training.signature import signature_of
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.devices import load_device
-from pockengine.errors import FinetuneError
-from pockengine.finetune.pictures import picture_form, write_pictures
+from pockengine.errors import FinetuneError, RuntimeFailure
+from pockengine.finetune.pictures import write_pictures
 
 
 def build(folder: Path, shape: tuple[int, ...]) -> Artifact:
@@ -28,6 +31,10 @@ def build(folder: Path, shape: tuple[int, ...]) -> Artifact:
     backend = CBackend(load_device("host"))
     program = compile_program(graph, Training(), target=backend.target())
     return write_artifact(program, backend, folder / "artifact")
+
+
+def picture_form(artifact: Artifact, *numbers: tuple[float, ...]) -> PictureForm:
+    return form_of(artifact.name, signature_of(artifact).inputs, *numbers)
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +102,14 @@ def test_damaged_pictures_are_named_and_left_out(
 
 def test_what_is_no_folder_of_pictures_is_refused(artifact: Artifact, tmp_path: Path) -> None:
     form = picture_form(artifact)
-    with pytest.raises(FinetuneError, match="a folder for each class"):
+    with pytest.raises(RuntimeFailure, match="a folder for each class"):
         write_pictures(tmp_path, form, tmp_path / "out")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FinetuneError, match="has no pictures"):
         write_pictures(tmp_path, form, tmp_path / "elsewhere" / "out")
-    with pytest.raises(FinetuneError, match="2 numbers for 3 channels"):
+    with pytest.raises(RuntimeFailure, match="2 numbers for 3 channels"):
         picture_form(artifact, (0.5, 0.5))
-    with pytest.raises(FinetuneError, match="has a 0 or less"):
+    with pytest.raises(RuntimeFailure, match="has a 0 or less"):
         picture_form(artifact, (0.5,), (0.0,))
-    with pytest.raises(FinetuneError, match="trains on no pictures"):
+    with pytest.raises(RuntimeFailure, match="trains on no pictures"):
         picture_form(build(tmp_path, (2, 5, 4, 6)))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pockengine.compiler.optim import AdamW, Sgd
 from pockengine.errors import FinetuneError
-from pockengine.finetune.recipe import Recipe, batches, order
+from pockengine.finetune.recipe import Recipe, batches, order, settings_of
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 3))
@@ -44,3 +45,9 @@ def test_impossible_recipes_are_refused(wrong: dict[str, float]) -> None:
         Recipe(**{"rate": 0.1, "epochs": 1, **wrong})  # type: ignore[arg-type]
     with pytest.raises(FinetuneError, match="unknown schedule 'steps'"):
         Recipe(0.1, 1, schedule="steps")
+
+
+def test_an_optimizer_is_named_by_its_unusual_settings_alone() -> None:
+    assert settings_of(AdamW()) == "AdamW()"
+    assert settings_of(AdamW(weight_decay=0.0)) == "AdamW(weight_decay=0.0)"
+    assert settings_of(Sgd(momentum=0.9)) == "Sgd(momentum=0.9)"

@@ -9,14 +9,15 @@ from pockengine.compiler.sparse import preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune import search_limits
+from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
-from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.search import Point
 from pockengine.finetune.search_limits import Limits, budget_of, first_that_keeps, tightened
 from pockengine.finetune.search_validate import finalists, recipe_of
 from pockengine.finetune.sensitivity import header_of
-from pockengine.finetune.space import items_of
+from pockengine.finetune.space import items_of, scheme_of
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
 SUBJECT = tiny_subject()
@@ -58,15 +59,17 @@ def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
         budget_of(Limits(instructions=900), costs)
 
     cost = costs.cost(preset("full", GRAPH))
-    one, two = (Point(tuple(ITEMS[2 : 2 + 1]), 0.2, cost), Point(tuple(ITEMS[2:4]), 0.1, cost))
+    one, two = (Candidate(scheme_of(GRAPH, ITEMS[2:end]), cost) for end in (3, 4))
     assert first_that_keeps([one, two], limits, costs) == (
         two,
         "1,900 instructions a step, counted",
     )
     budget = budget_of(limits, costs)
-    assert tightened(budget, two, limits, costs) is None
-    lower = tightened(budget, one, limits, costs)
+    shorter, longer = (Point(tuple(ITEMS[2:end]), 0.1, cost) for end in (3, 4))
+    assert tightened(budget, longer, limits, costs) is None
+    lower = tightened(budget, shorter, limits, costs)
     assert lower is not None
+    assert budget.work is not None
     assert lower.work == pytest.approx(budget.work * 2000 / 2100)
     with pytest.raises(FinetuneError, match=r"lower --instructions"):
         first_that_keeps([one], limits, costs)
@@ -86,7 +89,7 @@ def test_recipe_comes_back_from_a_header() -> None:
     with pytest.raises(FinetuneError, match="measured by Sgd"):
         recipe_of(header, Sgd())
     with pytest.raises(FinetuneError, match="names no recipe"):
-        recipe_of({"recipe": {"optimizer": repr(Sgd())}, "seeds": [0]}, Sgd())
+        recipe_of({"recipe": {"optimizer": settings_of(Sgd())}, "seeds": [0]}, Sgd())
 
 
 def test_finalists_are_the_best_and_others_down_to_half_of_its_gain() -> None:

@@ -150,7 +150,7 @@ def _verdict(framework: Framework, case: Case, results: dict[str, list[np.ndarra
     names = ["the loss", *(f"the gradient of {name}" for name in program.trained)]
     for way, found in results.items():
         for name, ours, theirs in zip(names, found, case.reference, strict=True):
-            if _differs(ours, theirs, TOLERANCE) and not _is_rounding(framework, case, found):
+            if differs(ours, theirs, TOLERANCE) and not _is_rounding(framework, case, found):
                 words = f"{name} by the {way}:\n{_short(ours)}\nand not\n{_short(theirs)}"
                 return Verdict(program, "wrong", words)
     return Verdict(program, "passed")
@@ -160,7 +160,8 @@ def _short(array: np.ndarray) -> str:
     return np.array2string(np.asarray(array), precision=5, threshold=40)
 
 
-def _differs(ours: np.ndarray, theirs: np.ndarray, tolerance: Any) -> bool:
+def differs(ours: np.ndarray, theirs: np.ndarray, tolerance: Any) -> bool:
+    """Return whether an element is further off than the tolerance, of the largest one, allows."""
     if ours.shape != theirs.shape:
         return True
     if theirs.size == 0:
@@ -183,7 +184,7 @@ def _is_rounding(framework: Framework, case: Case, found: list[np.ndarray]) -> b
         own = float(np.abs(theirs - exact).max(initial=0)) / scale
         if not np.isfinite(own) or own > CHAOTIC:
             return True
-        if _differs(ours, theirs, TOLERANCE + CONDITION * own):
+        if differs(ours, theirs, TOLERANCE + CONDITION * own):
             return False
     return True
 

@@ -92,8 +92,8 @@ def _references(programs: Sequence[Program], double: bool) -> list[list[np.ndarr
     try:
         functions = [program.function(NAMESPACE, _text(program, double)) for program in programs]
         run = jax.value_and_grad(_joined(functions), has_aux=True)
-        (_, losses), grads = jax.jit(run)(params, inputs)
-    except Exception:  # whatever JAX raises on a program that it does not take
+        (_, losses), grads = jax.block_until_ready(jax.jit(run)(params, inputs))
+    except Exception:  # whatever JAX raises, XLA too, which has no FFT of all layouts
         if len(programs) == 1:
             return [None]
         middle = len(programs) // 2

@@ -16,6 +16,7 @@ from transformers import (
 
 from pockengine.errors import ImportModelError
 from pockengine.models.find import find_model
+from pockengine.models.hugging_face import model_class
 
 SMALL = {
     "vocab_size": 50,
@@ -103,6 +104,11 @@ def test_folders_that_hold_code_pickles_or_no_head_are_refused(tmp_path: Path) -
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(ImportModelError, match="an adapter of PEFT"):
         find_model(str(folder))
+
+
+def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImportModelError, match=r"holds no config\.json; give a folder that"):
+        model_class(tmp_path)
 
 
 def test_a_folder_of_nothing_says_what_would_be_one(tmp_path: Path) -> None:

@@ -6,7 +6,13 @@ import tomllib
 from pockengine.extras import EXTRAS, TASKS, pip_command
 from pockengine.tests.repo.tree import ROOT
 
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "ai_edge_litert": "ai-edge-litert",
+    "sklearn": "scikit-learn",
+    "tensorflow": "tensorflow-cpu",
+    "tvm": "apache-tvm",
+}
 """Modules whose distribution has another name."""
 
 

@@ -38,9 +38,9 @@ MAY_IMPORT = {
         "farm/results": "errors folders farm",
         "farm/jobs": "backends devices errors folders "
         "farm farm/boards farm/results farm/transports",
-        "farm/firmware": "backends devices errors farm/jobs farm/transports",
+        "farm/firmware": "backends compiler devices errors farm/jobs farm/transports",
         "farm/labgrid": "errors farm farm/boards farm/jobs",
-        "farm/references": "backends devices errors files folders models farm",
+        "farm/references": "backends compiler devices errors extras files folders models farm",
         "farm/bench": "api backends compiler devices errors frontends models "
         "farm farm/boards farm/firmware farm/jobs farm/references farm/results farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
@@ -48,31 +48,49 @@ MAY_IMPORT = {
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
         "farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors files farm/references",
-        "studies": "api backends compiler devices errors files folders finetune frontends models "
-        "farm farm/references farm/results",
+        "finetune/lm": "api backends backends/training compiler devices errors files frontends "
+        "loaded models terminal",
+        "studies": "api backends compiler devices errors files folders finetune frontends loaded "
+        "models terminal farm farm/references farm/results",
         "cli": "api backends backends/training compiler devices errors extras files folders "
-        "finetune frontends loaded models terminal "
+        "finetune finetune/lm frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
-        "examples": "api backends compiler devices errors models "
-        "farm farm/boards farm/jobs farm/transports",
+        "studies/tinyengine": "backends cli compiler devices errors terminal "
+        "farm/boards farm/firmware farm/jobs farm/transports",
+        "examples": "api backends compiler devices errors finetune/lm frontends models "
+        "farm farm/boards farm/firmware farm/jobs farm/transports",
     }.items()
 }
 NOT_IMPORTED = {"build_defs", "setup", "tests"}
 """What may import everything; nothing in the table may import it."""
 
-FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "torch"}
+FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
-OF_BACKENDS = {"backends/onnx": {"onnx"}}
+OF_BACKENDS = {
+    "backends/onnx": {"onnx"},
+    "backends/tflite": {"tflite"},
+    "backends/tvm": {"onnx", "tvm"},
+}
 """What a backend is made of is its own."""
 
 # What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
 KNOWS_C = {
+    "backends/gpu/backend.py": "emulates a GPU by a program of C",
+    "backends/gpu/cuda.py": "builds the program that launches kernels by the C toolchain",
+    "backends/gpu/emulated.py": "writes kernels as functions of C",
+    "backends/gpu/kind.py": "opens what it writes as any program of C",
+    "backends/gpu/launches.py": "writes a program's tables as those of C",
     "backends/registry.py": "loads it when a device names it",
+    "backends/tvm/backend.py": "names a library by its content",
+    "backends/tvm/library.py": "links what LLVM has built by the C toolchain",
+    "cli/doctor.py": "says whether the decoder of pictures is there",
+    "cli/kernels.py": "lists the plans that its kernels were chosen between",
     "cli/profile_step.py": "builds a program whose calls of kernels are timed",
     "cli/tune.py": "measures C kernels on a board",
     "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
     "farm/firmware/link.py": "links a program's archive by the C toolchain",
     "farm/jobs/known_answer.py": "builds a program of its own by the C toolchain",
+    "studies/tinyengine/compare.py": "builds TinyEngine by the C toolchain",
 }
 
 LEFT_BEHIND = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

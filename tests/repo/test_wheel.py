@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pockengine.backends.c.decoder import find_decoder
 from pockengine.tests.repo.tree import ROOT, files
 
 PACKAGED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models")
+MOST_BYTES = 2 << 20
+DECODER = "pockengine/backends/c/stb/stb_image.h"
 PROBE = """
 import pathlib, pockengine, pockengine.api, pockengine.backends.c
 from pockengine.devices.schema import load_device
@@ -76,6 +79,8 @@ def test_wheel_holds_all_files_and_imports(source: Path, tmp_path: Path) -> None
         archive.extractall(site)
 
     assert not set(packaged_files()) - packed
+    assert (DECODER in packed) == (find_decoder() is not None)
+    assert wheel.stat().st_size < MOST_BYTES
     assert not [name for name in packed if name.startswith("pockengine/tests")]
     assert imported_from(tmp_path / "environment") == site / "pockengine"
 

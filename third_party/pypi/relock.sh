@@ -41,8 +41,11 @@ lock torch --unsafe-package=torch
 lock tensorflow --allow-unsafe
 lock jax --allow-unsafe
 lock onnx --allow-unsafe
+lock tflite --allow-unsafe
 lock ort --allow-unsafe
+lock tvm --allow-unsafe
 lock mnn
+lock cuda
 lock_alone minilm
 lock report --allow-unsafe
 lock docs --allow-unsafe

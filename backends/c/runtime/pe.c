@@ -93,12 +93,15 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->schedule = (pe_schedule){0};
     session->size = 0;
     session->frozen_known = false;
+    session->newer = PE_PARAMS_HERE | PE_FROZEN_HERE;
+    session->accelerated = NULL;
     fill_params(session);
     status = pe_frozen_start(session);
     if (status != PE_OK) {
         return status;
     }
-    const int count = threads < program->max_threads ? threads : program->max_threads;
+    const int limit = program->accelerator ? 1 : program->max_threads;
+    const int count = threads < limit ? threads : limit;
     const int error = pe_team_start(team_of(session), count);
     session->threads = team_of(session)->count;
     if (error) {
@@ -106,10 +109,17 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
                        pe_reason(error));
     }
-    return PE_OK;
+    status = program->accelerator ? program->accelerator->open(session) : PE_OK;
+    if (status != PE_OK) {
+        pe_close(session);
+    }
+    return status;
 }
 
 void pe_close(pe_session *session) {
+    if (session->program->accelerator) {
+        session->program->accelerator->close(session);
+    }
     pe_team_stop(team_of(session));
     pe_frozen_end(session);
 }
@@ -165,10 +175,19 @@ typedef struct run_argument {
     const pe_entry *entry;
 } run_argument;
 
-static void run_entry(pe_worker *w, void *argument) {
+static void run_share(pe_worker *w, void *argument) {
     const run_argument *run = argument;
     const pe_session *session = run->session;
     run->entry->run(w, session->params, session->frozen, session->arena);
+}
+
+static pe_status run_entry(pe_session *session, const pe_entry *entry) {
+    if (session->program->accelerator) {
+        return session->program->accelerator->run(session, entry);
+    }
+    run_argument argument = {session, entry};
+    pe_team_run(team_of(session), run_share, &argument);
+    return PE_OK;
 }
 
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
@@ -182,12 +201,11 @@ pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *
             memcpy(pe_tensor_data(session, input), inputs[i], pe_tensor_bytes(input));
         }
     }
-    const pe_status status = pe_check_ranges(session, entry);
+    pe_status status = pe_check_ranges(session, entry);
+    status = status == PE_OK ? run_entry(session, entry) : status;
     if (status != PE_OK) {
         return status;
     }
-    run_argument argument = {session, entry};
-    pe_team_run(team_of(session), run_entry, &argument);
     for (int i = 0; outputs && i < entry->output_count; i++) {
         const pe_tensor *output = &entry->outputs[i];
         if (outputs[i]) {
@@ -239,6 +257,11 @@ pe_status pe_predict(pe_session *session, const void *const *inputs, void *const
     return entry ? pe_run(session, entry, inputs, outputs) : no_entry(session, "predict");
 }
 
+pe_status pe_fetch_params(pe_session *session) {
+    const bool there = (session->newer & PE_PARAMS_THERE) != 0;
+    return there ? session->program->accelerator->fetch(session) : PE_OK;
+}
+
 const void *pe_param_data(const pe_session *session, const pe_tensor *param) {
     return (param->flags & PE_WRITTEN ? session->params : session->frozen) + param->offset;
 }
@@ -263,7 +286,10 @@ static pe_status find_param(pe_session *session, const char *name, size_t bytes,
 
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes) {
     const pe_tensor *param;
-    const pe_status status = find_param(session, name, bytes, &param);
+    pe_status status = find_param(session, name, bytes, &param);
+    if (status == PE_OK && param->flags & PE_WRITTEN) {
+        status = pe_fetch_params(session);
+    }
     if (status == PE_OK) {
         memcpy(data, pe_param_data(session, param), bytes);
     }
@@ -272,7 +298,8 @@ pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t
 
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes) {
     const pe_tensor *param;
-    const pe_status status = find_param(session, name, bytes, &param);
+    pe_status status = find_param(session, name, bytes, &param);
+    status = status == PE_OK ? pe_fetch_params(session) : status;
     if (status != PE_OK) {
         return status;
     }
@@ -283,6 +310,7 @@ pe_status pe_set_param(pe_session *session, const char *name, const void *data, 
         return PE_ERROR_ARGUMENT;
     }
     memcpy(place, data, bytes);
+    session->newer |= written ? PE_PARAMS_HERE : PE_FROZEN_HERE;
     session->frozen_known = session->frozen_known && written;
     return PE_OK;
 }

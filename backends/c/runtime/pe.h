@@ -10,7 +10,7 @@
  * Frozen params are never copied: pe_load_weights maps the file that holds them, so that sessions
  * and processes share its pages. Such a file must not be changed in place while a session is open;
  * to put another one there by renaming it is sound. A program for a device without files has them
- * compiled in.
+ * compiled in. Where an accelerator runs the entries, its own memory holds the params between runs.
  *
  *     static pe_session session;
  *     pe_init(&session, &pe_program_digits, params, arena, threads);
@@ -51,7 +51,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 8
+#define PE_ABI 9
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -109,6 +109,7 @@ typedef struct pe_index_range {
 } pe_index_range;
 
 struct pe_worker;
+struct pe_session;
 
 /* One way to run a program: "train", "predict". Its inputs are read from the arena. */
 typedef struct pe_entry {
@@ -141,6 +142,16 @@ typedef struct pe_size_range {
     int axis_count;
 } pe_size_range;
 
+/* What runs entries in place of this processor: a GPU. It has its own copies of the memories; the
+ * session's are where they come from and go to. */
+typedef struct pe_accelerator {
+    pe_status (*open)(struct pe_session *session); /* at the end of pe_init */
+    void (*close)(struct pe_session *session);     /* also after an `open` that failed */
+    pe_status (*run)(struct pe_session *session, const pe_entry *entry);
+    pe_status (*fetch)(struct pe_session *session); /* its params to the session's */
+    const void *code;                               /* what it runs, in a form of its own */
+} pe_accelerator;
+
 typedef struct pe_program {
     int abi; /* PE_ABI */
     const char *name;
@@ -157,8 +168,9 @@ typedef struct pe_program {
     const unsigned char *frozen;  /* what is frozen, compiled in; NULL: a file holds it */
     const unsigned char *initial; /* the params' first `initial_bytes`; what follows is zeros */
     size_t initial_bytes;
-    void (*report)(void);       /* prints the times of a profiled program; else NULL */
-    const pe_size_range *sizes; /* NULL where none varies */
+    void (*report)(void);              /* prints the times of a profiled program; else NULL */
+    const pe_size_range *sizes;        /* NULL where none varies */
+    const pe_accelerator *accelerator; /* NULL: this processor runs it */
 } pe_program;
 
 /* How far a training has come: what its next step depends on besides the params. Files of params
@@ -217,6 +229,13 @@ typedef struct pe_mapping {
 /* Memory for a team of threads, which pe_pool.h describes. */
 #define PE_TEAM_BYTES 2304
 
+/* Where a memory was written last, if both sides of an accelerator have it. */
+enum {
+    PE_PARAMS_HERE = 1, /* in the session */
+    PE_FROZEN_HERE = 2,
+    PE_PARAMS_THERE = 4, /* by the accelerator */
+};
+
 /* Aligned to PE_ALIGN, wherever it is; its fields are read only but for progress, schedule and
  * size. */
 typedef struct pe_session {
@@ -230,7 +249,9 @@ typedef struct pe_session {
     pe_mapping frozen_memory; /* where the frozen params lie, unless they are compiled in */
     uint32_t frozen_sum;      /* their checksum, if it is known */
     bool frozen_known;
-    int threads; /* that it runs on, its caller among them */
+    int threads;       /* that it runs on, its caller among them */
+    unsigned newer;    /* PE_PARAMS_HERE and the like */
+    void *accelerated; /* the accelerator's own */
     char message[PE_MESSAGE_BYTES];
     unsigned char team[PE_TEAM_BYTES] __attribute__((aligned(PE_ALIGN)));
 } pe_session;
@@ -284,7 +305,11 @@ pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe
 /* Runs entry "predict", likewise. */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
-/* Where a param lives, to be read. */
+/* Brings the params that an accelerator wrote to where pe_param_data finds them. What reads params
+ * by name or writes files does so itself; without an accelerator there is nothing to bring. */
+pe_status pe_fetch_params(pe_session *session);
+
+/* Where a param lives, to be read; after runs on an accelerator pe_fetch_params comes first. */
 const void *pe_param_data(const pe_session *session, const pe_tensor *param);
 
 /* Copies one param; `bytes` must be its exact size. A frozen one that is set becomes the session's

@@ -146,7 +146,8 @@ pe_status pe_save_checkpoint(pe_session *session, const char *path, pe_content c
     texts t;
     const pe_st_content whole = content_of(&t, session, content);
     pe_st_writer writer;
-    pe_status status = check_finite(session, session->message);
+    pe_status status = pe_fetch_params(session);
+    status = status == PE_OK ? check_finite(session, session->message) : status;
     if (status == PE_OK) {
         status = pe_st_create(&writer, path, &whole, session->message);
     }

@@ -311,8 +311,10 @@ pe_status pe_load_weights(pe_session *session, const char *path) {
         return status;
     }
     status = check(&load, session->message);
+    status = status == PE_OK ? pe_fetch_params(session) : status;
     if (status == PE_OK) {
         load.read = true;
+        session->newer |= PE_PARAMS_HERE;
         load.mapped = load.frozen_at && !load.apart && !is_trained(&load) &&
                       pe_frozen_map(session, load.file, load.frozen_at);
         session->frozen_known = session->frozen_known && is_trained(&load);

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "pe_data_pictures.h"
 #include "pe_data_size.h"
 #include "pe_row_order.h"
 
@@ -25,6 +26,9 @@ static bool is_of_batch(const pe_data *data, int input) {
  * padded come one by one. */
 static pe_status read_rows(const pe_data *data, const pe_session *session, int input, int64_t row,
                            int64_t count, int64_t slot, char *message) {
+    if (data->pictures) {
+        return pe_pictures_rows(data, session, input, row, count, slot, message);
+    }
     const pe_column *column = &data->columns[input];
     const pe_tensor *tensor = &data->entry->inputs[input];
     const size_t bytes = pe_row_bytes(data, input);
@@ -101,4 +105,5 @@ void pe_data_close(pe_data *data) {
         close(data->files[i]);
     }
     data->file_count = 0;
+    pe_pictures_close(data);
 }

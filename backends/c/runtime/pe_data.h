@@ -17,9 +17,11 @@
 /* The rows of one input. */
 typedef struct pe_column {
     int file;        /* one of the data's */
-    uint64_t offset; /* in the file, of the first row; 0 where there is no array */
+    uint64_t offset; /* in the file, of the first row; 0 where there are no rows */
     int64_t rows;    /* first dimension of the array */
 } pe_column;
+
+typedef struct pe_pictures pe_pictures; /* pe_data_pictures.h */
 
 typedef struct pe_data {
     const pe_program *program;
@@ -29,6 +31,8 @@ typedef struct pe_data {
     int file_count;
     int files[PE_MAX_INPUTS];
     pe_column columns[PE_MAX_INPUTS]; /* one for each input */
+    pe_pictures *pictures;            /* whose rows they are, of no file; or NULL */
+    bool lenient;                     /* rows that cannot be decoded are left to pe_data_mend */
     int64_t rows;
     int64_t batch; /* rows of a batch, at least 1 */
     int64_t slots; /* rows that the entry has memory for: of a fixed batch as many */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "pe_data_pictures.h"
 #include "pe_random.h"
 
 /* Of an epoch's random numbers; the rows' order takes those below. */
@@ -13,43 +14,22 @@ typedef struct pictures {
     size_t pixel;
 } pictures;
 
-static bool is_channels(int64_t size) { return size == 1 || size == 3; }
-
-/* Reads the form of an input; false where it holds no pictures. */
-static bool read_form(const pe_tensor *input, pictures *form) {
-    const int64_t *shape = input->shape;
-    if (input->dtype != PE_F32 || input->rank != 4) {
-        return false;
-    }
-    if (is_channels(shape[1])) {
-        *form = (pictures){shape[1], shape[2], shape[3], 1};
-        return true;
-    }
-    *form = (pictures){1, shape[1], shape[2], (size_t)shape[3]};
-    return is_channels(shape[3]);
-}
-
-/* The only input of more than two dimensions; -1 where there is none, or another one. */
-static int find_pictures(const pe_data *data) {
-    int found = -1;
-    for (int i = 0; i < data->entry->input_count; i++) {
-        if (data->entry->inputs[i].rank > 2) {
-            if (found >= 0) {
-                return -1;
-            }
-            found = i;
-        }
-    }
-    return found;
+/* The pictures of an entry; false where it has none. */
+static bool find(const pe_data *data, int *input, pictures *form) {
+    pe_picture_shape shape;
+    *input = pe_find_pictures(data->entry, &shape);
+    *form = shape.planes ? (pictures){shape.channels, shape.height, shape.width, 1}
+                         : (pictures){1, shape.height, shape.width, (size_t)shape.channels};
+    return *input >= 0;
 }
 
 pe_status pe_check_augmentation(const pe_data *data, const pe_augmentation *how, char *message) {
-    const int input = find_pictures(data);
+    int input;
     pictures form;
     if (!how->flip && !how->crop) {
         return PE_OK;
     }
-    if (input < 0 || !read_form(&data->entry->inputs[input], &form) || data->whole) {
+    if (!find(data, &input, &form) || data->whole) {
         return pe_fail(message, PE_ERROR_MISMATCH,
                        "--flip and --crop are for one input of pictures, f32 [B, C, H, W] or [B, "
                        "H, W, C] with 1 or 3 channels, and no other of three dimensions; entry %s "
@@ -113,9 +93,9 @@ void pe_augment(const pe_data *data, const pe_session *session, const pe_augment
                 int64_t epoch, int64_t batch) {
     const uint32_t of_epoch = pe_random_key((int32_t)data->seed, (uint32_t)epoch);
     const uint32_t key = pe_random_key((int32_t)of_epoch, STREAM);
-    const int input = find_pictures(data);
+    int input;
     pictures form;
-    if ((!how->flip && !how->crop) || input < 0 || !read_form(&data->entry->inputs[input], &form)) {
+    if ((!how->flip && !how->crop) || !find(data, &input, &form)) {
         return;
     }
     const size_t plane = (size_t)(form.height * form.width) * form.pixel;

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "pe_data_pictures.h"
+
 /* Checks the floating-point numbers of one row of the batch in memory. */
 static pe_status check_finite(const pe_data *data, pe_session *session, int64_t slot) {
     for (int i = 0; i < data->entry->input_count; i++) {
@@ -21,10 +23,13 @@ static pe_status check_finite(const pe_data *data, pe_session *session, int64_t 
     return PE_OK;
 }
 
-/* Checks one row of the batch in memory; its indices only where they are not known to be sound. */
-static pe_status check_row(const pe_data *data, pe_session *session, int64_t slot, bool indices,
-                           const pe_bad_rows *bad) {
+/* Checks a row in its slot of the batch; its indices only where they are not known to be sound. */
+static pe_status check_row(const pe_data *data, pe_session *session, int64_t row, int64_t slot,
+                           bool indices, const pe_bad_rows *bad) {
     const pe_status status = bad->limit >= 0 ? check_finite(data, session, slot) : PE_OK;
+    if (status != PE_OK && data->pictures) {
+        (void)pe_pictures_fault(data, row, session->message); /* says why there are no numbers */
+    }
     return status == PE_OK && indices ? pe_check_part(session, data->entry, slot, data->slots)
                                       : status;
 }
@@ -55,11 +60,11 @@ static pe_status replace_row(const pe_data *data, pe_session *session, int64_t e
     for (int64_t i = 0; i < data->rows; i++) {
         pe_status status = note(data, session, pe_data_row(data, epoch, place), bad);
         place = (place + 1) % data->rows;
+        const int64_t row = pe_data_row(data, epoch, place);
         if (status == PE_OK) {
-            const int64_t row = pe_data_row(data, epoch, place);
             status = pe_data_read_row(data, session, row, slot, session->message);
         }
-        if (status != PE_OK || check_row(data, session, slot, true, bad) == PE_OK) {
+        if (status != PE_OK || check_row(data, session, row, slot, true, bad) == PE_OK) {
             return status;
         }
     }
@@ -71,8 +76,9 @@ pe_status pe_data_mend(const pe_data *data, pe_session *session, int64_t epoch, 
     const bool indices = pe_check_ranges(session, data->entry) != PE_OK;
     pe_status status = PE_OK;
     for (int64_t slot = 0; (indices || bad->limit >= 0) && slot < data->count; slot++) {
-        if (check_row(data, session, slot, indices, bad) != PE_OK) {
-            const int64_t place = batch * data->batch + slot;
+        const int64_t place = batch * data->batch + slot;
+        const int64_t row = pe_data_row(data, epoch, place % data->rows);
+        if (check_row(data, session, row, slot, indices, bad) != PE_OK) {
             status = replace_row(data, session, epoch, place, slot, bad);
         }
         if (status != PE_OK) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pe_data_pictures.h"
 #include "pe_data_size.h"
 #include "pe_data_source.h"
 
@@ -174,8 +175,22 @@ static pe_status open_file(pe_data *data, const char *path, const char *name, ch
     return pe_st_read(c.file, path, &visitor, message);
 }
 
+/* Whether a folder has a file NAME.npy for any input. */
+static bool has_arrays(const pe_data *data, const char *path) {
+    for (int i = 0; i < data->entry->input_count; i++) {
+        char file[PATH_MAX];
+        struct stat status;
+        const int length =
+            snprintf(file, sizeof file, "%s/%s.npy", path, data->entry->inputs[i].name);
+        if (length > 0 && (size_t)length < sizeof file && stat(file, &status) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Reads a folder that has a file NAME.npy for each input. */
-static pe_status open_folder(pe_data *data, const char *path, char *message) {
+static pe_status open_arrays(pe_data *data, const char *path, char *message) {
     pe_status status = PE_OK;
     for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
         const char *name = data->entry->inputs[i].name;
@@ -189,6 +204,12 @@ static pe_status open_folder(pe_data *data, const char *path, char *message) {
         }
     }
     return status;
+}
+
+/* Reads a folder of arrays, or one of folders with pictures. */
+static pe_status open_folder(pe_data *data, const char *path, char *message) {
+    return has_arrays(data, path) || !pe_has_folders(path) ? open_arrays(data, path, message)
+                                                           : pe_pictures_open(data, path, message);
 }
 
 /* Reads a list NAME=FILE,NAME=FILE. */
@@ -308,7 +329,12 @@ pe_status pe_data_open(pe_data *data, const char *path, const pe_program *progra
     pe_status status = open_path(data, path, message);
     if (status == PE_OK) {
         settle_whole(data);
-        status = settle_rows(data, message);
+        status = data->pictures && data->whole
+                     ? pe_fail(message, PE_ERROR_MISMATCH,
+                               "inputs of entry %s differ in their rows a batch, which rows from "
+                               "folders of pictures cannot",
+                               data->name)
+                     : settle_rows(data, message);
     }
     if (status == PE_OK) {
         status = pe_settle_batch(data, batch, message);

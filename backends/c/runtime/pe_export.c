@@ -75,7 +75,10 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all) {
         .shaped = in_model_order,
     };
     pe_st_writer writer;
-    pe_status status = pe_st_create(&writer, path, &content, session->message);
+    pe_status status = pe_fetch_params(session);
+    if (status == PE_OK) {
+        status = pe_st_create(&writer, path, &content, session->message);
+    }
     uint64_t offset = 0;
     for (int i = 0; status == PE_OK && i < program->param_count; i++) {
         if (pe_st_takes(&content, i)) {

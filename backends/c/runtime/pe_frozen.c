@@ -28,6 +28,7 @@ bool pe_frozen_map(pe_session *session, int file, uint64_t offset) {
         pe_unmap(&session->frozen_memory);
         session->frozen_memory = mapping;
         session->frozen = frozen;
+        session->newer |= PE_FROZEN_HERE;
     }
     return frozen != NULL;
 }
@@ -44,6 +45,7 @@ unsigned char *pe_frozen_place(pe_session *session, const pe_tensor *param) {
                 pe_reason(pe_map_error()));
         return NULL;
     }
+    session->newer |= PE_FROZEN_HERE;
     unsigned char *begin = session->frozen_memory.address;
     return begin + (session->frozen - begin) + param->offset;
 }

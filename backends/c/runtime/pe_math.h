@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "pe_quantized_lane.h"
 #include "pe_special.h"
 #include "pe_vec.h"
 
@@ -69,6 +70,10 @@
 #define pe_quotient_l PE_OF_WIDTH(pe_quotient_l)
 #define pe_rem_i PE_OF_WIDTH(pe_rem_i)
 #define pe_rem_l PE_OF_WIDTH(pe_rem_l)
+#define pe_shift_left_i PE_OF_WIDTH(pe_shift_left_i)
+#define pe_shift_left_l PE_OF_WIDTH(pe_shift_left_l)
+#define pe_shift_right_i PE_OF_WIDTH(pe_shift_right_i)
+#define pe_shift_right_l PE_OF_WIDTH(pe_shift_right_l)
 
 /* Integer division towards zero, and what it leaves. Nothing traps: a / 0 is -1 and leaves a, as
  * XLA has it, and the smallest integer over -1 is itself. */
@@ -78,10 +83,25 @@ PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
 
 PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
+/* Shifts of the bits of integers. By a number of bits outside of the width all are shifted out. */
+PE_INLINE int32_t pe_left_32(int32_t a, int32_t b) {
+    return b >= 0 && b < 32 ? (int32_t)((uint32_t)a << b) : 0;
+}
+
+PE_INLINE int64_t pe_left_64(int64_t a, int64_t b) {
+    return b >= 0 && b < 64 ? (int64_t)((uint64_t)a << b) : 0;
+}
+
+PE_INLINE int32_t pe_right_32(int32_t a, int32_t b) { return a >> (b >= 0 && b < 32 ? b : 31); }
+
+PE_INLINE int64_t pe_right_64(int64_t a, int64_t b) { return a >> (b >= 0 && b < 64 ? b : 63); }
+
 /* Between real numbers and the integers that stand for them. */
+#define pe_mul PE_OF_WIDTH(pe_mul)
 #define pe_quantize PE_OF_WIDTH(pe_quantize)
 #define pe_dequantize PE_OF_WIDTH(pe_dequantize)
 #define pe_rescale PE_OF_WIDTH(pe_rescale)
+#define pe_rescale_down PE_OF_WIDTH(pe_rescale_down)
 #define pe_narrow_sb PE_OF_WIDTH(pe_narrow_sb)
 
 #define PE_VL 4
@@ -96,5 +116,18 @@ PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == 
 #include "pe_math_lanes.inc.h"
 #include "pe_quantized_lanes.inc.h"
 #undef PE_VL
+#if PE_HVX
+#define PE_VL 32
+PE_INLINE pe_vf pe_mul(pe_vf a, pe_vf b) { return (pe_vf)pe_hvx_mul((HVX_Vector)a, (HVX_Vector)b); }
+
+PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
+    return (pe_vf)pe_hvx_maximum((HVX_Vector)a, (HVX_Vector)b);
+}
+
+PE_INLINE pe_vf pe_abs(pe_vf x) { return x & INT32_MAX; }
+
+#include "pe_quantized_lanes.inc.h"
+#undef PE_VL
+#endif
 
 #endif

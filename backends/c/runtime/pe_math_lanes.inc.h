@@ -1,5 +1,7 @@
 /* Functions on vectors of PE_VL lanes; pe_math.h includes this file once for each width. */
 
+PE_INLINE pe_vf pe_mul(pe_vf a, pe_vf b) { return a * b; }
+
 /* The larger; NaN if either is, as NEON has it. */
 PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
 #if PE_VL == 4 && PE_NEON
@@ -188,6 +190,10 @@ PE_LANEWISE2(pe_quotient_i, pe_quotient, pe_vi, int32_t)
 PE_LANEWISE2(pe_quotient_l, pe_quotient, pe_vl, int64_t)
 PE_LANEWISE2(pe_rem_i, pe_remainder, pe_vi, int32_t)
 PE_LANEWISE2(pe_rem_l, pe_remainder, pe_vl, int64_t)
+PE_LANEWISE2(pe_shift_left_i, pe_left_32, pe_vi, int32_t)
+PE_LANEWISE2(pe_shift_left_l, pe_left_64, pe_vl, int64_t)
+PE_LANEWISE2(pe_shift_right_i, pe_right_32, pe_vi, int32_t)
+PE_LANEWISE2(pe_shift_right_l, pe_right_64, pe_vl, int64_t)
 
 /* -(t log x + (1 - t) log(1 - x)), the logarithms at least -100, as PyTorch has it. */
 PE_INLINE pe_vf pe_binary_cross_entropy(pe_vf x, pe_vf t) {

@@ -27,8 +27,10 @@ typedef struct pe_options {
     int64_t skip_bad, batch, crop;
     int schedule; /* pe_schedule_kind, or -1 */
     int roll_back, whole, all, params, shuffle, flip;
-    double rate, factor;    /* NAN where it is not given */
-    const char *milestones; /* "30,60" */
+    double rate, factor;       /* NAN where it is not given */
+    const char *milestones;    /* "30,60" */
+    const char *mean, *spread; /* "0.485,0.456,0.406" */
+    int64_t megapixels;
 } pe_options;
 
 /* Reads arguments[1] and what follows; an error is one of usage. */

@@ -3,21 +3,145 @@
  * bit. Limits are those of the results. */
 
 PE_INLINE pe_vf pe_dequantize(pe_vi q, pe_vf scale, int32_t zero) {
-    return pe_to_f(q - zero) * scale;
+    return pe_mul(pe_to_f(q - zero), scale);
 }
 
+#if PE_LANES_APART && PE_VL < 32
+PE_INLINE pe_vi pe_narrow_sb(pe_vi x, const int32_t low, const int32_t high, const int32_t zero) {
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        x[i] = pe_narrow_lane(x[i], low, high, zero);
+    }
+    return x;
+}
+
+PE_INLINE pe_vi pe_quantize(const pe_vf x, const pe_vf scale, const int32_t low, const int32_t high,
+                            const int32_t zero) {
+    pe_vi y = {0};
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        y[i] = pe_narrow_lane(pe_nearest_lane(x[i] / scale[i]), low, high, zero);
+    }
+    return y;
+}
+
+PE_INLINE pe_vi pe_rescale(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        x[i] = pe_rescale_lane(x[i], multiplier[i], exponent[i]);
+    }
+    return x;
+}
+
+PE_INLINE pe_vi pe_rescale_down(pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    PE_UNROLL
+    for (int i = 0; i < PE_VL; i++) {
+        x[i] = pe_rescale_down_lane(x[i], multiplier[i], exponent[i]);
+    }
+    return x;
+}
+#else
+#if PE_NEON && PE_VL >= 8
+/* Adds the zero point to numbers that are brought between the limits first; saturating narrowing
+ * leaves only the limits inside of i8 to compare with. */
+PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
+    typedef int8_t bytes __attribute__((vector_size(PE_VL)));
+    union {
+        pe_vi x;
+        int32x4_t quads[PE_VL / 4];
+        int8x8_t eights[PE_VL / 8];
+        bytes y;
+    } u = {.x = x};
+    const int16x8_t shift = vdupq_n_s16((int16_t)zero);
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 8; i++) {
+        const int16x4_t half = vqmovn_s32(u.quads[2 * i]);
+        const int16x8_t whole = vqmovn_high_s32(half, u.quads[2 * i + 1]);
+        u.eights[i] = vqmovn_s16(vqaddq_s16(whole, shift));
+    }
+    bytes y = u.y;
+    if (low > INT8_MIN) {
+        const bytes least = (bytes){0} + (int8_t)low;
+        const bytes inside = (bytes)(y > least);
+        y = (y & inside) | (least & ~inside);
+    }
+    if (high < INT8_MAX) {
+        const bytes most = (bytes){0} + (int8_t)high;
+        const bytes inside = (bytes)(y < most);
+        y = (y & inside) | (most & ~inside);
+    }
+    return __builtin_convertvector(y, pe_vi);
+}
+#else
 /* Adds the zero point to numbers that are brought between the limits first. */
 PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
+#if PE_VL == 32
+    x = (pe_vi)Q6_Vw_vmax_VwVw((HVX_Vector)x, Q6_V_vsplat_R(low - zero));
+    return (pe_vi)Q6_Vw_vmin_VwVw((HVX_Vector)x, Q6_V_vsplat_R(high - zero)) + zero;
+#else
     const pe_vi least = pe_splat_i(low - zero), most = pe_splat_i(high - zero);
     x = pe_select_i(x < least, least, x);
     return pe_select_i(x > most, most, x) + zero;
+#endif
 }
+#endif
 
+#if PE_VL == 32
+PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, const int32_t low, const int32_t high,
+                            int32_t zero) {
+    const HVX_Vector a = (HVX_Vector)x, b = (HVX_Vector)scale;
+    const int bytes = low >= INT8_MIN && high <= INT8_MAX;
+    const HVX_Vector y = bytes ? pe_hvx_quotient(a, b) : pe_hvx_quotient_lanes(a, b);
+    return pe_narrow_sb((pe_vi)y, low, high, zero);
+}
+#else
 /* Halves round to even. */
 PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int32_t zero) {
     return pe_narrow_sb(pe_saturate_i(pe_round(x / scale)), low, high, zero);
 }
+#endif
 
+#if PE_NEON
+/* x multiplier 2^(exponent - 31): the upper half of the doubled product, rounded up from its half,
+ * then a shift rounded away from zero from its half. Where that shifts at all, negative numbers are
+ * made smaller by 1 before it rounds up; with `down` it shifts everywhere. */
+PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(pe_vi x, pe_vi multiplier, pe_vi exponent,
+                                              const int down) {
+    union {
+        pe_vi v;
+        int32x4_t quads[PE_VL / 4];
+    } u = {.v = x}, factor = {.v = multiplier}, power = {.v = exponent};
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 4; i++) {
+        const int32x4_t zero = vdupq_n_s32(0), right = vminq_s32(power.quads[i], zero);
+        if (down) {
+            const int32x4_t high = vqrdmulhq_s32(u.quads[i], factor.quads[i]);
+            u.quads[i] = vrshlq_s32(vsraq_n_s32(high, high, 31), power.quads[i]);
+            continue;
+        }
+        const int32x4_t shifted = vshlq_s32(u.quads[i], vmaxq_s32(power.quads[i], zero));
+        const int32x4_t high = vqrdmulhq_s32(shifted, factor.quads[i]);
+        u.quads[i] = vrshlq_s32(vsraq_n_s32(high, vandq_s32(high, right), 31), right);
+    }
+    return u.v;
+}
+
+PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
+}
+#elif PE_VL == 32
+PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 1);
+}
+#else
 /* x multiplier 2^(exponent - 31): the upper half of the doubled product, rounded up from its half,
  * then a shift rounded away from zero from its half. */
 PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
@@ -29,3 +153,10 @@ PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     const pe_vi threshold = (mask >> 1) - (high < 0);
     return (high >> right) - ((high & mask) > threshold);
 }
+
+/* The same by negative exponents. */
+PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
+    return pe_rescale(x, multiplier, exponent);
+}
+#endif
+#endif

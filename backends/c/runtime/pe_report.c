@@ -130,6 +130,29 @@ static const char *kind_of(const pe_tensor *param) {
                                        : "frozen";
 }
 
+void pe_print_classes(const pe_pictures *pictures) {
+    for (int64_t i = 0; pictures && i < pictures->list.class_count; i++) {
+        printf("{\"class\": %lld, \"name\": ", (long long)i);
+        pe_print_text(pictures->list.classes[i].name);
+        printf(", \"pictures\": %lld}\n", (long long)pictures->list.classes[i].pictures);
+    }
+}
+
+/* What an entry takes of pictures, where it takes some. */
+static void print_pictures(const pe_entry *entry) {
+    pe_picture_shape shape;
+    const int input = pe_find_pictures(entry, &shape);
+    if (input >= 0) {
+        printf("{\"pictures\": ");
+        pe_print_text(entry->inputs[input].name);
+        printf(", \"entry\": ");
+        pe_print_text(entry->name);
+        printf(", \"height\": %lld, \"width\": %lld, \"channels\": %lld, \"formats\": [%s]}\n",
+               (long long)shape.height, (long long)shape.width, (long long)shape.channels,
+               pe_picture_decodes() ? "\"jpeg\", \"png\"" : "");
+    }
+}
+
 void pe_print_info(const pe_program *program, bool params) {
     size_t trained = 0;
     for (int i = 0; i < program->param_count; i++) {
@@ -149,6 +172,7 @@ void pe_print_info(const pe_program *program, bool params) {
     }
     for (int i = 0; i < program->entry_count; i++) {
         print_entry(&program->entries[i]);
+        print_pictures(&program->entries[i]);
     }
     for (int i = 0; params && i < program->param_count; i++) {
         printf("{\"param\": ");

@@ -2,6 +2,7 @@
 #ifndef PE_REPORT_H
 #define PE_REPORT_H
 
+#include "pe_data_pictures.h"
 #include "pe_train.h"
 
 /* A text with its quotes. */
@@ -12,6 +13,9 @@ void pe_print_event(const pe_event *event);
 
 /* A bad row that was left out of a training. */
 void pe_print_bad_row(int64_t row, const char *why);
+
+/* A line for each class of a folder of pictures; `pictures` may be NULL. */
+void pe_print_classes(const pe_pictures *pictures);
 
 /* The last line of a command: rows of its data, threads, memory, and how long it took to begin. */
 void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns);

@@ -41,6 +41,13 @@ static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t b
         status = pe_data_open(&data, o->data, session->program, entry_name(o->command), o->batch,
                               session->message);
     }
+    if (status == PE_OK) {
+        status = pe_pictures_settle(&data, o->mean, o->spread, o->megapixels, session->message);
+    }
+    if (status == PE_OK) {
+        pe_print_classes(data.pictures);
+        data.lenient = o->skip_bad >= 0;
+    }
     const int64_t init_ns = now_ns() - begin;
     if (status == PE_OK) {
         status = o->command == PE_COMMAND_TRAIN      ? pe_run_training(session, &data, o, stopped)

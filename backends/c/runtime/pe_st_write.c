@@ -109,7 +109,7 @@ bool pe_st_has_rows(const pe_st_content *content, int tensor) {
 /* The checksums: zeros while they are only counted, and in the header's own place. */
 static void put_checksums(sink *s, const pe_st_content *content) {
     char digits[PE_ST_DIGITS + 1] = "00000000";
-    put_text(s, PE_ST_SEAL + 1); /* without its brace */
+    put_text(s, &PE_ST_SEAL[1]); /* without its brace */
     put_text(s, digits);
     put_text(s, PE_ST_SUMS);
     for (int i = 0; i < content->tensor_count; i++) {

@@ -9,6 +9,7 @@
 typedef uint16_t PE_V(pe_vh) __attribute__((vector_size(PE_LANES * 2)));
 typedef int8_t PE_V(pe_vc) __attribute__((vector_size(PE_LANES)));
 
+#if PE_LANES < 32
 PE_INLINE size_t PE_V(pe_bytes)(int n, size_t size) {
     return (size_t)(n < PE_LANES ? n : PE_LANES) * size;
 }
@@ -66,7 +67,25 @@ PE_INLINE void PE_V(pe_store_part_hf)(uint16_t *p, PE_V(pe_vf) v, int n) {
     const PE_V(pe_vh) y = __builtin_convertvector(PE_V(pe_half_bits)(v), PE_V(pe_vh));
     memcpy(p, &y, PE_V(pe_bytes)(n, sizeof *p));
 }
+#endif
 
+#if PE_LANES == 32
+PE_INLINE pe_vi32 pe_load_part_sb32(const int8_t *p, int n) {
+    return (pe_vi32)pe_hvx_widen(n < 32 ? pe_hvx_load_only(p, n) : pe_hvx_load(p, 32));
+}
+
+PE_INLINE pe_vi32 pe_load_part_ub32(const uint8_t *p, int n) {
+    return (pe_vi32)pe_hvx_widen_unsigned(n < 32 ? pe_hvx_load_only(p, n) : pe_hvx_load(p, 32));
+}
+
+PE_INLINE void pe_store_part_sb32(int8_t *p, pe_vi32 v, int n) {
+    pe_hvx_store(p, pe_hvx_narrow((HVX_Vector)v), n < 32 ? n : 32);
+}
+
+PE_INLINE void pe_store_part_ub32(uint8_t *p, pe_vi32 v, int n) {
+    pe_hvx_store(p, pe_hvx_narrow((HVX_Vector)v), n < 32 ? n : 32);
+}
+#else
 PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_sb)(const int8_t *p, int n) {
     PE_V(pe_vc) v = {0};
     memcpy(&v, p, PE_V(pe_bytes)(n, sizeof *p));
@@ -88,7 +107,9 @@ PE_INLINE void PE_V(pe_store_part_ub)(uint8_t *p, PE_V(pe_vi) v, int n) {
     const PE_V(pe_vb) y = __builtin_convertvector(v, PE_V(pe_vb));
     memcpy(p, &y, PE_V(pe_bytes)(n, sizeof *p));
 }
+#endif
 
+#if PE_LANES < 32
 PE_INLINE PE_V(pe_vf) PE_V(pe_splat_bf)(uint16_t x) {
     return PE_V(pe_of_bits)(PE_V(pe_splat_i)((int32_t)((uint32_t)x << 16)));
 }
@@ -96,6 +117,7 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_splat_bf)(uint16_t x) {
 PE_INLINE PE_V(pe_vf) PE_V(pe_splat_hf)(uint16_t x) {
     return PE_V(pe_of_half)(PE_V(pe_splat_i)(x));
 }
+#endif
 
 PE_INLINE PE_V(pe_vi) PE_V(pe_splat_sb)(int8_t x) { return PE_V(pe_splat_i)(x); }
 

@@ -79,4 +79,15 @@ PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float 
     }
 }
 
+/* The same of bytes, whose rows are few: channels of images as they arrive. */
+PE_INLINE void pe_transpose_bytes(int8_t *restrict to, ptrdiff_t to_pitch,
+                                  const int8_t *restrict from, ptrdiff_t from_pitch, ptrdiff_t rows,
+                                  ptrdiff_t columns) {
+    for (ptrdiff_t j = 0; j < columns; j++) {
+        for (ptrdiff_t i = 0; i < rows; i++) {
+            to[j * to_pitch + i] = from[i * from_pitch + j];
+        }
+    }
+}
+
 #endif

@@ -1,4 +1,5 @@
-/* Vectors of PE_VL lanes (4, 8 or 16) over the vector extensions of gcc and clang.
+/* Vectors of PE_VL lanes (4, 8 or 16; by HVX 32 of integers, and of floats as their bits, which
+ * only functions of pe_hvx_floats.h compute with) over the vector extensions of gcc and clang.
  *
  * The header defines every width once, under names that end in the lane count (pe_vf8, pe_load16);
  * the names without a count follow the value that PE_VL has where they are used, so that one
@@ -50,6 +51,8 @@
 #define PE_NEON 0
 #endif
 
+#include "pe_hvx_floats.h"
+
 #define PE_LANES 4
 #include "pe_vec_lanes.inc.h"
 #undef PE_LANES
@@ -59,6 +62,11 @@
 #define PE_LANES 16
 #include "pe_vec_lanes.inc.h"
 #undef PE_LANES
+#if PE_HVX
+#define PE_LANES 32
+#include "pe_vec_lanes.inc.h"
+#undef PE_LANES
+#endif
 
 /* Makes streamed stores visible to the threads that pass the next barrier. */
 PE_INLINE void pe_stream_end(void) {

@@ -3,13 +3,21 @@
 
 #define PE_V(name) PE_JOIN(name, PE_LANES)
 
+#if PE_LANES == 32
+typedef int32_t pe_vf32 __attribute__((vector_size(128)));
+#else
 typedef float PE_V(pe_vf) __attribute__((vector_size(PE_LANES * 4)));
+#endif
 typedef int32_t PE_V(pe_vi) __attribute__((vector_size(PE_LANES * 4)));
 typedef int64_t PE_V(pe_vl) __attribute__((vector_size(PE_LANES * 8)));
 typedef uint8_t PE_V(pe_vb) __attribute__((vector_size(PE_LANES)));
 
 /* The same vectors in memory, where they may lie anywhere and overlay arrays of their elements. */
+#if PE_LANES == 32
+typedef int32_t pe_vf_memory32 __attribute__((vector_size(128), aligned(4), may_alias));
+#else
 typedef float PE_V(pe_vf_memory) __attribute__((vector_size(PE_LANES * 4), aligned(4), may_alias));
+#endif
 typedef int32_t PE_V(pe_vi_memory)
     __attribute__((vector_size(PE_LANES * 4), aligned(4), may_alias));
 typedef int64_t PE_V(pe_vl_memory)
@@ -49,6 +57,8 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_load_part)(const float *p, int n) {
     v = __builtin_ia32_maskloadps256((const pe_vf8 *)p, pe_first_lanes8(n));
 #elif PE_LANES == 4 && PE_MASK_256
     v = __builtin_ia32_maskloadps((const pe_vf4 *)p, pe_first_lanes4(n));
+#elif PE_LANES == 32
+    v = (pe_vf32)pe_hvx_load_only(p, n * 4);
 #else
     memcpy(&v, p, (size_t)n * sizeof *p);
 #endif
@@ -66,6 +76,8 @@ PE_INLINE void PE_V(pe_store_part)(float *p, PE_V(pe_vf) v, int n) {
     __builtin_ia32_maskstoreps256((pe_vf8 *)p, pe_first_lanes8(n), v);
 #elif PE_LANES == 4 && PE_MASK_256
     __builtin_ia32_maskstoreps((pe_vf4 *)p, pe_first_lanes4(n), v);
+#elif PE_LANES == 32
+    pe_hvx_store(p, (HVX_Vector)v, n * 4);
 #else
     memcpy(p, &v, (size_t)n * sizeof *p);
 #endif
@@ -84,12 +96,25 @@ PE_INLINE void PE_V(pe_stream_part)(float *p, PE_V(pe_vf) v, int n) {
 }
 
 PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_i)(const int32_t *p, int n) {
+    if (n >= PE_LANES) {
+        return PE_V(pe_load_i)(p);
+    }
     PE_V(pe_vi) v = {0};
-    memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
+#if PE_LANES == 32
+    v = (pe_vi32)pe_hvx_load_only(p, n * 4);
+#else
+    memcpy(&v, p, (size_t)n * sizeof *p);
+#endif
     return v;
 }
 
 PE_INLINE void PE_V(pe_store_part_i)(int32_t *p, PE_V(pe_vi) v, int n) {
+#if PE_LANES == 32
+    if (n < 32) {
+        pe_hvx_store(p, (HVX_Vector)v, n * 4);
+        return;
+    }
+#endif
     memcpy(p, &v, (size_t)(n < PE_LANES ? n : PE_LANES) * sizeof *p);
 }
 
@@ -105,9 +130,13 @@ PE_INLINE void PE_V(pe_store_part_l)(int64_t *p, PE_V(pe_vl) v, int n) {
 
 /* Booleans are bytes of 0 and 1 in memory and masks in registers. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_load_part_b)(const uint8_t *p, int n) {
+#if PE_LANES == 32
+    return (pe_vi32)pe_hvx_widen_unsigned(pe_hvx_load_only(p, n < 32 ? n : 32)) != 0;
+#else
     PE_V(pe_vb) v = {0};
     memcpy(&v, p, (size_t)(n < PE_LANES ? n : PE_LANES));
     return __builtin_convertvector(v, PE_V(pe_vi)) != 0;
+#endif
 }
 
 PE_INLINE PE_V(pe_vi) PE_V(pe_load_b)(const uint8_t *p) {
@@ -116,8 +145,12 @@ PE_INLINE PE_V(pe_vi) PE_V(pe_load_b)(const uint8_t *p) {
 }
 
 PE_INLINE void PE_V(pe_store_part_b)(uint8_t *p, PE_V(pe_vi) mask, int n) {
+#if PE_LANES == 32
+    pe_hvx_store(p, pe_hvx_narrow((HVX_Vector)(-mask)), n < 32 ? n : 32);
+#else
     const PE_V(pe_vb) v = __builtin_convertvector(-mask, PE_V(pe_vb));
     memcpy(p, &v, (size_t)(n < PE_LANES ? n : PE_LANES));
+#endif
 }
 
 PE_INLINE void PE_V(pe_store_b)(uint8_t *p, PE_V(pe_vi) mask) {
@@ -127,7 +160,15 @@ PE_INLINE void PE_V(pe_store_b)(uint8_t *p, PE_V(pe_vi) mask) {
 PE_INLINE PE_V(pe_vf) PE_V(pe_zero)(void) { return (PE_V(pe_vf)){0}; }
 
 /* x - 0 and not 0 + x: the former keeps the sign of a negative zero. */
+#if PE_LANES == 32
+PE_INLINE pe_vf32 pe_splat32(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (pe_vf32)Q6_V_vsplat_R(bits);
+}
+#else
 PE_INLINE PE_V(pe_vf) PE_V(pe_splat)(float x) { return x - (PE_V(pe_vf)){0}; }
+#endif
 
 PE_INLINE PE_V(pe_vi) PE_V(pe_splat_i)(int32_t x) { return x - (PE_V(pe_vi)){0}; }
 
@@ -153,6 +194,9 @@ PE_INLINE PE_V(pe_vi) PE_V(pe_narrow)(PE_V(pe_vl) v) {
     return __builtin_convertvector(v, PE_V(pe_vi));
 }
 
+#if PE_LANES == 32
+PE_INLINE pe_vf32 pe_to_f32(pe_vi32 v) { return (pe_vf32)pe_hvx_to_f((HVX_Vector)v); }
+#else
 PE_INLINE PE_V(pe_vf) PE_V(pe_to_f)(PE_V(pe_vi) v) {
     return __builtin_convertvector(v, PE_V(pe_vf));
 }
@@ -214,6 +258,8 @@ PE_INLINE float PE_V(pe_sum)(PE_V(pe_vf) v) {
     return v[0];
 }
 
+#endif
+
 PE_INLINE int32_t PE_V(pe_sum_i)(PE_V(pe_vi) v) {
     int32_t sum = 0;
     PE_UNROLL
@@ -223,6 +269,7 @@ PE_INLINE int32_t PE_V(pe_sum_i)(PE_V(pe_vi) v) {
     return sum;
 }
 
+#if PE_LANES < 32
 PE_INLINE float PE_V(pe_largest)(PE_V(pe_vf) v) {
     PE_UNROLL
     for (int half = PE_LANES / 2; half > 0; half /= 2) {
@@ -233,6 +280,7 @@ PE_INLINE float PE_V(pe_largest)(PE_V(pe_vf) v) {
     }
     return v[0];
 }
+#endif
 
 #include "pe_stored_lanes.inc.h"
 

@@ -8,7 +8,8 @@ from onnx import TensorProto
 from pockengine.backends.onnx.element_types import NUMBERS
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.compiler.ir import Node
+from pockengine.backends.runtimes.held import Operands
+from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.types import BOOL, DType
 
 SAME = {
@@ -20,6 +21,9 @@ SAME = {
     "asinh": "Asinh",
     "atan": "Atan",
     "atanh": "Atanh",
+    "bit_and": "BitwiseAnd",
+    "bit_or": "BitwiseOr",
+    "bit_xor": "BitwiseXor",
     "ceil": "Ceil",
     "cos": "Cos",
     "cosh": "Cosh",
@@ -35,7 +39,6 @@ SAME = {
     "logical_or": "Or",
     "maximum": "Max",
     "minimum": "Min",
-    "mul": "Mul",
     "neg": "Neg",
     "pow": "Pow",
     "reciprocal": "Reciprocal",
@@ -48,30 +51,19 @@ SAME = {
     "sub": "Sub",
     "tan": "Tan",
     "tanh": "Tanh",
-    "where": "Where",
 }
 """Ops that mean what the operator of ONNX means."""
+
+PRODUCTS = frozenset({"conv2d", "conv2d_dx", "matmul"})
+"""Ops whose results are finite, unless a sum overflows or an operand is not."""
 
 ORDERED = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 
 
-class _Operands:
-    """A node's operands, read in the layout that most of them lie in."""
-
-    def __init__(self, w: EntryWriter, node: Node) -> None:
-        self.w, self.node = w, node
-        self.layout = w.common_layout(node.operands, node.result.shape)
-        self.names = [w.aligned(value, self.layout) for value in node.operands]
-
-    def give(self, name: str) -> None:
-        """Bind the result."""
-        self.w.bind(self.node.result, name, self.layout)
-
-
 def _same(op: str) -> Form:
     def form(w: EntryWriter, node: Node) -> None:
-        operands = _Operands(w, node)
-        operands.give(w.node(op, *operands.names))
+        operands = Operands(w, node)
+        operands.give(w.node(op, *operands.tensors))
 
     return form
 
@@ -80,8 +72,8 @@ def _ordered(op: str) -> Form:
     """Compare; truth values as integers, for they have no order in ONNX."""
 
     def form(w: EntryWriter, node: Node) -> None:
-        operands = _Operands(w, node)
-        names = operands.names
+        operands = Operands(w, node)
+        names = operands.tensors
         if node.operands[0].dtype is BOOL:
             names = [w.node("Cast", name, to=TensorProto.INT32) for name in names]
         operands.give(w.node(op, *names))
@@ -90,38 +82,67 @@ def _ordered(op: str) -> Form:
 
 
 def _square(w: EntryWriter, node: Node) -> None:
-    operands = _Operands(w, node)
-    operands.give(w.node("Mul", *operands.names * 2))
+    operands = Operands(w, node)
+    operands.give(w.node("Mul", *operands.tensors * 2))
 
 
 def _relu(w: EntryWriter, node: Node) -> None:
-    operands, dtype = _Operands(w, node), node.result.dtype
+    operands, dtype = Operands(w, node), node.result.dtype
     if dtype.is_float:
-        operands.give(w.node("Relu", *operands.names))
+        operands.give(w.node("Relu", *operands.tensors))
     else:
-        operands.give(w.node("Max", *operands.names, w.scalar(0, dtype)))
+        operands.give(w.node("Max", *operands.tensors, w.scalar(0, dtype)))
+
+
+def _where(w: EntryWriter, node: Node) -> None:
+    """Choose; between a product and 0 by multiplication, as the operator itself passes three times.
+
+    Where such a product is no finite number, NaN takes the place of the 0.
+    """
+    operands = Operands(w, node)
+    _, taken, other = node.operands
+    zero = w.graph.constants.get(other)
+    is_zero = zero is not None and zero.ndim == 0 and zero.item() == 0
+    if not (is_zero and _is_product(w, taken)):
+        operands.give(w.node("Where", *operands.tensors))
+        return
+    condition, name, _ = operands.tensors
+    kept = w.node("Cast", condition, to=TensorProto.FLOAT)
+    operands.give(w.node("Mul", kept, name))
+    w.products.add(node.result)
+
+
+def _is_product(w: EntryWriter, value: Value) -> bool:
+    """Whether a value is a product's result, what was chosen of one, or a sum of two."""
+    maker = value.node
+    if maker is None or value.dtype is not DType.F32:
+        return False
+    parts = maker.operands if maker.op == "add" else (value,)
+    return all(
+        part in w.products or (part.node is not None and part.node.op in PRODUCTS) for part in parts
+    )
 
 
 def _hard_sigmoid(w: EntryWriter, node: Node) -> None:
-    operands = _Operands(w, node)
-    operands.give(w.node("HardSigmoid", *operands.names, alpha=1 / 6, beta=0.5))
+    operands = Operands(w, node)
+    operands.give(w.node("HardSigmoid", *operands.tensors, alpha=1 / 6, beta=0.5))
 
 
 def _not_equal(w: EntryWriter, node: Node) -> None:
-    operands = _Operands(w, node)
-    operands.give(w.node("Not", w.node("Equal", *operands.names)))
+    operands = Operands(w, node)
+    operands.give(w.node("Not", w.node("Equal", *operands.tensors)))
 
 
 def _clip(w: EntryWriter, node: Node) -> None:
-    operands = _Operands(w, node)
+    operands = Operands(w, node)
     bounds = (w.scalar(node.attrs[name]) for name in ("min", "max"))
-    operands.give(w.node("Clip", *operands.names, *bounds))
+    operands.give(w.node("Clip", *operands.tensors, *bounds))
 
 
 def _quotient(w: EntryWriter, node: Node) -> None:
     """Divide integers towards zero; by 0 it is -1, and by -1 it wraps: neither may trap."""
-    operands = _Operands(w, node)
-    a, b = operands.names
+    operands = Operands(w, node)
+    a, b = operands.tensors
     operands.give(_divided(w, a, b, node.result.dtype))
 
 
@@ -135,8 +156,8 @@ def _divided(w: EntryWriter, a: str, b: str, dtype: DType) -> str:
 
 
 def _rem(w: EntryWriter, node: Node) -> None:
-    operands, dtype = _Operands(w, node), node.result.dtype
-    a, b = operands.names
+    operands, dtype = Operands(w, node), node.result.dtype
+    a, b = operands.tensors
     if dtype.is_float:
         operands.give(w.node("Mod", a, b, fmod=1))
     else:
@@ -145,8 +166,8 @@ def _rem(w: EntryWriter, node: Node) -> None:
 
 def _cast(w: EntryWriter, node: Node) -> None:
     """Convert; floats go to the nearest integer that there is, and NaN to 0."""
-    operands = _Operands(w, node)
-    (name,), source, target = operands.names, node.operands[0].dtype, node.result.dtype
+    operands = Operands(w, node)
+    (name,), source, target = operands.tensors, node.operands[0].dtype, node.result.dtype
     number = NUMBERS[target]
     if not (source.is_float and target.is_integer):
         operands.give(w.node("Cast", name, to=number))
@@ -171,6 +192,7 @@ FORMS: Mapping[str, Form] = {
     **{op: _ordered(onnx_op) for op, onnx_op in ORDERED.items()},
     "square": _square,
     "relu": _relu,
+    "where": _where,
     "hard_sigmoid": _hard_sigmoid,
     "ne": _not_equal,
     "clamp": _clip,

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.layout import canonical
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.layout import canonical
 from pockengine.compiler.ir import Node, Value
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.layout import Layout, canonical, laid_out
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.layout import Layout, canonical, laid_out
 from pockengine.compiler.ir import Node, Value
 
 BEFORE_FIRST = -(2**31)

@@ -3,38 +3,40 @@
 from collections.abc import Mapping
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.layout import canonical
+from pockengine.backends.onnx.forms.steps import step_of, stepped
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.compiler.ir import F32, Node, Value
-from pockengine.errors import CompileError
-
-
-def floats(node: Node) -> tuple[Value, Value]:
-    """Return the factors; CompileError for integers, of which no form multiplies."""
-    first, second = node.operands
-    if first.dtype is not F32 or second.dtype is not F32:
-        raise CompileError(
-            f"{node}: the backend onnx multiplies f32 alone, not {first.type} and {second.type}; "
-            "dequantize before, or choose the backend c"
-        )
-    return first, second
+from pockengine.backends.runtimes.factors import floats
+from pockengine.backends.runtimes.layout import canonical
+from pockengine.compiler.ir import Node, Value
 
 
 def _matmul(w: EntryWriter, node: Node) -> None:
-    a, b = floats(node)
+    a, b = floats(node, "onnx")
     transposed = (node.attrs["transpose_a"], node.attrs["transpose_b"])
-    form = _matrices if len(a.shape) == len(b.shape) == 2 else _batches
-    w.bind(node.result, form(w, (a, b), transposed))
+    if len(a.shape) == len(b.shape) == 2:
+        _matrices(w, node, (a, b), transposed)
+    else:
+        w.bind(node.result, _batches(w, (a, b), transposed))
 
 
-def _matrices(w: EntryWriter, pair: tuple[Value, Value], transposed: tuple[bool, bool]) -> str:
-    """Gemm, which reads either matrix transposed: however it lies, it is not moved."""
+def _matrices(
+    w: EntryWriter, node: Node, pair: tuple[Value, Value], transposed: tuple[bool, bool]
+) -> None:
+    """Gemm, which reads either matrix transposed: however it lies, it is not moved.
+
+    Where the product is a gradient, it is the step of the param too.
+    """
     names, turned = [], []
     for matrix, flipped in zip(pair, transposed, strict=True):
         layout = w.common_layout([matrix], matrix.shape)
         names.append(w.read(matrix, layout))
         turned.append(int(flipped != (layout != canonical(2))))
-    return w.node("Gemm", *names, transA=turned[0], transB=turned[1])
+    step = step_of(w, node.result)
+    if step is not None and pair[0].type.size < node.result.type.size:
+        both, sides = (names[0], names[1]), (turned[0], turned[1])
+        w.bind(step.result, stepped(w, step, both, sides, w.read(step.param)))
+        return
+    w.bind(node.result, w.node("Gemm", *names, transA=turned[0], transB=turned[1]))
 
 
 def _batches(w: EntryWriter, pair: tuple[Value, Value], transposed: tuple[bool, bool]) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.forms.movement import layout_of
-from pockengine.backends.onnx.layout import without
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.layout import without
 from pockengine.compiler.ir import Node
 
 

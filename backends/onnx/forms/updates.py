@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.layout import laid_out
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.layout import laid_out
 from pockengine.compiler.ir import Node
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
+from pockengine.frontends.emit import volume as emit_volume
 from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.shape import spread
@@ -38,13 +39,31 @@ def conv_general_dilated(
     A kernel that is larger than the result, or groups of the batch, make it that of a weight.
     """
     numbers = dimension_numbers
+    if x.rank == 5:
+        return _volume(ctx, x, w, numbers, params)
     if x.rank not in (3, 4):
-        raise Unsupported(f"a convolution over {x.rank - 2} dimensions; use one or two")
+        raise Unsupported(f"a convolution over {x.rank - 2} dimensions; use one, two or three")
     picture = _picture(ctx.g, permute(x, numbers.lhs_spec))
     kernel = _picture(ctx.g, permute(w, numbers.rhs_spec))
     shape = tuple(ctx.shape[dim] for dim in numbers.out_spec)
     y = _convolve(ctx.g, picture, kernel, _sweep(ctx.forward, kernel, shape, params))
     y = reshape(ctx.g, y, shape)
+    return permute(y, [numbers.out_spec.index(dim) for dim in range(y.rank)])
+
+
+def _volume(ctx: JaxContext, x: Tensor, w: Tensor, numbers: Any, params: dict[str, Any]) -> Tensor:
+    """Convolve volumes; a spread one gets its zeros first."""
+    g, volume, kernel = ctx.g, permute(x, numbers.lhs_spec), permute(w, numbers.rhs_spec)
+    if params["batch_group_count"] > 1:
+        raise Unsupported("a convolution of volumes with groups of the batch")
+    gaps = tuple(int(size) - 1 for size in params["lhs_dilation"])
+    if any(gaps):
+        volume = spread(g, volume, (0, 0, *gaps), 0.0)
+    low, high = ((0, 0, *(int(pair[side]) for pair in params["padding"])) for side in range(2))
+    volume = emit.pad(g, volume, low, high, 0.0)
+    steps, taps = (tuple(map(int, params[key])) for key in ("window_strides", "rhs_dilation"))
+    window = Window(kernel.shape[2:], steps, (0,) * 6, taps)
+    y = emit_volume.conv3d(g, volume, kernel, None, window, params["feature_group_count"])
     return permute(y, [numbers.out_spec.index(dim) for dim in range(y.rank)])
 
 

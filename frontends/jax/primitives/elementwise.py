@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32, Value
+from pockengine.compiler.ir import BOOL, F32, I32, I64, Value
 from pockengine.frontends import emit
+from pockengine.frontends.emit import bits
 from pockengine.frontends.emit import gradient as emit_gradient
-from pockengine.frontends.emit.meanings import alike, emitter
+from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
@@ -49,9 +50,48 @@ def _define_logical(name: str, meaning: str) -> None:
 
     @primitive(name)
     def rule(ctx: JaxContext, *operands: Tensor, **_: Any) -> Tensor:
-        if operands[0].dtype is not BOOL:
-            raise Unsupported("bits of integers; use arithmetic or booleans")
-        return emitted(ctx.g, *operands)
+        if operands[0].dtype is BOOL:
+            return emitted(ctx.g, *operands)
+        if name == "not":
+            turned = bits.inverted(ctx.g, *operands)
+            return bits.unsigned(ctx.g, turned) if _is_unsigned(ctx) else turned
+        return emit.elementwise(ctx.g, f"bit_{name}", *operands)
+
+
+def _is_unsigned(ctx: JaxContext) -> bool:
+    """Return whether the result is of uint32, which is held in 64 bits."""
+    return ctx.dtypes[0] == np.uint32
+
+
+@primitive("shift_left")
+def shift_left(ctx: JaxContext, x: Tensor, by: Tensor, **_: Any) -> Tensor:
+    """Shift bits to the left."""
+    moved = emit.elementwise(ctx.g, "shift_left", x, by)
+    return bits.unsigned(ctx.g, moved) if _is_unsigned(ctx) else moved
+
+
+@primitive("shift_right_arithmetic")
+def shift_right_arithmetic(ctx: JaxContext, x: Tensor, by: Tensor, **_: Any) -> Tensor:
+    """Shift bits to the right, the sign coming in."""
+    if _is_unsigned(ctx):
+        raise Unsupported("an arithmetic shift of uint32; use int32")
+    return emit.elementwise(ctx.g, "shift_right", x, by)
+
+
+@primitive("shift_right_logical")
+def shift_right_logical(ctx: JaxContext, x: Tensor, by: Tensor, **_: Any) -> Tensor:
+    """Shift bits to the right, zeros coming in."""
+    if x.dtype is I64 and not _is_unsigned(ctx):
+        raise Unsupported("a logical shift of int64; use int32")
+    return bits.shifted_logically(ctx.g, x, by)
+
+
+@primitive("population_count")
+def population_count(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
+    """Count the bits that are one."""
+    if x.dtype is I64 and not _is_unsigned(ctx):
+        raise Unsupported("the bits of int64; use int32")
+    return bits.counted(ctx.g, x)
 
 
 for _name, _meaning in UNARY.items():
@@ -116,6 +156,46 @@ def cube_root(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
         return g.mul(dy, g.div(y.value, g.mul(x.value, g.scalar(3.0))))
 
     return emit_gradient.with_gradient(g, y, (x.value, formula))
+
+
+@primitive("polygamma")
+def polygamma_(ctx: JaxContext, order: Tensor, x: Tensor, **_: Any) -> Tensor:
+    """Differentiate log gamma order + 1 times."""
+    number = emit.number(ctx.g, order)
+    if number is None or number < 0 or number != int(number):
+        raise Unsupported("polygamma of an order that is no whole number known now")
+    return polygamma(ctx.g, int(number), x)
+
+
+def _total_order(ctx: JaxContext, a: Tensor, b: Tensor, op: str) -> Tensor:
+    """Compare with NaN above all numbers."""
+    before = emit.elementwise(ctx.g, op, a, b)
+    if a.dtype is not F32:
+        return before
+    nan = emitter("is_nan")
+    top = nan(ctx.g, b)
+    if op == "lt":
+        top = emit.elementwise(ctx.g, "logical_and", emit.elementwise(ctx.g, "eq", a, a), top)
+    return emit.elementwise(ctx.g, "logical_or", before, top)
+
+
+primitive("lt_to")(lambda ctx, a, b, **_: _total_order(ctx, a, b, "lt"))
+primitive("le_to")(lambda ctx, a, b, **_: _total_order(ctx, a, b, "le"))
+
+
+@primitive("bitcast_convert_type")
+def bitcast(ctx: JaxContext, x: Tensor, *, new_dtype: Any, **_: Any) -> Tensor:
+    """Read the same bits as another type, through which no gradient flows."""
+    if x.dtype is ctx.dtype:
+        return stop_gradient(ctx, x)
+    if x.dtype is F32 and _is_unsigned(ctx):
+        return bits.unsigned(ctx.g, emit.unary("float_bits")(ctx.g, x))
+    if x.dtype is I64 and ctx.dtype is F32:
+        return emit.unary("bits_float")(ctx.g, emit.cast(ctx.g, x, I32))
+    read = bits.read_as(ctx.g, x, ctx.dtype)
+    if read is None:
+        raise Unsupported(f"the bits of {x.dtype.value} as {new_dtype}; use arithmetic")
+    return read
 
 
 @primitive("stop_gradient")
@@ -245,5 +325,8 @@ def convert_element_type(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     return emit.cast(ctx.g, x, ctx.dtype)
 
 
-UNIFORM_AS_SCALAR = frozenset({*BINARY, "clamp", "div", "pow", "select_n"})
+UNIFORM_AS_SCALAR = frozenset(
+    {*BINARY, "and", "clamp", "div", "le_to", "lt_to", "or", "polygamma", "pow", "select_n"}
+    | {"shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"}
+)
 """Primitives that read an array of equal elements as one number."""

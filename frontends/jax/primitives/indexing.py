@@ -160,6 +160,17 @@ def _may_leave(g: Builder, index: Tensor, windows: Windows, *, known_only: bool 
     return find_places(g, index, windows, clamp=False).inside is not None
 
 
+WHOLE = {**COMBINING, "scatter-add": "add", "scatter-sub": "sub"}
+"""What a scatter does to x where it has one window, which is all of x."""
+
+
+def whole(ctx: JaxContext, name: str, x: Tensor, updates: Tensor) -> Tensor:
+    """Write a window that no index moves, as `x.at[:].add(updates)` does."""
+    if x.shape != updates.shape:
+        raise Unsupported("a write without indices that leaves a part; use a slice")
+    return updates if name == "scatter" else emit.elementwise(ctx.g, WHOLE[name], x, updates)
+
+
 def _scatter_sum(
     ctx: JaxContext,
     x: Tensor,

@@ -43,6 +43,15 @@ def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> li
     return [values, emit.cast(ctx.g, places, I32)]
 
 
+@primitive("approx_top_k")
+def approx_top_k(
+    ctx: JaxContext, x: Tensor, *, k: int, reduction_dimension: int, is_max_k: bool, **_: Any
+) -> list[Tensor]:
+    """Take the k largest or smallest of a dimension: all of them, where JAX may miss some."""
+    values, places = best(ctx.g, x, reduction_dimension, k, is_max_k)
+    return [values, emit.cast(ctx.g, places, I32)]
+
+
 def _combined(op: str) -> Combine:
     return lambda g, a, b: emit.elementwise(g, op, a, b)
 

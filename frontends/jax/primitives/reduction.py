@@ -13,6 +13,15 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod")
 
 
+MONOIDS = {
+    "add": ("reduce_sum", "add"),
+    "max": ("reduce_max", "maximum"),
+    "min": ("reduce_min", "minimum"),
+    "mul": ("reduce_prod", "mul"),
+}
+"""What a function that combines two numbers reduces by, and combines two tensors by."""
+
+
 def _define_reductions() -> None:
     for name in REDUCTIONS:
         primitive(name)(lambda ctx, x, op=name, *, axes, **_: _reduce(ctx.g, op, x, axes))
@@ -20,6 +29,23 @@ def _define_reductions() -> None:
 
 def _reduce(g: Builder, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
     return emit.reduce(g, op, x, axes, keepdims=False) if axes else x
+
+
+COLLECTIVES = {"psum": "reduce_sum", "pmax": "reduce_max", "pmin": "reduce_min"}
+"""What is left of a reduction over a named axis once `vmap` has put the axis into the arrays."""
+
+
+def _define_collective(name: str, op: str) -> None:
+    @primitive(name)
+    def rule(ctx: JaxContext, *operands: Tensor, axes: Sequence[Any], **params: Any) -> Any:
+        groups = params.get("axis_index_groups")
+        if groups is not None or not all(isinstance(axis, int) for axis in axes):
+            raise Unsupported("a reduction over several devices, or in groups; use vmap's axis")
+        return [_reduce(ctx.g, op, x, axes) for x in operands]
+
+
+for _name, _op in COLLECTIVES.items():
+    _define_collective(_name, _op)
 
 
 @primitive("reduce_and")
@@ -38,6 +64,32 @@ def _reduce_bool(ctx: JaxContext, op: str, x: Tensor, axes: Sequence[int]) -> Te
     if x.dtype is not BOOL:
         raise Unsupported("bits of integers; use arithmetic or booleans")
     return emit.arithmetic(ctx.g, "gt", _reduce(ctx.g, op, emit.cast(ctx.g, x, F32), axes), 0.5)
+
+
+@primitive("reduce_xor")
+def reduce_xor(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
+    """Whether an odd number of them hold."""
+    if x.dtype is not BOOL:
+        raise Unsupported("bits of integers; use arithmetic or booleans")
+    count = _reduce(ctx.g, "reduce_sum", emit.cast(ctx.g, x, F32), axes)
+    return emit.arithmetic(ctx.g, "gt", emit.arithmetic(ctx.g, "rem", count, 2.0), 0.5)
+
+
+@primitive("reduce")
+def reduce(
+    ctx: JaxContext, *operands: Tensor, computation: Any = None, jaxpr: Any = None, **params: Any
+) -> Tensor:
+    """Reduce by a function of the user's that is one of JAX's own, from a number on."""
+    body = getattr(jaxpr, "jaxpr", jaxpr)
+    names = [equation.primitive.name for equation in body.eqns]
+    if len(operands) != 2 or len(names) != 1 or names[0] not in MONOIDS:
+        raise Unsupported(
+            f"a reduction by {', '.join(names) or 'nothing'}; use one by add, mul, max or min"
+        )
+    op, combine = MONOIDS[names[0]]
+    x, start = operands
+    y = _reduce(ctx.g, op, x, params["dimensions"])
+    return emit.arithmetic(ctx.g, combine, y, start)
 
 
 @primitive("argmax")

@@ -74,11 +74,18 @@ def tile(ctx: JaxContext, x: Tensor, *, reps: Sequence[int], **_: Any) -> Tensor
 
 
 @primitive("split")
-def split(ctx: JaxContext, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any) -> list[Tensor]:
-    """Cut into parts along a dimension."""
+def split(
+    ctx: JaxContext, x: Tensor, *, sizes: Sequence[int], axis: int, **_: Any
+) -> list[Tensor | np.ndarray]:
+    """Cut into parts along a dimension; a part may be empty."""
     stops = np.cumsum(sizes).tolist()
-    spans = zip([0, *stops], stops, strict=False)
-    return [emit.slice_dim(ctx.g, x, axis, start, stop) for start, stop in spans]
+    spans = zip([0, *stops], stops, ctx.shapes, strict=False)
+    return [
+        emit.slice_dim(ctx.g, x, axis, start, stop)
+        if start < stop
+        else np.zeros(shape, x.dtype.numpy)
+        for start, stop, shape in spans
+    ]
 
 
 @primitive("slice")

@@ -1,15 +1,15 @@
-"""ONNX operators of neural nets: products, convolution, pooling, normalisation."""
+"""ONNX operators of neural nets: products and normalisation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pockengine.frontends import emit
+from pockengine.frontends.emit import matrices as emit_matrices
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit import norm as emit_norm
 from pockengine.frontends.emit.einsum import einsum as emit_einsum
-from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
+from pockengine.frontends.emit.nn import NormParams, Unsupported
 from pockengine.frontends.layout import (
-    HWIO,
     IN_OUT,
     Layout,
     Tensor,
@@ -23,6 +23,12 @@ from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 def matmul(ctx: OnnxContext, a: Tensor, b: Tensor) -> Tensor:
     """Multiply matrices, vectors or batches of matrices."""
     return emit.matmul(ctx.g, a, b)
+
+
+@onnx_op("Det")
+def det(ctx: OnnxContext, x: Tensor) -> Tensor:
+    """Return the determinant of each matrix."""
+    return emit_matrices.det(ctx.g, x)
 
 
 @onnx_op("Einsum")
@@ -52,117 +58,6 @@ def gemm(
     weight = b if transB else permute(b, (1, 0))
     y = emit.weighted(ctx.g, emit_nn.linear(ctx.g, left, weight, None), alpha)
     return y if c is None else emit.arithmetic(ctx.g, "add", y, emit.weighted(ctx.g, c, beta))
-
-
-def _conv_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
-    return {3: (2, 1, 0), 4: HWIO}.get(rank)
-
-
-def window_of(
-    x: Tensor,
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
-) -> Window:
-    """Say how a kernel slides over (N, C, L) or (N, C, H, W); a line is a picture of height 1."""
-    rank = x.rank - 2
-    if rank not in (1, 2) or len(kernel) != rank:
-        raise Unsupported(f"windows of {list(kernel)} over {list(x.shape)}; use one or two dims")
-    steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
-    before, after = list(pads or [0] * 2 * rank)[:rank], list(pads or [0] * 2 * rank)[rank:]
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        for i, size in enumerate(x.shape[2:]):
-            reach = gaps[i] * (kernel[i] - 1) + 1
-            whole = max((-(-size // steps[i]) - 1) * steps[i] + reach - size, 0)
-            small, large = whole // 2, whole - whole // 2
-            before[i], after[i] = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-    if rank == 1:
-        return Window((1, kernel[0]), (1, steps[0]), (0, 0, before[0], after[0]), (1, gaps[0]))
-    sides = (before[0], after[0], before[1], after[1])
-    return Window((kernel[0], kernel[1]), (steps[0], steps[1]), sides, (gaps[0], gaps[1]))
-
-
-def _picture(ctx: OnnxContext, x: Tensor) -> Tensor:
-    """Make a picture of height 1 of a line."""
-    return x if x.rank == 4 else reshape(ctx.g, x, (*x.shape[:2], 1, x.shape[2]))
-
-
-def _as_given(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
-    """Make a line of the picture again if `x` is one."""
-    return y if x.rank == 4 else reshape(ctx.g, y, (*y.shape[:2], y.shape[3]))
-
-
-@onnx_op("Conv", wish=_conv_wish)
-def conv(
-    ctx: OnnxContext,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
-    group: int = 1,
-    kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Tensor:
-    """Convolve in one or two dimensions."""
-    if kernel_shape is not None and tuple(kernel_shape) != weight.shape[2:]:
-        raise Unsupported(f"kernel_shape {kernel_shape} with a weight of {list(weight.shape)}")
-    window = window_of(x, weight.shape[2:], strides, pads, dilations, auto_pad)
-    kernel = _picture(ctx, weight)
-    return _as_given(ctx, x, emit_nn.conv2d(ctx.g, _picture(ctx, x), kernel, bias, window, group))
-
-
-@onnx_op("MaxPool")
-def max_pool(
-    ctx: OnnxContext,
-    x: Tensor,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    storage_order: int = 0,
-    strides: list[int] | None = None,
-) -> Tensor:
-    """Take each window's maximum."""
-    if ctx.wants(1):
-        raise Unsupported("the places of max pooling's maxima; leave the second output out")
-    window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
-    picture = _picture(ctx, x)
-    if ceil_mode:
-        window = window.ceiled((picture.shape[2], picture.shape[3]))
-    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, window))
-
-
-@onnx_op("AveragePool")
-def average_pool(
-    ctx: OnnxContext,
-    x: Tensor,
-    *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
-) -> Tensor:
-    """Average each window."""
-    window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
-    if window.dilation != (1, 1):
-        raise Unsupported("average pooling with dilations")
-    picture = _picture(ctx, x)
-    ceiled = window.ceiled((picture.shape[2], picture.shape[3])) if ceil_mode else window
-    if ceiled != window and count_include_pad:
-        if any(window.padding):
-            raise Unsupported("average pooling with ceil_mode and counted padding; drop one")
-        count_include_pad = 0
-    return _as_given(ctx, x, emit_nn.avg_pool2d(ctx.g, picture, ceiled, bool(count_include_pad)))
 
 
 @onnx_op("BatchNormalization", states=(3, 4))

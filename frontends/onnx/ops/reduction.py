@@ -7,6 +7,7 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
+from pockengine.frontends.emit.cumulative import associative_scan
 from pockengine.frontends.emit.cumulative import cumsum as emit_cumsum
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
@@ -106,6 +107,26 @@ def cumsum(
     return emit_cumsum(ctx.g, x, dim, exclusive=bool(exclusive), reverse=bool(reverse))
 
 
+@onnx_op("CumProd", static=(1,))
+def cumprod(
+    ctx: OnnxContext, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
+) -> Tensor:
+    """Multiply up to each element along a dimension, from the end where asked."""
+    g, dim = ctx.g, int(np.ravel(axis)[0]) % x.rank
+    if reverse:
+        x = _flipped(g, x, dim)
+    y = associative_scan(g, x, dim, lambda g, a, b: emit.elementwise(g, "mul", a, b))
+    if exclusive:
+        low = tuple(int(axis == dim) for axis in range(x.rank))
+        y = emit.pad(g, y, low, tuple(-size for size in low), 1.0)
+    return _flipped(g, y, dim) if reverse else y
+
+
+def _flipped(g: Builder, x: Tensor, dim: int) -> Tensor:
+    order = g.constant(np.arange(x.shape[dim])[::-1].copy())
+    return plain(g.take(framework_order(g, x), order, axis=dim))
+
+
 @onnx_op("LpNormalization")
 def lp_normalization(ctx: OnnxContext, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """Divide each line of a dimension by its norm; a line of zeros stays as it is."""
@@ -144,6 +165,14 @@ def global_average_pool(ctx: OnnxContext, x: Tensor) -> Tensor:
 def global_max_pool(ctx: OnnxContext, x: Tensor) -> Tensor:
     """Take the maximum of each channel of (N, C, ...)."""
     return emit.reduce(ctx.g, "reduce_max", x, range(2, x.rank), keepdims=True)
+
+
+@onnx_op("GlobalLpPool")
+def global_lp_pool(ctx: OnnxContext, x: Tensor, *, p: int = 2) -> Tensor:
+    """Return the p-norm of each channel."""
+    powers = emit.arithmetic(ctx.g, "pow", emit.unary("abs")(ctx.g, x), float(p))
+    total = emit.reduce(ctx.g, "reduce_sum", powers, list(range(2, x.rank)), True)
+    return emit.arithmetic(ctx.g, "pow", total, 1 / p)
 
 
 @onnx_op("Hardmax")

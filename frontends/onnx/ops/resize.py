@@ -10,9 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
-from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import HWIO, NHWC, Layout, Tensor, framework_order, stored
+from pockengine.frontends.emit.nn import Unsupported, Window
+from pockengine.frontends.emit.sampling import Between, Outside, sample
+from pockengine.frontends.emit.volume import HWDIO, conv_transpose3d
+from pockengine.frontends.layout import (
+    HWIO,
+    NHWC,
+    Layout,
+    Tensor,
+    framework_order,
+    reshape,
+    stored,
+)
 from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, onnx_op
 
 Place = Callable[[np.ndarray, int, int, float], np.ndarray]
@@ -159,7 +170,7 @@ def _resized(
 
 
 def _wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
-    return HWIO if rank == 4 else None
+    return {4: HWIO, 5: HWDIO}.get(rank)
 
 
 @onnx_op("ConvTranspose", wish=_wish)
@@ -179,28 +190,57 @@ def conv_transpose(
     strides: list[int] | None = None,
 ) -> Tensor:
     """Undo the shape of a convolution: the input gradient of the one with this weight."""
-    if x.rank != 4:
-        raise Unsupported(f"transposed convolution of {list(x.shape)}; use (N, C, H, W)")
-    steps, gaps, more = strides or [1, 1], dilations or [1, 1], output_padding or [0, 0]
+    rank = x.rank - 2
+    if rank not in (1, 2, 3):
+        raise Unsupported(f"transposed convolution of {list(x.shape)}; use up to three dims")
+    ones, zeros = [1] * rank, [0] * rank
+    steps, gaps, more = strides or ones, dilations or ones, output_padding or zeros
     if any(extra >= step for extra, step in zip(more, steps, strict=True)):
         raise Unsupported(f"output_padding {more} of strides {steps} or more")
     reach = [gap * (length - 1) + 1 for gap, length in zip(gaps, weight.shape[2:], strict=True)]
-    full = [steps[i] * (x.shape[2 + i] - 1) + more[i] + reach[i] for i in range(2)]
-    same = [x.shape[2 + i] * steps[i] for i in range(2)] if "SAME" in auto_pad else None
-    size, sides = (output_shape or same or [])[-2:], pads or [0] * 4
+    full = [steps[i] * (x.shape[2 + i] - 1) + more[i] + reach[i] for i in range(rank)]
+    same = [x.shape[2 + i] * steps[i] for i in range(rank)] if "SAME" in auto_pad else None
+    size, sides = (output_shape or same or [])[-rank:], pads or [*zeros, *zeros]
     if size:
         sides = _cut(full, size, auto_pad)
     else:
-        size = [full[i] - sides[i] - sides[2 + i] for i in range(2)]
+        size = [full[i] - sides[i] - sides[rank + i] for i in range(rank)]
+    # What output_padding adds lies below and right, where fewer pixels are cut off.
+    padding = tuple(side for i in range(rank) for side in (sides[i], sides[rank + i]))
+    window = Window(tuple(weight.shape[2:]), tuple(steps), padding, tuple(gaps))
+    return _spread(ctx, x, weight, bias, window, group, size)
+
+
+def _spread(
+    ctx: OnnxContext,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+    size: Sequence[int],
+) -> Tensor:
+    """Spread lines, pictures or volumes out to a size; a line is a picture of height 1."""
+    if x.rank == 5:
+        return conv_transpose3d(ctx.g, x, weight, bias, window, groups, size)
+    if x.rank == 3:
+        kernel, stride, gaps = (
+            (1, *part) for part in (window.kernel, window.stride, window.dilation)
+        )
+        flat = Window(kernel, stride, (0, 0, *window.padding), gaps)
+        line, wide = (
+            reshape(ctx.g, part, (*part.shape[:2], 1, part.shape[2])) for part in (x, weight)
+        )
+        picture = _spread(ctx, line, wide, bias, flat, groups, [1, *size])
+        return emit.squeeze(ctx.g, picture, [2])
     y = ctx.g.conv2d_dx(
         stored(ctx.g, x, NHWC),
         stored(ctx.g, weight, HWIO),
-        input_shape=(x.shape[0], *size, weight.shape[1] * group),
-        stride=tuple(steps),
-        # What output_padding adds lies below and right, where fewer pixels are cut off.
-        padding=(sides[0], sides[2], sides[1], sides[3]),
-        dilation=tuple(gaps),
-        groups=group,
+        input_shape=(x.shape[0], *size, weight.shape[1] * groups),
+        stride=window.stride,
+        padding=window.padding,
+        dilation=window.dilation,
+        groups=groups,
     )
     return Tensor(y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias)), NHWC)
 
@@ -210,3 +250,30 @@ def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
     whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
     less, rest = [n // 2 for n in whole], [n - n // 2 for n in whole]
     return [*less, *rest] if auto_pad == "SAME_UPPER" else [*rest, *less]
+
+
+BETWEEN = {
+    "bilinear": Between.LINEAR,
+    "linear": Between.LINEAR,
+    "nearest": Between.NEAREST,
+    "bicubic": Between.CUBIC,
+    "cubic": Between.CUBIC,
+}
+"""How GridSample calls what stands between elements, before opset 20 and since."""
+
+
+@onnx_op("GridSample")
+def grid_sample(
+    ctx: OnnxContext,
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Tensor:
+    """Read pictures or volumes at places from -1 to 1."""
+    between, outside = BETWEEN[mode], Outside[padding_mode.upper()]
+    if between is Between.CUBIC and x.rank != 4:
+        raise Unsupported("cubic sampling of volumes; use pictures")
+    return sample(ctx.g, x, grid, between, outside, corners=bool(align_corners))

@@ -4,18 +4,16 @@ The graph computes with real numbers; `compiler/passes/integer_arithmetic.py` ma
 file says, in TensorFlow Lite's reference arithmetic. A file's u8 is i8 here, 128 less.
 """
 
-import math
-
 import numpy as np
 
 from pockengine.compiler.ir import Builder, DType, TensorType, Value
 from pockengine.compiler.ir.quantization import Quantization
+from pockengine.frontends.emit.integers import LOW
+from pockengine.frontends.emit.integers import rounded as emit_rounded
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.lite.file import LiteTensor
 
 ROUNDED = ("INT8", "UINT8")
-LOW, HIGH = -128, 127
-CLAMPS = ("relu", "clamp", "hardtanh")
 
 
 def range_of(tensor: LiteTensor) -> tuple[float, int] | None:
@@ -42,22 +40,7 @@ def rounded(g: Builder, result: Tensor, tensor: LiteTensor) -> Tensor:
     known = range_of(tensor)
     if known is None or not result.value.dtype.is_float:
         return result
-    scale, zero = known
-    value, (low, high) = result.value, (LOW, HIGH)
-    node = value.node
-    if node is not None and node.op in CLAMPS:
-        (value,) = node.operands
-        least, most = node.attrs.get("min", 0.0), node.attrs.get("max", math.inf)
-        low, high = max(LOW, _place(least, scale, zero)), min(HIGH, _place(most, scale, zero))
-    q = g.quantize(value, g.scalar(scale), zero=zero, low=low, high=high)
-    return Tensor(g.dequantize(q, g.scalar(scale), zero=zero), result.layout)
-
-
-def _place(real: float, scale: float, zero: int) -> int:
-    """Return the integer of a limit, with halves rounded away from zero."""
-    if math.isinf(real):
-        return LOW if real < 0 else HIGH
-    return zero + int(math.copysign(math.floor(abs(real) / scale + 0.5), real))
+    return emit_rounded(g, result, *known, even=False)
 
 
 def held_as(tensor: LiteTensor) -> Quantization | None:

@@ -6,8 +6,9 @@ from pockengine.compiler.ir import F32, Value
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import activation as emit_activation
+from pockengine.frontends.emit import bits, division
 from pockengine.frontends.emit import gradient as emit_gradient
-from pockengine.frontends.emit.meanings import alike, emitter
+from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor, permute, plain
@@ -15,9 +16,9 @@ from pockengine.frontends.tensorflow.ops.registry import TfContext, tf_op
 
 MEANINGS = alike(
     """
-    Abs Acos Add Asin Atan Atan2 Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor FloorMod IsFinite IsNan
-    Log Log1p LogicalAnd LogicalNot LogicalOr Mul Neg Relu Relu6 Round Sigmoid Sign Sin Sinh
-    Softplus Softsign Square SquaredDifference Sub Tan Tanh
+    Abs Acos Acosh Add Asin Asinh Atan Atan2 Atanh Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor
+    FloorMod IsFinite IsNan Log Log1p LogicalAnd LogicalNot LogicalOr Mul Neg Relu Relu6 Round
+    Sigmoid Sign Sin Sinh Softplus Softsign Square SquaredDifference Sub Tan Tanh
     """
 ) | {
     "AddN": "sum",
@@ -26,21 +27,30 @@ MEANINGS = alike(
     "BesselI0e": "i0e",
     "BesselI1": "i1",
     "BesselI1e": "i1e",
+    "BitwiseAnd": "bit_and",
+    "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor",
     "Digamma": "digamma",
     "Div": "divide",
     "Equal": "eq",
     "Erfinv": "erf_inv",
     "Greater": "gt",
     "GreaterEqual": "ge",
+    "Igamma": "igamma",
+    "Igammac": "igammac",
     "IsInf": "is_infinite",
     "Lgamma": "lgamma",
+    "LeftShift": "shift_left",
     "Less": "lt",
     "LessEqual": "le",
     "NotEqual": "ne",
     "RealDiv": "divide",
+    "RightShift": "shift_right",
     "Rint": "round",
     "Select": "where",
     "SelectV2": "where",
+    "TruncateMod": "rem",
+    "Zeta": "zeta",
 }
 """Operators whose numbers and gradients are those of a meaning."""
 
@@ -128,6 +138,60 @@ def xlogy(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
     zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
     log = emit.unary("log")(ctx.g, emit.choose(ctx.g, zero, 1.0, y))
     return emit.elementwise(ctx.g, "mul", x, log)
+
+
+@tf_op("Xlog1py")
+def xlog1py(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
+    """X log(1 + y), and 0 where x is 0."""
+    zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
+    log = emit.unary("log1p")(ctx.g, emit.choose(ctx.g, zero, 0.0, y))
+    return emit.elementwise(ctx.g, "mul", x, log)
+
+
+@tf_op("Xdivy")
+def xdivy(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
+    """X / y, and 0 where x is 0."""
+    zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
+    return emit.elementwise(ctx.g, "div", x, emit.choose(ctx.g, zero, 1.0, y))
+
+
+@tf_op("FloorDiv")
+def floor_div(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
+    """x / y rounded down."""
+    return division.quotient(ctx.g, x, y, "floor")
+
+
+@tf_op("TruncateDiv")
+def truncate_div(ctx: TfContext, x: Tensor, y: Tensor) -> Tensor:
+    """x / y rounded towards zero."""
+    return division.quotient(ctx.g, x, y, "trunc")
+
+
+@tf_op("Polygamma")
+def polygamma_(ctx: TfContext, order: Tensor, x: Tensor) -> Tensor:
+    """Differentiate log gamma order + 1 times."""
+    number = emit.number(ctx.g, order)
+    if number is None or number < 0 or number != int(number):
+        raise Unsupported("polygamma of an order that is no whole number known now")
+    return polygamma(ctx.g, int(number), x)
+
+
+@tf_op("Bitcast")
+def bitcast(ctx: TfContext, x: Tensor, *, type: np.dtype) -> Tensor:
+    """Read the same bits as another type, through which no gradient flows."""
+    target = known_dtype(type, f"bits as {np.dtype(type).name}")
+    if target is x.dtype:
+        return stop_gradient(ctx, x)
+    read = bits.read_as(ctx.g, x, target)
+    if read is None:
+        raise Unsupported(f"the bits of {x.dtype.value} as {target.value}; use arithmetic")
+    return read
+
+
+@tf_op("Invert")
+def invert(ctx: TfContext, x: Tensor) -> Tensor:
+    """Turn each bit."""
+    return bits.inverted(ctx.g, x)
 
 
 @tf_op("Pow")

@@ -29,8 +29,7 @@ def projective_transform(
     k being c0 x + c1 y + 1.
     """
     g, (height, width) = ctx.g, integers(sizes)
-    if emit.trains(g, transforms):
-        raise Unsupported("a projection that is trained, to which TensorFlow gives no gradient")
+    _check_fixed(g, x, transforms)
     filling = emit.scalar(g, 0.0, x.dtype) if fill is None else fill
     rows, columns = np.divmod(np.arange(height * width), width)
     places = [plain(g.constant(part.astype(np.float32))) for part in (columns, rows)]
@@ -53,6 +52,17 @@ def projective_transform(
     undefined = reshape(g, emit.arithmetic(g, "eq", below, 0.0), (*below.shape, 1))
     y = emit.choose(g, undefined, filling, y)
     return reshape(g, y, (x.shape[0], height, width, x.shape[3]))
+
+
+def _check_fixed(g: Builder, x: Tensor, transforms: Tensor) -> None:
+    """Refuse what TensorFlow gives no gradient, or another one."""
+    if emit.trains(g, transforms):
+        raise Unsupported("a projection that is trained, to which TensorFlow gives no gradient")
+    if emit.trains(g, x):
+        raise Unsupported(
+            "a projection of what is trained, whose gradient in TensorFlow is that of another "
+            "projection; project the data before the first layer"
+        )
 
 
 def _mapped(g: Builder, place: Tensor, size: int, fill_mode: str) -> Tensor:

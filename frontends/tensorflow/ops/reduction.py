@@ -5,6 +5,7 @@ import numpy as np
 from pockengine.compiler.ir import F32, I32, DType
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.cumulative import Combine, associative_scan, log_add
 from pockengine.frontends.emit.cumulative import cumsum as emit_cumsum
 from pockengine.frontends.emit.order import best
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
@@ -74,6 +75,33 @@ def cumsum(
     """Sum up to each element along a dimension."""
     dim = integers(axis)[0]
     return emit_cumsum(ctx.g, x, dim, exclusive=exclusive, reverse=reverse)
+
+
+def _define_scan(name: str, combine: Combine, nothing: float) -> None:
+    @tf_op(name, static=(1,))
+    def rule(
+        ctx: TfContext,
+        x: Tensor,
+        axis: np.ndarray,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+    ) -> Tensor:
+        """Combine all elements up to each one, or up to the one before."""
+        g, dim = ctx.g, integers(axis)[0] % x.rank
+        turned = (x.axis(dim),)
+        if reverse:
+            x = Tensor(g.reverse(x.value, axes=turned), x.layout)
+        if exclusive:
+            low, high = ([0] * x.rank for _ in range(2))
+            low[dim], high[dim] = 1, -1
+            x = emit.pad(g, x, tuple(low), tuple(high), nothing)
+        y = associative_scan(g, x, dim, combine)
+        return Tensor(g.reverse(y.value, axes=(y.axis(dim),)), y.layout) if reverse else y
+
+
+_define_scan("Cumprod", lambda g, a, b: emit.elementwise(g, "mul", a, b), 1.0)
+_define_scan("CumulativeLogsumexp", log_add, float(np.finfo(np.float32).min))
 
 
 def _define_softmax(name: str, op: str) -> None:

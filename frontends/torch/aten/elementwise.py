@@ -107,6 +107,12 @@ def sinc(ctx: AtenContext, x: Tensor) -> Tensor:
     return emit.choose(ctx.g, zero, 1.0, ratio)
 
 
+@aten("special_zeta.default")
+def zeta(ctx: AtenContext, x: Tensor, other: Tensor) -> Tensor:
+    """Sum (k + other)⁻ˣ for k from 0 on."""
+    return emit.arithmetic(ctx.g, "zeta", x, other)
+
+
 @aten("polygamma.default")
 def polygamma(ctx: AtenContext, n: int, x: Tensor) -> Tensor:
     """Return the derivative of order n of digamma."""

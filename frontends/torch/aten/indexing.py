@@ -189,11 +189,3 @@ def put(ctx: AtenContext, x: Tensor, index: Tensor, source: Tensor, accumulate: 
     places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.size)
     written = write_lines(ctx.g, flat, 0, places, lines, accumulate=accumulate)
     return reshape(ctx.g, written, x.shape)
-
-
-@aten("bitwise_not.default")
-def bitwise_not(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Turn a mask around."""
-    if x.dtype is not BOOL:
-        raise Unsupported("operations on the bits of integers; use booleans")
-    return emit.unary("logical_not")(ctx.g, x)

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from pockengine.compiler.ir import I32
 from pockengine.frontends import emit
 from pockengine.frontends.emit import matrices as emit_matrices
 from pockengine.frontends.emit.matrices import turned
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
 
@@ -86,6 +88,43 @@ def solve_ex(
     return [solve(ctx, A, B, left), FACTORS, FACTORS, FACTORS]
 
 
+@aten("linalg_qr.default")
+def qr(ctx: AtenContext, A: Tensor, mode: str) -> list[Tensor]:
+    """Return q with orthonormal columns, and the upper r."""
+    rows, columns = A.shape[-2:]
+    if mode == "complete" and rows > columns:
+        raise Unsupported("columns that complete those of q; use mode='reduced'")
+    return [*emit_matrices.qr(ctx.g, A)]
+
+
+@aten("qr.default")
+def old_qr(ctx: AtenContext, x: Tensor, some: bool) -> list[Tensor]:
+    """Return q with orthonormal columns, and the upper r."""
+    return qr(ctx, x, "reduced" if some else "complete")
+
+
+@aten("linalg_lu_factor_ex.default", "_lu_with_info.default")
+def lu_factor_ex(
+    ctx: AtenContext,
+    A: Tensor | None = None,
+    x: Tensor | None = None,
+    pivot: bool = True,
+    check_errors: bool = False,
+) -> list[Tensor | Missing]:
+    """Return both triangles in one matrix, and the row that each was exchanged with, from 1 on."""
+    a = A if x is None else x
+    assert a is not None
+    if not pivot:
+        raise Unsupported("factors without exchanges of rows; use pivot=True")
+    packed, _, exchanges = emit_matrices.lu(ctx.g, a)
+    return [packed, emit.cast(ctx.g, emit.arithmetic(ctx.g, "add", exchanges, 1), I32), FACTORS]
+
+
+@aten("_linalg_check_errors.default")
+def check_errors(ctx: AtenContext, info: Tensor, api_name: str, is_matrix: bool) -> None:
+    """Find no error: what has no answer is NaN."""
+
+
 @aten("inverse.default", "linalg_inv.default")
 def inverse(ctx: AtenContext, x: Tensor | None = None, A: Tensor | None = None) -> Tensor:
     """Invert each matrix."""
@@ -109,9 +148,7 @@ def slogdet(ctx: AtenContext, A: Tensor) -> list[Tensor | Missing]:
 @aten("_linalg_det.default")
 def det(ctx: AtenContext, A: Tensor) -> list[Tensor | Missing]:
     """Return each determinant."""
-    sign, size = emit_matrices.slogdet(ctx.g, A)
-    value = emit.elementwise(ctx.g, "mul", sign, emit.unary("exp")(ctx.g, size))
-    return [value, FACTORS, FACTORS]
+    return [emit_matrices.det(ctx.g, A), FACTORS, FACTORS]
 
 
 @aten("_linalg_eigh.default")

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import Builder
+from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit import Number
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import NormParams, Window
+from pockengine.frontends.emit.places import max_places, unpooled
 from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
 
@@ -119,40 +121,59 @@ def batch_norm(
     return emit_nn.batch_norm_frozen(ctx.g, x, norm)
 
 
-@aten("max_pool2d.default")
-def max_pool2d(
+@aten("pockengine.cumulative_batch_norm.default")
+def cumulative_batch_norm(
     ctx: AtenContext,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    count: Tensor,
+    eps: float,
+) -> Tensor:
+    """Normalise by the batch's statistics, and average those of all `count` batches."""
+    share = emit.unary("reciprocal")(ctx.g, emit.cast(ctx.g, count, F32))
+    return emit_nn.batch_norm_training(ctx.g, x, NormParams(weight, bias, mean, var, eps), share)
+
+
+def _max_window(
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> Tensor:
+) -> Window:
+    """Return how windows slide over pictures (N, C, H, W)."""
+    kernel = _pair(kernel_size)
+    steps = _pair(stride) if stride else kernel
+    window = Window(kernel, steps, _symmetric(padding), _pair(dilation))
+    return window.ceiled((x.shape[2], x.shape[3])) if ceil_mode else window
+
+
+@aten("max_pool2d.default")
+def max_pool2d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
     """Take each window's maximum."""
     picture = _batched(ctx, x)
-    kernel = _pair(kernel_size)
-    window = Window(
-        kernel, _pair(stride) if stride else kernel, _symmetric(padding), _pair(dilation)
-    )
-    if ceil_mode:
-        window = window.ceiled((picture.shape[2], picture.shape[3]))
-    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, window))
+    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, _max_window(picture, **window)))
 
 
 @aten("max_pool2d_with_indices.default")
-def max_pool2d_with_indices(
-    ctx: AtenContext,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> list[Tensor | Missing]:
-    """Take each window's maximum; where it was may not be read."""
-    y = max_pool2d(ctx, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return [y, Missing("the indices of max pooling; use the maxima alone")]
+def max_pool2d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
+    """Take each window's maximum, and where in its channel it was."""
+    picture = _batched(ctx, x)
+    places = max_places(ctx.g, picture, _max_window(picture, **window))
+    return [max_pool2d(ctx, x, **window), _as_given(ctx, x, places)]
+
+
+@aten("max_unpool2d.default")
+def max_unpool2d(
+    ctx: AtenContext, x: Tensor, indices: Tensor, output_size: Sequence[int]
+) -> Tensor:
+    """Put maxima back where they were, zeros elsewhere."""
+    picture, places = (_batched(ctx, part) for part in (x, indices))
+    return _as_given(ctx, x, unpooled(ctx.g, picture, places, ctx.shape[-2:]))
 
 
 @aten("avg_pool2d.default")
@@ -232,9 +253,16 @@ def adaptive_avg_pool1d(ctx: AtenContext, x: Tensor, output_size: Sequence[int])
 def _define_adaptive(rank: int) -> None:
     @aten(f"adaptive_max_pool{rank}d.default")
     def largest(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> list[Tensor | Missing]:
+        y = x
         for dim in reversed(range(x.rank - rank, x.rank)):  # so the first in row-major order wins
-            x = emit_nn.max_bins(ctx.g, x, dim, ctx.shape[dim])
-        return [x, Missing("the indices of max pooling; use the maxima alone")]
+            y = emit_nn.max_bins(ctx.g, y, dim, ctx.shape[dim])
+        sizes, counts = x.shape[-rank:], ctx.shape[-rank:]
+        if any(size % count for size, count in zip(sizes, counts, strict=True)):
+            return [y, Missing("places of maxima in bins of unequal sizes")]
+        kernel = tuple(size // count for size, count in zip(sizes, counts, strict=True))
+        window = Window(kernel, kernel, (0, 0) * rank, (1,) * rank)
+        batch = x if x.rank == rank + 2 else reshape(ctx.g, x, (1, *x.shape))
+        return [y, reshape(ctx.g, max_places(ctx.g, batch, window), ctx.shape)]
 
 
 for _rank in (1, 2, 3):

@@ -6,20 +6,15 @@
 import math
 from collections.abc import Sequence
 
-from pockengine.compiler.ir import BOOL, F32
+from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.dtypes import ELSE
 from pockengine.frontends.emit import Operand
 from pockengine.frontends.emit import division as emit_division
-from pockengine.frontends.emit.meanings import emitter
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.reduction import var
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
-
-KINDS = ("Tensor", "Scalar")
-
-BITWISE = ("and", "or", "xor")
 
 
 def _define_ignoring_nan(name: str, comparison: str) -> None:
@@ -34,21 +29,6 @@ def _define_ignoring_nan(name: str, comparison: str) -> None:
 
 _define_ignoring_nan("fmax", "ge")
 _define_ignoring_nan("fmin", "le")
-
-
-def _define_bitwise(name: str) -> None:
-    emitted = emitter(f"logical_{name}")
-    operators = (f"__{name}__", f"__i{name}__")
-
-    @aten(f"bitwise_{name}.Tensor", *(f"{op}.{kind}" for op in operators for kind in KINDS))
-    def rule(ctx: AtenContext, x: Tensor, other: Operand) -> Tensor:
-        if ctx.dtype is not BOOL:
-            raise Unsupported("operations on the bits of integers; use booleans")
-        return emitted(ctx.g, *emit.same_dtype(ctx.g, (x, other)))
-
-
-for _name in BITWISE:
-    _define_bitwise(_name)
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")

@@ -81,11 +81,11 @@ def instance_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Normalise each channel of each sample of (N, C, ...), or all by the running statistics."""
+    norm = NormParams(weight, bias, running_mean, running_var, eps)
     if not use_input_stats:
-        norm = NormParams(weight, bias, running_mean, running_var, eps)
         return emit_nn.batch_norm_frozen(ctx.g, x, norm)
     if running_mean is not None:
-        raise Unsupported("running statistics of an instance norm; leave them out")
+        return emit_nn.instance_norm_training(ctx.g, x, norm, momentum)
     return emit_norm.group_norm(ctx.g, x, x.shape[1], weight, bias, eps)
 
 

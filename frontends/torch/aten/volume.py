@@ -1,14 +1,16 @@
 """ATen operators of volumes: convolution and pooling of (N, C, D, H, W), or (C, D, H, W)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit import volume as emit_volume
 from pockengine.frontends.emit.nn import Window
+from pockengine.frontends.emit.places import max_places, unpooled
 from pockengine.frontends.emit.volume import HWDIO
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.nn import average
-from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
+from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
 def _triple(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -66,39 +68,47 @@ def conv_transpose3d(
     return reshape(ctx.g, y, ctx.shape)
 
 
-@aten("max_pool3d.default")
-def max_pool3d(
-    ctx: AtenContext,
+def _max_window(
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil_mode: bool,
-) -> Tensor:
-    """Take each window's maximum."""
+) -> Window:
+    """Return how windows slide over volumes."""
     kernel = _triple(kernel_size)
     steps = _triple(stride) if stride else kernel
     window = Window(kernel, steps, _sides(padding), _triple(dilation))
-    if ceil_mode:
-        window = window.ceiled(x.shape[-3:])
-    y = emit_volume.max_pool3d(ctx.g, _batched(ctx, x), window)
+    return window.ceiled(x.shape[-3:]) if ceil_mode else window
+
+
+@aten("max_pool3d.default")
+def max_pool3d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
+    """Take each window's maximum."""
+    y = emit_volume.max_pool3d(ctx.g, _batched(ctx, x), _max_window(x, **window))
     return reshape(ctx.g, y, ctx.shape)
 
 
 @aten("max_pool3d_with_indices.default")
-def max_pool3d_with_indices(
+def max_pool3d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
+    """Take each window's maximum, and where in its channel it was."""
+    places = max_places(ctx.g, _batched(ctx, x), _max_window(x, **window))
+    return [max_pool3d(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
+
+
+@aten("max_unpool3d.default")
+def max_unpool3d(
     ctx: AtenContext,
     x: Tensor,
-    kernel_size: Sequence[int],
+    indices: Tensor,
+    output_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> list[Tensor | Missing]:
-    """Take each window's maximum; where it was may not be read."""
-    y = max_pool3d(ctx, x, kernel_size, stride, padding, dilation, ceil_mode)
-    return [y, Missing("the indices of max pooling; use the maxima alone")]
+) -> Tensor:
+    """Put maxima back where they were, zeros elsewhere."""
+    volume, places = (_batched(ctx, part) for part in (x, indices))
+    return reshape(ctx.g, unpooled(ctx.g, volume, places, ctx.shape[-3:]), ctx.shape)
 
 
 @aten("avg_pool3d.default")

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import click
 
+from pockengine.backends.c.build import OWN_FLAGS
+from pockengine.backends.c.decoder import find_decoder
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
 
 FOLDER = Path(__file__).parent / "fuzz"
-TARGETS = {"weights": 1, "data": 2, "options": 3, "arrays": 4}
+TARGETS = {"weights": 1, "data": 2, "options": 3, "arrays": 4, "jpeg": 5, "png": 6}
 PARSERS = (
     *("pe_st_header", "pe_st_read", "pe_st_file", "pe_st_verify", "pe_checkpoint_load"),
     *(
@@ -26,6 +28,7 @@ PARSERS = (
         "pe_data_bad",
         "pe_options",
     ),
+    *("pe_picture", "pe_picture_decode", "pe_picture_jpeg", "pe_picture_png"),
 )
 """What new edges are looked for in; the other files of the runtime are linked without."""
 
@@ -44,12 +47,15 @@ class FuzzRun:
 def build_fuzzer(target: str, folder: Path) -> Path:
     """Compile one target with gcc and return the program."""
     base = ["gcc", *COMMON, *SANITIZED, *WARNINGS, f"-I{RUNTIME}", f"-DPE_FUZZ={TARGETS[target]}"]
+    decoder = find_decoder()
+    base += ["-isystem", str(decoder.parent)] if decoder else []
     objects = []
     sources = sorted(RUNTIME.glob("*.c"))
     for source in (*sources, *sorted(FOLDER.glob("*.c"))):
         coverage = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
+        own = [*OWN_FLAGS.get(source.stem, ()), "-O1"]
         objects.append(folder / f"{source.stem}.o")
-        command = [*base, *coverage, "-c", str(source), "-o", str(objects[-1])]
+        command = [*base, *coverage, *own, "-c", str(source), "-o", str(objects[-1])]
         subprocess.run(command, check=True)
     program = folder / f"fuzz-{target}"
     subprocess.run([*base, *map(str, objects), "-o", str(program), "-lm"], check=True)

@@ -61,6 +61,7 @@ BINARY = [
     "minimum",
 ]
 INTEGER = ["add", "sub", "mul", "maximum", "minimum", "quotient", "rem"]
+INTEGER += ["bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"]
 MASK = ["logical_and", "logical_or", "add", "mul", "maximum", "minimum"]
 MASK += ["eq", "ne", "lt", "le", "gt", "ge"]
 COMPARE = ["eq", "ne", "lt", "le", "gt", "ge"]
@@ -260,5 +261,28 @@ def test_nan_passes_through_activations(tmp_path) -> None:
     cases = []
     for op in ("relu", "hard_swish", "hard_sigmoid", "sigmoid", "tanh", "exp", "hardtanh"):
         node = g.emit(op, g.input(op, TensorType(F32, (5,))))
+        cases.append(Case(node, CBackend(device_of("sse2")).kernel(node), (data,)))
+    check(cases, tmp_path)
+
+
+def test_shifts_by_more_than_the_width_leave_nothing(tmp_path) -> None:
+    cases = []
+    for dtype in (I32, I64):
+        width = dtype.numpy.itemsize * 8
+        a = np.array([5, -5, 1, -1, np.iinfo(dtype.numpy).min, 7], dtype.numpy)
+        b = np.array([1, 1, width - 1, width, -1, 1000], dtype.numpy)
+        for op in ("shift_left", "shift_right"):
+            g = Builder(Graph("case"))
+            node = g.emit(op, *(g.input(name, TensorType(dtype, a.shape)) for name in "ab"))
+            cases.append(Case(node, CBackend(device_of("sse2")).kernel(node), (a, b)))
+    check(cases, tmp_path)
+
+
+def test_bits_of_floats_are_read_exactly(tmp_path) -> None:
+    numbers = np.array([0.0, -0.0, 1.0, -2.5, np.inf, np.nan, 1e-45], np.float32)
+    cases = []
+    for op, data, dtype in (("float_bits", numbers, F32), ("bits_float", numbers.view("i4"), I32)):
+        g = Builder(Graph("case"))
+        node = g.emit(op, g.input("a", TensorType(dtype, data.shape)))
         cases.append(Case(node, CBackend(device_of("sse2")).kernel(node), (data,)))
     check(cases, tmp_path)

@@ -1,5 +1,6 @@
 """Kernels of integers give the oracle's bits: products, their epilogues, elementwise ops."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import FUSION, CBackend
+from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType, Value
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.passes.fuse import fuse
+from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import (
     MACHINES,
@@ -84,6 +87,7 @@ def cases_of(nodes: list[Node], isa: str, known: dict[str, np.ndarray] | None = 
     ("isa", "flags"),
     [
         ("avx2", ("gcc", *SANITIZED)),
+        ("dsp", ("gcc", *SANITIZED)),
         ("sse2", ("gcc", *OPTIMISED, MACHINES["sse2"])),
         ("avx2", ("gcc", *OPTIMISED, MACHINES["avx2"])),
     ],
@@ -95,6 +99,26 @@ def test_products_of_integers_are_the_oracles(
     fused, known = fused_convolution()
     cases += cases_of([fused], isa, known)
     for case, runs in zip(cases, run_cases(cases, tmp_path, flags), strict=True):
+        for results in runs:
+            np.testing.assert_array_equal(results[0], case.expected[0], str(case.node))
+
+
+def test_integers_on_the_dsp_are_the_oracles(tmp_path: Path) -> None:
+    device, emulator = load_device("snapdragon-dsp"), shutil.which("qemu-hexagon")
+    if emulator is None:
+        pytest.skip("qemu-hexagon is not installed: apt install qemu-user")
+    assert device.emulator is not None
+    ends = np.array([np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31), 3e9, 1e-42, -0.0], np.float32)
+    halves = np.resize(np.concatenate([ends, np.arange(-130, 130) / 2]), (5, 37)).astype("f4")
+    known = {"x": halves, "s": np.resize(np.array([1, 0.5, 0.37], np.float32), 37)}
+    fused, fixed = fused_convolution()
+    cases = cases_of(elementwise_nodes(), device.cpu.isa, known)
+    cases += cases_of([fused], device.cpu.isa, fixed)
+    toolchain = find_toolchain(device)
+    compiler = (*toolchain.command, *OPTIMISED, "-s")
+    how = {"launcher": (emulator, "-cpu", device.emulator.cpu)}
+    found = run_cases(cases, tmp_path, compiler, environment=toolchain.environment, **how)
+    for case, runs in zip(cases, found, strict=True):
         for results in runs:
             np.testing.assert_array_equal(results[0], case.expected[0], str(case.node))
 

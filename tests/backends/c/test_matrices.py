@@ -24,8 +24,10 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
     if op.endswith("solve"):
         types.append(TensorType(F32, (*shape[:-1], 3)))
     drawn = OpCase(op, tuple(types), attrs, "graded").arrays(len(shape))
+    if op == "lu":
+        drawn[0] = drawn[0][..., ::-1, :].copy()  # so that rows are exchanged
     lost = [np.full(array.shape, -1.0, np.float32) for array in drawn]
-    lost[0][..., -1, -1] = np.nan if op in ("eigh", "svd") else -1.0
+    lost[0][..., -1, -1] = np.nan if op in ("eigh", "lu", "qr", "svd") else -1.0
     cases = []
     for arrays in (drawn, lost) if shape[-1] > 1 else (drawn,):
         g = Builder(Graph("case"))
@@ -38,6 +40,8 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
 
 def test_matrices_agree_with_the_oracle(tmp_path) -> None:
     cases = [case for shape in ((2, 5, 3), (3, 5), (4, 4)) for case in cases_of("svd", shape)]
+    for shape in ((2, 5, 3), (7, 1), *SQUARE):
+        cases += [case for op in ("lu", "qr") for case in cases_of(op, shape)]
     for shape in SQUARE:
         for op in ("cholesky", "eigh", "slogdet", "solve"):
             cases += cases_of(op, shape)

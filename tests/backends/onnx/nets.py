@@ -9,10 +9,11 @@ from pockengine.compiler.ir import F32, I64, Graph, TensorType, Value
 from pockengine.farm.references.nets import convolutional_net
 from pockengine.models.registry import parse_model
 from pockengine.tests.compiler.small_nets import NetBuilder
-from pockengine.tests.compiler.transformers import Sizes, bert_net
+from pockengine.tests.compiler.transformers import Sizes, bert_net, llama_net
 
 CLASSES = 10
 GATES = {"weight": 0.5, "bias": 3.0}
+LLAMA = Sizes(layers=2, hidden=128, heads=4, ffn=344, vocabulary=1000)
 MINILM = Sizes(layers=6, hidden=384, heads=12, ffn=1536, vocabulary=30522)
 
 
@@ -100,5 +101,6 @@ NETS: dict[str, tuple[Callable[[], Graph], str]] = {
     "mcunet": (lambda: pictures("mcunet-96", 4), "*.pointwise2.conv.weight"),
     "resnet20": (lambda: pictures("resnet20-32", 8), "*.conv2.weight"),
     "minilm": (lambda: minilm(4, 32), "*.query.weight"),
+    "llama": (lambda: tamed(llama_net(2, 32, LLAMA)), "*.q_proj.weight"),
 }
 """Each net with the weights that LoRA adapts."""

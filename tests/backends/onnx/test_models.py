@@ -9,10 +9,11 @@ import pytest
 import pockengine
 from pockengine.api import Compiled
 from pockengine.backends.onnx import model
-from pockengine.backends.onnx.backend import OnnxBackend
-from pockengine.backends.onnx.bindings import CONSTANTS, NEXT, read_bindings
-from pockengine.backends.onnx.layout import WEIGHT_FIRST
+from pockengine.backends.onnx.backend import onnx_backend
+from pockengine.backends.onnx.bindings import CONSTANTS, NEXT
 from pockengine.backends.onnx.writer import OPSET
+from pockengine.backends.runtimes.bindings import read_bindings
+from pockengine.backends.runtimes.layout import WEIGHT_FIRST
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Sgd
 from pockengine.devices import load_device
@@ -73,7 +74,7 @@ def test_frozen_weights_lie_beside_the_models() -> None:
 
 
 def test_the_same_program_is_written_alike(tmp_path: Path) -> None:
-    backend = OnnxBackend(load_device("host"))
+    backend = onnx_backend(load_device("host"))
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         program = compile_program(mobile_net(2, 16), Training(), target=backend.target())
@@ -90,7 +91,7 @@ def test_a_model_that_is_too_large_is_refused(
     def serialize(proto: onnx.ModelProto) -> bytes:
         raise ValueError("Message onnx.ModelProto exceeds maximum protobuf size of 2GB")
 
-    backend = OnnxBackend(load_device("host"))
+    backend = onnx_backend(load_device("host"))
     program = compile_program(mobile_net(2, 16), Training(), target=backend.target())
     monkeypatch.setattr(model, "_serialized", serialize)
     with pytest.raises(CompileError, match=r"train\.onnx is too large for ONNX, although its con"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.backends.peaks import Peaks
-from pockengine.farm.bench import suite as bench_suite
+from pockengine.farm.bench import running as bench_running
 from pockengine.farm.bench.suite import Measurement, SuiteResult, engines_for, measure
 from pockengine.farm.bench.suite_table import (
     best_peer,
@@ -27,8 +27,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
     engines = ("torch-eager", "torch-eager-cl-malloc", "ort-training")
     with pytest.MonkeyPatch.context() as patch:
         missing = {"ort-training": "not here"}
-        patch.setattr(bench_suite, "why_missing", missing.get)
-        patch.setattr(bench_suite, "TURN_MS", 1.0)
+        patch.setattr(bench_running, "why_missing", missing.get)
+        patch.setattr(bench_running, "TURN_MS", 1.0)
         measurement = Measurement(MODEL, 2, engines, schemes, 1, 1, PEAKS, bf16=True)
         return measure(measurement, tmp_path_factory.mktemp("suite"))
 

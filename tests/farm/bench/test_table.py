@@ -1,5 +1,6 @@
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -46,6 +47,14 @@ def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
     assert rows["full", "pockengine"][:3] == ["50.0 M", "50.0 to 50.0", "3.00"]
     assert rows["full", "tf-graph"][:3] == ["150.0 M", "150.0 to 150.0", "1.00"]
     assert rows["sparse", "pockengine"][:3] == ["25.0 M", "25.0 to 25.0", "-"]
+
+
+def test_int8_stands_beside_f32() -> None:
+    floats = figures("sparse", "pockengine", 2e6)
+    integers = [replace(x, dtype="int8") for x in figures("sparse", "pockengine", 1e6)]
+    rows = lines([*floats, *integers])
+    assert rows["sparse", "pockengine f32"][0] == "2.0 M"
+    assert rows["sparse", "pockengine int8"][0] == "1.0 M"
 
 
 def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:

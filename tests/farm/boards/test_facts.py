@@ -54,6 +54,7 @@ def test_a_raspberry_pi_is_read_and_recognised() -> None:
     ("said", "device"),
     [
         ("model NVIDIA Jetson AGX Orin Developer Kit", "jetson-orin"),
+        ("model Raspberry Pi 5 Model B Rev 1.0", "rpi5"),
         ("cpu Apple M1 Pro", "apple-m1"),
         ("cpu model name Some x86 CPU", None),
     ],

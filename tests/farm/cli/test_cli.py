@@ -74,7 +74,7 @@ def test_boards_are_listed(home: Path) -> None:
     said = CliRunner().invoke(cli, ["boards"])
 
     assert said.exit_code == 0
-    for name in ("host", "rpi4-qemu", "jetson-orin-qemu", "snapdragon-dsp-qemu"):
+    for name in ("host", "rpi4-qemu", "rpi5-qemu", "jetson-orin-qemu", "snapdragon-dsp-qemu"):
         assert name in said.output
     rows = json.loads(CliRunner().invoke(cli, ["boards", "--json"]).output)
     assert {"host", "rpi4-qemu"} <= {row["board"] for row in rows}

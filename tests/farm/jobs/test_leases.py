@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.owner import Owner, Watch, start_time
 from pockengine.farm.jobs.quarantine import Quarantine
-from pockengine.farm.jobs.store import LEASES, Store
+from pockengine.farm.jobs.store import LEASES, TICKETS, Store
 
 # Takes a board, says so, and holds it until it is ended.
 HOLDER = """
@@ -68,6 +69,13 @@ def eventually(question: Callable[[], bool]) -> bool:
     return question()
 
 
+def waiting(url: str) -> int:
+    """How many tickets lie in the queue."""
+    with closing(Store(url)) as store:
+        count = sql.select(sql.func.count()).select_from(TICKETS)
+        return int(store.work(lambda connection: connection.execute(count)).scalar_one())
+
+
 def test_two_clients_never_have_one_board(url: str) -> None:
     with (
         client(url) as mine,
@@ -83,6 +91,9 @@ def test_two_clients_never_have_one_board(url: str) -> None:
 def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) -> None:
     order: list[str] = []
 
+    def in_queue(tickets: int) -> bool:
+        return waiting(url) == tickets
+
     def want(name: str, priority: int) -> None:
         with client(url, name) as leases, leases.lease(["a"], priority):
             order.append(name)
@@ -91,10 +102,10 @@ def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) 
         lease = mine.acquire(["a"])
         assert lease is not None
         threads = []
-        for name, priority in (("first", 0), ("second", 0), ("urgent", 9)):
+        for place, (name, priority) in enumerate((("first", 0), ("second", 0), ("urgent", 9)), 1):
             threads.append(threading.Thread(target=want, args=(name, priority)))
             threads[-1].start()
-            time.sleep(0.3)
+            assert eventually(partial(in_queue, place))
         mine.release(lease)
         for thread in threads:
             thread.join(30)
@@ -103,12 +114,12 @@ def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) 
 
 
 def test_who_waits_for_one_board_does_not_hold_up_another(url: str) -> None:
-    with client(url) as mine, client(url) as waiting, client(url) as other:
+    with client(url) as mine, client(url) as patient, client(url) as other:
         with mine.lease(["a"]):
-            thread = threading.Thread(target=lambda: waiting.acquire(["a"], 9, wait_s=5))
+            thread = threading.Thread(target=lambda: patient.acquire(["a"], 9))
             thread.start()
-            time.sleep(0.3)
-            with other.lease(["a", "b"], wait_s=2) as lease:
+            assert eventually(lambda: waiting(url) == 1)
+            with other.lease(["a", "b"], wait_s=10) as lease:
                 assert lease.board == "b"
         thread.join(30)
 
@@ -121,17 +132,17 @@ def test_the_board_of_an_owner_that_was_killed_is_free_at_once(url: str) -> None
         process.send_signal(signal.SIGKILL)
         process.wait(10)
 
-        with mine.lease(["a"], wait_s=1) as lease:
+        with mine.lease(["a"], wait_s=10) as lease:
             assert lease.board == "a"
 
 
 def test_a_killed_owner_that_waited_is_forgotten(url: str) -> None:
     with client(url) as mine:
         with mine.lease(["a"]), holder(url, "a") as process:
-            time.sleep(2)  # it has left its ticket by now
+            assert eventually(lambda: waiting(url) == 1)
             process.send_signal(signal.SIGKILL)
             process.wait(10)
-        with client(url) as other, other.lease(["a"], wait_s=2) as lease:
+        with client(url) as other, other.lease(["a"], wait_s=10) as lease:
             assert lease.board == "a"
 
 

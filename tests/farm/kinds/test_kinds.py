@@ -22,7 +22,7 @@ from pockengine.tests.backends.c.programs import compile_for, convolutional_grap
 from pockengine.tests.backends.c.runner import as_rows
 
 STEPS, BATCH, RATE = 10, 4, 0.05
-NEEDS = {"rpi4": QEMU, "jetson-orin": QEMU, "snapdragon-dsp": "qemu-hexagon"}
+NEEDS = {"rpi4": QEMU, "rpi5": QEMU, "jetson-orin": QEMU, "snapdragon-dsp": "qemu-hexagon"}
 MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
 
@@ -63,7 +63,7 @@ def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iter
             yield line["loss"]
 
 
-@pytest.mark.parametrize("device", ["host", "rpi4", "jetson-orin", "snapdragon-dsp"])
+@pytest.mark.parametrize("device", ["host", "rpi4", "rpi5", "jetson-orin", "snapdragon-dsp"])
 def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
     device: str, data: dict[str, np.ndarray], losses: list[float], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.labgrid.session import LabgridSession
+from pockengine.farm.transports.lifetime import ending_with_us
 
 START_S = 60.0
 
@@ -49,7 +50,7 @@ def _program(folder: Path, name: str, *arguments: str) -> Iterator[None]:
     start = (
         f"import sys; sys.path[:] = {sys.path!r}; from labgrid.remote.{name} import main; main()"
     )
-    command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-c", start, *arguments]
+    command = ending_with_us([sys.executable, "-c", start, *arguments])
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:

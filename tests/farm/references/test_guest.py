@@ -164,4 +164,4 @@ class WrongWorker:
 
 def test_engine_with_other_losses_gets_no_figure(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"a relative error of 2\.5e-01"):
-        guest._run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])  # type: ignore[arg-type]
+        guest.run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Every further peer trains what PyTorch trains: three steps, the same losses."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,65 @@ def test_three_steps_have_pytorchs_losses(engine: str, model: str, tmp_path: Pat
     assert len(set(losses)) == 3
     assert len(training.ms) == 3
     assert len(times) == 2
+
+
+def test_onnx_runtime_trains_what_a_scheme_names(tmp_path: Path) -> None:
+    if not is_available("ort-training"):
+        pytest.skip("the framework of ort-training is not installed; Bazel brings it")
+    data = make_job(tmp_path, NET)
+    chosen = dict.fromkeys(("features.18.0.weight", "classifier.1.weight", "classifier.1.bias"))
+    sparse = replace(data, job=replace(data.job, trainable=chosen))
+    write_job(tmp_path, sparse)
+    with open_worker("ort-training", tmp_path, threads=1) as worker:
+        training = worker.train()
+    torch.set_num_threads(1)
+    losses, _ = train(parse_model(NET).build(10), sparse)
+    assert training.losses == pytest.approx(losses, rel=TOLERANCE)
+
+    share = replace(data.job, trainable={"features.18.0.weight": (0, 2)})
+    write_job(tmp_path, replace(data, job=share))
+    with pytest.raises(FarmError, match="whole tensors, and no channels"):
+        open_worker("ort-training", tmp_path, threads=1)
+
+
+def test_tensorflow_trains_tensors_of_a_transformer_that_a_scheme_names(tmp_path: Path) -> None:
+    if not is_available("tf-graph"):
+        pytest.skip("the framework of tf-graph is not installed; Bazel brings it")
+    data = make_job(tmp_path, TEXT)
+    chosen = dict.fromkeys(("model.layers.5.mlp.up_proj.weight", "model.norm.weight"))
+    sparse = replace(data, job=replace(data.job, trainable=chosen))
+    write_job(tmp_path, sparse)
+    with open_worker("tf-graph", tmp_path, threads=1) as worker:
+        training = worker.train()
+        for trainable, message in (
+            ({"nothing": None}, "no parameter 'nothing'"),
+            ({"model.norm.weight": (0, 8)}, "whole tensors are trained here, and no channels"),
+        ):
+            write_job(tmp_path, replace(data, job=replace(data.job, trainable=trainable)))
+            with pytest.raises(FarmError, match=message):
+                worker.prepare(tmp_path, "tf-graph", threads=1)
+    torch.set_num_threads(1)
+    losses, tensors = train(parse_model(TEXT).build(10), sparse)
+    assert training.losses == pytest.approx(losses, rel=TOLERANCE)
+    moved = {name for name in tensors if (training.tensors[name] != data.weights[name]).any()}
+    assert moved == set(chosen)
+
+
+def test_a_step_of_flex_operators_trains_what_pytorch_trains(tmp_path: Path) -> None:
+    if not is_available("tf-flex"):
+        pytest.skip("TensorFlow is not installed; Bazel brings it")
+    data = make_job(tmp_path, NET)
+    with open_worker("tf-flex", tmp_path, threads=1) as worker:
+        assert worker.file_bytes > sum(x.nbytes for x in data.weights.values())
+        try:
+            training = worker.train()
+        except FarmError as error:
+            if "has no Flex delegate" not in str(error):
+                raise
+            pytest.skip("this TensorFlow has no Flex delegate; 2.15 has")
+    torch.set_num_threads(1)
+    losses, _ = train(parse_model(NET).build(10), data)
+    assert training.losses == pytest.approx(losses, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("engine", ["ort-training", "mnn-train"])

@@ -54,10 +54,10 @@ def test_a_missing_program_is_status_127(host: LocalTransport) -> None:
 def test_a_command_that_hangs_is_killed_with_its_children(host: LocalTransport) -> None:
     start = time.monotonic()
 
-    with pytest.raises(JobFailed, match=r"'sh' did not end within 0.3 s"):
-        host.run(["sh", "-c", "echo $$ > pid; sleep 60 | sleep 60"], timeout_s=0.3)
+    with pytest.raises(JobFailed, match=r"'sh' did not end within 2 s"):
+        host.run(["sh", "-c", "echo $$ > pid; sleep 60 | sleep 60"], timeout_s=2)
 
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     group = int((Path(host.workdir) / "pid").read_text())
     deadline = time.monotonic() + 5  # dying takes the kernel a moment
     while living_members(group) and time.monotonic() < deadline:

@@ -196,6 +196,9 @@ INTEGERS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "int32 wrap": lambda a, b: (a % 100000).int() * 100003,
     "int32 division": lambda a, b: ((a % 100000).int() // 7, (a % 100000).int() % -7),
     "int relu": lambda a, b: torch.relu(a),
+    "int bits": lambda a, b: (a & b, a | b, a ^ b, ~a, a & -a),
+    "int shift left": lambda a, b: (a << b, a << (b & 63), (a % 1000).int() << 3),
+    "int shift right": lambda a, b: (a >> b, a >> (b & 63), (a % 1000).int() >> 3),
 }
 
 DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {

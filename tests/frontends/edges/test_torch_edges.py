@@ -45,7 +45,8 @@ WRITING = ("fill_diagonal", "pockengine")
 
 
 MATRICES = (
-    *("_linalg_det", "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd"),
+    *("_linalg_check_errors", "_linalg_det", "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex"),
+    *("_linalg_svd", "_lu_with_info", "linalg_lu_factor_ex", "linalg_qr", "qr"),
     *("cholesky", "cholesky_inverse", "cholesky_solve", "inverse", "linalg_cholesky"),
     *("linalg_cholesky_ex", "linalg_inv", "linalg_inv_ex", "linalg_solve"),
     *("linalg_solve_triangular", "triangular_solve"),
@@ -53,7 +54,10 @@ MATRICES = (
 """Operators of which each element depends on the whole matrix; they have tests of their own."""
 
 
-ELSEWHERE = {*RANDOM, *WRITING, *MATRICES}
+PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta")
+"""Operators of operands that are no edges (places, orders); they have tests of their own."""
+
+ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES}
 
 
 @functools.cache

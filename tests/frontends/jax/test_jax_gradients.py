@@ -56,6 +56,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "remat": lambda p: jax.checkpoint(lambda x: jnp.sin(x) * p["y"])(p["x"]),
     "known uint32": lambda p: (jnp.arange(4, dtype="uint32") * 7)[1] * p["y"] + p["x"],
     "whole precision": lambda p: lax.reduce_precision(p["x"], 8, 23) * p["y"],
+    "branches": lambda p: lax.cond(
+        p["x"][0, 0] > 1e9, lambda: jnp.log(p["x"] - 1e9), lambda: p["x"] * p["y"]
+    ),
+    "branches by number": lambda p: lax.switch(
+        p["x"][1, 0].astype(int), [jnp.sin, jnp.cos, jnp.exp], p["y"]
+    ),
+    "solutions": lambda p: (
+        jnp.linalg.solve(p["x"] @ p["x"].T + jnp.eye(2), p["y"][:, :2])
+        + jnp.linalg.inv(p["y"] @ p["y"].T)
+    ),
+    "factors": lambda p: (
+        jnp.linalg.cholesky(p["x"] @ p["x"].T),
+        jnp.linalg.qr(p["y"].T)[1],
+        jnp.linalg.slogdet(p["x"] @ p["x"].T)[1],
+    ),
+    "fourier": lambda p: (
+        jnp.abs(jnp.fft.rfft(p["x"])),
+        jnp.fft.irfft(jnp.fft.rfft(p["y"]) * p["x"][:, :3], 5),
+    ),
+    "bits": lambda p: (jnp.bitwise_xor(p["x"].astype(int), 5) * p["y"], jnp.signbit(p["x"])),
+    "searched": lambda p: jnp.interp(p["x"], jnp.array([-1.0, 0.0, 2.0]), p["y"][0, :3]),
     "stopped": lambda p: lax.stop_gradient(p["x"]) * p["y"] + p["x"],
     "stopped tree": lambda p: jax.tree.map(lax.stop_gradient, p)["x"] * p["y"] + p["x"],
     "straight through": lambda p: p["x"] + lax.stop_gradient(jnp.round(p["x"]) - p["x"]) + p["y"],
@@ -162,7 +183,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         "elements of type bfloat16",
     ),
     "int8": (lambda p: p["x"].astype("int8") * p["y"], "elements of type int8"),
-    "bits": (lambda p: (p["x"].astype("int32") << 2) * p["y"], "shift_left"),
+    "leading zeros": (lambda p: lax.clz(p["x"].astype("int32")) * p["y"], "clz"),
 }
 
 
@@ -248,6 +269,33 @@ def test_a_module_within_a_function_trains_and_comes_back() -> None:
     np.testing.assert_allclose(tuned.weight, module.weight - 0.1 * gradient, rtol=1e-5)
 
 
+@dataclass
+class Pool:
+    """A layer whose settings are leaves, as Equinox's pooling and dropout have them."""
+
+    start: float = -np.inf
+    whole: bool = True
+
+    def __call__(self, x: Any) -> Any:
+        size = x.shape if self.whole else (2,)
+        return jax.lax.reduce_window(x, self.start, jax.lax.max, size, size, "VALID")
+
+
+jax.tree_util.register_dataclass(Pool, ["start", "whole"], [])
+
+
+def test_numbers_in_a_module_are_settings_and_elsewhere_parameters() -> None:
+    params = {"layers": [Mixed(random(3, 4)), Pool(whole=False)], "gain": 2.0}
+
+    def loss(params: Any, x: Any) -> Any:
+        linear, pool = params["layers"]
+        return params["gain"] * jax.vmap(pool)(linear(x)).sum()
+
+    graph = from_jax(loss, (params, random(5, 3)))
+
+    assert sorted(graph.params) == ["gain", "layers.0.weight"]
+
+
 def test_a_module_hidden_by_vmap_is_refused() -> None:
     with pytest.raises(ImportModelError, match=r"hides a Mixed, .*lambda module, x: jax.vmap"):
         from_jax(jax.vmap(Mixed(random(3, 2))), (random(4, 3),))
@@ -299,7 +347,7 @@ def test_an_array_is_a_key_where_it_draws(key: Any) -> None:
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (3,)])
 def test_other_arrays_of_uint32_are_no_keys(shape: tuple[int, ...]) -> None:
     hashes = np.ones(shape, np.uint32)
-    with pytest.raises(ImportModelError, match=r"hashes .*elements of type uint32"):
+    with pytest.raises(ImportModelError, match=r"hashes .*array of uint32 that is no random key"):
         from_jax(lambda p, hashes: (p * (hashes % 3).astype("float32").sum()).sum(), (X, hashes))
 
 
@@ -309,5 +357,5 @@ def test_a_counter_of_uint32_that_sets_a_rate_is_refused() -> None:
         return {"w": state["w"] - rate * x, "count": state["count"] + 1}, x.sum()
 
     state = {"w": random(3), "count": jnp.uint32(0)}
-    with pytest.raises(ImportModelError, match=r"count .*elements of type uint32"):
+    with pytest.raises(ImportModelError, match=r"count .*array of uint32 that is no random key"):
         from_jax(step, (state, random(3)), carried=1)

@@ -226,3 +226,18 @@ def test_same_key_draws_the_same_numbers_and_others_do_not() -> None:
     assert len({x.tobytes() for x in (a, b, folded)}) == 3
     assert wrapped.shape == a.shape
     assert not np.array_equal(a, drawn(draw, seed=2)[0])
+
+
+def test_reductions_over_the_axis_of_vmap() -> None:
+    def spread(row: Any) -> Any:
+        mean, most = lax.pmean(row, "rows"), lax.pmax(row, "rows")
+        return row - mean, most - lax.pmin(row, "rows"), lax.psum((row, row**2), "rows")
+
+    centred = jax.vmap(lambda row: (row - lax.pmean(row, "rows")) ** 2, axis_name="rows")
+
+    check_function(jax.vmap(spread, axis_name="rows"), X)
+    check_function(jax.grad(lambda x: (centred(x) * x).sum()), X)
+
+
+def test_a_number_among_the_results() -> None:
+    check_function(lambda x: (x.sum(), 1.0, {"count": 3}), X)

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.optim import Sgd
 from pockengine.frontends import from_onnx
 
 OPSET = 17
@@ -124,3 +127,30 @@ def check(model: ModelProto, inputs: Mapping[str, np.ndarray], rtol: float = 1e-
         assert found[value.name].dtype == reference.dtype
         np.testing.assert_allclose(found[value.name], reference, rtol=rtol, atol=1e-5)
     return graph
+
+
+def check_slopes(model: ModelProto) -> None:
+    """Compare a model of one input and one output with the standard's evaluator, and its step with
+    the slope of its loss along one way.
+    """
+    sizes = [
+        [size.dim_value for size in value.type.tensor_type.shape.dim]
+        for value in (model.graph.input[0], model.graph.output[0])
+    ]
+    x = random(*sizes[0], seed=3)
+    check(model, {"x": x})
+    graph = from_onnx(model, loss="mse")
+    step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
+    before = {name: held.data.copy() for name, held in graph.params.items() if held.trainable}
+    inputs = {"x": x, "target": random(*sizes[1], seed=5), "lr": np.float32(1)}
+    params = {name: array.copy() for name, array in before.items()}
+
+    run(step, inputs, params)
+
+    way = {name: random(*array.shape, seed=9, scale=3e-3) for name, array in before.items()}
+    ends = [
+        float(run(graph, inputs, {key: x + sign * way[key] for key, x in before.items()})["loss"])
+        for sign in (1, -1)
+    ]
+    slope = sum(float(((before[key] - params[key]) * way[key]).sum()) for key in before)
+    assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=5e-2, abs=1e-5)

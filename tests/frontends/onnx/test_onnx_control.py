@@ -100,7 +100,7 @@ def test_a_loop_without_end_is_refused() -> None:
 
 def test_what_fails_in_a_body_is_named_once() -> None:
     model = loop(random(4, 4), stop="same")
-    model.graph.node[0].attribute[0].g.node[1].op_type = "Bernoulli"
+    model.graph.node[0].attribute[0].g.node[1].op_type = "Multinomial"
     model.graph.node[0].attribute[0].g.node[1].name = "inside"
 
     with pytest.raises(ImportModelError) as raised:

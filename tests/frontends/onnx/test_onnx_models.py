@@ -332,43 +332,6 @@ def test_transposed_convolutions(attrs: dict[str, Any], size: tuple[int, int]) -
     assert graph.params["weight"].permutation == (2, 3, 1, 0)
 
 
-def merged(identity: bool) -> ModelProto:
-    """Two layer norms whose equal weights an exporter has merged, with or without Identity."""
-    nodes = [
-        helper.make_node("LayerNormalization", ["x", "one", "zero"], ["a"], name="first"),
-        helper.make_node("Identity", ["one"], ["one_again"]),
-        helper.make_node("Tanh", ["a"], ["b"]),
-        helper.make_node(
-            "LayerNormalization",
-            ["b", "one_again" if identity else "one", "own"],
-            ["y"],
-            name="second",
-        ),
-    ]
-    weights = {"one": np.ones(8), "zero": np.zeros(8), "own": np.zeros(8)}
-    floats = {name: data.astype(np.float32) for name, data in weights.items()}
-    return make(nodes, {"x": (4, 8)}, {"y": (4, 8)}, floats)
-
-
-@pytest.mark.parametrize("identity", [False, True])
-def test_weights_that_an_exporter_merged_are_told(identity: bool) -> None:
-    with pytest.warns(
-        UserWarning, match=r"operators read it: one \(first, second\); where"
-    ) as told:
-        from_onnx(merged(identity))
-
-    assert len(told) == 1
-
-
-def test_batch_norms_that_an_exporter_folded_are_told() -> None:
-    nodes = [helper.make_node("Conv", ["x", "onnx::Conv_12", "onnx::Conv_13"], ["y"])]
-    weights = {"onnx::Conv_12": random(4, 3, 1, 1), "onnx::Conv_13": random(4)}
-    model = make(nodes, {"x": (1, 3, 2, 2)}, {"y": (1, 4, 2, 2)}, weights)
-
-    with pytest.warns(UserWarning, match=r"batch norms were folded.*onnx::Conv_12, onnx::Conv_13"):
-        from_onnx(model)
-
-
 def test_a_model_of_separate_weights_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

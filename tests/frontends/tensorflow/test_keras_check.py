@@ -1,5 +1,7 @@
 """`compile(..., check=True)` of Keras models."""
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -8,6 +10,7 @@ import pytest
 from keras import layers
 
 import pockengine
+from pockengine.check import CheckWarning
 from pockengine.errors import CheckError
 from pockengine.frontends.tensorflow.ops import RULES
 
@@ -38,6 +41,38 @@ def test_a_right_step_passes_and_leaves_the_model_as_it_was(loss: Any) -> None:
     for now, then in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
     assert model.layers[-2].rate == 0.5
+
+
+NOISE: dict[str, tuple[Callable[[], layers.Layer], tuple[int, ...]]] = {
+    "normal": (lambda: layers.GaussianNoise(0.3), (7, 3)),
+    "normal factors": (lambda: layers.GaussianDropout(0.2), (7, 3)),
+    "alpha": (lambda: layers.AlphaDropout(0.2), (7, 3)),
+    "maps": (lambda: layers.SpatialDropout1D(0.2), (7, 3)),
+    "GRU": (lambda: layers.GRU(5, dropout=0.3, recurrent_dropout=0.2), (7, 3)),
+    "LSTM": (lambda: layers.LSTM(5, dropout=0.3, recurrent_dropout=0.2), (7, 3)),
+}
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_is_off_on_both_sides_and_comes_back(name: str) -> None:
+    make, shape = NOISE[name]
+    model = keras.Sequential([keras.Input(shape), make(), layers.Flatten(), layers.Dense(5)])
+    x = np.random.default_rng(0).standard_normal((4, *shape)).astype(np.float32)
+    before = model.layers[0].get_config()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CheckWarning)
+        compiled = pockengine.compile(model, (x,), loss="cross_entropy", check=True)
+    assert model.layers[0].get_config() == before
+    assert "seed" in {value.name for value in compiled.graph.inputs}
+
+
+def test_drawn_pictures_are_compared_with_the_oracle() -> None:
+    model = keras.Sequential(
+        [keras.Input((8, 8, 3), batch_size=2), layers.RandomFlip(), layers.Conv2D(4, 3)]
+    )
+    x = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype(np.float32)
+    with pytest.warns(CheckWarning, match="with the oracle alone: it draws random numbers"):
+        pockengine.compile(model, (x,), loss="mse", check=True)
 
 
 def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,19 @@
 """Losses of several outputs, as Keras takes them: a list or a dict, weighted or left out."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import pockengine
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
+
+Ctc = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -56,3 +61,74 @@ def test_targets_are_named_after_their_outputs() -> None:
 def test_losses_that_do_not_fit_are_refused(loss: Any, words: str) -> None:
     with pytest.raises(ImportModelError, match=words):
         from_tensorflow(two_heads(), (X,), loss=loss)
+
+
+FRAMES = np.random.default_rng(1).standard_normal((2, 7, 6)).astype(np.float32)
+SPOKEN = np.array([[1, 2, 2], [3, 1, 0]], np.int32)
+
+
+class Spoken(tf.Module):
+    """Frames to classes, and the CTC loss of labels of which the last are padding."""
+
+    def __init__(self, ctc: Ctc) -> None:
+        super().__init__()
+        self.net, self.ctc = keras.layers.Dense(5), ctc
+        self.net.build((2, 7, 6))
+
+    def __call__(self, frames: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        lengths = tf.reduce_sum(tf.cast(labels > 0, tf.int32), 1)
+        return tf.reduce_sum(self.ctc(labels, self.net(frames), lengths, tf.constant([7, 6])))
+
+
+CTC: dict[str, Ctc] = {
+    "blank before": lambda y, x, n, t: tf.nn.ctc_loss(y, x, n, t, logits_time_major=False),
+    "blank within": lambda y, x, n, t: tf.nn.ctc_loss(
+        tf.where(y > 2, y + 1, y), x, n, t, logits_time_major=False, blank_index=3
+    ),
+    "blank behind": lambda y, x, n, t: tf.nn.ctc_loss(
+        y, x, n, t, logits_time_major=False, blank_index=-1
+    ),
+    "time first": lambda y, x, n, t: tf.nn.ctc_loss(
+        y, tf.transpose(x, [1, 0, 2]), n, t, blank_index=0
+    ),
+    "keras": lambda y, x, n, t: keras.ops.ctc_loss(y, x, n, t, mask_index=0),
+    "weighted": lambda y, x, n, t: (
+        tf.nn.ctc_loss(y, x, n, t, logits_time_major=False) * tf.constant([0.3, 2.0])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CTC)
+def test_ctc_losses_and_their_gradients_are_those_of_tensorflow(name: str) -> None:
+    pockengine.compile(Spoken(CTC[name]), (FRAMES, SPOKEN), check=True)
+
+
+def test_a_ctc_loss_that_trains_nothing_is_tensorflows() -> None:
+    def judge(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return tf.nn.ctc_loss(labels, logits, [3, 2], [7, 7], logits_time_major=False)
+
+    graph = from_tensorflow(judge, (FRAMES, SPOKEN))
+
+    (found,) = run(graph, {"logits": FRAMES, "labels": SPOKEN}).values()
+    np.testing.assert_allclose(found, judge(tf.constant(FRAMES), tf.constant(SPOKEN)), rtol=1e-5)
+
+
+def test_keras_loss_of_ctc_has_labels_for_every_frame() -> None:
+    model = keras.Sequential([keras.Input((7, 6), batch_size=2), keras.layers.Dense(5)])
+    graph = from_tensorflow(model, (FRAMES,), loss=keras.losses.CTC())
+    labels = np.pad(SPOKEN, ((0, 0), (0, 4))).astype(np.int64)
+    expected = keras.losses.CTC()(labels, model(FRAMES))
+
+    found = run(graph, {graph.inputs[0].name: FRAMES, "target": labels})["loss"]
+
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_labels_of_ctc_that_are_sparse_are_refused() -> None:
+    def judge(logits: tf.Tensor) -> tf.Tensor:
+        labels = tf.sparse.from_dense([[1, 2], [3, 0]])
+        logits = tf.transpose(logits, [1, 0, 2])
+        return tf.nn.ctc_loss(labels, logits, None, [7, 7], blank_index=0)
+
+    with pytest.raises(ImportModelError, match=r"CTCLoss.*give tf\.nn\.ctc_loss dense"):
+        from_tensorflow(judge, (FRAMES,))

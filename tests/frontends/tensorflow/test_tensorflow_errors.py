@@ -41,13 +41,6 @@ class Outer(layers.Layer):
 
 
 @tf.function
-def branches(x: Any) -> Any:
-    if tf.reduce_sum(x) > 0:
-        x = x * 2
-    return x
-
-
-@tf.function
 def loops(x: Any) -> Any:
     while tf.reduce_sum(x) < 10:
         x = x * 2
@@ -96,7 +89,6 @@ ERRORS: dict[str, tuple[Any, str]] = {
         r"decider decides by the values in a tensor \(.*not allowed\); a compiled model does the "
         r"same steps for any data: use tf.where, .* \(at .*test_tensorflow_errors.py:\d+\)",
     ),
-    "if": (branches, r"StatelessIf in the top level: an `if` that a tensor decides; .*tf.where"),
     "while": (loops, "StatelessWhile.*: a loop that a tensor ends; unroll it"),
     "custom code": (calls_python, "EagerPyFunc .*calls back into Python, .* TensorFlow's op"),
     "strings": (looks_up_words, "AsString .*works on strings; look words up before"),
@@ -106,7 +98,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
     "noise": (draws, r"RandomGamma in random_gamma: .* neither uniform nor normal"),
     "the user's own": (fails, r"fails cannot be traced with example inputs of shape \[\(2, 4\)\]: "
                               r"ValueError: no luck; .* \(at .*test_tensorflow_errors.py:\d+\)"),
-    "complex": (rotates, "1 x Complex in the top level: there is no rule for it"),
+    "complex": (rotates, "output output in the top level: complex numbers; return their real"),
     "a reserved name": (takes_rate, "input lr in the top level: the training step has an input of"),
     "nothing": (lambda x: (), "returns no tensor; return what is to be computed"),
     "a number": (3, "takes a Keras model, a function of tensors, or the path of a model, not int"),

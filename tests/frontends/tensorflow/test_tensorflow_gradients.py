@@ -90,6 +90,48 @@ FUNCTIONS: dict[str, Function] = {
         + tf.cumsum(w, 0, exclusive=True, reverse=True)
     ),
     "special": lambda w, v, i: tf.math.lgamma(tf.abs(w) + 0.3) + tf.math.erfinv(tf.tanh(v) * 0.9),
+    "whole quotients": lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0],
+    "scatter_nd": lambda w, v, i: tf.scatter_nd(i[:, None], w[0, :3], [4]),
+    "segments": lambda w, v, i: (
+        tf.math.unsorted_segment_sum(w[0, :3], i - 1, 2),
+        tf.math.unsorted_segment_max(w[0, :3], i, 3),
+        tf.math.unsorted_segment_mean(v[0, :3], i, 2),
+    ),
+    "updates": lambda w, v, i: (
+        tf.tensor_scatter_nd_update(w * 1.0, [[0]], v[:1]),
+        tf.tensor_scatter_nd_add(w * 1.0, [[0, 1], [0, 1], [1, 0]], v[0, :3]),
+        tf.tensor_scatter_nd_max(w * 1.0, i[:1, None], v[:1]),
+    ),
+    "gather_nd": lambda w, v, i: tf.gather_nd(w, tf.stack([i, i * 2], 1)) * 2.0,
+    "searched": lambda w, v, i: tf.cast(tf.searchsorted([-1.0, 0.0, 2.0], w[0]), tf.float32) * v[0],
+    "branches": lambda w, v, i: tf.cond(w[0, 0] > 1e9, lambda: tf.math.log(w - 1e9), lambda: w * v),
+    "branches by number": lambda w, v, i: tf.switch_case(
+        i[0], [lambda: w, lambda: tf.sin(v) * w, lambda: v]
+    ),
+    "diagonals": lambda w, v, i: (
+        tf.linalg.diag(w[0]),
+        tf.linalg.diag_part(tf.transpose(w) @ v, k=(0, 1)),
+        tf.linalg.set_diag(tf.transpose(w) @ v, v[0]),
+    ),
+    "factors": lambda w, v, i: (
+        tf.linalg.cholesky(tf.transpose(w) @ w + 9.0 * tf.eye(5)),
+        tf.linalg.solve(tf.transpose(w) @ w + 9.0 * tf.eye(5), tf.transpose(v)),
+        tf.linalg.logdet(tf.transpose(v) @ v + 9.0 * tf.eye(5)),
+    ),
+    "fourier": lambda w, v, i: (
+        tf.abs(tf.signal.rfft(w)) * 0.5,
+        tf.signal.irfft(tf.signal.rfft(v) * tf.cast(w[:, :3], tf.complex64)),
+        tf.math.angle(tf.signal.fft(tf.complex(w, v))),
+    ),
+    "products so far": lambda w, v, i: tf.math.cumprod(w + 0.3, 1, exclusive=True) * v,
+    "rolled": lambda w, v, i: tf.roll(w, 1, 1) * v,
+    "bits": lambda w, v, i: tf.cast(tf.bitwise.bitwise_xor(i * 5, 3), tf.float32) * w[0, 0],
+    "patches": lambda w, v, i: tf.image.extract_patches(
+        tf.reshape(w, [1, 2, 5, 1]), [1, 2, 2, 1], [1, 1, 2, 1], [1, 1, 1, 1], "VALID"
+    ),
+    "resized": lambda w, v, i: tf.image.resize(
+        tf.reshape(w, [1, 2, 5, 1]), [3, 3], "bicubic", antialias=True
+    ),
     "while": lambda w, v, i: tf.while_loop(
         lambda n, x: n < 3, lambda n, x: (n + 1, tf.tanh(x + v)), (0, w * 1.0)
     )[1],
@@ -141,12 +183,19 @@ REFUSED: dict[str, tuple[Function, str]] = {
         "EagerPyFunc .*calls back into Python",
     ),
     "gamma noise": (lambda w, v, i: w + tf.random.gamma([2, 5], 1.0), "RandomGamma.* neither"),
-    "whole quotients": (lambda w, v, i: tf.cast(i // 2, tf.float32) * w[0, 0], "FloorDiv"),
-    "scatter_nd": (lambda w, v, i: tf.scatter_nd(i[:, None], w[0, :3], [4]), "ScatterNd"),
-    "segment_sum": (lambda w, v, i: tf.math.unsorted_segment_sum(w[0, :3], i, 2), "UnsortedSegm"),
-    "update": (
-        lambda w, v, i: tf.tensor_scatter_nd_update(w * 1.0, [[0]], v[:1]),
-        "TensorScatterUpdate",
+    "segments by data": (
+        lambda w, v, i: tf.reshape(tf.math.segment_sum(w[0, :3], i * 0), [1]),
+        "SegmentSum.*number depends on data",
+    ),
+    "a projection": (
+        lambda w, v, i: tf.raw_ops.ImageProjectiveTransformV3(
+            images=w[None, :, :, None],
+            transforms=[[1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 0.0]],
+            output_shape=[2, 4],
+            fill_value=0.0,
+            interpolation="BILINEAR",
+        ),
+        "a projection of what is trained",
     ),
 }
 

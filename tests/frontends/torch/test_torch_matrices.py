@@ -29,6 +29,11 @@ def of_svd(x: torch.Tensor) -> torch.Tensor:
     return left.square() @ torch.diag_embed(values) @ right.square()
 
 
+def of_lu(x: torch.Tensor) -> torch.Tensor:
+    order, low, upper = linalg.lu(x)
+    return (order @ low).square() @ upper.square()
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cholesky": lambda x: linalg.cholesky(definite(x)),
     "upper cholesky": lambda x: torch.linalg.cholesky_ex(definite(x), upper=True)[0],
@@ -51,6 +56,34 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "singular vectors": lambda x: of_svd(sound(x)),
     "singular vectors of tall matrices": lambda x: of_svd(sound(x)[..., :2]),
     "singular vectors of wide matrices": lambda x: of_svd(sound(x)[:, :3]),
+    "qr": lambda x: torch.cat(linalg.qr(x), -2),
+    "qr of tall matrices": lambda x: linalg.qr(x[..., :2])[0] @ linalg.qr(x[..., :2])[1].square(),
+    "qr of wide matrices": lambda x: torch.qr(x[:, :3])[0] @ torch.qr(x[:, :3])[1].square(),
+    "lu": lambda x: torch.cat(linalg.lu(x), -2),
+    "lu of tall matrices": lambda x: of_lu(x[..., :2]),
+    "lu of wide matrices": lambda x: of_lu(x[:, :2]),
+    "lu solve": lambda x: linalg.lu_solve(*linalg.lu_factor(x), x + 1),
+    "lu solve on the right": lambda x: linalg.lu_solve(
+        *linalg.lu_factor(x), x + 1, left=False, adjoint=True
+    ),
+    "old lu": lambda x: torch.lu_solve(x + 1, *torch.lu(x)[:2]),
+    "least squares": lambda x: linalg.lstsq(x[..., :2], x[..., 2:]).solution,
+    "least squares of wide matrices": lambda x: linalg.lstsq(x[:, :2], x[:, 2:]).solution,
+    "residuals": lambda x: linalg.lstsq(x[..., :2], x[..., 2:], driver="gels").residuals,
+    "pseudoinverse": lambda x: linalg.pinv(x[..., :2]) @ torch.pinverse(x[0, :2]),
+    "pseudoinverse of a matrix without full rank": lambda x: linalg.pinv(
+        x[..., :2] @ x[:, :2], rtol=1e-3
+    ),
+    "pseudoinverse of a symmetric matrix": lambda x: linalg.pinv(x + x.mT, hermitian=True),
+    "exponential": lambda x: linalg.matrix_exp(x - x.mT) + torch.matrix_exp(x / 5),
+    "exponential of a far matrix": lambda x: linalg.matrix_exp(4 * (x - x.mT)),
+    "reflections": lambda x: linalg.householder_product(x[..., :3], x[:, 0, :3]),
+    "few reflections": lambda x: linalg.householder_product(x, x[:, 0, :2]),
+    "product with reflections": lambda x: torch.ormqr(x[..., :3], x[:, 0, :3], x, True, True),
+    "product with reflections on the right": lambda x: torch.ormqr(
+        x[..., :3], x[:, 0, :3], x, False
+    ),
+    "inverse of a tensor": lambda x: linalg.tensorinv(sound(x)[0].reshape(4, 2, 2), ind=1),
     "norms": lambda x: linalg.matrix_norm(sound(x), "nuc") + linalg.matrix_norm(sound(x), 2),
     "normal distribution": lambda x: torch.distributions.MultivariateNormal(
         x[0, 0], definite(x[0])
@@ -82,7 +115,8 @@ def test_a_net_that_solves_trains_in_c_as_in_pytorch() -> None:
     ("function", "words"),
     [
         (lambda x: linalg.svd(x[:, :3])[2], ["full_matrices=False"]),
-        (lambda x: linalg.qr(x)[1], ["aten.linalg_qr.default"]),
+        (lambda x: linalg.qr(x[..., :2], mode="complete")[0], ["mode='reduced'"]),
+        (lambda x: linalg.eigvals(x).real, ["aten.linalg_eig.default"]),
     ],
 )
 def test_what_is_refused_is_named(

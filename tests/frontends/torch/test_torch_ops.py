@@ -10,7 +10,11 @@ from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.torch.checks import Function, check_forward, relative_error
+from pockengine.tests.frontends.torch.checks import (
+    Function,
+    check_forward,
+    relative_error,
+)
 from pockengine.tests.frontends.torch.gradients import check_function
 
 PICTURE = (2, 6, 5, 7)
@@ -340,6 +344,12 @@ def test_rounding_equals_pytorch() -> None:
     x = torch.tensor([-2.5, -1.5, -0.2, 0.5, 1.5, 1.7])
 
     check_forward(Function(lambda x: (x.round(), x.floor(), x.ceil(), x.trunc())), x)
+
+
+def test_floor_division_keeps_the_sign_of_zero() -> None:
+    x = torch.tensor([-0.0, 0.0, -0.0, -0.3])
+
+    check_forward(Function(lambda x: torch.copysign(torch.ones(4), x // 2)), x)
 
 
 def test_dropout_drops_a_share_and_its_gradient_alike() -> None:

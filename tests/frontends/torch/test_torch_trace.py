@@ -238,9 +238,18 @@ def test_a_mask_of_an_encoder_is_applied_as_it_is() -> None:
         check_forward(Function(lambda x, m: encoder(x[None], mask=m)), X, mask)
 
 
-def test_norms_that_average_all_batches_are_refused() -> None:
-    net = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, momentum=None))
+def test_a_check_in_front_of_a_block_without_gradients_is_dropped() -> None:
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v = nn.Parameter(torch.randn(4, 3))
 
-    with pytest.raises(ImportModelError, match=r"1 averages its statistics .* give it a momentum"):
-        from_torch(net, (X,))
-    check_forward(net.eval(), X)
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            loss = nn.functional.cross_entropy(self.v + x, self.v.argmax(1))
+            loss.long()
+            with torch.no_grad():
+                loss.abs().max()
+            return loss.expand((4, 1)).mean()
+
+    graph = from_torch(Watched(), (torch.zeros(4, 3),))
+    assert list(graph.outputs) == ["loss"]

@@ -85,7 +85,10 @@ def test_loop_of_writes_ends_in_one_concatenation() -> None:
     ("name", "words"),
     [
         ("overlapping_windows", ["shows an element more than once", "clone"]),
-        ("kept_tensor", ["changes a parameter or buffer in place"]),
+        (
+            "kept_tensor",
+            ["changes a parameter, or a tensor that is no persistent buffer, in place"],
+        ),
     ],
 )
 def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[str]) -> None:
@@ -127,3 +130,31 @@ def test_writes_in_generated_code_train_as_pytorch_does(name: str) -> None:
     assert reference.shift.grad is not None
     moved = reference.shift.detach() - 0.1 * reference.shift.grad
     np.testing.assert_allclose(state["shift"].numpy(), moved.numpy(), atol=TOLERANCE)
+
+
+def test_a_write_to_what_is_read_through_another_view_is_refused() -> None:
+    class Shifted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.sinh()
+            y.t().add_(y[:, 1])
+            return y
+
+    with pytest.raises(ImportModelError, match=r"aten\.add_.*through another view.*\.clone\(\)"):
+        from_torch(Shifted(), (torch.randn(4, 4),))
+
+
+def test_a_gradient_of_a_detached_tensor_is_not_lost_by_a_write_to_its_origin() -> None:
+    class Attached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.v = nn.Parameter(torch.ones(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x - self.v
+            z = y.detach()
+            z.sub_(y)
+            y += x
+            return (z * z).mean()
+
+    with pytest.raises(ImportModelError, match="shares, after a write; use the operator's out-of-"):
+        from_torch(Attached(), (torch.randn(4, 4),))

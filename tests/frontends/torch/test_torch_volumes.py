@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function, arrays_of
 from pockengine.tests.frontends.torch.compiled import check_steps
 from pockengine.tests.frontends.torch.gradients import check_function
 
@@ -52,6 +56,50 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def unpooled(x: torch.Tensor, kernel: int, stride: int | None = None, **how: int) -> torch.Tensor:
+    """Put maxima of lines, pictures or volumes back to their places."""
+    name = {3: "1d", 4: "2d", 5: "3d"}[x.dim()]
+    pool, back = (getattr(functional, f"max_{word}{name}") for word in ("pool", "unpool"))
+    y, places = pool(x, kernel, stride, **how, return_indices=True)
+    padding = how.get("padding", 0)
+    return back(y.square(), places, kernel, stride, padding, output_size=x.shape[2:])
+
+
+FUNCTIONS |= {
+    "unpool lines": lambda x: unpooled(x.reshape(2, 4, 210), 3),
+    "unpool pictures": lambda x: unpooled(x[0], 2),
+    "unpool pictures whose windows overlap": lambda x: unpooled(x[0], 3, 2, padding=1),
+    "unpool volumes": lambda x: unpooled(x, 2),
+    "places of one picture": lambda x: (
+        x[0, 0, 0].mean() * functional.max_pool2d(x[0, 0], 3, 2, 1, return_indices=True)[1].float()
+    ),
+    "places, dilated": lambda x: (
+        x.mean() * functional.max_pool2d(x[0], 2, 1, 0, 2, return_indices=True)[1].float()
+    ),
+    "places, ceil": lambda x: (
+        x.mean() * functional.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].float()
+    ),
+    "places of equals": lambda x: (
+        x.mean() * functional.max_pool2d(x[0].clamp(min=0.5), 2, return_indices=True)[1].float()
+    ),
+    "places of bins": lambda x: (
+        x.mean() * functional.adaptive_max_pool2d(x[0], (3, 7), return_indices=True)[1].float()
+    ),
+}
+
+
+class Segments(nn.Module):
+    """Goes down by pooling and up by unpooling, as SegNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, places = functional.max_pool2d(self.down(x).relu(), 2, return_indices=True)
+        return self.up(functional.max_unpool2d(y, places, 2)).mean((2, 3))
+
+
 SAMPLED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     f"{dims} dimensions, {mode}, {padding}, {'corners' if corners else 'edges'}": (
         lambda x, dims=dims, how=(mode, padding, corners): functional.grid_sample(
@@ -85,3 +133,16 @@ def test_a_net_of_volumes_trains_in_c_as_in_pytorch() -> None:
     )
     batch = torch.randn(2, 1, 4, 6, 7), torch.tensor([1, 4])
     check_steps(model, [batch] * 3, 0.05, resume=False)
+
+
+def test_padding_is_never_the_place_of_a_maximum() -> None:
+    x = torch.full((1, 1, 4, 4), -torch.inf)
+    pool = Function(lambda x: functional.max_pool2d(x, 3, 1, 1, return_indices=True))
+    graph = from_torch(pool, (x,))
+    found = run(graph, arrays_of(graph, (x,)))["output.1"]
+    np.testing.assert_array_equal(found, functional.max_pool2d(x, 3, 1, 1, return_indices=True)[1])
+
+
+def test_a_net_that_unpools_trains_in_c_as_in_pytorch() -> None:
+    batches = [(torch.randn(3, 2, 6, 6), torch.tensor([0, 1, 2])) for _ in range(3)]
+    check_steps(Segments(), batches, 0.05, resume=False)

@@ -9,7 +9,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pockengine.errors import FinetuneError
-from pockengine.studies.sparse.pictures import picture_task, stratified
+from pockengine.studies.sparse.pictures import more_pictures, picture_task, stratified
 from pockengine.studies.sparse.sentences import sentence_task
 from pockengine.studies.sparse.sizes import Sizes
 
@@ -45,6 +45,23 @@ def test_pictures_are_resized_and_test_comes_from_the_test_part(tmp_path: Path) 
     assert len(task.tuning.validation) == 10
     assert float(task.tuning.train.inputs["x"].max()) == -1.0
     assert float(task.test.inputs["x"].min()) == 1.0
+
+
+def test_more_pictures_are_new_and_leave_the_task_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "vision" / "fashion_mnist"
+    folder.mkdir(parents=True)
+    for part in ("train", "test"):
+        image = np.arange(40, dtype=np.uint8).repeat(784).reshape(40, 28, 28, 1)
+        np.savez(folder / f"fashion_mnist_{part}.npz", image=image, label=np.arange(40) % 10)
+    sizes = Sizes(20, 10, 20, more=10)
+    wanted = tmp_path, "fashion_mnist", 4, "bytes"
+    task, more = picture_task(*wanted, sizes), more_pictures(*wanted, sizes)
+    both = task.tuning.train.joined(task.tuning.validation).joined(more)
+
+    assert sorted(both.inputs["x"][:, 0, 0, 0].tolist()) == list(range(40))
+    assert len(both) == 40
+    assert len(more) == 10
+    assert task.tuning.train.digest() == picture_task(*wanted, SIZES).tuning.train.digest()
 
 
 def test_jpeg_that_is_none_is_named(tmp_path: Path) -> None:
@@ -95,3 +112,16 @@ def test_damaged_table_is_named(tmp_path: Path) -> None:
     (folder / "train.tsv").write_text("a sentence without label\n")
     with pytest.raises(FinetuneError, match="sst2 cannot be read"):
         sentence_task(tmp_path, "sst2", tmp_path, 4, SIZES)
+
+
+def test_intents_of_banking_are_numbered_by_its_list(tmp_path: Path) -> None:
+    folder = tmp_path / "text" / "banking77"
+    folder.mkdir(parents=True)
+    (folder / "categories.json").write_text('["card", "cash"]')
+    rows = [f'"where, please, is {n}?",{("cash", "card")[n % 2]}' for n in range(40)]
+    for part in ("train", "test"):
+        (folder / f"{part}.csv").write_text("\n".join(["text,category", *rows]))
+    write_tokenizer(tmp_path)
+    task = sentence_task(tmp_path, "banking77", tmp_path, 8, SIZES)
+    assert task.classes == 2
+    assert np.bincount(task.test.labels).tolist() == [10, 10]

@@ -73,7 +73,7 @@ def desk(folder: Path, executor: Executor, data: Path = Path("none")) -> Desk:
 
 def test_study_runs_whole_once_and_keeps_test_apart(tmp_path: Path, executor: Executor) -> None:
     table, first = digits_table(), desk(tmp_path, executor)
-    study_table(first, table, tmp_path / "out", criteria=True)
+    study_table(first, table, tmp_path / "out", controls=True, criteria=True)
 
     validation = table.task.tuning.validation.digest()[:12]
     for key, _ in first.journal.entries(kind="trial"):
@@ -94,7 +94,7 @@ def test_study_runs_whole_once_and_keeps_test_apart(tmp_path: Path, executor: Ex
     assert {"accuracy", "extra_arena_bytes", "optimizer_state_bytes", "step_ms"} <= metrics
 
     size = first.journal.path.stat().st_size
-    study_table(desk(tmp_path, Idle()), table, tmp_path / "out", criteria=True)
+    study_table(desk(tmp_path, Idle()), table, tmp_path / "out", controls=True, criteria=True)
     assert first.journal.path.stat().st_size == size
 
 

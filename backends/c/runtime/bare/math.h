@@ -43,4 +43,11 @@ float atan2f(float y, float x);
 float hypotf(float x, float y);
 float fmodf(float x, float y);
 
+/* Processors that round in hardware take no call for it; -ffreestanding would hide their meaning.
+ */
+#define floorf __builtin_floorf
+#define ceilf __builtin_ceilf
+#define rintf __builtin_rintf
+#define truncf __builtin_truncf
+
 #endif

@@ -6,6 +6,7 @@
 #undef PE_BACKWARD
 #undef PE_B_BYTES
 #undef PE_B_ZERO
+#undef PE_KERNEL_W
 #undef PE_LOAD_A
 #undef PE_LOAD_B
 #undef PE_NUMBER
@@ -13,4 +14,5 @@
 #undef PE_ONE_A
 #undef PE_SUMS
 #undef PE_SUM_LANES
+#undef PE_THREAD_WORDS
 #include "undef.inc.h"

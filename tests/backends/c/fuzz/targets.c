@@ -4,6 +4,8 @@
  *     2  data: a file of rows, safetensors or .npz, for pe_data_open, pe_data_read and pe_data_mend
  *     3  options: the runner's arguments, each ended by a NUL
  *     4  arrays: a .npy file of labels, in a list that has sound ones of x
+ *     5  jpeg: a picture for pe_picture_read
+ *     6  png: another, whose checksums are mended first
  *
  * LLVMFuzzerTestOneInput is libFuzzer's interface; driver.c calls it where there is no clang.
  */
@@ -15,8 +17,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "pe_crc.h"
 #include "pe_data_bad.h"
 #include "pe_options.h"
+#include "pe_picture.h"
 #include "pe_worker.h"
 
 #define CHECK(fact)                                                                                \
@@ -161,6 +165,39 @@ static void fuzz(const uint8_t *data, size_t size) {
         check_message(session.message);
     }
     pe_data_close(&rows);
+}
+
+#elif PE_FUZZ == 5 || PE_FUZZ == 6
+
+/* Makes every chunk's checksum right, so that damage reaches the decoder. */
+static void mend_checksums(uint8_t *data, size_t size) {
+    for (size_t at = 8; PE_FUZZ == 6 && at < size && size - at >= 12;) {
+        const size_t length = (size_t)data[at] << 24 | (size_t)data[at + 1] << 16 |
+                              (size_t)data[at + 2] << 8 | data[at + 3];
+        if (length > size - at - 12) {
+            return;
+        }
+        const uint32_t crc = pe_crc32(PE_CRC_EMPTY, data + at + 4, length + 4);
+        for (size_t i = 0; i < 4; i++) {
+            data[at + 8 + length + i] = (uint8_t)(crc >> (24 - 8 * i));
+        }
+        at += 12 + length;
+    }
+}
+
+static void fuzz(const uint8_t *data, size_t size) {
+    static const pe_picture_shape shapes[] = {{5, 7, 3, true}, {9, 4, 1, false}};
+    static uint8_t copy[1 << 16];
+    size = size < sizeof copy ? size : sizeof copy;
+    memcpy(copy, data, size);
+    mend_checksums(copy, size);
+    const pe_picture_shape *shape = &shapes[size % 2];
+    unsigned char *samples = malloc((size_t)(shape->height * shape->width * shape->channels));
+    CHECK(samples && pe_picture_decodes());
+    if (pe_picture_read(file_of(copy, size), shape, 1 << 16, samples, session.message) != PE_OK) {
+        check_message(session.message);
+    }
+    free(samples);
 }
 
 #else

@@ -1,21 +1,24 @@
-"""How written params lie, before any node is written: as the convolutions that read them want.
+"""How written params lie, before any node is written: as the nodes that read them want.
 
 A weight, its gradient and its states meet in elementwise nodes alone. All that so meet lie alike,
 and an update moves nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from pockengine.backends.onnx.layout import WEIGHT_FIRST, Layout
+from pockengine.backends.runtimes.layout import Layout
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
 
-WEIGHTS = {"conv2d": 1, "conv2d_dx": 1}
-"""Operands that are windows."""
+Wanted = Callable[[Node], Iterator[tuple[Value, Layout]]]
+"""Yields the operands and results of a node that its form wants in a layout."""
 
 
-def settled_layouts(graph: Graph) -> dict[str, Layout]:
-    """Return the layouts of the params that meet a convolution's weight or its gradient."""
+def settled_layouts(graph: Graph, wanted: Wanted) -> dict[str, Layout]:
+    """Return the layouts of the params that meet a value that is wanted in one.
+
+    Of several that are wanted the first is taken.
+    """
     leaders: dict[Value, Value] = {}
 
     def leader(value: Value) -> Value:
@@ -30,10 +33,12 @@ def settled_layouts(graph: Graph) -> dict[str, Layout]:
             one, other = leader(first), leader(second)
             if one is not other:
                 leaders[other] = one
-    windows = {leader(value) for node in graph.nodes for value in _windows(node)}
-    return {
-        name: WEIGHT_FIRST for name, param in graph.params.items() if leader(param.value) in windows
-    }
+    layouts: dict[Value, Layout] = {}
+    for node in graph.nodes:
+        for value, layout in wanted(node):
+            layouts.setdefault(leader(value), layout)
+    found = {name: layouts.get(leader(param.value)) for name, param in graph.params.items()}
+    return {name: layout for name, layout in found.items() if layout is not None}
 
 
 def _alike(node: Node) -> Iterator[tuple[Value, Value]]:
@@ -44,9 +49,3 @@ def _alike(node: Node) -> Iterator[tuple[Value, Value]]:
         for value in values:
             if value.shape == largest.shape:
                 yield largest, value
-
-
-def _windows(node: Node) -> tuple[Value, ...]:
-    if node.op == "conv2d_dw":
-        return (node.result,)
-    return (node.operands[WEIGHTS[node.op]],) if node.op in WEIGHTS else ()

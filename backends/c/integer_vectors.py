@@ -1,0 +1,47 @@
+"""What vectors of integers alone compute: elementwise bodies with few floats, on Hexagon's HVX.
+
+Its vectors have 32 lanes of integers, and the functions of runtime/pe_hvx_floats.h for floats; a
+body with any other arithmetic of floats runs on the scalar unit, in lanes of four.
+"""
+
+from collections.abc import Iterable
+
+from pockengine.compiler.ir import BOOL, F32, I32, DType, Node
+from pockengine.devices.isa import ISAS
+from pockengine.devices.schema import Device
+
+WHOLE = frozenset({I32, DType.I8, DType.U8, BOOL})
+
+ON_WHOLE = frozenset(
+    {
+        "abs", "add", "bit_and", "bit_or", "bit_xor", "cast", "eq", "ge", "gt", "le",
+        "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "mul", "narrow",
+        "ne", "neg", "relu", "rescale", "sign", "square", "sub", "unclamped", "where",
+    }
+)  # fmt: skip
+
+ON_FLOATS = frozenset({"abs", "bits_float", "dequantize", "float_bits", "mul", "quantize", "where"})
+
+LEAST_COLUMNS = 9
+"""Shorter rows leave most of a vector empty: the scalar unit is as fast."""
+
+
+def integer_lanes(device: Device) -> int:
+    """Lanes of vectors that hold integers alone; 0 where floats have vectors, or nothing has."""
+    isa = ISAS[device.cpu.isa]
+    return isa.dot_lanes if isa.vector_bytes == DType.F32.itemsize else 0
+
+
+def by_integer_vectors(nodes: Iterable[Node], device: Device, columns: int) -> bool:
+    """Whether vectors of integers take a body over rows of so many columns."""
+    return bool(integer_lanes(device)) and columns >= LEAST_COLUMNS and all(map(_is_taken, nodes))
+
+
+def _is_taken(node: Node) -> bool:
+    dtypes = {value.dtype for value in (*node.operands, *node.results)}
+    if dtypes <= WHOLE:
+        return node.op in ON_WHOLE
+    if not dtypes <= WHOLE | {F32}:
+        return False
+    to_float = node.op == "cast" and node.result.dtype is F32 and node.operands[0].dtype in WHOLE
+    return node.op in ON_FLOATS or to_float

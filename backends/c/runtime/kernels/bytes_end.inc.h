@@ -1,0 +1,16 @@
+/* Forgets what the templates of products of bytes define. */
+#undef PE_A_GROUP
+#undef PE_A_PITCH
+#undef PE_DEPTH
+#undef PE_L
+#undef PE_LANE
+#undef PE_ORDER
+#undef PE_P
+#undef PE_PANEL_BYTES
+#undef PE_ROWS_BYTES
+#undef PE_SHIFT
+#undef PE_STRIP
+#undef PE_TAP_BYTES
+#undef PE_TAP_STEPS
+#undef PE_TOGETHER
+#include "integer_end.inc.h"

@@ -1,0 +1,59 @@
+/* Pictures in JPEG and PNG files: decoded, turned upright, scaled to cover a size and cut at their
+ * middle. Colours and scaling are Pillow's, bit for bit, but for how a JPEG is decoded.
+ *
+ * Files may come from anybody. What a file says of its size is checked before any of it is decoded,
+ * and memory is bounded by that size. stb_image does the decoding; where it was missing when the
+ * runtime was compiled, every picture is refused.
+ */
+#ifndef PE_PICTURE_H
+#define PE_PICTURE_H
+
+#include "pe.h"
+
+/* Samples of 8 bits, line by line, the channels of a pixel side by side. */
+typedef struct pe_picture {
+    int64_t height, width, channels;
+    unsigned char *samples; /* from malloc */
+} pe_picture;
+
+/* Where pictures go: [channels, height, width] with `planes`, else [height, width, channels]. */
+typedef struct pe_picture_shape {
+    int64_t height, width, channels; /* 1 or 3 channels */
+    bool planes;
+} pe_picture_shape;
+
+/* What a file says of its picture. */
+typedef struct pe_picture_header {
+    int64_t height, width;
+    int turn; /* EXIF's orientation, 1 to 8 */
+} pe_picture_header;
+
+/* Whether this runtime can decode pictures. */
+bool pe_picture_decodes(void);
+
+/* Reads a picture of at most `most` pixels into shape->height x width x channels samples. An error
+ * names the file and the fault; `samples` then holds anything. */
+pe_status pe_picture_read(const char *path, const pe_picture_shape *shape, int64_t most,
+                          unsigned char *samples, char *message);
+
+/* For pe_picture*.c alone. Faults of a file are texts, or NULL where there is none. */
+
+/* Checks the parts of a file in memory, and leaves those that a decoder needs, joined without gaps.
+ */
+const char *pe_picture_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
+const char *pe_jpeg_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
+const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
+
+/* EXIF's orientation in a TIFF block; 1 where there is none. */
+int pe_picture_turn(const unsigned char *tiff, size_t bytes);
+
+/* Decodes a file that was cleaned; with as many channels as it has, 1 to 4. */
+const char *pe_picture_decode(const unsigned char *file, size_t bytes,
+                              const pe_picture_header *header, pe_picture *picture);
+
+/* Scales by weights of a triangle over what a new pixel covers, lines first; false without memory.
+ */
+bool pe_picture_fit(const pe_picture *picture, int64_t height, int64_t width,
+                    unsigned char *samples);
+
+#endif

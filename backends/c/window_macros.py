@@ -1,0 +1,29 @@
+"""A convolution's window as the macros of the templates that multiply integers."""
+
+from pockengine.backends.window import Window
+
+
+def window_macros(window: Window, backward: bool) -> dict[str, object]:
+    """The window; of the gradient with respect to the input, dy is the source."""
+    source, result = window.size, window.output
+    if backward:
+        source, result = result, source
+    return {
+        "PE_IMAGES": window.images,
+        "PE_SOURCE_H": source[0],
+        "PE_SOURCE_W": source[1],
+        "PE_SOURCE_C": window.features if backward else window.channels,
+        "PE_OUT_H": result[0],
+        "PE_OUT_W": result[1],
+        "PE_GROUPS": window.groups,
+        "PE_CHANNELS": window.group_channels,
+        "PE_N": window.group_features,
+        "PE_TAPS_H": window.kernel[0],
+        "PE_TAPS_W": window.kernel[1],
+        "PE_STEP_H": window.stride[0],
+        "PE_STEP_W": window.stride[1],
+        "PE_GAP_H": window.dilation[0],
+        "PE_GAP_W": window.dilation[1],
+        "PE_TOP": window.before[0],
+        "PE_LEFT": window.before[1],
+    }

@@ -1,0 +1,25 @@
+"""Data for a step that is only measured or compared: drawn by the types of a graph's inputs."""
+
+import numpy as np
+
+from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.index_ranges import index_ranges
+from pockengine.compiler.ir import F32, Graph
+
+
+def draw_inputs(graph: Graph) -> dict[str, np.ndarray]:
+    """Return a graph's inputs but for its controls: normal floats, and indices in their range."""
+    highest: dict[str, int] = {}
+    for indices in index_ranges(graph):
+        highest[indices.input] = min(indices.high, highest.get(indices.input, indices.high))
+    rng = np.random.default_rng(0)
+    feed: dict[str, np.ndarray] = {}
+    for value in graph.inputs:
+        if value.name in (RATE, STEP, SEED):
+            continue
+        if value.dtype is F32:
+            feed[value.name] = rng.standard_normal(value.shape).astype(np.float32)
+        else:
+            drawn = rng.integers(highest.get(value.name, 0) + 1, size=value.shape)
+            feed[value.name] = drawn.astype(value.dtype.numpy)
+    return feed

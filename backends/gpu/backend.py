@@ -1,0 +1,133 @@
+"""The GPU backend as the compiler and the writer of programs see it."""
+
+from pathlib import Path
+
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.package import cmake_lists, package
+from pockengine.backends.c.program import generate
+from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.kernels import FAMILIES
+from pockengine.backends.gpu.scalars import SCALARS
+from pockengine.backends.placement import kernel_nodes, node_bytes
+from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import lookup, node_cost
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import OPTIONAL, Choice, FusionRules, MemorySpace, Target
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+ALIGNMENT = 128
+"""Bytes: a transaction of every GPU that we know, and what OpenCL wants of a sub-buffer."""
+
+ISA = "gpu, emulated"
+
+MULTIPLIES_PER_BYTE = 13.0
+"""Multiply-adds of f32 in the time of a byte: a Jetson Orin's, where a file has no [gpu] table."""
+
+SHARED_BYTES = 32768
+"""What kernels take of a multiprocessor's shared memory at most: what OpenCL 1.2 promises."""
+
+FUSION = FusionRules(
+    epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
+    update=frozenset({"matmul", "conv2d_dw"}),
+    prologue={
+        "reduce_sum": (0,),
+        "reduce_mean": (0,),
+        "reduce_max": (0,),
+        "reduce_min": (0,),
+        "reduce_prod": (0,),
+        "moments": (0,),
+        "batch_norm_sums": (0, 1),
+    },
+)
+
+
+class GpuBackend:
+    """Emits kernels for GPUs, and a program that emulates them on the CPU."""
+
+    header = HEADER
+
+    def __init__(self, device: Device) -> None:
+        if device.freestanding:
+            raise CompileError(
+                f"{device.name} has no operating system, and no GPU; compile for it by the "
+                "backend c"
+            )
+        gpu = device.graphics
+        if gpu is not None and gpu.shared_bytes < SHARED_BYTES:
+            raise CompileError(
+                f"{device.name}: its GPU has {gpu.shared_bytes} bytes of shared memory, and "
+                f"kernels take up to {SHARED_BYTES}; choose another device"
+            )
+        self.device = device
+        self._multiplies = gpu.multiplies_per_byte if gpu else MULTIPLIES_PER_BYTE
+        self._kernels: dict[Node, GpuKernel] = {}
+
+    def target(self) -> Target:
+        """Return the ops, the types and the fusions of the kernels."""
+        return Target(
+            FUSION,
+            self.choose,
+            f"gpu on {self.device.name}",
+            frozenset(FAMILIES),
+            frozenset(SCALARS),
+            ALIGNMENT,
+            OPTIONAL - {"save_masks"},
+            (MemorySpace(size=self.device.memory_bytes),),
+        )
+
+    def choose(self, node: Node) -> Choice:
+        """Return the one way of each node; CompileError names what the backend lacks.
+
+        Its cycles are bytes moved, or the multiply-adds that take as long.
+        """
+        kernel = self.gpu_kernel(node)
+        work = max(node_bytes(node), node_cost(node) / self._multiplies)
+        return Choice(_anchor(node), float(work), kernel.scratch_bytes)
+
+    def frugal(self) -> None:
+        """Return None: no kernel could do with less."""
+
+    def facts(self, program: Program) -> Facts:
+        """Return that it is emulated, by one thread, and the number of different kernels."""
+        nodes = (node for entry in program.entries.values() for node in kernel_nodes(entry))
+        return Facts(ISA, self.device.cpu.cores, len({self.kernel(node).symbol for node in nodes}))
+
+    def write(self, program: Program, folder: Path) -> None:
+        """Write the kernels, the program that launches them, and the emulation."""
+        for name, text in generate(program, self).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "CMakeLists.txt").write_text(cmake_lists(program, self.device), encoding="utf-8")
+        copy_runtime(folder / "runtime")
+        copy_dialect(folder / "runtime")
+
+    def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
+        """Build the emulation as any program of C."""
+        return build(code, self.device, out, progress)
+
+    def package(self, program: Program, code: Path, place: Path) -> None:
+        """Write what C and C++ programs link, which is the emulation."""
+        package(program, self.device, code, place)
+
+    def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
+        """Return the C function that emulates a node's kernel."""
+        return emulate(self.gpu_kernel(node))
+
+    def gpu_kernel(self, node: Node) -> GpuKernel:
+        """Return the kernel of a node."""
+        if node not in self._kernels:
+            op = _anchor(node)
+            if op not in FAMILIES:
+                raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
+            self._kernels[node] = FAMILIES[op](node)
+        return self._kernels[node]
+
+
+def _anchor(node: Node) -> str:
+    """Return the op that a kernel is built around."""
+    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
+    anchors = (inner.op for inner in nodes if not lookup(inner.op).elementwise)
+    return next(anchors, nodes[-1].op)

@@ -1,0 +1,229 @@
+/* Fibers, groups and local memory of pe_gpu_cpu.h. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "pe_gpu_cpu.h"
+
+enum {
+    MOST_ITEMS = 256,
+    STACK_BYTES = 1 << 16,
+    GUARD_BYTES = 1 << 12,
+    LOCAL_BYTES = 32768, /* what OpenCL 1.2 promises of every device */
+    FENCE_BYTES = 64,    /* behind each array of local memory */
+};
+
+typedef enum { READY, WAITING, DONE } pe_gpu_state;
+
+typedef struct pe_gpu_fiber {
+    void *stack_pointer;
+    pe_gpu_state state;
+    int line;      /* of the barrier that it waits at */
+    size_t cursor; /* bytes of local memory that it has asked for */
+} pe_gpu_fiber;
+
+static struct {
+    pthread_mutex_t lock;
+    unsigned order;
+    const pe_gpu_launch *launch;
+    void *const *pointers;
+    char *stacks;
+    void *host_stack;
+    int item, group, alone; /* alone: without a fiber, because item 0 met no barrier */
+    size_t local_bytes;
+    pe_gpu_fiber fibers[MOST_ITEMS];
+    _Alignas(64) unsigned char local[LOCAL_BYTES + FENCE_BYTES];
+} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Keeps the registers that a call keeps on the stack, and goes on with another one. */
+void pe_gpu_switch(void **keep, void *next);
+
+#if defined(__x86_64__)
+__asm__(".text\n.globl pe_gpu_switch\n.hidden pe_gpu_switch\n"
+        ".type pe_gpu_switch,@function\npe_gpu_switch:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
+enum { KEPT_WORDS = 6, RETURN_WORD = 6 };
+#elif defined(__aarch64__)
+__asm__(".text\n.globl pe_gpu_switch\n.hidden pe_gpu_switch\n"
+        ".type pe_gpu_switch,@function\npe_gpu_switch:\n"
+        "sub sp, sp, #160\n"
+        "stp x19, x20, [sp]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\n"
+        "stp x25, x26, [sp, #48]\nstp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+        "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\n"
+        "stp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+        "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+        "ldp x19, x20, [sp]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\n"
+        "ldp x25, x26, [sp, #48]\nldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+        "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\n"
+        "ldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+        "add sp, sp, #160\nret\n");
+enum { KEPT_WORDS = 20, RETURN_WORD = 11 };
+#else
+#error "the emulated GPU switches fibers on x86-64 and AArch64"
+#endif
+
+static void stop(const char *what, const char *more) {
+    fprintf(stderr, "pe: kernel %s: %s%s\n", gpu.launch->name, what, more);
+    abort();
+}
+
+int pe_item(void) { return gpu.item; }
+
+int pe_group(void) { return gpu.group; }
+
+void pe_gpu_wait(int line) {
+    if (gpu.alone) {
+        stop("divergent barrier", ": another item passed none");
+    }
+    pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
+    fiber->state = WAITING;
+    fiber->line = line;
+    pe_gpu_switch(&fiber->stack_pointer, gpu.host_stack);
+}
+
+void *pe_gpu_shared(size_t bytes) {
+    pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
+    const size_t start = fiber->cursor, room = (bytes + 63) / 64 * 64 + FENCE_BYTES;
+    if (start + room > sizeof gpu.local) {
+        stop("more local memory than every device has", "");
+    }
+    fiber->cursor = start + room;
+    if (fiber->cursor > gpu.local_bytes) { /* the first item to ask */
+        gpu.local_bytes = fiber->cursor;
+        memset(gpu.local + start, 0xFF, room);
+        memset(gpu.local + start + room - FENCE_BYTES, 0xA5, FENCE_BYTES);
+    }
+    return gpu.local + start;
+}
+
+static void check_fence(size_t end) {
+    for (size_t at = end - FENCE_BYTES; at < end; at++) {
+        if (gpu.local[at] != 0xA5) {
+            stop("a write behind its local memory", "");
+        }
+    }
+}
+
+static void fiber_main(void) {
+    gpu.launch->call(gpu.pointers);
+    gpu.fibers[gpu.item].state = DONE;
+    void *nowhere;
+    pe_gpu_switch(&nowhere, gpu.host_stack);
+    abort(); /* nobody resumes it */
+}
+
+static void begin_fiber(int item) {
+    const size_t each = STACK_BYTES + GUARD_BYTES;
+    void **top = (void **)(gpu.stacks + each * (size_t)(item + 1)) - 8;
+    void **stack = top - KEPT_WORDS - 2;
+    memset(stack, 0, (KEPT_WORDS + 2) * sizeof *stack);
+    void (*entry)(void) = fiber_main;
+    memcpy(stack + RETURN_WORD, &entry, sizeof entry);
+    gpu.fibers[item] = (pe_gpu_fiber){.stack_pointer = stack};
+}
+
+static void resume(int item) {
+    gpu.item = item;
+    gpu.fibers[item].state = READY;
+    pe_gpu_switch(&gpu.host_stack, gpu.fibers[item].stack_pointer);
+}
+
+/* Number `step` of `count` in the chosen order. */
+static int in_order(int step, int count) {
+    if (gpu.order == 0) {
+        return step;
+    }
+    if (gpu.order == 1) {
+        return count - 1 - step;
+    }
+    const uint64_t prime = 2654435761; /* above any count, so that this is a permutation */
+    return (int)((((uint64_t)step * prime) + gpu.order) % (uint64_t)count);
+}
+
+/* Whether all items have come to the same barrier; aborts where only some have. */
+static int all_wait(int items) {
+    const pe_gpu_fiber *first = &gpu.fibers[0];
+    for (int item = 1; item < items; item++) {
+        const pe_gpu_fiber *fiber = &gpu.fibers[item];
+        if (fiber->state != first->state || fiber->line != first->line) {
+            stop("divergent barrier", ": items of a group are at different places");
+        }
+    }
+    return first->state == WAITING;
+}
+
+/* An item that meets no barrier leaves nothing to wait for: the others are plain calls. */
+static void run_alone(int items) {
+    gpu.alone = 1;
+    for (int step = 1; step < items; step++) {
+        gpu.item = in_order(step, items);
+        gpu.fibers[gpu.item].cursor = 0;
+        gpu.launch->call(gpu.pointers);
+    }
+    gpu.alone = 0;
+}
+
+static void run_group(int group, int items) {
+    gpu.group = group;
+    gpu.local_bytes = 0;
+    const int first = in_order(0, items);
+    begin_fiber(first);
+    resume(first);
+    if (gpu.fibers[first].state == DONE) {
+        run_alone(items);
+    } else {
+        for (int step = 1; step < items; step++) {
+            begin_fiber(in_order(step, items));
+            resume(in_order(step, items));
+        }
+        while (all_wait(items)) {
+            for (int step = 0; step < items; step++) {
+                resume(in_order(step, items));
+            }
+        }
+    }
+    if (gpu.local_bytes) {
+        check_fence(gpu.local_bytes);
+    }
+}
+
+static void make_stacks(void) {
+    const size_t each = STACK_BYTES + GUARD_BYTES;
+    void *memory = mmap(NULL, each * MOST_ITEMS, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        stop("no memory for the stacks of its items", "");
+    }
+    gpu.stacks = memory;
+    for (size_t item = 0; item < MOST_ITEMS; item++) {
+        mprotect(gpu.stacks + each * item, GUARD_BYTES, PROT_NONE);
+    }
+}
+
+void pe_gpu_set_order(unsigned order) {
+    pthread_mutex_lock(&gpu.lock);
+    gpu.order = order;
+    pthread_mutex_unlock(&gpu.lock);
+}
+
+void pe_gpu_run(const pe_gpu_launch *launch, void *const *pointers) {
+    pthread_mutex_lock(&gpu.lock);
+    gpu.launch = launch;
+    gpu.pointers = pointers;
+    if (launch->items < 1 || launch->items > MOST_ITEMS) {
+        stop("more items in a group than are made", "");
+    }
+    if (!gpu.stacks) {
+        make_stacks();
+    }
+    for (int step = 0; step < launch->groups; step++) {
+        run_group(in_order(step, launch->groups), launch->items);
+    }
+    pthread_mutex_unlock(&gpu.lock);
+}

@@ -1,0 +1,75 @@
+/* The dialect of GPU kernels on a CPU: a checker, which is not made to be fast.
+ *
+ * An item is a fiber, the groups of a launch run one after another in one thread, and items run in
+ * an order that can be chosen, each up to its next barrier. What a GPU would leave undefined is
+ * found: a barrier that not all items of a group reach (the process aborts, and says which kernel),
+ * a read of local memory that nobody has written (it holds NaN), a write behind it (likewise
+ * aborts), a barrier that is missing (results depend on the order). Global memory is not watched.
+ */
+#ifndef PE_GPU_CPU_H
+#define PE_GPU_CPU_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef int64_t pe_i64;
+typedef uint64_t pe_u64;
+typedef uint32_t pe_u32;
+typedef uint16_t pe_u16;
+typedef uint8_t pe_u8;
+typedef _Float16 pe_half;
+
+#define PE_KERNEL static
+#define PE_FUNCTION static inline __attribute__((unused))
+#define PE_READ(type, name) const type *name
+#define PE_WRITE(type, name) type *name
+#define PE_SHARED(type, name, count) type *const name = pe_gpu_shared(sizeof(type) * (count))
+#define PE_LOCAL
+#define PE_GLOBAL
+#define PE_TABLE static const
+#define PE_UNROLL
+#define PE_MATH(name) name##f
+#define PE_NAN NAN
+#define PE_INFINITY INFINITY
+
+#define pe_load_half(p, i) ((float)(p)[i])
+#define pe_store_half(p, i, v) ((p)[i] = (_Float16)(v))
+#define pe_rounded_half(v) ((float)(_Float16)(v))
+
+PE_FUNCTION pe_u32 pe_bits(float x) {
+    pe_u32 bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+PE_FUNCTION float pe_from_bits(pe_u32 bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* One launch: the function's name for messages, a caller that unpacks its pointers. */
+typedef struct pe_gpu_launch {
+    const char *name;
+    void (*call)(void *const *pointers);
+    int groups, items;
+} pe_gpu_launch;
+
+/* Runs a launch to its end; threads take turns, as with one queue of a device. */
+void pe_gpu_run(const pe_gpu_launch *launch, void *const *pointers);
+
+/* Items and groups run forward (0), backward (1), or shuffled by any other number. */
+__attribute__((visibility("default"))) void pe_gpu_set_order(unsigned order);
+
+/* What a kernel calls. */
+int pe_item(void);
+int pe_group(void);
+void pe_gpu_wait(int line);
+void *pe_gpu_shared(size_t bytes);
+#define pe_barrier() pe_gpu_wait(__LINE__)
+
+#include "pe_gpu_common.h"
+
+#endif

@@ -1,0 +1,112 @@
+/* Functions that every kernel may call, over the names of a prelude. */
+
+PE_FUNCTION float pe_maximum(float a, float b) { return a > b || a != a ? a : b; }
+
+PE_FUNCTION float pe_minimum(float a, float b) { return a < b || a != a ? a : b; }
+
+PE_FUNCTION float pe_clamp(float x, float low, float high) {
+    return low != low || high != high ? low + high : x < low ? low : x > high ? high : x;
+}
+
+PE_FUNCTION float pe_sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
+
+PE_FUNCTION int pe_float_bits(float x) { return (int)pe_bits(x); }
+
+PE_FUNCTION float pe_bits_float(int x) { return pe_from_bits((pe_u32)x); }
+
+/* Towards zero, to the nearer end from outside, 0 of NaN. */
+PE_FUNCTION int pe_saturated(float x) {
+    return x != x               ? 0
+           : x >= 2147483648.0f ? 2147483647
+           : x < -2147483648.0f ? -2147483647 - 1
+                                : (int)x;
+}
+
+PE_FUNCTION pe_i64 pe_saturated_i64(float x) {
+    const pe_i64 most = 9223372036854775807;
+    return x != x                        ? 0
+           : x >= 9223372036854775808.0f ? most
+           : x < -9223372036854775808.0f ? -most - 1
+                                         : (pe_i64)x;
+}
+
+PE_FUNCTION float pe_from_bf16(pe_u16 x) { return pe_from_bits((pe_u32)x << 16); }
+
+/* To the nearest, halves to the even neighbour; NaN stays NaN. */
+PE_FUNCTION pe_u16 pe_to_bf16(float x) {
+    const pe_u32 bits = pe_bits(x);
+    return x != x ? (pe_u16)(bits >> 16 | 64)
+                  : (pe_u16)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
+
+/* Division towards zero and what it leaves: nothing traps, a / 0 is -1 and leaves a. */
+PE_FUNCTION pe_i64 pe_quotient_64(pe_i64 a, pe_i64 b) {
+    return b == 0 ? -1 : b == -1 ? (pe_i64)(0 - (pe_u64)a) : a / b;
+}
+
+PE_FUNCTION pe_i64 pe_remainder_64(pe_i64 a, pe_i64 b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
+
+PE_FUNCTION int pe_quotient_32(int a, int b) { return (int)pe_quotient_64(a, b); }
+
+PE_FUNCTION int pe_remainder_32(int a, int b) { return (int)pe_remainder_64(a, b); }
+
+/* Shifts; by a number outside of the width all bits go. */
+PE_FUNCTION int pe_left_32(int a, int b) { return b >= 0 && b < 32 ? (int)((pe_u32)a << b) : 0; }
+
+PE_FUNCTION pe_i64 pe_left_64(pe_i64 a, pe_i64 b) {
+    return b >= 0 && b < 64 ? (pe_i64)((pe_u64)a << b) : 0;
+}
+
+PE_FUNCTION int pe_right_32(int a, int b) { return a >> (b >= 0 && b < 32 ? b : 31); }
+
+PE_FUNCTION pe_i64 pe_right_64(pe_i64 a, pe_i64 b) { return a >> (b >= 0 && b < 64 ? b : 63); }
+
+/* Random numbers: bit for bit what compiler/ops/random.py says. */
+PE_FUNCTION pe_u32 pe_mix(pe_u32 x) {
+    x ^= x >> 16;
+    x *= 0x21F0AAADu;
+    x ^= x >> 15;
+    x *= 0xD35A2D97u;
+    return x ^ x >> 15;
+}
+
+PE_FUNCTION float pe_uniform(int seed, pe_u32 stream, int i) {
+    const pe_u32 key = pe_mix((pe_u32)seed ^ stream * 0x9E3779B9u);
+    return (float)(int)(pe_mix(pe_mix((pe_u32)i) + key) >> 8) * (1.0f / 16777216.0f);
+}
+
+/* An index that is data, moved into an axis. */
+PE_FUNCTION int pe_inside(pe_i64 index, int size) {
+    return index < 0 ? 0 : index >= size ? size - 1 : (int)index;
+}
+
+/* All items of a group call these with an array of as many floats; `items` is a power of two. */
+PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
+    const int item = pe_item();
+    shared[item] = x;
+    pe_barrier();
+    for (int step = items / 2; step > 0; step /= 2) {
+        if (item < step) {
+            shared[item] += shared[item + step];
+        }
+        pe_barrier();
+    }
+    x = shared[0];
+    pe_barrier();
+    return x;
+}
+
+PE_FUNCTION float pe_group_max(PE_LOCAL float *shared, int items, float x) {
+    const int item = pe_item();
+    shared[item] = x;
+    pe_barrier();
+    for (int step = items / 2; step > 0; step /= 2) {
+        if (item < step) {
+            shared[item] = pe_maximum(shared[item], shared[item + step]);
+        }
+        pe_barrier();
+    }
+    x = shared[0];
+    pe_barrier();
+    return x;
+}

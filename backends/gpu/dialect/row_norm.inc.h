@@ -1,0 +1,26 @@
+/* A norm of each row of PE_COLUMNS numbers, by a group; centred where PE_CENTRED is 1.
+ * x is read; y and rstd are written. */
+PE_KERNEL void PE_NAME(PE_PARAMETERS) {
+    PE_SHARED(float, shared, PE_ITEMS);
+    const int row = pe_group() * PE_COLUMNS;
+    float mean = 0.0f, sum = 0.0f;
+    if (PE_CENTRED) {
+        for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
+            sum += x[row + j];
+        }
+        mean = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+    }
+    sum = 0.0f;
+    for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
+        const float d = x[row + j] - mean;
+        sum += d * d;
+    }
+    sum = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+    const float scale = 1.0f / PE_MATH(sqrt)(sum + PE_EPS);
+    for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
+        y[row + j] = (x[row + j] - mean) * scale;
+    }
+    if (pe_item() == 0) {
+        rstd[pe_group()] = scale;
+    }
+}

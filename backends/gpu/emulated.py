@@ -1,0 +1,59 @@
+"""Kernels as C functions that run them item by item on the CPU, for the C runtime to call.
+
+Thread 0 of the runtime launches; the others go by. `dialect/cpu/` is what runs the items.
+"""
+
+import shutil
+from pathlib import Path
+
+from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.source import DIALECT
+
+HEADER = """#include "pe_worker.h"
+#include "pe_gpu_cpu.h"
+"""
+"""What stands at the top of each file of kernels."""
+
+
+def emulate(kernel: GpuKernel) -> Kernel:
+    """Return the C function of a kernel's launches."""
+    arguments = [f"{'' if p.written else 'const '}void *{p.name}" for p in kernel.parameters]
+    names = [p.name for p in kernel.parameters]
+    calls, launches = launch_rows(kernel)
+    if not kernel.scratch_bytes:
+        arguments.append("void *scratch")
+    head = f"void {kernel.symbol}({', '.join(['pe_worker *w', *arguments])})"
+    pointers = ", ".join(f"(void *){name}" for name in names)
+    body = [
+        "    static const pe_gpu_launch launches[] = {",
+        *(f"        {row}" for row in launches),
+        "    };",
+        f"    void *const pointers[] = {{{pointers}}};",
+        "    (void)scratch;",
+        f"    for (int n = 0; n < {len(kernel.launches)} && w->index == 0; n++) {{",
+        "        pe_gpu_run(&launches[n], pointers);",
+        "    }",
+    ]
+    source = "\n".join([kernel.text, *calls, head + " {", *body, "}\n"])
+    return Kernel(kernel.symbol, head, source, kernel.scratch_bytes)
+
+
+def launch_rows(kernel: GpuKernel) -> tuple[list[str], list[str]]:
+    """Return a C function for each launch that unpacks its pointers, and its pe_gpu_launch."""
+    passed = ", ".join(f"pointers[{place}]" for place in range(len(kernel.parameters)))
+    calls, rows = [], []
+    for launch in kernel.launches:
+        calls.append(
+            f"static void {launch.function}_call(void *const *pointers) {{\n"
+            f"    {launch.function}({passed});\n}}\n"
+        )
+        row = f'"{launch.function}", {launch.function}_call, {launch.groups}, {launch.items}'
+        rows.append(f"{{{row}}},")
+    return calls, rows
+
+
+def copy_dialect(runtime: Path) -> None:
+    """Put what the kernels include beside the C runtime."""
+    for source in (*sorted(DIALECT.glob("*.h")), *sorted((DIALECT / "cpu").glob("*.[ch]"))):
+        shutil.copyfile(source, runtime / source.name)

@@ -1,0 +1,140 @@
+"""A kernel: what one node becomes, as text of the dialect and the launches that run it.
+
+A launch is so many groups of so many items. All launches of a kernel take the same pointers: the
+node's operands, its results, and scratch memory where they need some; nothing else, so that a
+captured step never changes. Equal kernels have equal symbols, by a hash of their text.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pockengine.backends.gpu.scalars import scalar_of
+from pockengine.compiler.ir import Value
+from pockengine.errors import CompileError
+
+SYMBOL = "PE_SYMBOL"
+"""Stands for the kernel's own symbol in its text."""
+
+MOST_ELEMENTS = (1 << 31) - 1
+"""Indices are ints."""
+
+ITEMS = 128
+"""Items of a group where nothing else is wanted: four warps."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One pointer: the type of what it points at, its name, whether it is written."""
+
+    ctype: str
+    name: str
+    written: bool = False
+
+    def __str__(self) -> str:
+        return f"PE_{'WRITE' if self.written else 'READ'}({self.ctype}, {self.name})"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """So many groups of so many items of one function."""
+
+    function: str
+    groups: int
+    items: int
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """Text of the dialect, and the launches in order.
+
+    `templates` are the files of `dialect/` that the text includes.
+    """
+
+    symbol: str
+    text: str
+    parameters: tuple[Parameter, ...]
+    launches: tuple[Launch, ...]
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One function: a template of `dialect/` with its macros, or statements of its own.
+
+    `helpers` are functions and tables before it.
+    """
+
+    groups: int
+    items: int
+    macros: Mapping[str, object]
+    body: Sequence[str] = ()
+    template: str = ""
+    helpers: str = ""
+
+
+def read(name: str, value: Value) -> Parameter:
+    """Return a parameter for an operand that is only read."""
+    return Parameter(scalar_of(value.dtype).stored, name)
+
+
+def write(name: str, value: Value) -> Parameter:
+    """Return a parameter for a result, or for an operand that is updated in place."""
+    return Parameter(scalar_of(value.dtype).stored, name, written=True)
+
+
+def define_kernel(
+    title: str, parameters: Sequence[Parameter], stages: Sequence[Stage], scratch_bytes: int = 0
+) -> GpuKernel:
+    """Put a kernel together; `title` says in a word or two what it computes."""
+    taken = [*parameters, *([Parameter("float", "scratch", True)] if scratch_bytes else [])]
+    texts = [_stage(stage, number, taken) for number, stage in enumerate(stages)]
+    unnamed = f"/* {title} */\n" + "\n".join(texts)
+    symbol = f"pe_gpu_{title}_{hashlib.sha256(unnamed.encode()).hexdigest()[:10]}"
+    launches = tuple(
+        Launch(f"{symbol}_{number}", stage.groups, stage.items)
+        for number, stage in enumerate(stages)
+    )
+    for launch in launches:
+        if launch.groups * launch.items > MOST_ELEMENTS:
+            raise CompileError(
+                f"{title} needs {launch.groups} groups of {launch.items} items; indices of "
+                f"kernels go up to {MOST_ELEMENTS}: make the batch smaller"
+            )
+    text = unnamed.replace(SYMBOL, symbol)
+    return GpuKernel(symbol, text, tuple(taken), launches, scratch_bytes)
+
+
+def over(elements: int, body: Sequence[str], helpers: str = "") -> Stage:
+    """Return a stage that runs statements once for each element, whose number is `i`."""
+    head = [
+        f"const int i = pe_group() * {ITEMS} + pe_item();",
+        f"if (i >= {elements}) {{ return; }}",
+    ]
+    return Stage(-(-elements // ITEMS), ITEMS, {}, [*head, *body], helpers=helpers)
+
+
+def block(lines: Sequence[str]) -> str:
+    """Return statements as what a macro stands for."""
+    return " ".join(lines) or ";"
+
+
+def _stage(stage: Stage, number: int, parameters: Sequence[Parameter]) -> str:
+    macros: dict[str, object] = {
+        "PE_NAME": f"{SYMBOL}_{number}",
+        "PE_ITEMS": stage.items,
+        "PE_PARAMETERS": ", ".join(map(str, parameters)),
+        **stage.macros,
+    }
+    lines = [f"#define {name} {value}" for name, value in macros.items()]
+    lines += [stage.helpers] if stage.helpers else []
+    if stage.template:
+        lines.append(f'#include "{stage.template}"')
+    else:
+        lines += ["PE_KERNEL void PE_NAME(PE_PARAMETERS) {", *_indented(stage.body), "}"]
+    lines += [f"#undef {name.partition('(')[0]}" for name in macros]
+    return "\n".join(lines) + "\n"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]

@@ -1,0 +1,151 @@
+"""Kernels of indices that are data, and of scans along an axis; no atomics, so no order of chance.
+
+Reads at indices outside of the axis are moved into it, additions there dropped. Where additions may
+meet, one item makes them all, in the order of the indices: it looks at every index.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+from pockengine.backends.gpu.kernel import GpuKernel, Parameter, define_kernel, over, read, write
+from pockengine.backends.gpu.kernels.movement import moved
+from pockengine.backends.gpu.places import coordinate
+from pockengine.backends.gpu.scalars import scalar_of
+from pockengine.backends.space import contiguous_strides
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import lookup
+
+
+def gather_kernel(node: Node) -> GpuKernel:
+    """Emit one of OPS."""
+    copies = not node.op.endswith("_dx")
+    names = zip(lookup(node.op).operands, node.operands, strict=True)
+    parameters = [read(name, value) for name, value in names]
+    result = write("y", node.result)
+    if copies:
+        parameters[0] = Parameter(moved(node.operands[0]), parameters[0].name)
+        result = Parameter(moved(node.result), "y", written=True)
+    stage = over(node.result.type.size, OPS[node.op](node))
+    return define_kernel(node.op, [*parameters, result], [stage])
+
+
+def take_update_kernel(node: Node) -> GpuKernel:
+    """Emit `take_update`: the first place of an index makes the steps of all that are equal."""
+    param, dy, index, lr = node.operands
+    before, size, behind = _split(param.shape, node.attrs["axis"])
+    count = index.type.size
+    body = [
+        f"const int a = i / {count * behind}, p = i / {behind} % {count}, b = i % {behind};",
+        "const pe_i64 n = (pe_i64)index[p];",
+        f"int first = n >= 0 && n < {size};",
+        "for (int q = 0; q < p; q++) { first = first && (pe_i64)index[q] != n; }",
+        "if (!first) { return; }",
+        f"const int at = (a * {size} + (int)n) * {behind} + b;",
+        "float x = param[at];",
+        f"for (int q = p; q < {count}; q++) {{",
+        "    if ((pe_i64)index[q] == n) {",
+        f"        x -= lr[0] * dy[(a * {count} + q) * {behind} + b];",
+        "    }",
+        "}",
+        "param[at] = x;",
+    ]
+    parameters = [write("param", param), read("dy", dy), read("index", index), read("lr", lr)]
+    return define_kernel(node.op, parameters, [over(before * count * behind, body)])
+
+
+def scan_kernel(node: Node) -> GpuKernel:
+    """Emit argmax or cumsum: an item goes along each line."""
+    x = node.operands[0]
+    before, size, behind = _split(x.shape, node.attrs["axis"])
+    register = scalar_of(x.dtype).register
+    first = f"const int first = i / {behind} * {size * behind} + i % {behind};"
+    if node.op == "argmax":
+        body = [
+            first,
+            "int found = 0;",
+            f"{register} best = x[first];",
+            f"for (int n = 0; n < {size}; n++) {{",
+            f"    const {register} v = x[first + n * {behind}];",
+            "    if (v > best || (v != v && best == best)) { best = v; found = n; }",
+            "}",
+            "y[i] = found;",
+        ]
+    else:
+        place = f"{size - 1} - n" if node.attrs["reverse"] else "n"
+        body = [
+            first,
+            f"{register} sum = 0;",
+            f"for (int n = 0; n < {size}; n++) {{",
+            f"    sum += x[first + ({place}) * {behind}];",
+            f"    y[first + ({place}) * {behind}] = sum;",
+            "}",
+        ]
+    parameters = [read("x", x), write("y", node.result)]
+    return define_kernel(node.op, parameters, [over(before * behind, body)])
+
+
+def _split(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
+    """Return the elements before an axis, along it, and behind it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def _take(node: Node) -> list[str]:
+    _, size, behind = _split(node.operands[0].shape, node.attrs["axis"])
+    count = node.operands[1].type.size
+    return [
+        f"const int n = pe_inside(index[i / {behind} % {count}], {size});",
+        f"y[i] = x[(i / {count * behind} * {size} + n) * {behind} + i % {behind}];",
+    ]
+
+
+def _take_dx(node: Node) -> list[str]:
+    _, size, behind = _split(node.result.shape, node.attrs["axis"])
+    count = node.operands[1].type.size
+    register = scalar_of(node.result.dtype).register
+    return [
+        f"const int a = i / {size * behind}, n = i / {behind} % {size}, b = i % {behind};",
+        f"{register} sum = 0;",
+        f"for (int q = 0; q < {count}; q++) {{",
+        f"    if (index[q] == n) {{ sum += dy[(a * {count} + q) * {behind} + b]; }}",
+        "}",
+        "y[i] = sum;",
+    ]
+
+
+def _along(node: Node) -> list[str]:
+    whole, axis, index = node.operands[0].shape, node.attrs["axis"], node.operands[1].shape
+    strides = contiguous_strides(whole)
+    terms = [f"pe_inside(index[i], {whole[axis]}) * {strides[axis]}"]
+    for place in range(len(index)):
+        if place != axis and index[place] > 1:
+            terms.append(f"{coordinate('i', index, place)} * {strides[place]}")
+    return [f"y[i] = x[{' + '.join(terms)}];"]
+
+
+def _along_dx(node: Node) -> list[str]:
+    whole, axis, index = node.result.shape, node.attrs["axis"], node.operands[1].shape
+    strides = contiguous_strides(index)
+    terms, inside = [f"q * {strides[axis]}"], ["1"]
+    for place in range(len(index)):
+        if place != axis:
+            at = coordinate("i", whole, place)
+            terms.append(f"{at} * {strides[place]}")
+            inside += [f"{at} < {index[place]}"] if index[place] < whole[place] else []
+    register = scalar_of(node.result.dtype).register
+    return [
+        f"{register} sum = 0;",
+        f"for (int q = 0; q < {index[axis]} && {' && '.join(inside)}; q++) {{",
+        f"    const int at = {' + '.join(terms)};",
+        f"    if (index[at] == {coordinate('i', whole, axis)}) {{ sum += dy[at]; }}",
+        "}",
+        "y[i] = sum;",
+    ]
+
+
+OPS: dict[str, Callable[[Node], list[str]]] = {
+    "take": _take,
+    "take_dx": _take_dx,
+    "take_along": _along,
+    "take_along_dx": _along_dx,
+}
+"""Statements that give element i of y."""

@@ -1,0 +1,193 @@
+"""Products of matrices, and convolutions as such: one template, and where each element lies.
+
+A convolution is an implicit product: rows are pixels, what is summed over are taps and channels,
+and a function finds the element of the image, or that it is padding. Nothing is copied.
+"""
+
+import math
+from dataclasses import dataclass
+
+from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel
+from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
+from pockengine.backends.gpu.places import strided
+from pockengine.backends.space import broadcast_strides
+from pockengine.backends.window import Window, window_of
+from pockengine.compiler.ir import F32, Node
+from pockengine.errors import CompileError
+
+SIDE = 16
+"""Items along either side of a tile."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sizes, and the bodies of three functions that give places: of a, of b, of the result."""
+
+    rows: int
+    columns: int
+    depth: int
+    batches: int
+    a: str
+    b: str
+    c: str
+
+
+def product_kernel(node: Node) -> GpuKernel:
+    """Emit a product or a convolution that is not depthwise, with what follows it."""
+    opened = open_node(node)
+    anchor = opened.anchor
+    assert anchor is not None
+    check_f32(anchor)
+    kinds = {"matmul": _matmul, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
+    return _kernel(opened, kinds[anchor.op](anchor))
+
+
+def check_f32(anchor: Node) -> None:
+    """Raise CompileError for a product of integers."""
+    for value in anchor.operands:
+        if value.dtype is not F32:
+            raise CompileError(f"{anchor}: the GPU backend multiplies f32, not {value.dtype.value}")
+
+
+def _kernel(opened: Opened, product: Product) -> GpuKernel:
+    tiles = [1 if size <= SIDE else 2 if size <= 2 * SIDE else 4 for size in _sides(product)]
+    a, b = opened.operands
+    macros = {
+        "PE_M": product.rows,
+        "PE_N": product.columns,
+        "PE_K": product.depth,
+        "PE_BATCHES": product.batches,
+        "PE_MR": tiles[0],
+        "PE_NR": tiles[1],
+        "PE_A": a,
+        "PE_B": b,
+        "PE_A_AT": f"{SYMBOL}_a",
+        "PE_B_AT": f"{SYMBOL}_b",
+        "PE_C_AT": f"{SYMBOL}_c",
+        "PE_END(sum, i)": block(end(opened, "i", sum="sum")),
+    }
+    groups = product.batches
+    for size, tile in zip(_sides(product), tiles, strict=True):
+        groups *= -(-size // (SIDE * tile))
+    helpers = "\n".join(
+        f"PE_FUNCTION int {SYMBOL}_{name}(int batch, int {first}, int {second}) {{\n"
+        f"    (void)batch;\n{body}\n}}"
+        for name, first, second, body in (
+            ("a", "row", "k", product.a),
+            ("b", "k", "column", product.b),
+            ("c", "row", "column", product.c),
+        )
+    )
+    stage = Stage(groups, SIDE * SIDE, macros, template="product.inc.h", helpers=helpers)
+    return define_kernel(opened.title, opened.parameters, [stage])
+
+
+def _sides(product: Product) -> tuple[int, int]:
+    return product.rows, product.columns
+
+
+def _matmul(node: Node) -> Product:
+    a, b, y = node.operands[0].shape, node.operands[1].shape, node.result.shape
+    ta, tb = node.attrs["transpose_a"], node.attrs["transpose_b"]
+    (rows, columns), depth = y[-2:], a[-2] if ta else a[-1]
+    batch = y[:-2]
+    if not ta and math.prod(b[:-2]) == 1 and math.prod(a[:-2]) == math.prod(batch):
+        rows, batch = rows * math.prod(batch), ()  # a's batches are rows of one product
+        a = (rows, depth)
+    first = _batch(a[:-2], batch, depth * rows)
+    second = _batch(b[:-2], batch, depth * columns)
+    at_a = f"k * {rows} + row" if ta else f"row * {depth} + k"
+    at_b = f"column * {depth} + k" if tb else f"k * {columns} + column"
+    return Product(
+        rows,
+        columns,
+        depth,
+        math.prod(batch),
+        f"    return {first} + {at_a};",
+        f"    return {second} + {at_b};",
+        f"    return (batch * {rows} + row) * {columns} + column;",
+    )
+
+
+def _batch(own: tuple[int, ...], batch: tuple[int, ...], size: int) -> str:
+    """Return where a batch's matrix begins in an operand whose batches broadcast."""
+    if math.prod(own) == 1:
+        return "0"
+    strides = tuple(stride * size for stride in broadcast_strides(own, batch))
+    return strided("batch", batch, strides)
+
+
+def image_place(window: Window, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
+    """Return statements that give the place in x that an output pixel's tap reads, or -1."""
+    (height, width), (rows, columns) = window.size, window.output
+    (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation
+    return (
+        f"    const int h = {pixel} / {columns} % {rows} * {sh} - {top} + ({tap_row}) * {dh};\n"
+        f"    const int w = {pixel} % {columns} * {sw} - {left} + ({tap_column}) * {dw};\n"
+        f"    const int image = {pixel} / {rows * columns};\n"
+        f"    return h < 0 || h >= {height} || w < 0 || w >= {width}\n"
+        f"               ? -1\n"
+        f"               : ((image * {height} + h) * {width} + w) * {window.channels} + {channel};"
+    )
+
+
+def gradient_place(window: Window, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
+    """Return statements that give the place in dy that read an image's pixel by a tap, or -1."""
+    (height, width), (rows, columns) = window.size, window.output
+    (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation
+    return (
+        f"    const int h = {pixel} / {width} % {height} + {top} - ({tap_row}) * {dh};\n"
+        f"    const int w = {pixel} % {width} + {left} - ({tap_column}) * {dw};\n"
+        f"    const int image = {pixel} / {height * width};\n"
+        f"    return h < 0 || w < 0 || h % {sh} || w % {sw} || h / {sh} >= {rows} ||\n"
+        f"                   w / {sw} >= {columns}\n"
+        f"               ? -1\n"
+        f"               : ((image * {rows} + h / {sh}) * {columns} + w / {sw}) * "
+        f"{window.features} + {channel};"
+    )
+
+
+def _forward(node: Node) -> Product:
+    w = window_of(node)
+    own, features = w.group_channels, w.group_features
+    taps = f"k / {w.kernel[1] * own}", f"k / {own} % {w.kernel[1]}"
+    return Product(
+        w.pixels,
+        features,
+        w.taps * own,
+        w.groups,
+        image_place(w, "row", *taps, f"batch * {own} + k % {own}"),
+        f"    return k * {w.features} + batch * {features} + column;",
+        f"    return row * {w.features} + batch * {features} + column;",
+    )
+
+
+def _dx(node: Node) -> Product:
+    w = window_of(node)
+    own, features = w.group_channels, w.group_features
+    taps = f"k / {w.kernel[1] * features}", f"k / {features} % {w.kernel[1]}"
+    place = f"(k / {features} * {own} + column) * {w.features}"
+    return Product(
+        w.images * math.prod(w.size),
+        own,
+        w.taps * features,
+        w.groups,
+        gradient_place(w, "row", *taps, f"batch * {features} + k % {features}"),
+        f"    return {place} + batch * {features} + k % {features};",
+        f"    return row * {w.channels} + batch * {own} + column;",
+    )
+
+
+def _dw(node: Node) -> Product:
+    w = window_of(node)
+    own, features = w.group_channels, w.group_features
+    taps = f"row / {w.kernel[1] * own}", f"row / {own} % {w.kernel[1]}"
+    return Product(
+        w.taps * own,
+        features,
+        w.pixels,
+        w.groups,
+        image_place(w, "k", *taps, f"batch * {own} + row % {own}"),
+        f"    return k * {w.features} + batch * {features} + column;",
+        f"    return row * {w.features} + batch * {features} + column;",
+    )

@@ -1,0 +1,62 @@
+"""What a session must know of an artifact's models beside themselves, as a file of JSON.
+
+It has the layout of each written param, layouts and bytes of each frozen one, and what inputs that
+are read as indices may hold.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pockengine.backends.runtimes.layout import Layout
+from pockengine.compiler.index_ranges import IndexRange
+from pockengine.errors import ArtifactError
+
+BINDINGS = "bindings.json"
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """One form of a frozen param: its layout, and where its bytes begin in the constants' file."""
+
+    layout: Layout
+    offset: int
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """How params lie in the models, and the ranges of each entry's inputs."""
+
+    written: Mapping[str, Layout]
+    frozen: Mapping[str, tuple[Frozen, ...]]
+    ranges: Mapping[str, tuple[IndexRange, ...]]
+
+
+def write_bindings(bindings: Bindings, folder: Path) -> None:
+    """Write the file."""
+    text = json.dumps(asdict(bindings), indent=1) + "\n"
+    (folder / BINDINGS).write_text(text, encoding="utf-8")
+
+
+def read_bindings(folder: Path) -> Bindings:
+    """Read the file, whose hash was checked; ArtifactError where it is of another form."""
+    try:
+        table: dict[str, Any] = json.loads((folder / BINDINGS).read_text(encoding="utf-8"))
+        return Bindings(
+            {name: tuple(layout) for name, layout in table["written"].items()},
+            {name: tuple(map(_frozen, rows)) for name, rows in table["frozen"].items()},
+            {
+                entry: tuple(IndexRange(**row) for row in rows)
+                for entry, rows in table["ranges"].items()
+            },
+        )
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ArtifactError(
+            f"{folder / BINDINGS} cannot be read: {error}; compile the model again"
+        ) from error
+
+
+def _frozen(row: Mapping[str, Any]) -> Frozen:
+    return Frozen(tuple(row["layout"]), int(row["offset"]))

@@ -1,0 +1,15 @@
+"""What products multiply: runtimes' products of integers are not ours, so none is written."""
+
+from pockengine.compiler.ir import F32, Node, Value
+from pockengine.errors import CompileError
+
+
+def floats(node: Node, backend: str) -> tuple[Value, Value]:
+    """Return the factors; CompileError for integers, of which no form multiplies."""
+    first, second = node.operands
+    if first.dtype is not F32 or second.dtype is not F32:
+        raise CompileError(
+            f"{node}: the backend {backend} multiplies f32 alone, not {first.type} and "
+            f"{second.type}; dequantize before, or choose the backend c"
+        )
+    return first, second

@@ -1,0 +1,123 @@
+"""What `backend="auto"` found: what a step takes by each backend, and which one was taken, and why.
+
+It is data: the manifest of an artifact keeps it, and `pockengine inspect` prints it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MARGIN = 0.03
+"""Of a step's time: what others must gain over the device's own backend; less is noise."""
+
+MEASURED = "ms a step, measured"
+MODELLED = "modelled cycles a step"
+UNITS = (MEASURED, MODELLED)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A backend with what a step takes by it, or with the reason why it was left out."""
+
+    backend: str
+    cost: float | None = None
+    left_out: str = ""
+
+
+@dataclass(frozen=True)
+class Switching:
+    """The candidates in the device's order, its own backend first, and the chosen one of them.
+
+    Costs are in `unit`. Those that were measured are medians of steps made in turns.
+    """
+
+    chosen: str
+    unit: str
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def runner_up(self) -> Candidate | None:
+        """The best of the others; None where all of them were left out."""
+        others = [each for each in self.candidates if each.backend != self.chosen]
+        return _cheapest(others)
+
+    @property
+    def reason(self) -> str:
+        """Why the chosen one was."""
+        mine, other = _cost(self.chosen, self.candidates), self.runner_up
+        if other is None or other.cost is None:
+            return f"{self.chosen}: no other backend can be taken"
+        if other.cost < mine:
+            return (
+                f"{self.chosen}: it is the device's own, and {other.backend} gains less than "
+                f"{100 * MARGIN:.0f} %"
+            )
+        return f"{self.chosen}: {other.backend}, the runner-up, takes {other.cost / mine:.2f}x"
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text."""
+        lines = [f"backend {self.reason}"]
+        for each in self.candidates:
+            cost = each.left_out if each.cost is None else f"{each.cost:,.3f} {self.unit}"
+            lines.append(f"  {each.backend}: {cost}")
+        return lines
+
+    def table(self) -> dict[str, Any]:
+        """Return the report as the manifest has it."""
+        return {
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "unit": self.unit,
+            "candidates": [asdict(each) for each in self.candidates],
+        }
+
+
+def settle(unit: str, candidates: Sequence[Candidate]) -> Switching:
+    """Choose the cheapest; the first, the device's own, unless others gain more than the margin.
+
+    ValueError where all of them were left out.
+    """
+    best = _cheapest(candidates)
+    if best is None or best.cost is None:
+        raise ValueError("every candidate was left out")
+    own = candidates[0]
+    if own.cost is not None and best.cost >= own.cost * (1 - MARGIN):
+        best = own
+    return Switching(best.backend, unit, tuple(candidates))
+
+
+def read_switching(table: Any) -> Switching | None:
+    """Read what `Switching.table` gave; ValueError where it is none. None stays None."""
+    if table is None:
+        return None
+    rows = table.get("candidates") if isinstance(table, dict) else None
+    if not isinstance(rows, list) or table.get("unit") not in UNITS:
+        raise ValueError("switching must be a table with candidates and a known unit")
+    candidates = tuple(map(_read_candidate, rows))
+    chosen = table.get("chosen")
+    if chosen not in [each.backend for each in candidates if each.cost is not None]:
+        raise ValueError("switching must have chosen one of its candidates")
+    return Switching(chosen, table["unit"], candidates)
+
+
+def _read_candidate(row: Any) -> Candidate:
+    table: Mapping[str, Any] = row if isinstance(row, dict) else {}
+    backend, cost, left_out = (table.get(key) for key in ("backend", "cost", "left_out"))
+    if not isinstance(backend, str) or not isinstance(left_out, str):
+        raise ValueError("a candidate must have texts: backend, left_out")
+    if cost is None:
+        return Candidate(backend, None, left_out)
+    if type(cost) not in (int, float) or not (math.isfinite(cost) and cost >= 0):
+        raise ValueError("the cost of a candidate must be a number from 0 on")
+    return Candidate(backend, float(cost), left_out)
+
+
+def _cheapest(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the cheapest that was not left out, of equal ones the first."""
+    known = [each for each in candidates if each.cost is not None]
+    return min(known, key=lambda each: each.cost or 0.0, default=None)
+
+
+def _cost(backend: str, candidates: Sequence[Candidate]) -> float:
+    return next(each.cost or 0.0 for each in candidates if each.backend == backend)

@@ -1,0 +1,118 @@
+"""Pictures as numbers, in the form that a program takes; the runner's, pe_picture*.c, are the same.
+
+PNG files give the runner's numbers bit for bit. Of a JPEG file Pillow's decoder and the runner's
+round differently: most samples are equal, and others differ by 1 to 3 of 255.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from pockengine.compiler.ir.types import F32, I32, I64, TensorType
+from pockengine.errors import RuntimeFailure
+
+CHANNELS = {1: "L", 3: "RGB"}
+
+
+@dataclass(frozen=True)
+class PictureForm:
+    """What a program takes: pictures by this name, [B, C, H, W] or [B, H, W, C] f32, and labels.
+
+    A pixel p of 0 to 255 becomes (p / 255 - mean) / spread, each one number or one a channel.
+    `target` is None where the program reads no labels.
+    """
+
+    name: str
+    channels_first: bool
+    size: tuple[int, int]
+    channels: int
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+    target: str | None
+    labels: TensorType | None
+
+    def __post_init__(self) -> None:
+        for numbers in (self.mean, self.spread):
+            if len(numbers) not in (1, self.channels):
+                raise RuntimeFailure(
+                    f"{len(numbers)} numbers for {self.channels} channels; give one, or one each"
+                )
+        if not all(number > 0 for number in self.spread):
+            raise RuntimeFailure(f"pixels are divided by the spread; {self.spread} has a 0 or less")
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """Shape of one picture's row."""
+        return (self.channels, *self.size) if self.channels_first else (*self.size, self.channels)
+
+    def read(self, path: Path) -> np.ndarray:
+        """Return a picture's row, upright, scaled to cover the size and cut at its middle.
+
+        RuntimeFailure says what is wrong with a file that cannot be decoded.
+        """
+        try:
+            with Image.open(path) as file:
+                upright = _converted(ImageOps.exif_transpose(file), CHANNELS[self.channels])
+            picture = fitted(upright, self.size)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            unknown = isinstance(error, UnidentifiedImageError)
+            raise RuntimeFailure(f"{path}: {'it is no picture' if unknown else error}") from error
+        pixels = np.asarray(picture, np.float32).reshape(*self.size, self.channels)
+        mean, spread = (np.asarray(each, np.float32) for each in (self.mean, self.spread))
+        scaled = (pixels / np.float32(255) - mean) / spread
+        return np.ascontiguousarray(scaled.transpose(2, 0, 1) if self.channels_first else scaled)
+
+
+def picture_form(
+    name: str,
+    inputs: Mapping[str, TensorType],
+    mean: Sequence[float] = (0.0,),
+    spread: Sequence[float] = (1.0,),
+) -> PictureForm:
+    """Find the pictures among a program's inputs; RuntimeFailure names it where there are none."""
+    labels = [(n, t) for n, t in inputs.items() if t.dtype in (I64, I32) and len(t.shape) == 1]
+    for input_, type_ in inputs.items():
+        if type_.dtype is not F32 or len(type_.shape) != 4:
+            continue
+        first = type_.shape[1] in CHANNELS
+        if first or type_.shape[3] in CHANNELS:
+            size, channels = (
+                (type_.shape[2:], type_.shape[1]) if first else (type_.shape[1:3], type_.shape[3])
+            )
+            target, of_labels = labels[0] if labels else (None, None)
+            shape = (size[0], size[1])
+            numbers = (tuple(mean), tuple(spread))
+            return PictureForm(input_, first, shape, channels, *numbers, target, of_labels)
+    shown = ", ".join(f"{input_} {type_}" for input_, type_ in inputs.items())
+    raise RuntimeFailure(
+        f"{name} trains on no pictures: they are f32 [B, C, H, W] or [B, H, W, C] with 1 "
+        f"or 3 channels, and it reads {shown or 'nothing'}"
+    )
+
+
+def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Scale a picture to cover (height, width) and cut it at its middle: lines first, then columns.
+
+    Pillow's own order of the two depends on its version; the runner's is this one.
+    """
+    height, width = size
+    is_, wanted = picture.width / picture.height, width / height
+    wide = wanted * picture.height if is_ > wanted else float(picture.width)
+    high = picture.width / wanted if is_ < wanted else float(picture.height)
+    left, top = (picture.width - wide) * 0.5, (picture.height - high) * 0.5
+    bilinear = Image.Resampling.BILINEAR
+    across = (left, 0, left + wide, picture.height)
+    lines = picture.resize((width, picture.height), bilinear, box=across)
+    return lines.resize((width, height), bilinear, box=(0, top, width, top + high))
+
+
+def _converted(picture: Image.Image, mode: str) -> Image.Image:
+    """Return a picture as grey or RGB; of 16 bits the upper 8 are taken."""
+    if picture.mode.startswith("I;16"):
+        picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+    elif picture.mode in ("CMYK", "YCCK"):
+        raise ValueError("its channels are neither grey nor three colours")
+    return picture.convert(mode)

@@ -1,0 +1,107 @@
+"""A folder of pictures as the data of a training: decoded when a batch wants them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.backends.training.signature import Signature
+from pockengine.errors import RuntimeFailure
+
+SUFFIXES = (".jpeg", ".jpg", ".png")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A folder that has a folder of JPEG and PNG pictures for each class.
+
+    Pictures are scaled to cover the model's input and cut at their middle; a pixel p of 0 to 1
+    becomes (p - mean) / std, each one number or one a channel. Labels count the class folders in
+    the order of their names.
+    """
+
+    folder: str | PathLike[str]
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+
+
+@dataclass(frozen=True)
+class LazyRows:
+    """Rows [N, ...] that are read one by one when they are wanted."""
+
+    paths: Sequence[Path]
+    row: tuple[int, ...]
+    read: Callable[[Path], np.ndarray]
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """f32."""
+        return np.dtype(np.float32)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """N, and the shape of a row."""
+        return (len(self.paths), *self.row)
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions, with that of the rows."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
+        places = np.arange(len(self))[index]
+        return np.stack([self.read(self.paths[place]) for place in places])
+
+
+def read_folder(
+    signature: Signature, data: Pictures, entry: str
+) -> dict[str, "np.ndarray | LazyRows"]:
+    """Return what an entry reads of a folder of pictures; RuntimeFailure where that is more."""
+    try:
+        from pockengine.backends.training.picture_form import picture_form
+    except ImportError as error:
+        raise RuntimeFailure(
+            "a folder of pictures needs Pillow, not installed here: pip install "
+            "'pockengine[pictures]'"
+        ) from error
+
+    form = picture_form(signature.name, signature.inputs, data.mean, data.std)
+    folder = Path(data.folder)
+    files = list(list_files(folder, list_classes(folder)))
+    if not files:
+        raise RuntimeFailure(f"{folder} has no pictures that end in {', '.join(SUFFIXES)}")
+    rows: dict[str, np.ndarray | LazyRows] = {
+        form.name: LazyRows([path for _, path in files], form.row, form.read)
+    }
+    if form.target is not None and form.labels is not None:
+        rows[form.target] = np.array([label for label, _ in files], form.labels.dtype.numpy)
+    missing = sorted(set(signature.reads(entry)) - set(rows))
+    if missing:
+        raise RuntimeFailure(
+            f"a folder of pictures gives {', '.join(rows)}, and {entry} of {signature.name} also "
+            f"reads {', '.join(missing)}; give arrays by name"
+        )
+    return {name: rows[name] for name in signature.reads(entry)}
+
+
+def list_classes(folder: Path) -> tuple[str, ...]:
+    """Return the class folders' names in order; RuntimeFailure where there are none."""
+    classes = tuple(sorted(path.name for path in folder.glob("[!.]*") if path.is_dir()))
+    if not classes:
+        raise RuntimeFailure(f"{folder} has no folders; give one with a folder for each class")
+    return classes
+
+
+def list_files(folder: Path, classes: Sequence[str]) -> Iterator[tuple[int, Path]]:
+    """Yield the pictures of each class with its number, in the order of their names."""
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+            a_file = path.is_symlink() or not path.is_dir()
+            if path.suffix.lower() in SUFFIXES and a_file and not hidden:
+                yield label, path

@@ -1,0 +1,85 @@
+"""The TVM backend, set to a device."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx
+
+from pockengine.backends.c.build import named_by_content
+from pockengine.backends.onnx.backend import onnx_backend
+from pockengine.backends.onnx.bindings import model_name
+from pockengine.backends.onnx.forms import FORMS
+from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.runtimes.backend import ModelBackend
+from pockengine.backends.tvm.anonymous import function_of
+from pockengine.backends.tvm.functions import read_functions, write_functions
+from pockengine.backends.tvm.library import build_library
+from pockengine.compiler.ir import Node
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import Choice, Target, choose_nothing
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+LIBRARY = "libprogram.so"
+
+MISREAD = frozenset({"layer_norm", "dequantize", "quantize", "unclamped"})
+"""Ops in whose forms TVM's importer overlooks something: of a LayerNormalization, that it has three
+results; they are computed by other ops. Integers of 8 bits were not tried, and are refused.
+"""
+
+
+@dataclass(frozen=True)
+class TvmBackend:
+    """The backend set to a device; CompileError where TVM has no code for it."""
+
+    device: Device
+
+    def __post_init__(self) -> None:
+        if self.device.freestanding:
+            raise CompileError(
+                f"{self.device.name} has no operating system, which TVM's runtime needs; compile "
+                "for it by the backend c"
+            )
+
+    def target(self) -> Target:
+        """Return what the ONNX backend has, and TVM reads as it is meant."""
+        name = f"tvm on {self.device.name}"
+        return replace(self._models.target(), name=name, ops=frozenset(FORMS) - MISREAD)
+
+    def choose(self, node: Node) -> Choice:
+        """Choose nothing: TVM does."""
+        return choose_nothing(node)
+
+    def frugal(self) -> None:
+        """Return None: TVM's kernels are what they are."""
+
+    def facts(self, program: Program) -> Facts:
+        """Count nodes as kernels; TVM's threads are the process's."""
+        return self._models.facts(program)
+
+    def write(self, program: Program, folder: Path) -> None:
+        """Write a model for each entry, what they share, and what their functions will take."""
+        self._models.write(program, folder)
+        models = {name: _load(folder, name) for name in program.entries}
+        write_functions({name: function_of(model) for name, model in models.items()}, folder)
+
+    def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
+        """Build all entries into a library that TVM's runtime loads."""
+        out.mkdir(parents=True, exist_ok=True)
+        models = {name: _load(code, name) for name in read_functions(code)}
+        if progress:
+            progress(f"building {len(models)} entries by TVM")
+        library = out / LIBRARY
+        build_library(models, self.device, library)
+        return Built(library=named_by_content(library))
+
+    def package(self, program: Program, code: Path, place: Path) -> None:
+        """Write nothing: the library is loaded by TVM's runtime, whose interface is its own."""
+
+    @property
+    def _models(self) -> ModelBackend:
+        return onnx_backend(self.device)
+
+
+def _load(folder: Path, name: str) -> onnx.ModelProto:
+    return onnx.load(str(folder / model_name(name)), load_external_data=False)

@@ -1,0 +1,47 @@
+"""The TVM backend as the registry offers it: TVM is imported where it is asked for."""
+
+import re
+
+from pockengine.backends.artifact import Artifact
+from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
+from pockengine.backends.session import Session
+from pockengine.devices.schema import Device
+from pockengine.errors import MissingPackage
+from pockengine.extras import need, pip_command
+
+EXTRA = "tvm"
+OLDEST = (0, 27)
+"""The release whose importer of ONNX was tried, op by op."""
+
+
+def make(device: Device, options: BackendOptions) -> Backend:
+    """Set the TVM backend to a device."""
+    options.refuse_all_but("tvm", frozenset())
+    _need_tvm("the backend tvm")
+    from pockengine.backends.tvm.backend import TvmBackend
+
+    return TvmBackend(device)
+
+
+def open_artifact(artifact: Artifact, threads: int) -> Session:
+    """Open what TVM has built."""
+    _need_tvm("a session of the backend tvm")
+    from pockengine.backends.tvm.session import TvmSession
+
+    return TvmSession(artifact, threads)
+
+
+def _need_tvm(what: str) -> None:
+    """Raise MissingPackage where TVM is not there, or is too old."""
+    need(what, EXTRA)
+    import tvm
+
+    if tuple(map(int, re.findall(r"\d+", tvm.__version__)[:2])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise MissingPackage(
+            f"{what} needs apache-tvm {wanted} or newer, not {tvm.__version__}: "
+            f"{pip_command(EXTRA)} --upgrade"
+        )
+
+
+KIND = BackendKind(make, open_artifact)

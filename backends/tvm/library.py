@@ -1,0 +1,109 @@
+"""Builds a program's models into one library: TVM's importer of ONNX, its passes, and LLVM."""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.frontend.onnx import from_onnx
+
+from pockengine.backends.c.build import link_library
+from pockengine.backends.tvm.anonymous import make_anonymous, node_name
+from pockengine.backends.tvm.nans import keep_nans
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+GNU = "linux-gnu.2.28"
+"""The C library that TVM's own runtime needs."""
+
+
+def build_library(models: Mapping[str, onnx.ModelProto], device: Device, path: Path) -> None:
+    """Build a function for each model; CompileError with TVM's words where it refuses one."""
+    module = module_of(models)
+    try:
+        executable = tvm.compile(module, target=target_of(device))
+    except Exception as error:  # TVM's errors have no base of their own
+        raise CompileError(f"TVM {tvm.__version__} cannot build it: {_words(error)}") from error
+
+    def link(out: str, objects: Sequence[str], **_: object) -> None:
+        link_library(_beside_runtime(device), [Path(made) for made in objects], Path(out))
+
+    executable.export_library(str(path), fcompile=link)
+
+
+def module_of(models: Mapping[str, onnx.ModelProto]) -> tvm.IRModule:
+    """Import models as functions of one module; CompileError where TVM refuses one."""
+    builder = relax.BlockBuilder()
+    for name, model in models.items():
+        _append(builder, name, _imported(name, model))
+    return builder.get()
+
+
+def target_of(device: Device) -> tvm.target.Target:
+    """Return LLVM set to a device."""
+    if device.toolchain.cpu == "native":
+        return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+    triple = device.toolchain.target.replace("linux-musl", "linux-gnu")
+    mcpu = device.toolchain.cpu.replace("_", "-")
+    return tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu})
+
+
+@mutator
+class _Renamed(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+    """Exchanges the functions that an expression calls."""
+
+    def __init__(self, functions: Mapping[tvm.ir.GlobalVar, tvm.ir.GlobalVar]) -> None:
+        super().__init__()
+        self._functions = functions
+
+    def visit_global_var_(self, op: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+        """Return what is called instead."""
+        return self._functions.get(op, op)
+
+
+def _append(builder: relax.BlockBuilder, entry: str, module: tvm.IRModule) -> None:
+    """Add an entry's module, whose helper functions may be called like those of another."""
+    functions = {
+        var: builder.add_func(function, var.name_hint)
+        for var, function in module.functions_items()
+        if not isinstance(function, relax.Function)
+    }
+    called = _Renamed(functions).visit_expr(module["main"])
+    builder.add_func(called.with_attr("global_symbol", entry), entry)
+
+
+def _imported(entry: str, model: onnx.ModelProto) -> tvm.IRModule:
+    """Import a model; what TVM refuses is named by our node, which says the user's layer."""
+    names = {node_name(number): node.name for number, node in enumerate(model.graph.node)}
+    kinds = {node.op_type: node.name for node in model.graph.node}
+    anonymous = onnx.ModelProto()
+    anonymous.CopyFrom(model)
+    keep_nans(anonymous)
+    make_anonymous(anonymous)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what it renames, and of its own deprecations
+            return from_onnx(anonymous, keep_params_in_input=False)
+    except Exception as error:
+        words = _words(error)
+        known = [full for short, full in names.items() if re.search(rf"\b{short}\b", words)]
+        known += [full for kind, full in kinds.items() if re.search(rf"\b{kind}\b", words)]
+        place = f" ({known[0]})" if known else ""
+        raise CompileError(f"TVM {tvm.__version__} refuses {entry}.onnx{place}: {words}") from error
+
+
+def _beside_runtime(device: Device) -> Device:
+    """The device with the C library that TVM's runtime there is linked to."""
+    target = device.toolchain.target.replace("linux-musl", GNU)
+    return replace(device, compiler=replace(device.toolchain, target=target))
+
+
+def _words(error: Exception) -> str:
+    """The last line of what TVM says, without the places in its own sources."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,165 @@
+"""`pockengine finetune-lm MODEL --data chats.jsonl`: fine-tune a decoder of transformers here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.cli.options import (
+    bf16_option,
+    console,
+    json_option,
+    optimizer_option,
+    print_json,
+    storage_options,
+)
+from pockengine.cli.rows import threads_option
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.storage import Storage
+from pockengine.finetune.lm.prepare import prepare
+from pockengine.finetune.lm.run import Report, Say, Ways, described, finetune
+from pockengine.finetune.lm.sampling import Sampling
+from pockengine.finetune.lm.settings import Course, Means, Settings, Texts
+
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command("finetune-lm")
+@click.argument("model", type=FOLDER)
+@click.option("--data", required=True, type=FILE, help="JSON lines of chats, or one plain text.")
+@click.option("--validation", type=FILE, help="Texts that judge, in the place of held-out ones.")
+@click.option("--hold-out", default=0.1, show_default=True, type=click.FloatRange(0, 0.9))
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="The training's folder."
+)
+@click.option(
+    "--scheme", default="lora", show_default=True, help="lora, lora-RANK, sparse, full, a file."
+)
+@click.option("--max-length", "length", default=256, show_default=True, type=click.IntRange(2))
+@click.option("--truncate", is_flag=True, help="Cut texts that are longer; else they are left out.")
+@click.option(
+    "--pack/--no-pack", "together", default=True, show_default=True, help="Texts share rows."
+)
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
+@click.option(
+    "--accumulate", "micro_batches", default=1, type=click.IntRange(1), help="Steps an update."
+)
+@click.option("--epochs", type=click.IntRange(1), help="By default 1; or give --steps.")
+@click.option("--steps", type=click.IntRange(1), help="The number of the last step.")
+@click.option("--lr", type=float, help="By default 2e-4 for lora, else 2e-5.")
+@click.option(
+    "--schedule",
+    default="cosine",
+    show_default=True,
+    type=click.Choice(["constant", "linear", "cosine"]),
+)
+@click.option("--warmup", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--clip", default=1.0, show_default=True, help="The gradient's largest norm; 0: none."
+)
+@optimizer_option("adamw")
+@storage_options
+@bf16_option
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--prompt", "prompts", multiple=True, help="To answer before and after.")
+@click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
+@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token.")
+@click.option("--save-every", type=click.IntRange(1), help="Steps; by default an epoch.")
+@click.option("--merge/--no-merge", default=True, show_default=True, help="Write whole weights.")
+@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of --out.")
+@threads_option
+@json_option
+def finetune_lm(
+    model: Path,
+    data: Path,
+    validation: Path | None,
+    hold_out: float,
+    out: Path,
+    prompts: Sequence[str],
+    answer_tokens: int,
+    temperature: float,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Fine-tune the decoder in MODEL, a folder of transformers, on texts; write its new weights.
+
+    A line of --data is {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}:
+    answers and completions count in the loss, prompts do not. Short texts are packed into rows,
+    and see nothing of each other.
+    """
+    if given["epochs"] and given["steps"]:
+        raise click.UsageError("give --epochs or --steps, not both")
+    texts = Texts(data, validation, hold_out, given.pop("truncate"), given.pop("together"))
+    settings = Settings(model, texts, _course(given), _means(given))
+    terminal = console()
+    say: Say = _nothing if as_json else terminal.print
+    prepared = prepare(settings, prompts)
+    for remark in prepared.remarks:
+        click.echo(remark, err=True)
+    training = prepared.training
+    say(f"{training.tokens:,} tokens in {training.rows} rows of {settings.course.length}")
+    sampling = Sampling(min(answer_tokens, settings.course.length - 1), temperature)
+    ways = Ways(
+        sampling=sampling, say=say, **_taken(given, "threads", "resume", "save_every", "merge")
+    )
+    report = finetune(settings, prepared, out, ways)
+    if as_json:
+        print_json(_facts(report, prepared.remarks))
+        return
+    _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
+
+
+def _nothing(text: str) -> None:
+    """Say nothing: what is printed is JSON alone."""
+
+
+def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: given[name] for name in names}
+
+
+def _course(given: dict[str, Any]) -> Course:
+    names = ("length", "batch", "micro_batches", "steps", "lr", "schedule", "warmup", "seed")
+    epochs = None if given["steps"] else given["epochs"] or 1
+    return Course(epochs=epochs, **_taken(given, *names))
+
+
+def _means(given: dict[str, Any]) -> Means:
+    storage: Storage = given["storage"]
+    optimizer: Optimizer = given["optimizer"]
+    return Means(
+        optimizer=optimizer,
+        storage=storage,
+        clip=given["clip"] or None,
+        **_taken(given, "scheme", "bf16", "memory_budget"),
+    )
+
+
+def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
+    return {
+        "before": report.before.facts(),
+        "after": report.after.facts(),
+        "steps": report.history.steps[-1].number if report.history.steps else 0,
+        "seconds": report.seconds,
+        "tokens_per_second": report.tokens_per_second,
+        "arena_bytes": report.arena_bytes,
+        "remarks": list(remarks),
+        "written": [str(path) for path in report.written],
+    }
+
+
+def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
+    """Print what became better, and where it lies."""
+    for name, glimpse in (("before", report.before), ("after", report.after)):
+        if glimpse.judgement is not None:
+            terminal.print(f"{name}: {described(glimpse.judgement)}")
+    answers = zip(questions, report.before.answers, report.after.answers, strict=False)
+    for question, before, after in answers:
+        terminal.print(f"\n> {question}\nbefore: {before}\nafter:  {after}")
+    terminal.print(
+        f"\n{report.tokens_per_second:,.0f} tokens/s, arena {report.arena_bytes:,} bytes"
+    )
+    for path in report.written:
+        terminal.print(f"written {path}")

@@ -1,0 +1,43 @@
+"""`pockengine inspect MODEL --kernels`: how products are computed, and how else they could be."""
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.backends.c.alternatives import Alternative, list_alternatives
+from pockengine.backends.picking import cheapest
+from pockengine.backends.placement import kernel_nodes
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import DEFAULT_BACKEND, Device
+from pockengine.errors import CompileError
+
+CAPTION = """\
+Modelled cycles of one call, as plans are compared; `pockengine tune` measures them."""
+
+
+def alternatives_of(program: Program, device: Device) -> list[Alternative]:
+    """Return what a step's kernels were chosen between; CompileError for another backend."""
+    if device.backend != DEFAULT_BACKEND:
+        raise CompileError(
+            f"{device.name} is of the backend {device.backend}, which chooses no kernels itself; "
+            "leave --kernels out"
+        )
+    return list_alternatives(list(kernel_nodes(program.entries["train"])), device, cheapest)
+
+
+def alternatives_table(rows: Sequence[Alternative]) -> Table:
+    """Lay them out, those that take most cycles first."""
+    table = Table(title="kernels of a step", caption=CAPTION, caption_justify="left", box=SIMPLE)
+    for heading in ("problem", "calls", "plan", "cycles", "runner-up", "cycles", "takes"):
+        right = heading in ("calls", "cycles", "takes")
+        table.add_column(heading, justify="right" if right else "left")
+    for row in rows:
+        second = (row.runner_up, f"{row.runner_up_cycles:,.0f}", _ratio(row))
+        cells = second if row.runner_up else ("-", "", "")
+        table.add_row(row.problem, str(row.calls), row.plan, f"{row.cycles:,.0f}", *cells)
+    return table
+
+
+def _ratio(row: Alternative) -> str:
+    return f"{row.runner_up_cycles / row.cycles:.2f}x"

@@ -1,0 +1,102 @@
+"""`pockengine plan-lm MODEL`: the memory of a decoder's training, from shapes alone."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.cli.options import (
+    console,
+    device_option,
+    json_option,
+    optimizer_option,
+    print_json,
+)
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.storage import ACTIVATIONS, STATES, WEIGHTS, Storage
+from pockengine.finetune.lm.plan import Plan, Shape, plans
+from pockengine.models.decoders import SIZES, shapes_of
+
+SCHEMES = ("full", "lora", "sparse")
+
+
+@click.command(
+    "plan-lm",
+    help=f"""\
+Plan the training of MODEL for each scheme and each form of frozen weights.
+
+MODEL is {", ".join(SIZES)}, or a folder with config.json; no weights are read, and nothing is
+built. The compiler plans every byte: what is printed is what the program's memories have.
+""",
+)
+@click.argument("model")
+@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
+@click.option("--max-length", "length", default=512, show_default=True, type=click.IntRange(2))
+@click.option("--accumulate", "micro_batches", default=1, type=click.IntRange(1))
+@click.option("--scheme", "schemes", multiple=True, default=SCHEMES, show_default=True)
+@click.option(
+    "--frozen-weights",
+    "weights",
+    multiple=True,
+    default=("f32", "int4"),
+    show_default=True,
+    type=click.Choice(WEIGHTS),
+)
+@click.option("--saved-activations", default="f32", type=click.Choice(ACTIVATIONS))
+@click.option("--states", default="f32", type=click.Choice(STATES), help="Of the optimizer.")
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
+@optimizer_option("adamw")
+@device_option
+@json_option
+def plan_lm(
+    model: str,
+    batch: int,
+    length: int,
+    micro_batches: int,
+    schemes: Sequence[str],
+    weights: Sequence[str],
+    saved_activations: str,
+    states: str,
+    memory_budget: int | None,
+    optimizer: Optimizer,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Plan each scheme with each form of what it leaves frozen."""
+    shape = Shape(batch, length, micro_batches)
+    methods = [
+        (scheme, Storage(form, saved_activations, states))
+        for scheme in schemes
+        for form in (weights if scheme != "full" else ("f32",))
+    ]
+    found = list(plans(shapes_of(model), shape, methods, optimizer, device, memory_budget))
+    if as_json:
+        facts = {"model": model, "device": device, **asdict(shape), "optimizer": str(optimizer)}
+        print_json({**facts, "plans": [_row(plan) for plan in found]})
+        return
+    console().print(_table(f"{model}, {batch} x {length} tokens, {optimizer}", found))
+
+
+def _row(plan: Plan) -> dict[str, Any]:
+    return {**asdict(plan), "total_bytes": plan.total_bytes}
+
+
+def _table(title: str, found: Sequence[Plan]) -> Table:
+    caption = (
+        "planned, in units of 10^9 bytes; Orin: modelled, the roofline of its GPU with f16 products"
+    )
+    table = Table(title=title, caption=caption, box=SIMPLE)
+    table.add_column("scheme")
+    table.add_column("frozen in")
+    for heading in ("params that train", "they", "states", "frozen", "arena", "all", "Orin, s"):
+        table.add_column(heading, justify="right")
+    for plan in found:
+        sizes = (plan.trained_bytes, plan.states_bytes, plan.frozen_bytes, plan.arena_bytes)
+        figures = [f"{size / 1e9:.2f}" for size in (*sizes, plan.total_bytes)]
+        figures.append(f"{plan.orin_ms / 1e3:.2f}")
+        frozen = plan.frozen_weights if plan.scheme != "full" else "-"
+        table.add_row(plan.scheme, frozen, f"{plan.trained:,}", *figures)
+    return table

@@ -1,0 +1,107 @@
+"""Int8 on the command line: --quantize with the samples that ranges are found on, and how.
+
+The samples are rows in the one data format (`rows.py`), or `own` for a model that is in int8.
+"""
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from pockengine.cli.options import OWN, Command
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.quantize.integers import GRADIENTS, Integers
+from pockengine.compiler.quantize.ranges import METHODS
+from pockengine.frontends.doors import find_door
+from pockengine.models.find import Found
+
+_DEFAULTS = Int8()
+_OPTIONS = (
+    click.option(
+        "--quantize",
+        "samples",
+        multiple=True,
+        metavar=f"FILE|FOLDER|NAME=FILE.npy|{OWN}",
+        help=f"Train in int8, of ranges on these rows; {OWN}: MODEL's, which is int8 already.",
+    ),
+    click.option(
+        "--quantize-method",
+        "method",
+        type=click.Choice(list(METHODS)),
+        help=f"How ranges are chosen on the rows; by default {_DEFAULTS.method}.",
+    ),
+    click.option(
+        "--quantize-share",
+        "share",
+        type=click.FloatRange(0, 0.5, max_open=True),
+        help=f"What percentile leaves out on each side; by default {_DEFAULTS.share:g}.",
+    ),
+    click.option(
+        "--quantize-gradients",
+        "gradients",
+        type=click.Choice(GRADIENTS),
+        help=f"Of products with integers; by default {_DEFAULTS.gradients}.",
+    ),
+    click.option(
+        "--quantize-input",
+        "inputs",
+        multiple=True,
+        metavar="NAME",
+        help="An input that arrives as int8.",
+    ),
+    click.option(
+        "--qas/--no-qas",
+        default=None,
+        help="Whether optimizers see real weights, or the integers; by default real ones.",
+    ),
+)
+
+
+def quantize_options(command: Command) -> Command:
+    """Give a command --quantize and what belongs to it, as one `quantize`: an Int8, or None."""
+
+    @wraps(command)
+    def wrapped(*args: Any, **given: Any) -> Any:
+        names = ("method", "share", "gradients", "inputs", "qas")
+        chosen = {name: given.pop(name) for name in names}
+        said = {name: value for name, value in chosen.items() if value not in (None, ())}
+        return command(*args, quantize=_int8(given.pop("samples"), said), **given)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _int8(samples: Sequence[str], said: dict[str, Any]) -> Int8 | None:
+    from pockengine.cli.rows import read_rows
+
+    if not samples:
+        if said:
+            raise click.UsageError(
+                f"{', '.join(said)} of int8 without --quantize; give the rows that ranges are "
+                "found on"
+            )
+        return None
+    if OWN not in samples:
+        return Int8(read_rows(samples), **said)
+    ranges = [name for name in ("method", "share", "inputs") if name in said]
+    if len(samples) > 1 or ranges:
+        what = ", ".join(ranges) or "rows"
+        raise click.UsageError(f"--quantize {OWN} takes the ranges of MODEL's file; leave {what}")
+    return Int8(**said)
+
+
+def quantized_graph(found: Found, how: Int8 | None) -> tuple[Graph, Integers]:
+    """Import a model with its loss, in integers where that is asked for, and say how it computes.
+
+    A way that is not asked for is the default one.
+    """
+    if how is None:
+        return found.graph(), Integers()
+    visitor = find_door(found.model, found.inputs)
+    integers = how.integers(visitor.door.rounding)
+    if how.calibration is None:
+        return visitor.integers(found.loss), integers
+    return how.apply(found.graph())[0], integers

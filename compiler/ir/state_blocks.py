@@ -1,0 +1,76 @@
+"""Optimiser states in 8 bits: codes of a dynamic map, in blocks that share their largest magnitude.
+
+A block is 256 neighbours of the flat tensor, the last one may be shorter. A number is `map[code]`
+times the block's scale. The map is that of 8-bit optimisers (Dettmers et al., ICLR'22, arXiv
+2110.02861): 0, 1, and the middles of equal cells of [0.1, 1] in each of seven decades, with twice
+as many cells in a larger decade. With a sign decade i from below has 2^i cells on either side of 0,
+without one 2^(i + 1).
+"""
+
+from functools import cache
+
+import numpy as np
+
+from pockengine.compiler.ir.types import Shape
+
+STATE_BLOCK = 256
+"""Numbers that share a scale."""
+
+DECADES = 7
+
+
+@cache
+def dynamic_map(signed: bool) -> np.ndarray:
+    """Return the 256 numbers of the codes, rising, f32."""
+    above = [
+        10.0 ** (decade + 1 - DECADES) * (0.1 + 0.9 * (np.arange(cells) + 0.5) / cells)
+        for decade, cells in ((d, 2**d if signed else 2 ** (d + 1)) for d in range(DECADES))
+    ]
+    below = [-middles for middles in above] if signed else []
+    table = np.sort(np.concatenate([*below, [0.0], *above, [1.0]])).astype(np.float32)
+    table.flags.writeable = False
+    return table
+
+
+@cache
+def borders(signed: bool) -> np.ndarray:
+    """Return what lies between neighbours of the map: a number at a border has the lower code."""
+    table = dynamic_map(signed)
+    return np.asarray((table[:-1] + table[1:]) * np.float32(0.5))
+
+
+def code_of(number: float, signed: bool) -> int:
+    """Return the code of the map's number that is nearest to one of [-1, 1]."""
+    return int(np.searchsorted(borders(signed), np.float32(number)))
+
+
+def scales_shape(shape: Shape) -> Shape:
+    """Shape of the scales of a tensor of this shape: one for each block."""
+    return (-(-int(np.prod(shape)) // STATE_BLOCK),)
+
+
+def encode(numbers: np.ndarray, signed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes u8 of the same shape, and scales f32.
+
+    Without a sign a number above 0 keeps a code above 0, however small it is beside its block:
+    second moments are divided by.
+    """
+    blocks = _blocked(np.asarray(numbers, np.float32))
+    scales = np.abs(blocks).max(axis=1)
+    scaled = blocks / np.where(scales == 0, np.float32(1), scales)[:, None]
+    codes = np.searchsorted(borders(signed), scaled)
+    if not signed:
+        codes = np.maximum(codes, scaled > 0)
+    return codes.astype(np.uint8).reshape(-1)[: numbers.size].reshape(numbers.shape), scales
+
+
+def decode(codes: np.ndarray, scales: np.ndarray, signed: bool) -> np.ndarray:
+    """Return the f32 numbers that codes and scales stand for."""
+    numbers = dynamic_map(signed)[_blocked(codes)] * scales[:, None]
+    return np.ascontiguousarray(numbers.reshape(-1)[: codes.size].reshape(codes.shape))
+
+
+def _blocked(array: np.ndarray) -> np.ndarray:
+    """Cut the flat elements into rows of a block each, zeros behind the last."""
+    flat = array.reshape(-1)
+    return np.pad(flat, (0, -flat.size % STATE_BLOCK)).reshape(-1, STATE_BLOCK)

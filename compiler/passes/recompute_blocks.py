@@ -1,0 +1,60 @@
+"""Where a forward pass is cut into blocks, of which only what crosses the cuts is kept.
+
+A block's other activations are computed again from what crosses the cut before it (Chen et al.,
+arXiv 1604.06174): with cuts of `w` bytes and `t` bytes kept in all, sqrt(t / w) blocks take least.
+"""
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.graph import Node, Value
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Places of forward nodes that end a block, in order, and the values that cross any of them."""
+
+    places: tuple[int, ...]
+    crossing: frozenset[Value]
+
+
+def find_cuts(forward: Sequence[Node], read_back: Container[Value]) -> Cuts:
+    """Cut where few bytes cross, into blocks that keep alike; `read_back` is what is kept.
+
+    A chain has cuts everywhere; a graph that narrows nowhere has one block, and no cut.
+    """
+    made = {result: at for at, node in enumerate(forward) for result in node.results}
+    last: dict[Value, int] = dict(made)
+    for at, node in enumerate(forward):
+        last.update((operand, at) for operand in node.operands if operand in made)
+    across = np.zeros(len(forward) + 1)
+    for value, at in made.items():
+        across[at] += value.type.nbytes
+        across[last[value]] -= value.type.nbytes
+    across = np.cumsum(across)[:-1]
+    kept = np.cumsum([_bytes_kept(node, read_back) for node in forward])
+    places = _places(across, kept)
+    crossing = {value for value, at in made.items() for cut in places if at <= cut < last[value]}
+    return Cuts(places, frozenset(crossing))
+
+
+def _bytes_kept(node: Node, read_back: Container[Value]) -> int:
+    return sum(result.type.nbytes for result in node.results if result in read_back)
+
+
+def _places(across: np.ndarray, kept: np.ndarray) -> tuple[int, ...]:
+    """Return in each equal part of what is kept the place where least crosses."""
+    total = float(kept[-1])
+    middle = across[(kept > total / 4) & (kept < 3 * total / 4)]
+    least = float(middle.min()) if middle.size else 0.0
+    blocks = round(math.sqrt(total / least)) if least else 0
+    places = []
+    for block in range(1, blocks):
+        near = np.flatnonzero(np.abs(kept / total * blocks - block) <= 0.5)
+        if near.size:
+            # The last of equal ones: no view or constant then lies between a block and its cut.
+            places.append(int(near[::-1][np.argmin(across[near[::-1]])]))
+    return tuple(sorted(set(places)))

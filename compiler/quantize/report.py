@@ -1,0 +1,87 @@
+"""What of a quantised graph computes with integers, and what stays with real numbers, and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.types import F32, DType
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.hold_integers import hold_integers
+from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.integer_arithmetic import (
+    MOST_TERMS,
+    PRODUCTS,
+    integer_arithmetic,
+    terms,
+)
+from pockengine.compiler.passes.integer_windows import AVERAGES
+from pockengine.compiler.quantize.integers import FIXED
+
+BORDERS = frozenset({"quantize", "dequantize", "rescale", "narrow"})
+"""Ops between both kinds of numbers: a part of what stands beside them."""
+
+SUMS = frozenset({"add", "mul", *AVERAGES})
+"""Ops beside products that integers have an arithmetic of."""
+
+INTEGERS, REAL = "int8", "f32"
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Ops of one kind in one layer; `why` is empty where they compute with integers."""
+
+    layer: str
+    op: str
+    numbers: str
+    why: str = ""
+
+
+def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...]:
+    """List what prediction computes of activations, in order, equal lines once.
+
+    `rounding` is what `Integers` says of it.
+    """
+    graph = clone(quantised)
+    infer_only(graph, loss=False)
+    hold_integers(graph)
+    integer_arithmetic(graph, rounding=rounding)
+    computed = set(graph.inputs)
+    lines: dict[Arithmetic, None] = {}
+    for node in graph.nodes:
+        given = [value for value in node.operands if value in computed]
+        if not given:
+            continue
+        computed.update(node.results)
+        line = _line(node, given)
+        helps = line.numbers == INTEGERS and node.op not in PRODUCTS and len(given) == 1
+        if not (helps or node.op in BORDERS or lookup(node.op).copies):
+            lines.setdefault(line)
+    return tuple(lines)
+
+
+def _line(node: Node, given: Sequence[Value]) -> Arithmetic:
+    real = F32 in {value.dtype for value in (*given, *node.results)}
+    why = _why(node, given) if real else ""
+    return Arithmetic(node.scope, node.op, REAL if real else INTEGERS, why)
+
+
+def _why(node: Node, given: Sequence[Value]) -> str:
+    """Say why a node computes with real numbers."""
+    if node.op not in PRODUCTS:
+        known = node.op in SUMS and any(_integers(value) is not None for value in given)
+        return "its result is not rounded to int8" if known else f"{node.op} has no int8 meaning"
+    if any(_integers(value) is not DType.I8 for value in node.operands):
+        both = "one of its two activations" if len(given) > 1 else "its activation or its weight"
+        return f"{both} is not held as int8"
+    if terms(node) > MOST_TERMS:
+        return f"{terms(node):,} products may overflow a sum of 32 bits; {MOST_TERMS:,} fit"
+    return "scales differ along what it sums over"
+
+
+def _integers(value: Value) -> DType | None:
+    """Return the type of integers that a value is, or stands for."""
+    node = value.node
+    if node is not None and node.op == "dequantize":
+        value = node.operands[0]
+    return None if value.dtype is F32 else value.dtype

@@ -1,0 +1,354 @@
+"""`--suite=llm`: a decoder's fine-tuning by PyTorch, by PEFT and by ours; whole, LoRA and sparse.
+
+Each engine first trains the same batches in a process of its own: ours must reach PyTorch's losses
+of the same scheme, from the same weights, adapters and decoded 4 bits; what does not is not timed.
+Then those that fit into memory together take turns. Peak memory is of each engine's own process,
+ours of the runner, as a device has it.
+"""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pockengine.api import Compiled
+from pockengine.compiler.storage import EXACT, Storage
+from pockengine.errors import FarmError, JobFailed, PockEngineError
+from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
+from pockengine.farm.bench.llm_case import RATE, LmCase, make_lm_case
+from pockengine.farm.load import watching
+from pockengine.farm.progress import step
+from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
+from pockengine.farm.references.timing import Timing, interleave
+from pockengine.farm.references.worker import (
+    LM_OWN,
+    LM_TORCH,
+    Worker,
+    open_lm_worker,
+    why_lm_missing,
+)
+
+OURS, TORCH, PEFT = "pockengine", "torch-eager", "peft"
+FULL, LORA, SPARSE = "full", "lora", "sparse"
+FORMS = {
+    OURS: (EXACT, False),
+    f"{OURS}-bf16": (Storage(weights="bf16"), True),
+    f"{OURS}-int4": (Storage(weights="int4"), False),
+}
+"""Ours: how frozen weights are stored, and whether products round their operands to bf16."""
+PEERS = {
+    FULL: (TORCH, "torch-eager-malloc", "torch-compile-malloc", "torch-eager-bf16-malloc"),
+    LORA: (PEFT, "peft-malloc", "peft-bf16-malloc"),
+    SPARSE: (TORCH, "torch-eager-malloc"),
+}
+"""Each scheme's engines, the one whose losses count first."""
+CHECKED_STEPS = 3
+"""Whose losses must agree to LOSS_TOLERANCE; AdamW divides rounding by rounding, so that later ones
+drift apart in any two engines."""
+DRIFT_TOLERANCE, BF16_TOLERANCE = 1e-2, 2e-2
+TURN_MS, MOST_STEPS, LONG_MS = 400.0, 8, 2000.0
+SHARE = 0.8
+"""Of the free memory, for the engines that take turns."""
+BYTES_TRAINED, BYTES = 16, 4
+"""Of a parameter in PyTorch's AdamW: itself, its gradient, two moments; of a frozen one."""
+PEAK_STEPS = 2
+
+
+@dataclass(frozen=True)
+class LlmMeasurement:
+    """What is measured of one model and shape; `engines` are those of records, `model` a folder."""
+
+    model: str
+    batch: int
+    length: int
+    schemes: tuple[str, ...]
+    engines: tuple[str, ...]
+    threads: int
+    rounds: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class LlmLine:
+    """What one engine came to on a scheme: `losses` are of all steps, zero bytes not measured."""
+
+    engine: str
+    version: str
+    scheme: str
+    losses: tuple[float, ...]
+    error: float
+    peak_rss_bytes: int
+    timing: Timing
+    arena_bytes: int = 0
+
+
+@dataclass
+class LlmResult:
+    """All that one model and shape came to; `missing` says of engines without a line why."""
+
+    model: str
+    batch: int
+    length: int
+    lines: list[LlmLine] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    groups: int = 1
+    busy: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.batch * self.length
+
+    @contextlib.contextmanager
+    def keeping(self, name: str) -> Iterator[None]:
+        """Keep an error as the reason why an engine has no line."""
+        try:
+            yield
+        except PockEngineError as error:
+            self.missing[name] = str(error)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How to start an engine again, and what its checked training came to."""
+
+    engine: str
+    scheme: str
+    module: str
+    job: Path
+    opened: str
+    version: str
+    losses: tuple[float, ...]
+    ms: tuple[float, ...]
+    peak: int
+    error: float = 0.0
+    arena_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """What it is called in turns."""
+        return f"{self.engine} {self.scheme}"
+
+
+def measure_llm(measurement: LlmMeasurement, folder: Path) -> LlmResult:
+    """Measure one model and shape; FarmError where nothing of it can be trained."""
+    title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
+    with step(f"{title}: weights, tokens, graph"):
+        shape = (measurement.batch, measurement.length)
+        case = make_lm_case(measurement.model, shape, measurement.steps, folder / "model")
+    result = LlmResult(case.name, *shape)
+    runners = [
+        runner
+        for scheme in measurement.schemes
+        for runner in _Scheme(measurement, case, scheme, folder, result).trained()
+    ]
+    if not runners:
+        reasons = "; ".join(f"{name}: {why}" for name, why in result.missing.items())
+        raise FarmError(f"nothing of {title} was measured: {reasons}")
+    groups = in_memory([runner.peak for runner in runners], int(SHARE * free_bytes()))
+    result.groups = len(groups)
+    with watching() as load:
+        for number, group in enumerate(groups, 1):
+            with step(f"{title}: {len(group)} engines in turn ({number} of {len(groups)})"):
+                chosen = [runners[place] for place in group]
+                result.lines += _timed(chosen, measurement)
+    result.busy = load.mark
+    return result
+
+
+@dataclass(frozen=True)
+class _Scheme:
+    """One scheme's engines, each of which trains all batches and ends."""
+
+    measurement: LlmMeasurement
+    case: LmCase
+    scheme: str
+    folder: Path
+    result: LlmResult
+
+    def trained(self) -> list[Runner]:
+        """Train with the reference, then with all others."""
+        place = self.folder / self.scheme
+        title = f"{self.case.name}, {self.scheme}"
+        compiled: dict[str, Compiled] = {}
+        for engine in self._own():
+            with (
+                self.result.keeping(f"{engine} {self.scheme}"),
+                step(f"{title}: {engine}: compiles"),
+            ):
+                compiled[engine] = self._compiled(engine, place / engine)
+        if not compiled and self.scheme == LORA:
+            return []
+        job = self._job(next(iter(compiled.values()), None), place)
+        whole = LmData(job, self.case.tokens)
+        write_lm_job(place / "job", whole)
+        reference, *others = PEERS[self.scheme]
+        with step(f"{title}: {reference}, whose losses the others must reach"):
+            first = self._run(reference, LM_TORCH, place / "job", reference)
+        runners = [first]
+        for engine, made in compiled.items():
+            with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
+                runners.append(self._ours(engine, made, (whole, first), place))
+        for engine in (name for name in others if self._is_wanted(name)):
+            with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
+                runner = self._run(engine, LM_TORCH, place / "job", engine)
+                runners.append(_checked(runner, first.losses, "bf16" in engine))
+        return runners
+
+    def _is_wanted(self, engine: str) -> bool:
+        return not self.measurement.engines or engine in self.measurement.engines
+
+    def _own(self) -> list[str]:
+        """Ours: a full training has no frozen weights to store small."""
+        names = [name for name, (storage, bf16) in FORMS.items() if self.scheme != FULL or bf16]
+        return [name for name in dict.fromkeys((OURS, *names)) if self._is_wanted(name)]
+
+    def _compiled(self, engine: str, place: Path) -> Compiled:
+        storage, bf16 = FORMS[engine]
+        storage = EXACT if self.scheme == FULL else storage
+        return self.case.compile(self.scheme, storage, bf16, place)
+
+    def _job(self, compiled: Compiled | None, place: Path) -> LmJob:
+        model = str(self.case.folder.resolve())
+        if self.scheme == FULL:
+            return LmJob(model, RATE)
+        if self.scheme != LORA or compiled is None:
+            return LmJob(model, RATE, trainable=self.case.trained(self.scheme))
+        with compiled.session(1) as session:
+            compiled.save_adapters(session, place / "adapters")
+        return LmJob(model, RATE, adapters=str((place / "adapters").resolve()))
+
+    def _ours(
+        self, engine: str, compiled: Compiled, expected: tuple[LmData, Runner], place: Path
+    ) -> Runner:
+        """Train by our worker, compare, and take the runner's memory."""
+        (data, reference), artifact = expected, compiled.artifact
+        losses = reference.losses
+        if FORMS[engine][0].weights == "int4":
+            losses = self._of_decoded(data, compiled, place / f"{engine}-decoded")
+        opened = str(artifact.folder)
+        runner = self._run(engine, LM_OWN, place / "job", opened)
+        runner = _checked(runner, losses, FORMS[engine][1])
+        peak = peak_of(compiled, data, self.measurement.threads, place / f"{engine}.safetensors")
+        return replace(runner, peak=peak, arena_bytes=artifact.arena_bytes)
+
+    def _of_decoded(self, data: LmData, compiled: Compiled, place: Path) -> tuple[float, ...]:
+        """Return the first losses of PyTorch from the weights that 4 bits left."""
+        model = self.case.decoded(compiled.artifact, place / "model")
+        job = replace(data.job, model=str(model.resolve()))
+        write_lm_job(place / "job", LmData(job, data.tokens[:CHECKED_STEPS]))
+        name = PEERS[self.scheme][0]
+        losses = self._run(name, LM_TORCH, place / "job", name).losses
+        (model / "model.safetensors").unlink()
+        return losses
+
+    def _run(self, engine: str, module: str, job: Path, opened: str) -> Runner:
+        """Train all batches of a job; FarmError where an engine is missing or would not fit."""
+        if module == LM_TORCH:
+            self._check_possible(engine)
+        with open_lm_worker(module, job, opened, self.measurement.threads) as worker:
+            training, version = worker.train(), worker.version
+            peak = worker.peak_rss()
+        done = (tuple(training.losses), tuple(training.ms))
+        return Runner(engine, self.scheme, module, job, opened, version, *done, peak)
+
+    def _check_possible(self, engine: str) -> None:
+        reason = why_lm_missing(engine, self.scheme == LORA)
+        if reason:
+            raise FarmError(reason)
+        params, graph = self.case.parameters, self.case.graph
+        trained = params
+        if self.scheme != FULL:
+            names = self.case.trained(self.scheme)
+            trained = sum(graph.params[name].value.type.size for name in names)
+        needed, free = BYTES_TRAINED * trained + BYTES * (params - trained), free_bytes()
+        if needed > free:
+            raise FarmError(
+                f"{engine} takes {needed / 1e9:.1f} GB for weights, gradients and states alone, "
+                f"and {free / 1e9:.1f} GB are free"
+            )
+
+
+def _checked(runner: Runner, losses: Sequence[float], rounds: bool) -> Runner:
+    """Compare losses with PyTorch's; FarmError where they are others."""
+    found = runner.losses[: len(losses)]
+    error = loss_error(found[:CHECKED_STEPS], losses[:CHECKED_STEPS])
+    drift = loss_error(found, losses)
+    near, far = (BF16_TOLERANCE,) * 2 if rounds else (LOSS_TOLERANCE, DRIFT_TOLERANCE)
+    if not (error <= near and drift <= far):
+        raise FarmError(
+            f"its losses are off by {error:.1e} in the first {CHECKED_STEPS} steps and by "
+            f"{drift:.1e} in all: it trains something else"
+        )
+    return replace(runner, error=drift)
+
+
+def _timed(runners: Sequence[Runner], measurement: LlmMeasurement) -> list[LlmLine]:
+    """Let engines take turns, and begin anew for it."""
+    steps = {
+        runner.name: min(MOST_STEPS, max(1, round(TURN_MS / min(runner.ms)))) for runner in runners
+    }
+    with contextlib.ExitStack() as stack:
+        workers: dict[str, Worker] = {
+            runner.name: stack.enter_context(
+                open_lm_worker(runner.module, runner.job, runner.opened, measurement.threads)
+            )
+            for runner in runners
+        }
+        warm_up = 1 if min(min(runner.ms) for runner in runners) < LONG_MS else 0
+        timings = interleave(workers, measurement.rounds, steps, warm_up)
+    return [
+        LlmLine(
+            runner.engine,
+            runner.version,
+            runner.scheme,
+            runner.losses,
+            runner.error,
+            runner.peak,
+            timings[runner.name],
+            runner.arena_bytes,
+        )
+        for runner in runners
+    ]
+
+
+def peak_of(compiled: Compiled, data: LmData, threads: int, rows: Path) -> int:
+    """Run the artifact's own program for some steps; return its highest resident memory."""
+    artifact = compiled.artifact
+    batches = [data.inputs(index % data.steps) for index in range(PEAK_STEPS)]
+    save_file({name: np.concatenate([x[name] for x in batches]) for name in batches[0]}, rows)
+    command = [
+        *(str(artifact.executable), "train", "--weights", str(artifact.weights)),
+        *("--data", str(rows), "--steps", str(PEAK_STEPS), "--lr", repr(data.job.learning_rate)),
+        *("--threads", str(threads)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise JobFailed(f"{artifact.name}: {done.stderr.strip()[-500:]}")
+    return int(json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"])
+
+
+def in_memory(sizes: Sequence[int], limit: int) -> list[list[int]]:
+    """Put engines, by their places, into as few groups as fit into `limit` bytes, in order."""
+    groups: list[list[int]] = []
+    left = 0
+    for place, size in enumerate(sizes):
+        if not groups or size > left:
+            groups.append([])
+            left = limit
+        groups[-1].append(place)
+        left -= size
+    return groups
+
+
+def free_bytes() -> int:
+    """Memory that a new process can have without taking another's."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return 1024 * int(line.split()[1])
+    raise FarmError("/proc/meminfo has no MemAvailable; free memory cannot be read")

@@ -1,0 +1,124 @@
+"""`--suite=runtimes`: our step in C, ONNX Runtime, TFLite and TVM, beside the frameworks' own.
+
+For each scheme every engine trains the same batches first, in a process of its own: a runtime of
+ours must reach PyTorch's losses and weights, a framework its losses. Then all take turns. What is
+not installed, or cannot train the scheme, has a line that says so.
+"""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pockengine.farm.bench.case import Case, make_case
+from pockengine.farm.bench.running import (
+    OURS,
+    Running,
+    Task,
+    start_ours,
+    start_peer,
+    start_runtime,
+    take_turns,
+)
+from pockengine.farm.bench.start import Start
+from pockengine.farm.bench.suite import CHECKED_STEPS, FULL, REFERENCE, TRANSFORMERS, SuiteResult
+from pockengine.farm.load import watching
+from pockengine.farm.progress import step
+from pockengine.farm.references.job import write_job
+from pockengine.farm.references.worker import open_worker
+
+NETS = ("mobilenet_v2-0.35-96", "vit_tiny-64")
+BATCH = 4
+SCHEMES = ("full", "sparse")
+BACKENDS = ("onnx", "tflite", "tvm")
+CONVOLUTIONAL = ("torch-eager-cl-malloc", "tf-graph", "ort-training")
+SEQUENTIAL = ("torch-eager-malloc", "tf-graph")
+
+
+@dataclass(frozen=True)
+class RuntimesMeasurement:
+    """What is measured of one model and batch; `schemes` are presets or files by name.
+
+    `pythons` are interpreters by backend or engine: for those that need an environment apart.
+    """
+
+    model: str
+    batch: int
+    schemes: Mapping[str, str]
+    backends: tuple[str, ...]
+    engines: tuple[str, ...]
+    threads: int
+    rounds: int
+    pythons: Mapping[str, str] = field(default_factory=dict)
+
+
+def frameworks_for(model: str) -> tuple[str, ...]:
+    """Return the frameworks whose own training stands beside, but for PyTorch as it comes."""
+    return SEQUENTIAL if model.startswith(TRANSFORMERS) else CONVOLUTIONAL
+
+
+def measure_runtimes(measurement: RuntimesMeasurement, folder: Path) -> SuiteResult:
+    """Measure one model and batch; FarmError where PyTorch or our C cannot train a scheme."""
+    title = f"{measurement.model}, batch {measurement.batch}"
+    with step(f"{title}: data, starting weights, graph"):
+        case = make_case(measurement.model, measurement.batch, CHECKED_STEPS, plain=True)
+    result = SuiteResult(case.model, case.batch)
+    with contextlib.ExitStack() as stack:
+        runs = [
+            run
+            for name, scheme in measurement.schemes.items()
+            for run in _start(measurement, case, (name, scheme), (result, folder / name), stack)
+        ]
+        with step(f"{title}: {len(runs)} engines in turn") as running:
+            with watching() as load:
+                result.lines = take_turns(runs, measurement.rounds, running.say)
+            result.busy = load.mark
+    return result
+
+
+def _start(
+    measurement: RuntimesMeasurement,
+    case: Case,
+    chosen: tuple[str, str],
+    place: tuple[SuiteResult, Path],
+    stack: contextlib.ExitStack,
+) -> list[Running]:
+    """Start every engine on one scheme: PyTorch, ours, and what can be started of the others."""
+    (name, scheme), (result, folder) = chosen, place
+    title = f"{case.model}, {name}"
+    with step(f"{title}: {REFERENCE}, whose numbers the others must reach"):
+        task, reference = _start_reference(measurement, case, chosen, folder, stack)
+    with step(f"{title}: ours in C"):
+        compiled = case.compile(scheme, "host", folder / "artifact")
+        runs = [start_ours(task, compiled.artifact, stack), reference]
+        result.compiled[name] = compiled
+    for backend in measurement.backends:
+        label, python = f"{OURS}-{backend} {name}", measurement.pythons.get(backend)
+        with result.keeping(label), step(f"{title}: ours by the backend {backend}"):
+            runs.append(start_runtime(task, case.graph, scheme, backend, stack, python))
+    for engine in measurement.engines:
+        label, python = f"{engine} {name}", measurement.pythons.get(engine)
+        with result.keeping(label), step(f"{title}: {engine}"):
+            runs.append(start_peer(task, engine, stack, python))
+    return runs
+
+
+def _start_reference(
+    measurement: RuntimesMeasurement,
+    case: Case,
+    chosen: tuple[str, str],
+    folder: Path,
+    stack: contextlib.ExitStack,
+) -> tuple[Task, Running]:
+    """Train a scheme's job in PyTorch, which all others are compared with."""
+    name, scheme = chosen
+    data = case.data if name == FULL else case.for_scheme(scheme)
+    write_job(folder, data)
+    begin = time.perf_counter()
+    worker = stack.enter_context(open_worker(REFERENCE, folder, measurement.threads))
+    opened = 1e3 * (time.perf_counter() - begin)
+    training = worker.train()
+    task = Task(name, data, folder, measurement.threads, training)
+    start = Start(opened + training.ms[0], 0)
+    return task, Running(worker, REFERENCE, name, training, 0.0, start)

@@ -1,0 +1,87 @@
+"""The run of `--suite=llm`: which models, lengths, schemes and engines, and where figures go."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, measure_llm
+from pockengine.farm.bench.llm_case import KNOWN
+from pockengine.farm.bench.llm_table import llm_records, llm_table
+from pockengine.farm.cli.base import from_user
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record
+
+MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
+ROUNDS, QUICK_ROUNDS = 5, 3
+WIDTH = 150
+COMPILED = "compile"
+
+
+@dataclass(frozen=True)
+class LlmOptions:
+    """What of the suite the user wants; empty: all of it. `engines` are names of records."""
+
+    models: tuple[str, ...]
+    lengths: tuple[int, ...]
+    batches: tuple[int, ...]
+    engines: tuple[str, ...]
+    schemes: tuple[str, ...]
+    threads: int
+    steps: int
+    quick: bool
+
+
+def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> int:
+    """Measure all that is chosen, print a table of each, keep records; return the exit status."""
+    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
+    failures: dict[str, str] = {}
+    for measurement in llm_plan(options):
+        title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
+        try:
+            with tempfile.TemporaryDirectory(prefix="pockengine-llm-") as folder:
+                result = measure_llm(measurement, Path(folder))
+        except PockEngineError as error:
+            failures[title] = str(error)
+            continue
+        keep(llm_records(result, current_commit(), options.threads))
+        console.print(llm_table(result, options.threads))
+        for engine, reason in result.missing.items():
+            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
+    for name, message in failures.items():
+        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
+    return 1 if failures else 0
+
+
+def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
+    """Return what is to be measured, in order; FarmError for a scheme or engine without meaning."""
+    known = [*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names)]
+    _check("scheme", options.schemes, tuple(PEERS))
+    _check("engine", options.engines, known)
+    engines = options.engines or tuple(
+        name for name in known if not (options.quick and COMPILED in name.split("-"))
+    )
+    return [
+        LlmMeasurement(
+            model if model in KNOWN else str(from_user(Path(model))),
+            batch,
+            length,
+            tuple(dict.fromkeys(options.schemes or PEERS)),
+            engines,
+            options.threads,
+            QUICK_ROUNDS if options.quick else ROUNDS,
+            options.steps,
+        )
+        for model in options.models or (MODEL,)
+        for batch in options.batches or (BATCH,)
+        for length in options.lengths or LENGTHS
+    ]
+
+
+def _check(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise FarmError(f"the suite llm has no {what} {unknown[0]!r}; use {', '.join(known)}")

@@ -1,0 +1,128 @@
+"""The run of `--suite=runtimes`: which models, schemes and runtimes, and where figures go."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.case import SPARSE_SCHEME
+from pockengine.farm.bench.runtimes import (
+    BACKENDS,
+    BATCH,
+    NETS,
+    SCHEMES,
+    RuntimesMeasurement,
+    frameworks_for,
+    measure_runtimes,
+)
+from pockengine.farm.bench.runtimes_table import runtimes_table
+from pockengine.farm.bench.suite_table import records_of
+from pockengine.farm.references.engines import RUNTIMES, find_engine
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record
+
+ROUNDS, QUICK_ROUNDS = 5, 3
+WIDTH = 150
+SPARSE, BY_HAND_FOR = "sparse", "mobilenet_v2"
+"""The scheme file that comes with the bench is written for one family; others have the preset."""
+
+
+@dataclass(frozen=True)
+class RuntimesOptions:
+    """What of the suite the user wants; empty: all of it.
+
+    `engines` are names of records: `pockengine-onnx`, `tf-graph`. `pythons` is what
+    `interpreters` returns.
+    """
+
+    models: tuple[str, ...]
+    batches: tuple[int, ...]
+    engines: tuple[str, ...]
+    schemes: tuple[str, ...]
+    threads: int
+    quick: bool
+    pythons: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_runtimes(
+    options: RuntimesOptions,
+    scheme_file: Callable[[str], str],
+    keep: Callable[[Sequence[Record]], None],
+) -> int:
+    """Measure all that is chosen, print a table of each, keep records; return the exit status."""
+    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
+    failures: dict[str, str] = {}
+    for measurement in plan(options, scheme_file):
+        try:
+            with tempfile.TemporaryDirectory(prefix="pockengine-runtimes-") as folder:
+                result = measure_runtimes(measurement, Path(folder))
+                keep(records_of(result, current_commit(), options.threads))
+        except PockEngineError as error:
+            failures[f"{measurement.model}, batch {measurement.batch}"] = str(error)
+            continue
+        console.print(runtimes_table(result, options.threads))
+        for engine, reason in result.missing.items():
+            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
+    for name, message in failures.items():
+        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
+    return 1 if failures else 0
+
+
+def plan(options: RuntimesOptions, scheme_file: Callable[[str], str]) -> list[RuntimesMeasurement]:
+    """Return what is to be measured, in order; FarmError for an engine that does not exist."""
+    for name in options.engines:
+        _known(name)
+    return [
+        RuntimesMeasurement(
+            model,
+            batch,
+            {Path(name).stem: _scheme(name, model, scheme_file) for name in _schemes(options)},
+            tuple(x for x in BACKENDS if _is_wanted(options, RUNTIMES[x].engine)),
+            tuple(x for x in _frameworks(options, model) if _is_wanted(options, x)),
+            options.threads,
+            QUICK_ROUNDS if options.quick else ROUNDS,
+            options.pythons,
+        )
+        for model in options.models or NETS
+        for batch in options.batches or (BATCH,)
+    ]
+
+
+def interpreters(texts: Sequence[str]) -> dict[str, str]:
+    """Read ENGINE=PATH pairs, those of ours by backend; FarmError for another form or engine."""
+    pairs = [text.partition("=") for text in texts]
+    for name, sign, path in pairs:
+        if not (name and sign and path):
+            raise FarmError(f"--python takes ENGINE=INTERPRETER, not {name + sign + path!r}")
+    return {_known(name): path for name, _, path in pairs}
+
+
+def _known(engine: str) -> str:
+    """Return an engine's name, of a runtime of ours its backend; FarmError for none that exists."""
+    own = {runtime.engine: runtime.backend for runtime in RUNTIMES.values()}
+    return own[engine] if engine in own else find_engine(engine).name
+
+
+def _schemes(options: RuntimesOptions) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(options.schemes or SCHEMES))
+
+
+def _scheme(name: str, model: str, scheme_file: Callable[[str], str]) -> str:
+    """Return a scheme as the compiler finds it: the bench's own file where it is written for it."""
+    if name == SPARSE:
+        return str(SPARSE_SCHEME) if model.startswith(BY_HAND_FOR) else SPARSE
+    return scheme_file(name)
+
+
+def _frameworks(options: RuntimesOptions, model: str) -> tuple[str, ...]:
+    """Return those that stand beside a model, and others that the user names."""
+    own = {runtime.engine for runtime in RUNTIMES.values()}
+    named = (name for name in options.engines if name not in own)
+    return tuple(dict.fromkeys((*frameworks_for(model), *named)))
+
+
+def _is_wanted(options: RuntimesOptions, engine: str) -> bool:
+    return not options.engines or engine in options.engines

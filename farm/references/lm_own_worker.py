@@ -1,0 +1,54 @@
+"""The worker process that fine-tunes language models by our own C; see serve.py, lm_job.py.
+
+The engine of a prepare request is the folder of an artifact for this machine.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pockengine import __version__
+from pockengine.backends.artifact import load_artifact
+from pockengine.backends.registry import open_session
+from pockengine.farm.references.job import Tensors
+from pockengine.farm.references.lm_job import LmData, read_lm_job
+from pockengine.farm.references.serve import serve
+
+
+class OwnLm:
+    """Our engine, as a framework."""
+
+    version = __version__
+
+    def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedOwnLm":
+        """Load an artifact, with the weights that it was compiled with."""
+        return PreparedOwnLm(Path(engine), data, threads)
+
+
+class PreparedOwnLm:
+    """A session with its batches."""
+
+    def __init__(self, folder: Path, data: LmData, threads: int) -> None:
+        """Open the session."""
+        artifact = load_artifact(folder)
+        self.rate = data.job.learning_rate
+        self.batches = [data.inputs(index) for index in range(data.steps)]
+        self.session = open_session(artifact, threads)
+        self.file_bytes = artifact.executable.stat().st_size + artifact.weights.stat().st_size
+
+    def step(self, index: int) -> float:
+        """Train on one batch and return its loss."""
+        return float(self.session.train_step(self.batches[index], self.rate)["loss"])
+
+    def predict(self, index: int) -> NDArray[np.float32]:
+        """Return the logits of a batch."""
+        return self.session.predict(self.batches[index])["logits"]
+
+    def tensors(self) -> Tensors:
+        """Return nothing: losses of further batches say whether the weights are right."""
+        return {}
+
+
+if __name__ == "__main__":
+    serve(OwnLm(), read_lm_job)

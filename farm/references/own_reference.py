@@ -1,0 +1,110 @@
+"""Our own engine as a framework of a worker, whatever backend computes.
+
+Ours is timed like the references: in a process of its own, through the same protocol, with the same
+few microseconds of Python round each step. For this worker the engine of a prepare request is the
+folder of an artifact for this machine, compiled from the job's model, weights and optimiser.
+
+A runtime's packages may be the worker's alone, so it compiles for it too: called as
+`WORKER compile REQUEST`, it does what the file says (`own_compile.py`) and ends.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pockengine import __version__
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.onnx.bindings import CONSTANTS
+from pockengine.backends.registry import open_session
+from pockengine.backends.session import RATE
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.references.job import JobData, Tensors
+from pockengine.farm.references.serve import serve
+
+
+class PockEngine:
+    """Our engine, as a framework; its version names the runtime's package too."""
+
+    def __init__(self, *packages: str) -> None:
+        """Take the packages that may hold the runtime; none: our own C computes."""
+        releases = [release for package in packages if (release := _release(package))]
+        self.version = ", ".join([__version__, *releases[:1]])
+
+    def prepare(self, data: JobData, engine: str, threads: int) -> "PreparedArtifact":
+        """Load an artifact, with the weights that it was compiled with."""
+        return PreparedArtifact(Path(engine), data, threads)
+
+
+class PreparedArtifact:
+    """A session with its batches, by the names that the artifact gives to its inputs."""
+
+    def __init__(self, folder: Path, data: JobData, threads: int) -> None:
+        """Open the session; FarmError if the artifact does not train on a batch of images."""
+        self.artifact = load_artifact(folder)
+        names = [name for name in self.artifact.entries["train"].inputs if name != RATE]
+        if len(names) not in (1, 2):
+            raise FarmError(f"{folder} reads {names}; a job has images and labels")
+        self.rate = data.job.learning_rate
+        self.batches = [
+            dict(zip(names, batch, strict=False))  # a loss of its own reads no labels
+            for batch in zip(data.images, data.labels, strict=True)
+        ]
+        self.session = open_session(self.artifact, threads)
+        self.file_bytes = _file_bytes(self.artifact)
+
+    def step(self, index: int) -> float:
+        """Train on one batch and return its loss."""
+        return float(self.session.train_step(self.batches[index], self.rate)["loss"])
+
+    def predict(self, index: int) -> NDArray[np.float32]:
+        """Return the predictions for a batch."""
+        images = next(iter(self.batches[index].items()))
+        (outputs,) = self.session.predict(dict([images])).values()
+        return outputs
+
+    def tensors(self) -> Tensors:
+        """Return all params and states by name, in the layouts of the framework they came from."""
+        tensors: Tensors = {}
+        for name, array in self.session.params().items():
+            permutation = self.artifact.params[name].permutation
+            back = array if permutation is None else array.transpose(np.argsort(permutation))
+            tensors[name] = np.array(back, order="C")
+        return tensors
+
+
+def _file_bytes(artifact: Artifact) -> int:
+    """Return the bytes of what goes to a device: a program and weights, or what a runtime reads."""
+    code = artifact.folder / "code"
+    if artifact.backend == "c":
+        files = [artifact.executable, artifact.weights]
+    elif artifact.backend == "tflite":
+        files = [*code.glob("*.tflite")]
+    elif artifact.backend == "tvm":
+        files = [artifact.library, code / CONSTANTS, artifact.weights]
+    else:
+        files = [*code.glob("*.onnx"), code / CONSTANTS, artifact.weights]
+    return sum(file.stat().st_size for file in files)
+
+
+def _release(package: str) -> str | None:
+    """Return a package with its version, None where it is not installed."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return None
+
+
+def work(*packages: str) -> None:
+    """Be a worker: answer requests, or compile as the command line says."""
+    if sys.argv[1:2] != ["compile"]:
+        serve(PockEngine(*packages))
+        return
+    from pockengine.farm.references.own_compile import compile_request
+
+    try:
+        compile_request(Path(sys.argv[2]))
+    except PockEngineError as error:
+        sys.exit(f"{type(error).__name__}: {error}")

@@ -1,0 +1,17 @@
+"""Children that end with us, however we end."""
+
+import os
+from collections.abc import Iterable
+
+# setpriv asks the kernel to kill the child with the thread that started it. Nobody is told of a
+# parent that was gone before that, so the shell looks whether ours still is, and else runs nothing.
+_STILL_OURS = '[ "$PPID" = "$0" ] && exec "$@"'
+
+
+def ending_with_us(command: Iterable[str]) -> list[str]:
+    """Return the command line (for Popen, without a shell) of a child that never outlives us.
+
+    The kernel ends it with the thread that starts it: start it from one that lives long enough.
+    Needs setpriv, of util-linux.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", "sh", "-c", _STILL_OURS, str(os.getpid()), *command]

@@ -1,0 +1,116 @@
+"""How many bytes a decoder's training takes, planned by the compiler from shapes alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pockengine.backends.peaks import Peaks
+from pockengine.backends.placement import kernel_nodes, lay_out, node_bytes
+from pockengine.backends.registry import backend_for
+from pockengine.backends.within_budget import within_budget
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.program import Program
+from pockengine.compiler.storage import Storage
+from pockengine.devices import find_device
+from pockengine.errors import CompileError
+from pockengine.models.causal_lm import shapes_graph
+
+Method = tuple[str, Storage]
+
+ORIN = Peaks(1, 42_500.0, {2**35: 204.8})
+"""The GPU of NVIDIA's Jetson AGX Orin 64 GB: its data sheet has 204.8 GB/s, and 85 TFLOP/s of f16
+with half of the weights zero, so about 42.5 without."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training's planned bytes: weights that train, their states, the frozen rest, the arena.
+
+    The arena holds activations and gradients. No kernel needs more than these four. `orin_ms` is
+    modelled: what a step takes at least by the roofline of `ORIN`, each kernel on its own.
+    """
+
+    scheme: str
+    frozen_weights: str
+    saved_activations: str
+    states: str
+    trained: int
+    trained_bytes: int
+    states_bytes: int
+    frozen_bytes: int
+    arena_bytes: int
+    orin_ms: float
+
+    @property
+    def total_bytes(self) -> int:
+        """All that the training holds in memory."""
+        return self.trained_bytes + self.states_bytes + self.frozen_bytes + self.arena_bytes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows and tokens of a step, and how many of them an update collects."""
+
+    batch: int
+    length: int
+    micro_batches: int = 1
+
+
+def plans(
+    module: Any,
+    shape: Shape,
+    methods: Sequence[Method],
+    optimizer: Optimizer,
+    device: str = "host",
+    memory_budget: int | None = None,
+) -> Iterator[Plan]:
+    """Import a decoder once, and plan each method; one with nothing to store small is left out."""
+    graph = shapes_graph(module, shape.batch, shape.length)
+    backend = backend_for(find_device(device))
+    for scheme, storage in methods:
+        training = Training(
+            scheme,
+            optimizer,
+            micro_batches=shape.micro_batches,
+            memory_budget=memory_budget,
+            storage=storage,
+        )
+
+        def build(target: Any, training: Training = training) -> Program:
+            return compile_program(graph, training, target=target)
+
+        program, _ = within_budget(build, backend)
+        yield _plan(program, scheme, storage)
+
+
+def _plan(program: Program, scheme: str, storage: Storage) -> Plan:
+    layout = lay_out(program)
+    states = sum(
+        param.value.type.nbytes
+        for param in program.params.values()
+        if param.kind is ParamKind.OPTIMIZER
+    )
+    trained = [name for name in program.scheme if name in program.params]
+    if not trained:
+        raise CompileError(f"scheme {scheme} trains nothing of {program.name}")
+    return Plan(
+        scheme,
+        storage.weights,
+        storage.activations,
+        storage.states,
+        sum(program.params[name].value.type.size for name in trained),
+        layout.params_bytes - states,
+        states,
+        layout.frozen_bytes,
+        program.arena_bytes,
+        _least_ms(program, ORIN),
+    )
+
+
+def _least_ms(program: Program, peaks: Peaks) -> float:
+    """Milliseconds of a training step, were each kernel as fast as arithmetic and memory allow."""
+    nodes = kernel_nodes(program.entries["train"])
+    return sum(peaks.least_ns(node_cost(node), node_bytes(node)) for node in nodes) / 1e6

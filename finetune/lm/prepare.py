@@ -1,0 +1,133 @@
+"""A model with its texts, made ready: rows to train on, rows that judge, questions to answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.packing import Packed, pack
+from pockengine.finetune.lm.settings import Settings, Texts
+from pockengine.finetune.lm.texts import Example, read_examples
+from pockengine.finetune.lm.tokens import (
+    Dataset,
+    Tokens,
+    open_tokenizer,
+    pieces,
+    question_ids,
+    tokenize,
+)
+from pockengine.models.causal_lm import CausalLM, open_causal_lm
+
+QUESTIONS = 3
+"""Of held-out examples, which are answered before and after."""
+_BEGINNING = 16
+"""Tokens of a text without a question that stand in for one."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that a fine-tuning needs of its model and its texts."""
+
+    model: CausalLM
+    tokenizer: Any
+    graph: Graph
+    training: Packed
+    held_out: Packed | None
+    questions: Sequence[Sequence[int]]
+    remarks: Sequence[str]
+
+
+def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
+    """Read model and texts; FinetuneError or ImportModelError name what does not fit.
+
+    `prompts` are questions in the place of those of held-out examples.
+    """
+    model = open_causal_lm(settings.model)
+    course, texts = settings.course, settings.texts
+    if model.longest is not None and course.length > model.longest:
+        raise FinetuneError(
+            f"--max-length {course.length} is beyond the {model.longest} tokens that "
+            f"{settings.model} knows positions of; give at most these"
+        )
+    tokenizer = open_tokenizer(settings.model, model.vocabulary)
+    learned, examples = _read(tokenizer, texts.data, course.length, texts.truncate)
+    remarks = learned.remarks(texts.data, course.length)
+    training, judging = list(learned.examples), []
+    if texts.validation is not None:
+        judged, examples = _read(tokenizer, texts.validation, course.length, texts.truncate)
+        remarks += judged.remarks(texts.validation, course.length)
+        judging = list(judged.examples)
+    elif texts.hold_out:
+        training, judging = _parted(training, texts.hold_out, course.seed)
+    if not training:
+        raise FinetuneError(
+            f"{texts.data} leaves no example to learn" + "".join(f"; {text}" for text in remarks)
+        )
+    return Prepared(
+        model,
+        tokenizer,
+        model.graph(course.batch, course.length),
+        _packed(training, texts, course.length),
+        _packed(judging, texts, course.length) if judging else None,
+        _questions(tokenizer, prompts, judging, examples),
+        remarks,
+    )
+
+
+def _read(
+    tokenizer: Any, path: Path, length: int, truncate: bool
+) -> tuple[Dataset, dict[int, Example]]:
+    """Read a file as tokens, and its examples by the numbers of their lines."""
+    examples = read_examples(path)
+    if path.suffix not in (".jsonl", ".json"):
+        return pieces(tokenizer, examples[0].completion, length), {}
+    found = tokenize(tokenizer, examples, length, truncate)
+    return found, {example.line: example for example in examples}
+
+
+def _parted(
+    examples: Sequence[Tokens], share: float, seed: int
+) -> tuple[list[Tokens], list[Tokens]]:
+    """Hold a share of the examples out, drawn by the seed: at least one, where there are two."""
+    count = min(max(round(share * len(examples)), 1), len(examples) - 1)
+    drawn = np.random.default_rng(seed).permutation(len(examples))
+    held = set(drawn[:count].tolist()) if count > 0 else set()
+    return (
+        [example for place, example in enumerate(examples) if place not in held],
+        [example for place, example in enumerate(examples) if place in held],
+    )
+
+
+def _packed(examples: Sequence[Tokens], texts: Texts, length: int) -> Packed:
+    return pack(examples, length, texts.together)
+
+
+def _questions(
+    tokenizer: Any,
+    prompts: Sequence[str],
+    judging: Sequence[Tokens],
+    examples: dict[int, Example],
+) -> list[list[int]]:
+    """Return what is answered: the user's prompts, or questions of texts that are not learned."""
+    if prompts:
+        asked = [_asked(tokenizer, prompt) for prompt in prompts]
+        return [question_ids(tokenizer, question) for question in asked]
+    found = []
+    for tokens in judging[:QUESTIONS]:
+        question = examples[tokens.line].question if tokens.line in examples else None
+        if question is None or not (question.messages or question.prompt):
+            found.append(list(tokens.ids[:_BEGINNING]))
+        else:
+            found.append(question_ids(tokenizer, question))
+    return found
+
+
+def _asked(tokenizer: Any, prompt: str) -> Example:
+    """Take a prompt as a chat's first turn where the tokenizer has a template, else as it is."""
+    if getattr(tokenizer, "chat_template", None):
+        return Example(0, [{"role": "user", "content": prompt}])
+    return Example(0, prompt=prompt)

@@ -1,0 +1,254 @@
+"""A language model's fine-tuning from its folder to its new weights.
+
+OUT/settings.json      what it began with, which a resumed one must have too
+OUT/artifact           the compiled program
+OUT/checkpoints        the newest checkpoints, and the log of steps and epochs
+OUT/before.json        the loss and answers before the first step
+OUT/adapter            LoRA's adapters, as PEFT reads them
+OUT/merged             the model with its new weights, as transformers reads it
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pockengine.api import compile
+from pockengine.backends.session import Session
+from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.checkpoints import Checkpoints
+from pockengine.backends.training.history import Epoch, History
+from pockengine.backends.training.loop import Step
+from pockengine.backends.training.progress import Bar, Unit
+from pockengine.backends.training.trainer import Trainer
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.passes.differentiate import Clip
+from pockengine.errors import FinetuneError
+from pockengine.files import write_text_whole
+from pockengine.finetune.lm.judging import Judgement, judge
+from pockengine.finetune.lm.prepare import Prepared
+from pockengine.finetune.lm.sampling import Sampling, complete
+from pockengine.finetune.lm.settings import Settings, check_same, keep
+from pockengine.finetune.lm.written import write_adapters, write_merged
+from pockengine.loaded import load
+from pockengine.terminal import PlainConsole
+
+SETTINGS, BEFORE = "settings.json", "before.json"
+_WIDTH = 120
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Glimpse:
+    """What a model is at one moment: its loss on held-out texts, and its answers."""
+
+    judgement: Judgement | None
+    answers: Sequence[str]
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        judged = self.judgement
+        figures = {} if judged is None else {**asdict(judged), "perplexity": judged.perplexity}
+        return {**figures, "answers": list(self.answers)}
+
+
+@dataclass
+class Report:
+    """What a fine-tuning came to."""
+
+    before: Glimpse
+    after: Glimpse
+    history: History
+    seconds: float
+    tokens_per_second: float
+    arena_bytes: int
+    written: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How it is done here, which changes no number."""
+
+    threads: int = 1
+    resume: bool = False
+    save_every: int | None = None
+    merge: bool = True
+    sampling: Sampling = field(default_factory=Sampling)
+    say: Say = lambda text: None
+
+
+def finetune(settings: Settings, prepared: Prepared, out: Path, ways: Ways) -> Report:
+    """Compile, train and write; FinetuneError where a training that goes on is another one."""
+    if ways.resume:
+        check_same(settings, out / SETTINGS)
+    else:
+        _check_unused(out)
+    trainer = _trainer(settings, prepared.graph, out, ways)
+    keep(settings, out / SETTINGS)
+    before = _before(trainer, prepared, settings, out, ways)
+    watch = _Watch(prepared, settings.course.batch, ways.say)
+    begun = time.perf_counter()
+    history = _fit(settings, prepared, trainer, out, ways, watch)
+    seconds = time.perf_counter() - begun
+    session = trainer.trained
+    after = glimpse(session, prepared, settings, ways)
+    written = _write(prepared, session, out, ways.merge)
+    arena = session.artifact.arena_bytes
+    return Report(before, after, history, seconds, watch.speed(), arena, written)
+
+
+def glimpse(session: Session, prepared: Prepared, settings: Settings, ways: Ways) -> Glimpse:
+    """Judge the held-out texts, and let the model answer."""
+    held_out = prepared.held_out
+    judged = None if held_out is None else judge(session, held_out, settings.course.batch)
+    answers: list[list[int]] = []
+    if prepared.questions and ways.sampling.tokens:
+        end = prepared.tokenizer.eos_token_id
+        answers = complete(session, prepared.questions, ways.sampling, end)
+    both = zip(prepared.questions, answers, strict=False)
+    return Glimpse(judged, [_text(prepared.tokenizer, *ids) for ids in both])
+
+
+def _text(tokenizer: Any, question: Sequence[int], answer: Sequence[int]) -> str:
+    """Return an answer's text as it follows its question: alone it would lose a first space."""
+    before: str = tokenizer.decode(list(question))
+    whole: str = tokenizer.decode([*question, *answer])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(list(answer))
+
+
+def _check_unused(out: Path) -> None:
+    if (out / SETTINGS).exists():
+        raise FinetuneError(
+            f"{out} holds a fine-tuning; --resume goes on with it, another --out begins a new one"
+        )
+
+
+def _trainer(settings: Settings, graph: Graph, out: Path, ways: Ways) -> Trainer:
+    """Compile the program, or open the one that the training began with."""
+    artifact, means = out / "artifact", settings.means
+    if ways.resume and artifact.is_dir():
+        return load(artifact)
+    ways.say(
+        f"compiling: scheme {means.scheme}, {settings.course.batch} x {settings.course.length}"
+    )
+    return compile(
+        graph,
+        None,
+        optimizer=means.optimizer,
+        scheme=means.scheme,
+        device=means.device,
+        clip=Clip(norm=means.clip),
+        micro_batches=settings.course.micro_batches,
+        memory_budget=means.memory_budget,
+        bf16=means.bf16,
+        storage=means.storage,
+        folder=artifact,
+    )
+
+
+def _before(
+    trainer: Trainer, prepared: Prepared, settings: Settings, out: Path, ways: Ways
+) -> Glimpse:
+    """Look at the model before the first step; a training that goes on remembers."""
+    place = out / BEFORE
+    if ways.resume and place.is_file():
+        facts = json.loads(place.read_text(encoding="utf-8"))
+        loss = facts.get("loss")
+        return Glimpse(None if loss is None else Judgement(loss, facts["tokens"]), facts["answers"])
+    with trainer.session(ways.threads) as session:
+        found = glimpse(session, prepared, settings, ways)
+    write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
+    if found.judgement is not None:
+        ways.say(f"before: {described(found.judgement)}")
+    return found
+
+
+def described(judged: Judgement) -> str:
+    """Say a judgement in words."""
+    return (
+        f"loss {judged.loss:.4f}, perplexity {judged.perplexity:.4g}, on {judged.tokens:,} tokens "
+        "held out"
+    )
+
+
+def _fit(
+    settings: Settings,
+    prepared: Prepared,
+    trainer: Trainer,
+    out: Path,
+    ways: Ways,
+    watch: "_Watch",
+) -> History:
+    course = settings.course
+    rows = prepared.training
+    if rows.rows < course.batch:
+        raise FinetuneError(
+            f"the texts make {rows.rows} rows of {course.length} tokens, and a batch has "
+            f"{course.batch}; give more texts, or a smaller --batch"
+        )
+    steps = course.steps or (course.epochs or 1) * (rows.rows // course.batch)
+    console = PlainConsole(_WIDTH)
+    bar = (Bar(console, steps, Unit("tokens", rows.tokens / rows.rows)),)
+    return trainer.fit(
+        rows.arrays,
+        epochs=None if course.steps else course.epochs,
+        steps=course.steps,
+        lr=settings.rate,
+        schedule=course.schedule,
+        warmup=course.warmup,
+        seed=course.seed,
+        callbacks=(watch, *(bar if console.is_terminal else ())),
+        checkpoint=Checkpoints(out / "checkpoints", ways.save_every),
+        resume=ways.resume,
+        threads=ways.threads,
+        progress=False,
+    )
+
+
+class _Watch(Callback):
+    """Judges held-out texts after each epoch, and counts tokens."""
+
+    def __init__(self, prepared: Prepared, batch: int, say: Say) -> None:
+        self._prepared, self._batch, self._say = prepared, batch, say
+        self._session: Session | None = None
+        self._rows, self._seconds, self._last = 0, 0.0, 0.0
+
+    def on_begin(self, session: Session) -> None:
+        """Start the clock."""
+        self._session, self._last = session, time.perf_counter()
+
+    def on_step(self, step: Step) -> None:
+        """Count a step's rows and its time."""
+        now = time.perf_counter()
+        self._rows += step.rows
+        self._seconds += now - self._last
+        self._last = now
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Say the epoch's losses."""
+        text = f"epoch {epoch.number}, step {epoch.step}: training loss {epoch.figures['loss']:.4f}"
+        held_out = self._prepared.held_out
+        if self._session is not None and held_out is not None:
+            text += f"; {described(judge(self._session, held_out, self._batch))}"
+        self._say(text)
+        self._last = time.perf_counter()
+
+    def speed(self) -> float:
+        """Tokens of texts a second, over the steps alone."""
+        rows = self._prepared.training
+        return self._rows * rows.tokens / rows.rows / max(self._seconds, 1e-9)
+
+
+def _write(prepared: Prepared, session: Session, out: Path, merge: bool) -> list[Path]:
+    """Write adapters where there are any, and the merged model."""
+    written = []
+    if session.artifact.adapters:
+        written.append(out / "adapter")
+        write_adapters(prepared.model, prepared.graph, session, written[-1])
+    if merge:
+        written.append(out / "merged")
+        write_merged(prepared.model, prepared.graph, session, written[-1])
+    return written

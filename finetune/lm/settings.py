@@ -1,0 +1,106 @@
+"""What a fine-tuning of a language model is to be, and whether it is the one that was begun."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pockengine.compiler.optim import AdamW, Optimizer
+from pockengine.compiler.storage import EXACT, Storage
+from pockengine.errors import FinetuneError
+from pockengine.files import write_text_whole
+
+RATES = {"lora": 2e-4}
+RATE = 2e-5
+"""Of schemes that change the weights themselves."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a training goes: its length, its rate, and what makes a batch."""
+
+    length: int
+    batch: int = 1
+    micro_batches: int = 1
+    epochs: int | None = 1
+    steps: int | None = None
+    lr: float | None = None
+    schedule: str = "cosine"
+    warmup: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Which texts there are, and how they lie in rows."""
+
+    data: Path
+    validation: Path | None = None
+    hold_out: float = 0.1
+    truncate: bool = False
+    together: bool = True
+
+
+@dataclass(frozen=True)
+class Means:
+    """What trains, and by which means."""
+
+    scheme: str = "lora"
+    optimizer: Optimizer = field(default_factory=AdamW)
+    clip: float | None = 1.0
+    storage: Storage = EXACT
+    bf16: bool = False
+    memory_budget: int | None = None
+    device: str = "host"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A whole fine-tuning."""
+
+    model: Path
+    texts: Texts
+    course: Course
+    means: Means = field(default_factory=Means)
+
+    @property
+    def rate(self) -> float:
+        """The highest rate: the one that was given, or what suits the scheme."""
+        if self.course.lr is not None:
+            return self.course.lr
+        return RATES.get(self.means.scheme.partition("-")[0], RATE)
+
+    def facts(self) -> dict[str, str]:
+        """Return by name what a training that goes on must have as it began."""
+        parts = (self.texts, self.course, self.means)
+        named = {name: str(value) for part in parts for name, value in vars(part).items()}
+        return {"model": str(self.model), **named, "data": _digest(self.texts.data)}
+
+
+def keep(settings: Settings, path: Path) -> None:
+    """Write down what a training began with."""
+    write_text_whole(path, json.dumps(settings.facts(), indent=1) + "\n")
+
+
+def check_same(settings: Settings, path: Path) -> None:
+    """Raise FinetuneError unless the training that is to go on began with the same settings."""
+    try:
+        known: Any = json.loads(path.read_text(encoding="utf-8"))
+        changed = [name for name, value in settings.facts().items() if known[name] != value]
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise FinetuneError(
+            f"{path} says of no training that could go on: {error!r}; begin without --resume"
+        ) from error
+    if changed:
+        raise FinetuneError(
+            f"{path.parent} was begun with another {', '.join(changed)}; go on with the same, or "
+            "give another --out"
+        )
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FinetuneError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,156 @@
+"""From texts to tokens with labels: what is learned, what is left out, and why."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.templates import Rendered, render, render_question
+from pockengine.finetune.lm.texts import Example
+
+IGNORED = -100
+"""A label that does not count."""
+TOKENIZER = "tokenizer.json"
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """An example as the model sees it; `labels` are the tokens that count, else IGNORED."""
+
+    line: int
+    ids: Sequence[int]
+    labels: Sequence[int]
+
+    @property
+    def counted(self) -> int:
+        """Tokens that count in the loss: the first of a text has none before it to follow from."""
+        return sum(label != IGNORED for label in self.labels[1:])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples as tokens, those that were left out, and those that were cut."""
+
+    examples: Sequence[Tokens]
+    empty: Sequence[int]
+    long: Sequence[int]
+    cut: Sequence[int]
+
+    def remarks(self, path: Path, length: int) -> list[str]:
+        """Say what of a file is not learned, by the numbers of its lines."""
+        rows = (
+            (self.empty, "hold nothing to learn, and are left out"),
+            (self.long, f"are longer than {length} tokens, and are left out; --truncate cuts them"),
+            (self.cut, f"are longer than {length} tokens, and were cut"),
+        )
+        return [
+            f"{path}: {len(lines)} examples {fact}: line {_named(lines)}"
+            for lines, fact in rows
+            if lines
+        ]
+
+
+def _named(lines: Sequence[int]) -> str:
+    shown = ", ".join(map(str, lines[:_NAMED]))
+    return shown + (f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else "")
+
+
+def open_tokenizer(folder: Path, vocabulary: int) -> Any:
+    """Open a folder's tokenizer; FinetuneError where it is missing, or of another model."""
+    import transformers
+
+    if not (folder / TOKENIZER).is_file():
+        raise FinetuneError(
+            f"{folder} has no {TOKENIZER}; copy it there from where the model is from, or save it "
+            "by tokenizer.save_pretrained"
+        )
+    try:
+        tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        highest = max(tokenizer.get_vocab().values())
+    except Exception as error:  # tokenizers raises plain exceptions
+        raise FinetuneError(
+            f"{folder / TOKENIZER} cannot be read: {error}; copy it again"
+        ) from error
+    if highest >= vocabulary:
+        raise FinetuneError(
+            f"{folder / TOKENIZER} has tokens up to {highest}, and the model knows {vocabulary}; "
+            "give the tokenizer that the model was trained with"
+        )
+    return tokenizer
+
+
+def tokenize(
+    tokenizer: Any, examples: Iterable[Example], length: int, truncate: bool = False
+) -> Dataset:
+    """Turn examples into tokens; over-long ones are left out, or cut at their ends."""
+    kept: list[Tokens] = []
+    empty: list[int] = []
+    long: list[int] = []
+    cut: list[int] = []
+    for example in examples:
+        tokens = None if example.is_empty else _tokens(tokenizer, example)
+        if tokens is not None and len(tokens.ids) > length:
+            (cut if truncate else long).append(example.line)
+            if not truncate:
+                continue
+            tokens = Tokens(tokens.line, tokens.ids[:length], tokens.labels[:length])
+        if tokens is None or not tokens.counted:
+            empty.append(example.line)
+        else:
+            kept.append(tokens)
+    return Dataset(kept, empty, long, cut)
+
+
+def pieces(tokenizer: Any, text: str, length: int) -> Dataset:
+    """Cut one long text into pieces of so many tokens; a last token alone is left out."""
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    parts = [ids[at : at + length] for at in range(0, len(ids), length)]
+    kept = [Tokens(number, part, part) for number, part in enumerate(parts, 1) if len(part) > 1]
+    return Dataset(kept, [] if kept else [1], [], [])
+
+
+def question_ids(tokenizer: Any, question: Example) -> list[int]:
+    """Return the tokens that an answer is to follow; at least one."""
+    rendered = render_question(tokenizer, question)
+    ids, _ = _encoded(tokenizer, rendered)
+    if not ids:
+        begin = tokenizer.bos_token_id
+        ids = [0 if begin is None else begin]
+    return ids
+
+
+def _tokens(tokenizer: Any, example: Example) -> Tokens:
+    rendered = render(tokenizer, example)
+    ids, spans = _encoded(tokenizer, rendered)
+    labels = [
+        token
+        if any(begin <= span[0] < span[1] <= end for begin, end in rendered.learned)
+        else IGNORED
+        for token, span in zip(ids, spans, strict=True)
+    ]
+    end = tokenizer.eos_token_id
+    if rendered.ends and rendered.learned and end is not None and ids[-1:] != [end]:
+        ids, labels = [*ids, end], [*labels, end]
+    return Tokens(example.line, ids, labels)
+
+
+def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return tokens, and the part of the text that each stands for; marks stand for none.
+
+    A text that a template wrote has its marks.
+    """
+    encoded = tokenizer(
+        rendered.text,
+        add_special_tokens=not rendered.marked,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    ids = list(encoded["input_ids"])
+    spans = [tuple(span) for span in encoded["offset_mapping"]]
+    if not rendered.ends and not rendered.marked and ids[-1:] == [tokenizer.eos_token_id]:
+        ids, spans = ids[:-1], spans[:-1]  # a mark of the end that the tokenizer adds by itself
+    return ids, spans

@@ -1,0 +1,119 @@
+"""What a fine-tuned decoder leaves: PEFT's adapters, or the model with its new weights.
+
+Merged weights lie in files as the model's own do, each tensor in the type that it had, and are
+written one after the other.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.backends.session import Session
+from pockengine.backends.weights import write_weights
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.contents import Contents, Held, Lazy
+from pockengine.compiler.ir.scalars import DType, converted, numbers_of
+from pockengine.compiler.sparse.lora import Adapter, merged
+from pockengine.errors import FinetuneError
+from pockengine.files import write_text_whole, write_whole
+from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.models.causal_lm import CausalLM
+from pockengine.models.gguf_names import write_gguf_tensors
+from pockengine.models.shards import GGUF, INDEX
+
+WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
+
+
+def trained_params(session: Session) -> dict[str, np.ndarray]:
+    """Return copies of the params that train, and of no others."""
+    specs = session.artifact.params
+    names = [name for name, spec in specs.items() if spec.trained and spec.kind == "param"]
+    return {name: session.get_param(name) for name in names}
+
+
+def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
+    """Write the adapters as PEFT reads them, with what else trained."""
+    artifact = session.artifact
+    tuning = Tuning(graph, artifact.adapters, tuple(artifact.scheme))
+    save_adapters(tuning, trained_params(session), folder, model.module)
+
+
+def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
+    """Write a folder as the model's own is: its other files, and the new weights."""
+    values = trained_params(session)
+    changed = _changed(graph, session.artifact.adapters, values)
+    names = model.names(graph)
+    new = {names[name]: contents for name, contents in changed.items()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy_others(model.folder, folder)
+        for file, tensors in model.shards.items():
+            if file.endswith(GGUF):
+                source, config = model.folder / file, model.module.config
+                write_whole(folder / file, partial(write_gguf_tensors, source, config, new))
+                continue
+            result = {name: _typed(new.get(name), held) for name, held in tensors.items()}
+            write_whole(folder / file, partial(write_weights, result))
+        if len(model.shards) > 1:
+            _write_index(model.shards, folder / INDEX)
+    except OSError as error:
+        raise FinetuneError(f"{folder} cannot be written: {error}") from error
+
+
+def _changed(
+    graph: Graph, adapters: tuple[Adapter, ...], values: Mapping[str, np.ndarray]
+) -> dict[str, Contents]:
+    """Return what training changed, as the framework has it; a merged weight when it is read."""
+    changed: dict[str, Contents] = {
+        name: Held(_in_framework_order(graph, name, array))
+        for name, array in values.items()
+        if name in graph.params
+    }
+    for adapter in adapters:
+        changed[adapter.weight] = _product_added(graph, adapter, values)
+    return changed
+
+
+def _product_added(graph: Graph, adapter: Adapter, values: Mapping[str, np.ndarray]) -> Lazy:
+    """A weight with its adapter's product, calculated when it is read."""
+    param = graph.params[adapter.weight]
+
+    def load() -> np.ndarray:
+        given = {adapter.weight: param.data, **{n: values[n] for n in (adapter.a, adapter.b)}}
+        whole = merged([adapter], given)[adapter.weight]
+        return _in_framework_order(graph, adapter.weight, whole)
+
+    order = param.permutation
+    type_ = param.value.type
+    back = type_ if order is None else type_.transposed(tuple(int(i) for i in np.argsort(order)))
+    return Lazy(back, load, adapter.weight)
+
+
+def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarray:
+    order = graph.params[name].permutation
+    return np.ascontiguousarray(array if order is None else array.transpose(np.argsort(order)))
+
+
+def _typed(new: Contents | None, held: Contents) -> Contents:
+    """Return new numbers in the type that the old ones had; the old ones where there are no new."""
+    if new is None:
+        return held
+    dtype: DType = held.type.dtype
+    return Lazy(held.type, lambda: converted(numbers_of(new.read()), dtype), "a merged weight")
+
+
+def _copy_others(source: Path, folder: Path) -> None:
+    for path in sorted(source.iterdir()):
+        if path.is_file() and path.suffix not in WEIGHTS and path.name != INDEX:
+            shutil.copyfile(path, folder / path.name)
+
+
+def _write_index(shards: Mapping[str, Mapping[str, Contents]], path: Path) -> None:
+    places = {name: file for file, tensors in shards.items() for name in tensors}
+    size = sum(held.type.nbytes for tensors in shards.values() for held in tensors.values())
+    table = {"metadata": {"total_size": size}, "weight_map": places}
+    write_text_whole(path, json.dumps(table, indent=2) + "\n")

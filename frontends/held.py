@@ -1,0 +1,69 @@
+"""Weights that a model's file holds as integers: how, and back into such."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.graph import Param
+from pockengine.compiler.ir.quantization import Quantization
+from pockengine.errors import ImportModelError
+
+WIDTHS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
+"""Types of integers of 8 bits, and how much less they are as i8."""
+
+
+@dataclass(frozen=True)
+class HeldWeight:
+    """How a file holds a weight, in its order of dimensions; `symmetric` fits i8 as it is."""
+
+    quantization: Quantization
+    symmetric: bool
+    in_file: bool
+    """Whether the file has integers, and not floats that it rounds."""
+
+
+def held_weight(
+    quantization: Quantization, integers: np.ndarray, *, in_file: bool = True
+) -> HeldWeight:
+    """Say how these integers are held."""
+    shift = WIDTHS.get(integers.dtype)
+    symmetric = (
+        shift is not None
+        and all(zero == shift for zero in quantization.zeros)
+        and int(integers.min()) - shift >= -127
+    )
+    return HeldWeight(quantization, symmetric, in_file)
+
+
+def hold(graph: Graph, held: Mapping[str, HeldWeight], integers: bool) -> None:
+    """Let params know how the file holds them, and with `integers` hold those of i8 so.
+
+    ImportModelError where there is nothing to hold.
+    """
+    for name, weight in held.items():
+        param = graph.params.get(name)
+        if param is None:
+            continue
+        layout = param.permutation or tuple(range(len(param.value.shape)))
+        found = weight.quantization.transposed(layout)
+        if weight.in_file:
+            param.source = found
+        if integers and weight.symmetric and len(param.value.shape) > 1:
+            param.held = Quantization(found.scales, (0,) * len(found.scales), found.axis)
+    if integers and not any(param.held for param in graph.params.values()):
+        raise ImportModelError(
+            f"{graph.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
+        )
+
+
+def as_held(array: np.ndarray, dtype: np.dtype, param: Param | None) -> np.ndarray:
+    """Return real numbers as the integers that the file has of them, if it has such.
+
+    The dimensions are in the order of the file.
+    """
+    if param is None or param.source is None or dtype.kind == "f":
+        return array
+    order = range(array.ndim) if param.permutation is None else np.argsort(param.permutation)
+    return param.source.transposed(list(order)).rounded(array, dtype)

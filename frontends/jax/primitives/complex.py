@@ -1,0 +1,230 @@
+"""Primitives of complex numbers, which are pairs of real ones, and Fourier transforms.
+
+A rule here is called where an operand or the result is complex. Primitives that move elements, or
+add them up, do the same to both parts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pockengine.frontends import emit
+from pockengine.frontends.emit import complex as emit_complex
+from pockengine.frontends.emit import fourier
+from pockengine.frontends.emit.complex import Complex, Operand, as_complex
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.jax.primitives import reduction
+from pockengine.frontends.jax.primitives.registry import RULES, JaxContext
+from pockengine.frontends.layout import Tensor
+
+PARTWISE = frozenset(
+    [
+        "broadcast_in_dim",
+        "concatenate",
+        "copy",
+        "copy_p",
+        "cumsum",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "expand_dims",
+        "gather",
+        "neg",
+        "optimization_barrier",
+        "pad",
+        "reduce_sum",
+        "reshape",
+        "rev",
+        "slice",
+        "split",
+        "squeeze",
+        "stack",
+        "tile",
+        "transpose",
+        "unstack",
+    ]
+)
+"""Primitives that mean the same for the real and the imaginary part."""
+
+TRANSFORMS = ("FFT", "IFFT", "RFFT", "IRFFT")
+"""Kinds of transforms by JAX's numbers."""
+
+ComplexRule = Callable[..., Any]
+COMPLEX_RULES: dict[str, ComplexRule] = {}
+
+
+def complex_rule(name: str) -> ComplexRule:
+    """Return what a primitive does to complex numbers; Unsupported where there is no rule."""
+    rule = COMPLEX_RULES.get(name)
+    if rule is not None:
+        return rule
+    if name not in PARTWISE:
+        raise Unsupported("complex numbers, for which there is no rule; use their real parts")
+    return lambda ctx, *operands, **params: _partwise(name, ctx, operands, params)
+
+
+def _partwise(
+    name: str, ctx: JaxContext, operands: Sequence[Any], params: dict[str, Any]
+) -> Complex | list[Complex]:
+    own = replace(ctx, dtypes=tuple(np.dtype(np.float32) for _ in ctx.dtypes))
+    sides: list[Any] = []
+    for side in ("real", "imag"):
+        parts = [getattr(x, side) if isinstance(x, (Complex, np.ndarray)) else x for x in operands]
+        sides.append(RULES[name].apply(own, *parts, **params))
+    if isinstance(sides[0], Tensor):
+        return Complex(*sides)
+    return [Complex(*parts) for parts in zip(*sides, strict=True)]
+
+
+def _rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
+    def register(rule: ComplexRule) -> ComplexRule:
+        COMPLEX_RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register
+
+
+@_rule("real")
+def real(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
+    """Return the real part."""
+    return x.real
+
+
+@_rule("imag")
+def imag(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
+    """Return the imaginary part."""
+    return x.imag
+
+
+@_rule("complex")
+def complex_(ctx: JaxContext, real: Tensor, imag: Tensor, **_: Any) -> Complex:
+    """Join two real tensors."""
+    return Complex(*(emit.broadcast(ctx.g, part, ctx.shape) for part in (real, imag)))
+
+
+@_rule("conj")
+def conj(ctx: JaxContext, x: Operand, **_: Any) -> Complex:
+    """Turn the imaginary part's sign."""
+    return emit_complex.conjugate(ctx.g, as_complex(ctx.g, x))
+
+
+@_rule("convert_element_type")
+def convert(ctx: JaxContext, x: Operand, *, new_dtype: Any, **_: Any) -> Operand:
+    """Make real numbers complex, or drop the imaginary part."""
+    if np.issubdtype(new_dtype, np.complexfloating):
+        return as_complex(ctx.g, x)
+    return emit.cast(ctx.g, x.real, ctx.dtype) if isinstance(x, Complex) else x
+
+
+@_rule("abs")
+def abs_(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
+    """Return the size."""
+    return emit_complex.absolute(ctx.g, x)
+
+
+@_rule("exp")
+def exp(ctx: JaxContext, x: Complex, **_: Any) -> Complex:
+    """Exponential function."""
+    return emit_complex.exponential(ctx.g, x)
+
+
+@_rule("add", "add_any")
+def add(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
+    """a + b."""
+    return _whole(ctx, emit_complex.linear_combination(ctx.g, a, b, 1.0))
+
+
+@_rule("sub")
+def sub(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
+    """a - b."""
+    return _whole(ctx, emit_complex.linear_combination(ctx.g, a, b, -1.0))
+
+
+@_rule("mul")
+def mul(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
+    """Multiply."""
+    return _whole(ctx, emit_complex.multiply(ctx.g, a, b))
+
+
+@_rule("div")
+def div(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
+    """Divide."""
+    return _whole(ctx, emit_complex.divide(ctx.g, a, b))
+
+
+@_rule("square")
+def square(ctx: JaxContext, x: Complex, **_: Any) -> Complex:
+    """x x."""
+    return emit_complex.multiply(ctx.g, x, x)
+
+
+@_rule("integer_pow")
+def integer_pow(ctx: JaxContext, x: Complex, *, y: int, **_: Any) -> Complex:
+    """Multiply some times."""
+    if not 1 <= y <= 8:
+        raise Unsupported(f"the power {y} of complex numbers; multiply them")
+    power = x
+    for _step in range(y - 1):
+        power = emit_complex.multiply(ctx.g, power, x)
+    return power
+
+
+def _whole(ctx: JaxContext, x: Complex) -> Complex:
+    """Give both parts the result's shape."""
+    return emit_complex.each(lambda part: emit.broadcast(ctx.g, part, ctx.shape), x)
+
+
+@_rule("eq")
+def eq(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Tensor:
+    """Whether both parts are equal."""
+    pairs = as_complex(ctx.g, a), as_complex(ctx.g, b)
+    both = emit_complex.each(lambda x, y: emit.elementwise(ctx.g, "eq", x, y), *pairs)
+    return emit.elementwise(ctx.g, "logical_and", both.real, both.imag)
+
+
+@_rule("select_n")
+def select_n(ctx: JaxContext, which: Tensor, *cases: Operand, **params: Any) -> Complex:
+    """Take the case of this number for each element."""
+    pairs = [as_complex(ctx.g, case) for case in cases]
+
+    def select(*parts: Tensor) -> Any:
+        return RULES["select_n"].apply(ctx, which, *parts)
+
+    return emit_complex.each(select, *pairs)
+
+
+@_rule("dot_general")
+def dot_general(ctx: JaxContext, a: Operand, b: Operand, **params: Any) -> Complex:
+    """Multiply over some dimensions."""
+    return emit_complex.multiply(
+        ctx.g, a, b, lambda x, y: reduction.dot_general(ctx, x, y, **params)
+    )
+
+
+@_rule("fft")
+def fft(
+    ctx: JaxContext, x: Operand, *, fft_type: Any, fft_lengths: Sequence[int], **_: Any
+) -> Operand:
+    """Transform the last dimensions: complex numbers, real ones, or back into real ones."""
+    g, kind = ctx.g, TRANSFORMS[int(fft_type)]
+    dims = list(range(len(ctx.shape) - len(fft_lengths), len(ctx.shape)))
+    *others, last = dims
+    factor = 1.0 if kind in ("FFT", "RFFT") else 1 / prod(fft_lengths)
+    if kind == "IRFFT":
+        y = as_complex(g, x)
+        for dim in others:
+            y = fourier.fft(g, y, dim, 1.0, forward=False)
+        return fourier.irfft(g, y, last, int(fft_lengths[-1]), factor)
+    if kind == "RFFT":
+        assert isinstance(x, Tensor)  # JAX takes no complex ones
+        y, left = fourier.rfft(g, x, last, factor, whole=False), others
+    else:
+        y, left = (
+            emit_complex.each(lambda part: emit.weighted(g, part, factor), as_complex(g, x)),
+            dims,
+        )
+    for dim in left:
+        y = fourier.fft(g, y, dim, 1.0, forward=kind != "IFFT")
+    return y

@@ -1,0 +1,255 @@
+"""TensorFlow operators of complex numbers, which are pairs of real ones, and Fourier transforms.
+
+A rule here is called where an input or a result is complex. Operators that move elements, or add
+them up, do the same to both parts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import F32
+from pockengine.frontends import emit
+from pockengine.frontends.emit import complex as emit_complex
+from pockengine.frontends.emit import fourier
+from pockengine.frontends.emit.complex import Complex, Operand, as_complex
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+from pockengine.frontends.tensorflow.ops.registry import (
+    RULES,
+    Rule,
+    TfContext,
+    TfRule,
+    integers,
+)
+
+PARTWISE = frozenset(
+    [
+        "BroadcastTo",
+        "ConcatV2",
+        "Cumsum",
+        "EnsureShape",
+        "ExpandDims",
+        "Gather",
+        "GatherNd",
+        "GatherV2",
+        "Identity",
+        "Neg",
+        "Pack",
+        "Pad",
+        "PadV2",
+        "Reshape",
+        "ReverseV2",
+        "Roll",
+        "Slice",
+        "Snapshot",
+        "Split",
+        "SplitV",
+        "Squeeze",
+        "StridedSlice",
+        "Sum",
+        "Tile",
+        "Transpose",
+        "Unpack",
+    ]
+)
+"""Operators that mean the same for the real and the imaginary part."""
+
+COMPLEX_RULES: dict[str, TfRule] = {}
+
+
+def is_complex(inputs: Sequence[Any]) -> bool:
+    """Return whether an operator gets complex numbers."""
+    return any(isinstance(x, Complex) for x in inputs)
+
+
+def complex_rule(name: str) -> TfRule:
+    """Return what an operator does to complex numbers; Unsupported where there is no rule."""
+    rule = COMPLEX_RULES.get(name)
+    if rule is not None:
+        return rule
+    if name not in PARTWISE:
+        raise Unsupported("complex numbers, for which there is no rule; use their real parts")
+    return _partwise(RULES[name])
+
+
+def _partwise(rule: TfRule) -> TfRule:
+    def both(ctx: TfContext, *inputs: Any, **attributes: Any) -> Any:
+        sides = []
+        for side in ("real", "imag"):
+            parts = [getattr(x, side) if isinstance(x, Complex) else x for x in inputs]
+            sides.append(rule.apply(ctx, *parts, **attributes))
+        if isinstance(sides[0], Tensor):
+            return Complex(*sides)
+        return [Complex(*parts) for parts in zip(*sides, strict=True)]
+
+    return replace(rule, apply=both)
+
+
+def _rule(*names: str, static: Sequence[int] = ()) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        COMPLEX_RULES.update(dict.fromkeys(names, TfRule(rule, tuple(static), ())))
+        return rule
+
+    return register
+
+
+@_rule("Real")
+def real(ctx: TfContext, x: Complex) -> Tensor:
+    """Return the real part."""
+    return x.real
+
+
+@_rule("Imag")
+def imag(ctx: TfContext, x: Complex) -> Tensor:
+    """Return the imaginary part."""
+    return x.imag
+
+
+@_rule("Complex")
+def complex_(ctx: TfContext, real: Tensor, imag: Tensor) -> Complex:
+    """Join two real tensors."""
+    shape = tuple(int(n) for n in np.broadcast_shapes(real.shape, imag.shape))
+    return Complex(*(emit.broadcast(ctx.g, part, shape) for part in (real, imag)))
+
+
+@_rule("Conj")
+def conj(ctx: TfContext, x: Complex) -> Complex:
+    """Turn the imaginary part's sign."""
+    return emit_complex.conjugate(ctx.g, x)
+
+
+@_rule("Cast")
+def cast(ctx: TfContext, x: Operand, *, DstT: np.dtype) -> Operand:
+    """Make real numbers complex, or drop the imaginary part."""
+    if np.issubdtype(DstT, np.complexfloating):
+        return as_complex(ctx.g, x)
+    if not isinstance(x, Complex) or np.dtype(DstT) != F32.numpy:
+        raise Unsupported(f"complex numbers as {np.dtype(DstT).name}; take their real parts")
+    return x.real
+
+
+@_rule("ComplexAbs")
+def abs_(ctx: TfContext, x: Complex) -> Tensor:
+    """Return the size."""
+    return emit_complex.absolute(ctx.g, x)
+
+
+@_rule("Angle")
+def angle(ctx: TfContext, x: Complex) -> Tensor:
+    """Return the angle."""
+    return emit.elementwise(ctx.g, "atan2", x.imag, x.real)
+
+
+@_rule("Exp")
+def exp(ctx: TfContext, x: Complex) -> Complex:
+    """Exponential function."""
+    return emit_complex.exponential(ctx.g, x)
+
+
+@_rule("Square")
+def square(ctx: TfContext, x: Complex) -> Complex:
+    """x x."""
+    return emit_complex.multiply(ctx.g, x, x)
+
+
+@_rule("Add", "AddV2")
+def add(ctx: TfContext, a: Operand, b: Operand) -> Complex:
+    """a + b."""
+    return emit_complex.linear_combination(ctx.g, a, b, 1.0)
+
+
+@_rule("Sub")
+def sub(ctx: TfContext, a: Operand, b: Operand) -> Complex:
+    """a - b."""
+    return emit_complex.linear_combination(ctx.g, a, b, -1.0)
+
+
+@_rule("Mul")
+def mul(ctx: TfContext, a: Operand, b: Operand) -> Complex:
+    """Multiply."""
+    return emit_complex.multiply(ctx.g, a, b)
+
+
+@_rule("RealDiv", "Div")
+def div(ctx: TfContext, a: Operand, b: Operand) -> Complex:
+    """Divide."""
+    return emit_complex.divide(ctx.g, a, b)
+
+
+@_rule("SelectV2")
+def select(ctx: TfContext, condition: Tensor, a: Operand, b: Operand) -> Complex:
+    """a where the condition holds, else b."""
+    pairs = as_complex(ctx.g, a), as_complex(ctx.g, b)
+    return emit_complex.each(lambda x, y: emit.choose(ctx.g, condition, x, y), *pairs)
+
+
+@_rule("MatMul", "BatchMatMulV2", "BatchMatMulV3")
+def matmul(
+    ctx: TfContext,
+    a: Operand,
+    b: Operand,
+    *,
+    adj_x: bool = False,
+    adj_y: bool = False,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Complex:
+    """Multiply matrices."""
+    if adj_x or adj_y or transpose_a or transpose_b:
+        raise Unsupported("products of complex matrices that are turned; turn them before")
+    return emit_complex.multiply(ctx.g, a, b, lambda x, y: emit.matmul(ctx.g, x, y))
+
+
+def _define_fft(rank: int) -> None:
+    suffix = "" if rank == 1 else f"{rank}D"
+
+    @_rule(f"FFT{suffix}")
+    def fft(ctx: TfContext, x: Complex) -> Complex:
+        """Transform complex numbers."""
+        for dim in range(len(x.shape) - rank, len(x.shape)):
+            x = fourier.fft(ctx.g, x, dim, 1.0, forward=True)
+        return x
+
+    @_rule(f"IFFT{suffix}")
+    def ifft(ctx: TfContext, x: Complex) -> Complex:
+        """Transform back into complex numbers."""
+        for dim in range(len(x.shape) - rank, len(x.shape)):
+            x = fourier.fft(ctx.g, x, dim, 1 / x.shape[dim], forward=False)
+        return x
+
+    @_rule(f"RFFT{suffix}", static=(1,))
+    def rfft(ctx: TfContext, x: Tensor, lengths: np.ndarray) -> Complex:
+        """Transform real numbers; what is longer is cut, what is shorter gets zeros."""
+        dims = range(x.rank - rank, x.rank)
+        for dim, length in zip(dims, integers(lengths), strict=True):
+            x = _of_length(ctx, x, dim, length)
+        y = fourier.rfft(ctx.g, x, x.rank - 1, 1.0, whole=False)
+        for dim in dims[:-1]:
+            y = fourier.fft(ctx.g, y, dim, 1.0, forward=True)
+        return y
+
+    @_rule(f"IRFFT{suffix}", static=(1,))
+    def irfft(ctx: TfContext, x: Complex, lengths: np.ndarray) -> Tensor:
+        """Transform back into real numbers."""
+        *others, last = integers(lengths)
+        count = len(x.shape)
+        for dim, length in zip(range(count - rank, count - 1), others, strict=True):
+            x = emit_complex.each(lambda part, d=dim, n=length: _of_length(ctx, part, d, n), x)
+            x = fourier.fft(ctx.g, x, dim, 1.0, forward=False)
+        size = last // 2 + 1
+        x = emit_complex.each(lambda part: _of_length(ctx, part, count - 1, size), x)
+        return fourier.irfft(ctx.g, x, count - 1, last, 1 / prod([*others, last]))
+
+
+for _rank in (1, 2, 3):
+    _define_fft(_rank)
+
+
+def _of_length(ctx: TfContext, x: Tensor, dim: int, length: int) -> Tensor:
+    """Cut a dimension, or pad it with zeros, at its end."""
+    high = tuple(length - x.shape[dim] if other == dim else 0 for other in range(x.rank))
+    return emit.pad(ctx.g, x, (0,) * x.rank, high, 0.0)

@@ -1,0 +1,197 @@
+"""TensorFlow operators that read or write at index vectors, and those that combine segments."""
+
+from math import prod
+
+import numpy as np
+
+from pockengine.compiler.ir import F32, I64, Builder, Shape
+from pockengine.frontends import emit
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit import scatter as emit_scatter
+from pockengine.frontends.emit.index import write_lines
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
+
+
+def _lines(g: Builder, index: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
+    """Merge index vectors (..., k) over the first k dimensions into numbers; what is left."""
+    depth = index.shape[-1]
+    known = g.graph.constants.get(index.value)
+    if known is not None:
+        data = known.transpose(np.argsort(index.layout)).astype(np.int64)
+        flat = data @ np.array([prod(shape[i + 1 : depth]) for i in range(depth)], np.int64)
+        return plain(g.constant(flat.reshape(-1).astype(index.dtype.numpy))), shape[depth:]
+    total: Tensor | None = None
+    for dim in range(depth):
+        part = emit.slice_dim(g, index, -1, dim, dim + 1)
+        before = None if total is None else emit.arithmetic(g, "mul", total, shape[dim])
+        total = part if before is None else emit.elementwise(g, "add", before, part)
+    assert total is not None  # an index vector has an element at least
+    return reshape(g, total, (total.size,)), shape[depth:]
+
+
+def _table(g: Builder, x: Tensor, rest: Shape) -> Tensor:
+    """See x as lines of what an index vector names."""
+    size = prod(rest)
+    return reshape(g, x, (x.size // size, size))
+
+
+@tf_op("GatherNd")
+def gather_nd(ctx: TfContext, x: Tensor, index: Tensor) -> Tensor:
+    """Read what index vectors name."""
+    g = ctx.g
+    places, rest = _lines(g, index, x.shape)
+    rows = g.take(framework_order(g, _table(g, x, rest)), framework_order(g, places), axis=0)
+    return reshape(g, plain(rows), (*index.shape[:-1], *rest))
+
+
+@tf_op("ScatterNd", static=(2,))
+def scatter_nd(ctx: TfContext, index: Tensor, updates: Tensor, target: np.ndarray) -> Tensor:
+    """Add up at places in zeros."""
+    shape = tuple(integers(target))
+    places, rest = _lines(ctx.g, index, shape)
+    return _sums(ctx.g, _table(ctx.g, updates, rest), places, shape, rest)
+
+
+def _sums(g: Builder, rows: Tensor, places: Tensor, shape: Shape, rest: Shape) -> Tensor:
+    lines = (prod(shape) // prod(rest), prod(rest))
+    values = framework_order(g, rows), framework_order(g, places)
+    return reshape(g, plain(g.take_dx(*values, axis=0, input_shape=lines)), shape)
+
+
+def _define_sum(name: str, op: str) -> None:
+    @tf_op(name)
+    def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+        places, rest = _lines(ctx.g, index, x.shape)
+        total = _sums(ctx.g, _table(ctx.g, updates, rest), places, x.shape, rest)
+        return emit.elementwise(ctx.g, op, x, total)
+
+
+_define_sum("TensorScatterAdd", "add")
+_define_sum("TensorScatterSub", "sub")
+
+
+@tf_op("TensorScatterUpdate")
+def scatter_update(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+    """Replace what index vectors name; the last one wins."""
+    g = ctx.g
+    places, rest = _lines(g, index, x.shape)
+    table, lines = _table(g, x, rest), _table(g, updates, rest)
+    return reshape(g, write_lines(g, table, 0, places, lines, accumulate=False), x.shape)
+
+
+def _define_extreme(name: str, reduction: str) -> None:
+    @tf_op(name)
+    def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
+        g = ctx.g
+        places, rest = _lines(g, index, x.shape)
+        y = _reduced(g, _table(g, x, rest), places, _table(g, updates, rest), reduction, True)
+        return reshape(g, y, x.shape)
+
+
+def _reduced(
+    g: Builder, table: Tensor, places: Tensor, lines: Tensor, reduction: str, include_self: bool
+) -> Tensor:
+    wide = emit.broadcast(g, reshape(g, places, (places.size, 1)), lines.shape)
+    return emit_scatter.scatter_reduce(g, table, 0, wide, lines, reduction, include_self)
+
+
+_define_extreme("TensorScatterMax", "amax")
+_define_extreme("TensorScatterMin", "amin")
+
+SEGMENTS = {"Sum": ("sum", 0.0), "Prod": ("prod", 1.0), "Mean": ("mean", 0.0)} | {
+    "Max": ("amax", float(np.finfo(np.float32).min)),
+    "Min": ("amin", float(np.finfo(np.float32).max)),
+}
+"""What segments are combined by, and what an empty one is of unsorted segments."""
+
+
+def _segments(
+    ctx: TfContext, x: Tensor, ids: Tensor, count: int, kind: str, empty: float
+) -> Tensor:
+    """Combine the slices of each of `count` segments; those of a negative number are left out."""
+    g, rest = ctx.g, x.shape[ids.rank :]
+    rows, places = _table(g, x, rest), reshape(g, ids, (ids.size,))
+    shape = (count, prod(rest))
+    if kind == "sum":
+        y = _sums(g, rows, places, shape, (prod(rest),))
+    else:
+        if x.dtype is not F32:
+            raise Unsupported(f"segments of {x.dtype.value} that are not added; cast to float32")
+        start = emit.broadcast(g, emit.scalar(g, empty, F32), shape)
+        y = _reduced(g, start, places, rows, kind, False)
+    return reshape(g, y, (count, *rest))
+
+
+def _define_segments(name: str, kind: str, empty: float) -> None:
+    @tf_op(f"UnsortedSegment{name}", static=(2,))
+    def unsorted(ctx: TfContext, x: Tensor, ids: Tensor, count: np.ndarray) -> Tensor:
+        return _segments(ctx, x, ids, int(count), kind, empty)
+
+    @tf_op(f"Segment{name}")
+    def ordered(ctx: TfContext, x: Tensor, ids: Tensor) -> Tensor:
+        return _segments(ctx, x, ids, _count(ctx, ids), kind, 1.0 if kind == "prod" else 0.0)
+
+    @tf_op(f"Segment{name}V2", static=(2,))
+    def counted(ctx: TfContext, x: Tensor, ids: Tensor, count: np.ndarray) -> Tensor:
+        return _segments(ctx, x, ids, int(count), kind, empty)
+
+
+for _name, (_kind, _empty) in SEGMENTS.items():
+    _define_segments(_name, _kind, _empty)
+
+
+def _count(ctx: TfContext, ids: Tensor) -> int:
+    """Return how many segments there are, which the last number says."""
+    known = ctx.g.graph.constants.get(ids.value)
+    if known is None:
+        raise Unsupported(
+            "segments whose number depends on data; use tf.math.unsorted_segment_sum and its like, "
+            "which are told the number"
+        )
+    return int(known.max()) + 1
+
+
+def _define_search(name: str, op: str) -> None:
+    @tf_op(name)
+    def rule(
+        ctx: TfContext, ordered: Tensor, values: Tensor, *, out_type: type = np.int32
+    ) -> Tensor:
+        """Count the elements of each sorted line that stand before each value."""
+        g = ctx.g
+        lines = reshape(g, ordered, (*ordered.shape[:-1], 1, ordered.shape[-1]))
+        wide = reshape(g, values, (*values.shape, 1))
+        before = emit.cast(g, emit.elementwise(g, op, lines, wide), F32)
+        count = emit.reduce(g, "reduce_sum", before, [-1], keepdims=False)
+        return emit.cast(g, count, known_dtype(out_type, f"places of {out_type}"))
+
+
+_define_search("LowerBound", "lt")
+_define_search("UpperBound", "le")
+
+
+@tf_op("InTopKV2", "InTopK", static=(2,))
+def in_top_k(ctx: TfContext, x: Tensor, targets: Tensor, k: np.ndarray) -> Tensor:
+    """Whether fewer than k of a line are larger than the one that the target names."""
+    g = ctx.g
+    places = reshape(g, emit.cast(g, targets, I64), (*targets.shape, 1))
+    own = plain(g.take_along(framework_order(g, x), framework_order(g, places), axis=x.rank - 1))
+    larger = emit.cast(g, emit.elementwise(g, "gt", x, own), F32)
+    ahead = emit.reduce(g, "reduce_sum", larger, [-1], keepdims=False)
+    return emit.arithmetic(g, "lt", ahead, float(int(k)))
+
+
+@tf_op("DenseBincount", static=(1, 2))
+def dense_bincount(
+    ctx: TfContext, x: Tensor, size: np.ndarray, weights: np.ndarray, *, binary_output: bool = False
+) -> Tensor:
+    """Count how often each whole number below `size` is in a line, or say whether it is."""
+    if weights.size:
+        raise Unsupported("weights of counted numbers; use tf.math.unsorted_segment_sum")
+    g, count = ctx.g, int(size)
+    numbers = plain(g.constant(np.arange(count, dtype=x.dtype.numpy)))
+    here = emit.elementwise(g, "eq", reshape(g, x, (*x.shape, 1)), numbers)
+    op = "reduce_max" if binary_output else "reduce_sum"
+    y = emit.reduce(g, op, emit.cast(g, here, F32), [-2], keepdims=False)
+    return emit.cast(g, y, known_dtype(weights.dtype, f"counts of {weights.dtype}"))

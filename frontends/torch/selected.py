@@ -1,0 +1,233 @@
+"""Rows that data select, `x[mask]` and `nonzero`, computed for all that could be selected.
+
+How many rows a mask selects is the data's matter, but not how many there are to select from. Where
+all that reads selected rows goes row by row, sums over them, or writes each where it came from, as
+experts of a mixture do, it is computed for every row, and what was not selected is left out of sums
+and writes. In place of rows that were not selected stands one that was, so that what its rows
+are spared (a logarithm of 0) they are spared too; no gradient flows into these.
+
+A family is all that was selected by one mask. It stays as it is, and is refused, where something
+reads it in another way.
+"""
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.overrides import TorchFunctionMode
+
+from pockengine.frontends.torch.dead import writes
+from pockengine.frontends.torch.decisions import traced_node
+from pockengine.frontends.torch.nodes import WHY, source_line, written_by
+from pockengine.frontends.torch.selected_checks import Reader, problem
+from pockengine.frontends.torch.selected_rewrite import Rewriter
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+MASKS = {
+    "aten.nonzero.default": 0,
+    "aten.nonzero_numpy.default": 0,
+    "aten.where.default": 0,
+    "aten.masked_select.default": 1,
+}
+"""The operators that select, besides indexing by a mask, and which argument the mask is."""
+
+
+SELECTORS = {torch.Tensor.__getitem__, torch.masked_select, torch.Tensor.masked_select}
+SELECTORS |= {torch.nonzero, torch.Tensor.nonzero, torch.where, torch.argwhere}
+
+
+class SameSizes(TorchFunctionMode):
+    """Tells a trace that what equal masks select has as many rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sizes: dict[Any, torch.SymInt] = {}
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function, and compare the number of rows with that of others."""
+        result = func(*args, **(kwargs or {}))
+        if func in SELECTORS:
+            first = result[0] if isinstance(result, (tuple, list)) and result else result
+            if isinstance(first, torch.Tensor):
+                self._compare(first)
+        return result
+
+    def _compare(self, rows: torch.Tensor) -> None:
+        sizes = [size for size in rows.shape if isinstance(size, torch.SymInt)]
+        node = traced_node(rows) if len(sizes) == 1 else None
+        if node is not None and node.target is operator.getitem:
+            node = node.all_input_nodes[0]
+        mask = None if node is None else mask_of(node)
+        if mask is not None and not _is_written(mask):
+            size = self._sizes.setdefault(_key(mask), sizes[0])
+            if size is not sizes[0]:
+                torch._check(size == sizes[0])
+
+
+@dataclass
+class Family:
+    """What one mask selects from, and all nodes whose sizes depend on it, in order."""
+
+    key: Any
+    symbols: set[str] = field(default_factory=set)
+    nodes: list[Node] = field(default_factory=list)
+    problem: str = ""
+
+
+def select_all(program: "ExportedProgram") -> None:
+    """Compute all rows where it makes no difference; say of the others why not."""
+    graph = program.graph_module.graph
+    families = _families(graph)
+    by_symbol = {symbol: family for family in families for symbol in family.symbols}
+    sizes = {node: _symbols(node) for node in graph.nodes}
+    for node in graph.nodes:
+        near = sizes[node].union(*(sizes[source] for source in node.all_input_nodes))
+        touched = [family for family in families if near & family.symbols]
+        for family in touched:
+            family.nodes.append(node)
+            if len(touched) > 1:
+                family.problem = family.problem or _at(node, "mixes rows of different masks")
+        if len(touched) == 1 and not near <= by_symbol.keys():
+            touched[0].problem = touched[0].problem or _at(node, "has other sizes by data")
+    for family in families:
+        _take(graph, family)
+
+
+def _take(graph: Graph, family: Family) -> None:
+    """Rewrite a family, or note in what selects why it is none."""
+    sources = {node: mask for node in family.nodes if (mask := mask_of(node)) is not None}
+    reader = Reader(family.symbols, {node: _dimension(node, family) for node in family.nodes})
+    reader.masks.update(sources)
+    reader.is_mask = lambda node: _key(node) == family.key
+    for node in family.nodes:
+        why = "" if node in sources else problem(reader, node)
+        family.problem = family.problem or (why and _at(node, why))
+    if family.problem:
+        for node in sources:
+            node.meta[WHY] = family.problem
+        return
+    first = next(iter(sources))
+    rewriter = Rewriter(graph, reader, sources[first], first)
+    for node in family.nodes:
+        rewriter.rewrite(node)
+    graph.eliminate_dead_code(writes)
+
+
+def mask_of(node: Node) -> Node | None:
+    """Return the mask by which an operator selects rows; None where it does not."""
+    name = str(node.target)
+    if name in MASKS:
+        return node.args[MASKS[name]]
+    if name != "aten.index.Tensor":
+        return None
+    given = [index for index in node.args[1] if index is not None]
+    value = given[0].meta["val"] if len(given) == 1 else None
+    return given[0] if value is not None and value.dtype is torch.bool else None
+
+
+def _families(graph: Graph) -> list[Family]:
+    """Return what each mask selects; equal masks that nothing writes to are one."""
+    families: dict[Any, Family] = {}
+    for node in graph.nodes:
+        mask = mask_of(node) if node.op == "call_function" else None
+        if mask is None or not _symbols(node) or _symbols(mask):
+            continue
+        key = _key(mask)
+        family = families.setdefault(key, Family(key))
+        family.symbols |= _symbols(node)
+        if _is_written(mask):
+            family.problem = _at(node, "selects by a mask that is written to")
+        if str(node.target) == "aten.masked_select.default" and _shape(mask) != _shape(
+            node.args[0]
+        ):
+            family.problem = _at(node, "selects by a mask of another shape")
+    return list(families.values())
+
+
+def _key(node: Any) -> Any:
+    """Return what is equal for names that stand for the same value."""
+    if not isinstance(node, Node):
+        return tuple(map(_key, node)) if isinstance(node, (list, tuple)) else repr(node)
+    plain = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    if not plain or node.target._schema.is_mutable or _drawn(node):
+        return node
+    if any(map(_is_written, (node, *node.all_input_nodes))):
+        return node
+    named = tuple((name, _key(value)) for name, value in sorted(node.kwargs.items()))
+    return (str(node.target), tuple(map(_key, node.args)), named)
+
+
+def _drawn(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _is_written(node: Node) -> bool:
+    """Whether something writes to this value, or to one that it may share memory with."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        name = waiting.pop()
+        if any(name in written_by(user) for user in name.users):
+            return True
+        others = (x for x in (*name.all_input_nodes, *name.users) if x.op != "output")
+        near = [other for other in others if _shares(other, name)]
+        waiting += [other for other in near if other not in seen]
+        seen.update(near)
+    return False
+
+
+def _shares(one: Node, other: Node) -> bool:
+    """Whether one of them may be a view of the other, as the later one's operator says."""
+    later, earlier = (one, other) if other in one.all_input_nodes else (other, one)
+    if not isinstance(later.target, torch._ops.OpOverload):
+        return True
+    given = zip(later.target._schema.arguments, later.args, strict=False)
+    return any(
+        argument.alias_info is not None and (value is earlier or isinstance(value, (list, tuple)))
+        for argument, value in given
+    )
+
+
+def _values(node: Node) -> Iterator[Any]:
+    value = node.meta.get("val")
+    yield from value if isinstance(value, (list, tuple)) else [value]
+
+
+def _symbols(node: Node) -> set[str]:
+    """Return the sizes by data in the results."""
+    found: set[str] = set()
+    for value in _values(node):
+        sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+        for size in sizes:
+            if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                found |= {str(symbol) for symbol in size.node.expr.free_symbols}
+    return found
+
+
+def _dimension(node: Node, family: Family) -> int | None:
+    """Return the one dimension that lists rows; -1 where sizes depend on them otherwise."""
+    value = next(_values(node))
+    if not isinstance(value, torch.Tensor):
+        return None
+    by_data = [i for i, size in enumerate(value.shape) if not isinstance(size, int)]
+    if not by_data:
+        return None
+    plain = len(by_data) == 1 and str(value.shape[by_data[0]]) in family.symbols
+    return by_data[0] if plain else -1
+
+
+def _shape(node: Any) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def _at(node: Node, why: str) -> str:
+    line = source_line(node)
+    place = f" ({line})" if line else ""
+    what = "what forward returns" if node.op == "output" else str(node.target)
+    return f"{what}{place} {why}"

@@ -1,0 +1,119 @@
+"""Decoders of transformers from a folder, without their weights in memory.
+
+config.json says the class and its sizes; the weights are mapped from their files, and read by
+whoever wants one of them. No code of the folder runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.attach import attach
+from pockengine.compiler.ir.contents import Contents
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.torch.model import from_torch
+from pockengine.models.hugging_face import model_class
+from pockengine.models.shards import shards_of
+from pockengine.models.unfilled import unfilled
+
+ENDINGS = ("ForCausalLM", "LMHeadModel")
+INPUTS = ("input_ids", "labels", "position_ids")
+"""Positions that begin again at 0 begin a new text, which sees nothing of the one before it."""
+
+
+@dataclass(frozen=True)
+class CausalLM:
+    """A decoder of shapes alone, and its weights by the files' names, file by file."""
+
+    folder: Path
+    module: Any
+    shards: Mapping[str, Mapping[str, Contents]]
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that the model knows."""
+        return int(self.module.get_input_embeddings().weight.shape[0])
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest text, where the configuration says it."""
+        length = getattr(self.module.config, "max_position_embeddings", None)
+        return None if length is None else int(length)
+
+    def graph(self, batch: int, length: int) -> Graph:
+        """Import the model with its own loss for texts packed into rows, and give it its weights.
+
+        ImportModelError names a weight that no file holds, or of another shape.
+        """
+        graph = shapes_graph(self.module, batch, length)
+        names = self.names(graph)
+        held = {
+            name: contents for files in self.shards.values() for name, contents in files.items()
+        }
+        try:
+            attach(graph, {name: held[file_name] for name, file_name in names.items()})
+        except GraphError as error:
+            raise ImportModelError(
+                f"{self.folder}: {error}; config.json and the weights must be of one model"
+            ) from error
+        return graph
+
+    def names(self, graph: Graph) -> dict[str, str]:
+        """Return what the files call each param of the graph.
+
+        A file of the model without its head leaves the first part of names out.
+        """
+        held = {name for files in self.shards.values() for name in files}
+        prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
+        found, lacking = {}, []
+        for name, param in graph.params.items():
+            known = [n for n in (name, name.removeprefix(prefix)) if n in held]
+            if known:
+                found[name] = known[0]
+            elif not param.contents.known:
+                lacking.append(name)
+        if lacking:
+            raise ImportModelError(
+                f"{self.folder} holds no {', '.join(lacking[:3])} ({len(lacking)} of "
+                f"{len(graph.params)} weights are missing); its files have "
+                f"{', '.join(sorted(held)[:3])}, ...: copy the whole folder"
+            )
+        return found
+
+
+def open_causal_lm(folder: Path) -> CausalLM:
+    """Open a folder; ImportModelError says what is no decoder, or damaged."""
+    module = decoder_of(folder)
+    return CausalLM(folder, module, shards_of(folder, module.config))
+
+
+def decoder_of(folder: Path) -> Any:
+    """Build the decoder that config.json says, of shapes alone; its weights need not be there."""
+    kind = model_class(folder)
+    if not kind.endswith(ENDINGS):
+        raise ImportModelError(
+            f"{folder} is a {kind}, which predicts no next token; give a folder of a "
+            f"...{' or ...'.join(ENDINGS)}"
+        )
+    try:
+        config = transformers.AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        config.dtype = torch.float32
+        module = unfilled(getattr(transformers, kind), config)
+    except Exception as error:  # transformers raises whatever a damaged configuration raises
+        text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
+        raise ImportModelError(f"{folder} is no {kind} as config.json has it: {text}") from error
+    module.name_or_path = str(folder)
+    return module
+
+
+def shapes_graph(module: Any, batch: int, length: int) -> Graph:
+    """Import a decoder on `batch` rows of `length` tokens; what lies on `meta` stays a shape."""
+    example = torch.zeros(batch, length, dtype=torch.int64)
+    return from_torch(module, dict.fromkeys(INPUTS, example))

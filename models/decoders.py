@@ -1,0 +1,44 @@
+"""Decoders by name and size, or by a folder's config.json: shapes alone, for plans of memory."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from pockengine.errors import ImportModelError
+from pockengine.models.causal_lm import decoder_of
+from pockengine.models.unfilled import unfilled
+
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    "llama2-7b": {"max_position_embeddings": 4096},
+    "tinyllama-1.1b": {
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+    },
+    "llama-110m": {
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 1024,
+        "tie_word_embeddings": True,
+    },
+}
+"""What differs from LLaMA-7B's sizes: LLaMA 2, TinyLlama, and llama2.c's stories110M."""
+
+
+def shapes_of(name: str) -> Any:
+    """Return a decoder of shapes alone; ImportModelError names what is known."""
+    if name in SIZES:
+        config = transformers.LlamaConfig(**SIZES[name])
+        return unfilled(transformers.LlamaForCausalLM, config)
+    if not (Path(name) / "config.json").is_file():
+        raise ImportModelError(
+            f"{name} is no decoder that is known here ({', '.join(SIZES)}), and no folder with "
+            "config.json"
+        )
+    return decoder_of(Path(name))

@@ -1,0 +1,264 @@
+"""GGUF files (version 3 and 2): their table of tensors, and the numbers of each when it is read.
+
+The format is ggml's: a header of keys with values, a table of tensors, and their data, aligned.
+Dimensions stand the fastest first, ours the slowest. Types are F32, F16, BF16, and blocks of 32
+numbers in 8 or 4 bits (Q8_0, Q4_0); a tensor of another type is refused when it is asked for. What
+the keys say is kept as it stands, and not interpreted.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.compiler.ir.blocks import BLOCK, Blocks
+from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.compiler.ir.types import F32, Shape, TensorType
+from pockengine.errors import ImportModelError
+
+MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
+LONGEST = 100_000_000
+"""Bytes of a header at most: large vocabularies take some millions."""
+_RANK = 4
+_ALIGNED = b"general.alignment"
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Bytes of a value by the number of its type; the two others are texts and arrays."""
+_TEXT, _ARRAY, _U32 = 8, 9, 4
+
+
+@dataclass(frozen=True)
+class Form:
+    """How numbers lie in a file: the bytes of a group of `group` numbers, and both ways."""
+
+    name: str
+    number: int
+    group: int
+    nbytes: int
+    decode: Callable[[np.ndarray], np.ndarray]
+    encode: Callable[[np.ndarray], np.ndarray]
+
+
+def _plain(name: str, number: int, dtype: DType) -> Form:
+    def decode(data: np.ndarray) -> np.ndarray:
+        return converted(data.view(dtype.numpy), F32)
+
+    def encode(numbers: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(converted(numbers, dtype)).view(np.uint8)
+
+    return Form(name, number, 1, dtype.itemsize, decode, encode)
+
+
+def _blocked(name: str, number: int, bits: int) -> Form:
+    blocks, scale = Blocks(bits, 1), DType.F16.itemsize
+
+    def decode(data: np.ndarray) -> np.ndarray:
+        rows = data.reshape(-1, scale + BLOCK * bits // 8)
+        codes = np.ascontiguousarray(rows[:, scale:])
+        scales = np.ascontiguousarray(rows[:, :scale]).view(np.float16)
+        return blocks.decode(codes.view(np.int8) if bits == 8 else codes, scales).reshape(-1)
+
+    def encode(numbers: np.ndarray) -> np.ndarray:
+        codes, scales = blocks.encode(numbers.reshape(-1, BLOCK))
+        parts = [scales.view(np.uint8), codes.view(np.uint8)]
+        return np.concatenate(parts, axis=1).reshape(-1)
+
+    return Form(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
+
+
+FORMS = {
+    form.number: form
+    for form in (
+        _plain("F32", 0, DType.F32),
+        _plain("F16", 1, DType.F16),
+        _blocked("Q4_0", 2, 4),
+        _blocked("Q8_0", 8, 8),
+        _plain("BF16", 30, DType.BF16),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A tensor of a file: its shape as ours are, the number of its type, its first byte."""
+
+    shape: Shape
+    form: int
+    start: int
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """A file's keys as they stand, their number, and its tensors by name."""
+
+    path: Path
+    keys: bytes
+    count: int
+    alignment: int
+    entries: Mapping[str, Entry]
+
+    def form(self, name: str) -> Form:
+        """Return how a tensor lies; ImportModelError for a type that is not read."""
+        number = self.entries[name].form
+        if number not in FORMS:
+            known = ", ".join(form.name for form in FORMS.values())
+            raise ImportModelError(
+                f"{self.path}: {name} is of ggml's type {number}; those that are read are {known}: "
+                "convert the file to one of them"
+            )
+        return FORMS[number]
+
+    def contents(self, name: str) -> Contents:
+        """Return a tensor as f32, decoded from the mapped file whenever it is read."""
+        entry, form = self.entries[name], self.form(name)
+
+        def load() -> np.ndarray:
+            return form.decode(self.data(name)).reshape(entry.shape)
+
+        return Lazy(TensorType(F32, entry.shape), load, f"{name} of {self.path}")
+
+    def nbytes(self, name: str) -> int:
+        """Bytes of a tensor's data."""
+        form = self.form(name)
+        return math.prod(self.entries[name].shape) // form.group * form.nbytes
+
+    def data(self, name: str) -> np.ndarray:
+        """A tensor's bytes, mapped."""
+        start = self.entries[name].start
+        return np.asarray(np.memmap(self.path, np.uint8, "r", start, (self.nbytes(name),)))
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read a file's header; ImportModelError for another file, or for one that is cut short."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(LONGEST)
+        return _Header(path, header, path.stat().st_size).read()
+    except (OSError, ValueError, OverflowError, struct.error) as error:
+        raise ImportModelError(
+            f"{path} cannot be read as GGUF: {error}; copy or convert it again"
+        ) from error
+
+
+class _Header:
+    """The bytes of a header, read from first to last."""
+
+    def __init__(self, path: Path, data: bytes, size: int) -> None:
+        self._path, self._data, self._size, self._at = path, data, size, 0
+
+    def read(self) -> GgufFile:
+        if self._take(4) != MAGIC:
+            raise ValueError("it does not begin as such a file")
+        version = self._number("<I")
+        if version not in VERSIONS:
+            raise ValueError(f"it is of version {version}, and {VERSIONS} are read")
+        tensors, keys = self._number("<Q"), self._number("<Q")
+        begin, alignment = self._at, ALIGNMENT
+        for _ in range(self._counted(keys, 12)):
+            alignment = self._key() or alignment
+        held = self._data[begin : self._at]
+        if alignment > 1 << 16 or alignment % 8:
+            raise ValueError(f"its alignment is {alignment}")
+        found: dict[str, Entry] = {}
+        for _ in range(self._counted(tensors, 24)):
+            name, entry = self._tensor()
+            if name in found:
+                raise ValueError(f"it has two tensors {name!r}")
+            found[name] = entry
+        start = -(-self._at // alignment) * alignment
+        entries = {
+            name: self._placed(name, Entry(e.shape, e.form, start + e.start))
+            for name, e in found.items()
+        }
+        return GgufFile(self._path, held, keys, alignment, entries)
+
+    def _take(self, size: int) -> bytes:
+        if size > len(self._data) - self._at:
+            raise ValueError("its header is cut short")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def _number(self, form: str) -> int:
+        return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
+
+    def _counted(self, count: int, least: int) -> int:
+        """Check that so many things of at least these bytes are there."""
+        if count * least > len(self._data) - self._at:
+            raise ValueError("its header is cut short")
+        return count
+
+    def _text(self) -> bytes:
+        return self._take(self._number("<Q"))
+
+    def _key(self) -> int | None:
+        """Pass a key with its value; return it if it is the alignment."""
+        name, kind = self._text(), self._number("<I")
+        if name == _ALIGNED and kind == _U32:
+            return self._number("<I")
+        if kind == _ARRAY:
+            element, count = self._number("<I"), self._number("<Q")
+            if element == _TEXT:
+                for _ in range(self._counted(count, 8)):
+                    self._text()
+                return None
+            self._take(self._sized(element) * count)
+        elif kind == _TEXT:
+            self._text()
+        else:
+            self._take(self._sized(kind))
+        return None
+
+    def _sized(self, kind: int) -> int:
+        if kind not in _SIZES:
+            raise ValueError(f"it has a value of type {kind}, which is not known")
+        return _SIZES[kind]
+
+    def _tensor(self) -> tuple[str, Entry]:
+        name, rank = self._text().decode("utf-8"), self._number("<I")
+        if rank > _RANK:
+            raise ValueError(f"{name!r} has {rank} dimensions")
+        sizes = [self._number("<Q") for _ in range(rank)]
+        form, offset = self._number("<I"), self._number("<Q")
+        return name, Entry(tuple(reversed(sizes)), form, offset)
+
+    def _placed(self, name: str, entry: Entry) -> Entry:
+        """Check that a tensor of a known type lies inside of the file, in whole groups."""
+        form, count = FORMS.get(entry.form), math.prod(entry.shape)
+        if form is None:
+            return entry
+        if not count or (entry.shape[-1:] and entry.shape[-1] % form.group):
+            raise ValueError(f"{name!r} {list(entry.shape)} has no whole blocks of {form.group}")
+        if entry.start + count // form.group * form.nbytes > self._size:
+            raise ValueError(f"{name!r} does not lie inside of the file")
+        return entry
+
+
+def write_gguf(path: Path, source: GgufFile, new: Mapping[str, Contents]) -> None:
+    """Write a file like another one, tensor by tensor: `new` numbers of some, in the same types.
+
+    All others keep their bytes.
+    """
+    table, offset = b"", 0
+    for name, entry in source.entries.items():
+        words = name.encode()
+        sizes = struct.pack(f"<{len(entry.shape)}Q", *reversed(entry.shape))
+        table += struct.pack("<Q", len(words)) + words + struct.pack("<I", len(entry.shape)) + sizes
+        table += struct.pack("<IQ", entry.form, offset)
+        offset += -(-source.nbytes(name) // source.alignment) * source.alignment
+    head = MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(source.entries), source.count)
+    with path.open("wb") as file:
+        file.write(head + source.keys + table)
+        for name in source.entries:
+            file.write(bytes(-file.tell() % source.alignment))
+            file.write(_bytes(source, name, new.get(name)).data)
+        file.write(bytes(-file.tell() % source.alignment))
+
+
+def _bytes(source: GgufFile, name: str, new: Contents | None) -> np.ndarray:
+    if new is None:
+        return source.data(name)
+    numbers = np.ascontiguousarray(new.read(), np.float32).reshape(-1)
+    return source.form(name).encode(numbers)

@@ -1,0 +1,65 @@
+"""The weights of a transformers folder by name: safetensors, one file or shards with an index.
+
+A folder may have one GGUF file instead.
+
+Nothing is read but the headers; each tensor is mapped when it is asked for.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pockengine.compiler.ir.contents import Contents, mapped
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.models.gguf_names import gguf_tensors
+
+GGUF = ".gguf"
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def shards_of(folder: Path, config: Any) -> dict[str, dict[str, Contents]]:
+    """Return the tensors of each file of weights; ImportModelError for a missing or damaged one."""
+    if not (folder / INDEX).is_file():
+        ggufs = sorted(folder.glob(f"*{GGUF}"))
+        if not (folder / SINGLE).is_file() and len(ggufs) == 1:
+            return {ggufs[0].name: gguf_tensors(ggufs[0], config)}
+        if not (folder / SINGLE).is_file():
+            raise ImportModelError(
+                f"{folder} has neither {SINGLE} nor {INDEX}, and {len(ggufs)} GGUF files; weights "
+                "must lie in it as safetensors (model.save_pretrained writes them), or as one GGUF"
+            )
+        return {SINGLE: _tensors(folder / SINGLE)}
+    places = _index(folder / INDEX)
+    shards = {name: _tensors(folder / name) for name in sorted(set(places.values()))}
+    for tensor, name in places.items():
+        if tensor not in shards[name]:
+            raise ImportModelError(
+                f"{folder / name} lacks {tensor}, which {INDEX} says it has; copy this shard again"
+            )
+    return shards
+
+
+def _index(path: Path) -> Mapping[str, str]:
+    """Read which file holds each tensor."""
+    try:
+        places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        names = dict(places)
+        if not names or not all(_is_beside(name) for name in names.values()):
+            raise ValueError("weight_map does not name files beside it")
+    except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+        raise ImportModelError(f"{path} is no index of shards: {error!r}; copy it again") from error
+    return names
+
+
+def _is_beside(name: object) -> bool:
+    return isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
+
+
+def _tensors(path: Path) -> dict[str, Contents]:
+    try:
+        return mapped(path)
+    except GraphError as error:
+        size = path.stat().st_size if path.is_file() else None
+        fact = "it is not there" if size is None else f"it has {size:,} bytes"
+        raise ImportModelError(f"{error} ({fact}); copy this shard again, whole") from error

@@ -1,0 +1,36 @@
+"""Models of transformers by their configuration alone: parameters without numbers, on `meta`.
+
+Buffers keep their numbers, as tables of rotations are made with the model and stand in no file.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+
+def unfilled(kind: type, config: Any) -> Any:
+    """Build a model whose parameters take no memory, in training mode."""
+    with _parameters_on_meta():
+        model = kind(config)
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
+    return model.train()
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Let modules that are made meanwhile register parameters of shapes alone."""
+    register = nn.Module.register_parameter
+
+    def registered(module: nn.Module, name: str, held: nn.Parameter | None) -> None:
+        if held is not None and not held.is_meta:
+            held = nn.Parameter(held.detach().to("meta"), requires_grad=held.requires_grad)
+        register(module, name, held)
+
+    nn.Module.register_parameter = registered
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register

@@ -1,0 +1,64 @@
+"""Trainings of a study: a rate chosen on validation rows, then test rows by every seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pockengine.finetune.task import Examples, Task
+from pockengine.loaded import load
+
+SEEDS = (0, 1, 2)
+METRIC = "accuracy"
+
+
+@dataclass(frozen=True)
+class Course:
+    """By which scheme, how long, and by how many threads each training goes."""
+
+    scheme: str
+    epochs: int
+    threads: int
+
+
+def accuracies(
+    artifact: Path, rates: Sequence[float], task: Task, course: Course
+) -> tuple[float, tuple[float, ...]]:
+    """Return the rate, the best of `rates` by the first seed, and test accuracies of all seeds."""
+
+    def trained(rate: float, seed: int, judged: Examples) -> float:
+        return _accuracy(artifact, (rate, seed), (task.tuning.train, judged), course)
+
+    rate = rates[0]
+    if len(rates) > 1:
+        rate = max(rates, key=lambda tried: trained(tried, SEEDS[0], task.tuning.validation))
+    return rate, tuple(trained(rate, seed, task.test) for seed in SEEDS)
+
+
+def _accuracy(
+    artifact: Path, how: tuple[float, int], rows: tuple[Examples, Examples], course: Course
+) -> float:
+    """Train from the start, and judge; a training that meets a NaN has learned nothing."""
+    (rate, seed), (train, judged) = how, rows
+    loaded = load(artifact)
+    loaded.fit(
+        _data(train),
+        epochs=course.epochs,
+        lr=rate,
+        schedule="cosine",
+        seed=seed,
+        threads=course.threads,
+        progress=False,
+    )
+    scores = loaded.evaluate(_data(judged), metrics={METRIC: accuracy}, threads=course.threads)
+    return float(scores.metrics[METRIC])
+
+
+def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
+    """Return the share of rows whose largest logit is at their label."""
+    return float(np.mean(np.argmax(prediction, axis=-1) == target))
+
+
+def _data(examples: Examples) -> dict[str, np.ndarray]:
+    return {**examples.inputs, "target": examples.labels}

@@ -1,0 +1,156 @@
+"""Accuracy of training in int8 beside f32: same net, scheme, rows, order and optimizer.
+
+    bazel run //studies/int8 -- --data DIR --json FILE
+
+Each variant tries its rates with the first seed on validation rows, and trains with the best one by
+three seeds; only then it sees the test rows. Weights are as pretrained, the head is new.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from pockengine import __version__
+from pockengine.api import compile
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.optim import Sgd
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import write_lines
+from pockengine.farm.results.setup import Setup
+from pockengine.finetune.task import Task
+from pockengine.studies.course import METRIC, Course, accuracies
+from pockengine.studies.int8.variants import VARIANTS, Variant
+from pockengine.studies.sparse.sizes import Sizes
+from pockengine.studies.sparse.subjects import (
+    MODELS,
+    StudyFolders,
+    load_module,
+    make_subject,
+    make_task,
+)
+from pockengine.terminal import PlainConsole
+
+BATCH = 16
+CALIBRATION = 128
+"""Rows on which ranges are found."""
+
+OPTIMIZER = Sgd(momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Test accuracies of one variant, one for each seed, at the rate that validation chose."""
+
+    variant: str
+    rate: float
+    accuracies: tuple[float, ...]
+    arena_bytes: int
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.accuracies))
+
+
+def outcome_of(variant: Variant, graph: Graph, task: Task, course: Course) -> Outcome:
+    """Compile a variant, choose its rate, train it by every seed and judge it."""
+    train = task.tuning.train
+    samples = {name: array[:CALIBRATION] for name, array in train.inputs.items()}
+    with tempfile.TemporaryDirectory(prefix="pockengine-study-") as temporary:
+        folder = Path(temporary) / "artifact"
+        compiled = compile(
+            graph,
+            None,
+            scheme=course.scheme,
+            optimizer=OPTIMIZER,
+            quantize=variant.quantize(samples),
+            folder=folder,
+        )
+        found = accuracies(folder, variant.rates, task, course)
+        return Outcome(variant.name, *found, compiled.program.arena_bytes)
+
+
+def pairs(models: Sequence[str], datasets: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Return each model with each data set."""
+    return ((model, dataset) for model in models for dataset in datasets)
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
+@click.option("--model", "models", multiple=True, default=("resnet20", "mbv2-w0.35"))
+@click.option("--dataset", "datasets", multiple=True, default=("fashion_mnist", "cifar10"))
+@click.option("--size", default=64, show_default=True, help="Pixels, but for ResNets' 32.")
+@click.option("--train", default=2000, show_default=True, help="Rows; a fifth more validates.")
+@click.option("--test", default=2000, show_default=True, help="Rows.")
+@click.option("--scheme", default="sparse", show_default=True, help="A preset.")
+@click.option("--epochs", default=3, show_default=True)
+@click.option("--threads", default=1, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def main(
+    data: Path,
+    models: Sequence[str],
+    datasets: Sequence[str],
+    size: int,
+    train: int,
+    test: int,
+    scheme: str,
+    epochs: int,
+    threads: int,
+    json_file: Path | None,
+) -> None:
+    """Train small nets in f32 and in int8, and say what each variant reaches."""
+    places = StudyFolders(data, None, data)
+    course, sizes = Course(scheme, epochs, threads), Sizes(train, train // 5, test)
+    for name, dataset in pairs(models, datasets):
+        known = MODELS[name]
+        model = known if name.startswith("resnet") else replace(known, size=size)
+        task = make_task(model, dataset, places, sizes)
+        graph = make_subject(model, load_module(model, places, 10), dataset, BATCH).graph
+        title = f"{name}-{model.size}, {dataset}, {scheme}: {train} rows, {epochs} epochs"
+        table = Table(title=title, title_justify="left")
+        for heading in ("variant", "rate", "test accuracy, %", "of each seed", "arena, bytes"):
+            table.add_column(heading)
+        for variant in VARIANTS:
+            outcome = outcome_of(variant, graph, task, course)
+            table.add_row(*_row(outcome))
+            if json_file is not None:
+                _write(json_file, (f"{name}-{model.size}", dataset), outcome, (course, sizes))
+        PlainConsole(120).print(table)
+
+
+def _row(outcome: Outcome) -> list[str]:
+    each = ", ".join(f"{100 * value:.1f}" for value in outcome.accuracies)
+    rate, mean = f"{outcome.rate:g}", f"{100 * outcome.mean:.1f}"
+    return [outcome.variant, rate, mean, each, f"{outcome.arena_bytes:,}"]
+
+
+def _write(path: Path, what: tuple[str, str], outcome: Outcome, how: tuple[Course, Sizes]) -> None:
+    """Append a variant's accuracy as a record; the note says how it was trained."""
+    (model, dataset), (course, sizes) = what, how
+    setup = Setup(current_commit(), "host", "host", False, model, dataset, BATCH, course.threads)
+    values = outcome.accuracies
+    note = (
+        f"{outcome.variant}; rate {outcome.rate:g}; {course.epochs} epochs of {sizes.train} rows; "
+        f"{sizes.test} test rows; seeds {', '.join(f'{value:.4f}' for value in values)}"
+    )
+    record = setup.record(
+        "pockengine",
+        __version__,
+        course.scheme,
+        METRIC,
+        outcome.mean,
+        spread=(min(values), max(values), len(values)),
+        note=note,
+    )
+    record = replace(record, dtype="f32" if outcome.variant == "f32" else "int8")
+    write_lines([record], Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The ways of computing that are compared: f32, and int8 with and without QAS."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.quantize.int8 import Int8
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way of computing by its name, and what its rates are multiplied by.
+
+    Without QAS an optimizer sees integers, which are some hundred times as large as the weights
+    that they stand for, and gradients that are as much smaller.
+    """
+
+    name: str
+    integers: bool = True
+    gradients: str = "int8"
+    qas: bool = True
+    rates: tuple[float, ...] = (0.0025, 0.01, 0.04)
+
+    def quantize(self, samples: Mapping[str, np.ndarray]) -> Int8 | None:
+        """Return what `pockengine.compile` takes."""
+        if not self.integers:
+            return None
+        return Int8(samples, gradients=self.gradients, qas=self.qas)
+
+
+VARIANTS = (
+    Variant("f32", integers=False),
+    Variant("int8"),
+    Variant("int8, f32 gradients", gradients="f32"),
+    Variant("int8 without QAS", qas=False, rates=(0.0025, 0.01, 0.04, 0.16, 2.5, 40.0)),
+)

@@ -1,0 +1,1 @@
+"""What frozen weights and optimiser states in fewer bits cost in accuracy."""

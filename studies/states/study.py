@@ -1,0 +1,164 @@
+"""Accuracy of MiniLM with frozen weights and optimiser states in fewer bits, beside f32.
+
+    bazel run //studies/states -- --data DIR --json FILE
+
+Same rows, order, seeds and rate for all: f32 chooses the rate on validation rows, by the first
+seed. The head is new.
+"""
+
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.table import Table
+
+from pockengine import __version__
+from pockengine.api import compile
+from pockengine.compiler.ir.graph import Graph, ParamKind
+from pockengine.compiler.optim import AdamW
+from pockengine.compiler.program import Program
+from pockengine.compiler.storage import Storage
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import write_lines
+from pockengine.farm.results.setup import Setup
+from pockengine.finetune.task import Task
+from pockengine.studies.course import METRIC, Course, accuracies
+from pockengine.studies.sparse.sizes import Sizes
+from pockengine.studies.sparse.subjects import (
+    MODELS,
+    StudyFolders,
+    classes_of,
+    load_module,
+    make_subject,
+    make_task,
+)
+from pockengine.terminal import PlainConsole
+
+MODEL = "minilm-l6"
+BATCH = 16
+RATES = {"lora-16": (4e-4, 1.6e-3), "full": (1e-4, 4e-4)}
+STORED = {
+    "full": (Storage(), Storage(states="bf16"), Storage(states="8bit")),
+    "lora-16": (
+        Storage(),
+        Storage(states="8bit"),
+        Storage(weights="int4"),
+        Storage(weights="int4", states="8bit"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Test accuracies of one way to store, one for each seed, and the bytes that it takes."""
+
+    storage: Storage
+    rate: float
+    accuracies: tuple[float, ...]
+    weights_bytes: int
+    states_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What is stored how."""
+        return f"{self.storage.weights} frozen weights, {self.storage.states} states"
+
+
+def outcome_of(
+    storage: Storage, rate: float | None, subject: tuple[Graph, Task], course: Course
+) -> Outcome:
+    """Train one way of storing by every seed and judge it; without a rate, choose that first."""
+    graph, task = subject
+    with tempfile.TemporaryDirectory(prefix="pockengine-study-") as temporary:
+        folder = Path(temporary) / "artifact"
+        optimizer = AdamW(weight_decay=0.0)
+        compiled = compile(
+            graph, None, scheme=course.scheme, optimizer=optimizer, storage=storage, folder=folder
+        )
+
+        rates = RATES[course.scheme] if rate is None else (rate,)
+        found = accuracies(folder, rates, task, course)
+        return Outcome(storage, *found, *_bytes(compiled.program))
+
+
+def _bytes(program: Program) -> tuple[int, int]:
+    """Return the bytes of weights, and of the optimiser's states."""
+    sizes = {True: 0, False: 0}
+    for param in program.params.values():
+        sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes
+    return sizes[False], sizes[True]
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
+@click.option("--dataset", default="sst2", show_default=True)
+@click.option("--train", default=1000, show_default=True, help="Rows; a fifth more validates.")
+@click.option("--test", default=800, show_default=True, help="Rows.")
+@click.option("--scheme", type=click.Choice(list(STORED)), default="lora-16", show_default=True)
+@click.option("--epochs", default=2, show_default=True)
+@click.option("--threads", default=1, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def main(
+    data: Path,
+    dataset: str,
+    train: int,
+    test: int,
+    scheme: str,
+    epochs: int,
+    threads: int,
+    json_file: Path | None,
+) -> None:
+    """Train MiniLM with weights and states stored in fewer bits, and say what each way reaches."""
+    places, model = StudyFolders(data, None, data), MODELS[MODEL]
+    course, sizes = Course(scheme, epochs, threads), Sizes(train, train // 5, test)
+    task = make_task(model, dataset, places, sizes)
+    module = load_module(model, places, classes_of(dataset))
+    graph = make_subject(model, module, dataset, BATCH).graph
+    table = Table(title=f"{MODEL}, {dataset}, {scheme}: {train} rows, {epochs} epochs")
+    headings = ("stored", "rate", "test accuracy, %", "of each seed", "weights", "states, bytes")
+    for heading in headings:
+        table.add_column(heading)
+    rate = None
+    for storage in STORED[scheme]:
+        outcome = outcome_of(storage, rate, (graph, task), course)
+        rate = outcome.rate
+        table.add_row(*_row(outcome))
+        if json_file is not None:
+            _write(json_file, dataset, outcome, (course, sizes))
+    PlainConsole(120).print(table)
+
+
+def _row(outcome: Outcome) -> list[str]:
+    each = ", ".join(f"{100 * value:.1f}" for value in outcome.accuracies)
+    mean = f"{100 * float(np.mean(outcome.accuracies)):.1f}"
+    sizes = f"{outcome.weights_bytes:,}", f"{outcome.states_bytes:,}"
+    return [outcome.name, f"{outcome.rate:g}", mean, each, *sizes]
+
+
+def _write(path: Path, dataset: str, outcome: Outcome, how: tuple[Course, Sizes]) -> None:
+    """Append an accuracy as a record; the note says how it was trained."""
+    course, sizes = how
+    setup = Setup(current_commit(), "host", "host", False, MODEL, dataset, BATCH, course.threads)
+    values = outcome.accuracies
+    note = (
+        f"{outcome.name}; rate {outcome.rate:g}; {course.epochs} epochs of {sizes.train} rows; "
+        f"{sizes.test} test rows; seeds {', '.join(f'{value:.4f}' for value in values)}"
+    )
+    record = setup.record(
+        "pockengine",
+        __version__,
+        course.scheme,
+        METRIC,
+        float(np.mean(values)),
+        spread=(min(values), max(values), len(values)),
+        note=note,
+    )
+    record = replace(record, dtype="f32")
+    write_lines([record], Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What a runtime computes for each op beside the oracle: the check that its tests of forms make."""
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.passes.legalize import RULES
+from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of
+
+Computed = Callable[[Graph, dict[str, np.ndarray], Path], dict[str, np.ndarray]]
+"""Compiles a graph without params in a folder, and runs it by the runtime."""
+
+WRITTEN = frozenset({"assign", "take_update"})
+"""They give no results; trainings show what they write, as they do of optimizers' updates."""
+GONE = frozenset({"unpack_mask"})
+
+
+def made(forms: Collection[str], elsewhere: Collection[str] = ()) -> list[str]:
+    """Return the ops that have a form or a rule, but for those that other tests show."""
+    ops = {*forms, *RULES} - WRITTEN - GONE - set(elsewhere)
+    return sorted(op for op in ops if not op.endswith("_update"))
+
+
+def check_op(op: str, data: st.DataObject, computed: Computed, folder: Path) -> None:
+    """Draw a case of an op; what is computed is what the oracle says."""
+    case = case_of(op, data.draw)
+    arrays = arrays_of(case, data.draw(st.integers(0, 99)))
+    inputs = {f"x{place}": np.asarray(array) for place, array in enumerate(arrays)}
+    graph = graph_of(case)
+    with np.errstate(all="ignore"):
+        wanted = run(graph, inputs, {})
+        found = computed(graph, inputs, folder)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=2e-4, atol=2e-5)

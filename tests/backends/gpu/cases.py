@@ -1,0 +1,78 @@
+"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one."""
+
+from typing import Any
+
+from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.tests.compiler.every_op import graph_of
+from pockengine.tests.compiler.op_case import OpCase
+
+NN: dict[str, Any] = {}
+TN, NT = {"transpose_a": True}, {"transpose_b": True}
+TT = {**TN, **NT}
+WIDE = {"stride": (2, 1), "padding": (1, 2, 0, 1), "dilation": (1, 2)}
+
+
+def floats(*shape: int) -> TensorType:
+    return TensorType(F32, shape)
+
+
+PRODUCTS = [
+    OpCase("matmul", (floats(*a), floats(*b)), attrs)
+    for a, b, attrs in (
+        ((1, 1), (1, 1), NN),
+        ((16, 16), (16, 16), NN),
+        ((17, 33), (33, 65), NN),
+        ((64, 16), (16, 64), NN),
+        ((65, 70), (70, 130), NN),
+        ((33, 40), (33, 20), TN),
+        ((40, 33), (20, 33), NT),
+        ((33, 40), (20, 33), TT),
+        ((3, 2, 5, 7), (7, 4), NN),
+        ((3, 2, 5, 7), (3, 2, 7, 4), NN),
+        ((3, 2, 5, 7), (2, 7, 4), NN),
+        ((2, 5, 7), (3, 1, 7, 4), NN),
+    )
+]
+CONVOLUTIONS = [
+    OpCase("conv2d", (floats(*x), floats(*w)), attrs)
+    for x, w, attrs in (
+        ((2, 9, 9, 3), (3, 3, 3, 20), {"padding": (1, 1, 1, 1)}),
+        ((1, 8, 9, 4), (3, 2, 4, 17), WIDE),
+        ((2, 8, 9, 8), (3, 3, 2, 12), {**WIDE, "groups": 4}),
+        ((2, 8, 9, 40), (3, 3, 1, 40), {**WIDE, "groups": 40}),
+        ((2, 8, 9, 8), (1, 1, 8, 70), {"stride": (2, 2)}),
+        ((2, 8, 9, 4), (3, 3, 1, 8), {**WIDE, "groups": 4}),
+    )
+]
+TREES = [
+    OpCase(op, (floats(*shape),), {"axes": axes})
+    for op in ("reduce_sum", "reduce_max")
+    for shape, axes in (((300, 3), (0,)), ((3, 300), (1,)), ((40, 70), (0,)), ((7, 9, 40), (0, 2)))
+]
+ROWS = [
+    OpCase(op, (floats(3, columns),), attrs)
+    for columns in (1, 32, 33, 300)
+    for op, attrs in (("softmax", NN), ("log_softmax", NN), ("layer_norm", {"eps": 1e-5}))
+]
+LABELS = [
+    OpCase("cross_entropy", (floats(rows, 300), TensorType(I64, (rows,))), NN, classes=300)
+    for rows in (1, 300)
+]
+
+
+def _gradients(case: OpCase) -> list[OpCase]:
+    graph = graph_of(case)
+    dy, (x, w) = graph.outputs["y0"].type, case.types
+    return [
+        OpCase("conv2d_dx", (dy, w), {**case.attrs, "input_shape": x.shape}),
+        OpCase("conv2d_dw", (x, dy), {**case.attrs, "weight_shape": w.shape}),
+    ]
+
+
+BACKWARD = [gradient for case in CONVOLUTIONS for gradient in _gradients(case)]
+KINDS = {
+    "products": PRODUCTS,
+    "convolutions": [*CONVOLUTIONS, *BACKWARD],
+    "trees": TREES,
+    "rows": [*ROWS, *LABELS],
+}

@@ -1,0 +1,24 @@
+"""Which of our ops the GPU backend has, shown in docs/gpu.md.
+
+`python -m pockengine.tests.backends.gpu.coverage` writes the table, and a test compares.
+"""
+
+from pockengine.backends.gpu.kernels import FAMILIES
+from pockengine.tests.backends.coverage import NEVER_MET, Coverage
+
+COVERAGE = Coverage(
+    page="gpu.md",
+    heading="on a GPU",
+    forms=FAMILIES,
+    formed="a kernel",
+    words={},
+    never_met={
+        **NEVER_MET,
+        "fusion": "one kernel, if what it is built around has one",
+        "stop_gradient": "gone once gradients are derived",
+        "unpack_mask": "not made: masks stay as they are",
+    },
+)
+
+if __name__ == "__main__":
+    COVERAGE.write()

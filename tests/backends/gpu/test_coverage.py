@@ -1,0 +1,7 @@
+"""docs/gpu.md says of every op what becomes of it."""
+
+from pockengine.tests.backends.gpu.coverage import COVERAGE
+
+
+def test_the_page_says_what_becomes_of_every_op() -> None:
+    COVERAGE.check()

@@ -1,0 +1,61 @@
+"""The text for CUDA builds for the architectures of a Jetson Orin and an H100, as it is measured.
+
+Nothing of it is run: there is no GPU here.
+"""
+
+from dataclasses import astuple
+
+import pytest
+
+from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.nvrtc import build_cubin
+from pockengine.backends.gpu.source import CUDA, source_of
+from pockengine.backends.placement import kernel_nodes
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.devices import load_device
+from pockengine.errors import BuildError
+from pockengine.tests.backends.gpu.cases import CONVOLUTIONS, PRODUCTS, ROWS, TREES
+from pockengine.tests.backends.trainings import TRAININGS
+from pockengine.tests.compiler.every_op import graph_of
+from pockengine.tests.compiler.op_case import OpCase
+
+BACKEND = GpuBackend(load_device("host"))
+SHARED = 32768
+"""Bytes that OpenCL 1.2 promises; CUDA has 48 KiB."""
+
+GOLDEN = {
+    "sm_87": ((48, 0, 8192), (40, 0, 6144), (18, 0, 1024), (38, 0, 1024)),
+    "sm_90": ((48, 0, 8192), (40, 0, 6144), (17, 0, 1024), (31, 0, 1024)),
+}
+"""Registers, spills and shared memory of a large product, a convolution, a tree and a softmax."""
+
+
+def _kernel(case: OpCase) -> GpuKernel:
+    return BACKEND.gpu_kernel(graph_of(case).nodes[0])
+
+
+@pytest.mark.parametrize("architecture", GOLDEN)
+def test_kernels_take_what_they_took(architecture: str) -> None:
+    kernels = [_kernel(case) for case in (PRODUCTS[4], CONVOLUTIONS[0], TREES[0], ROWS[-3])]
+    usage = build_cubin(source_of(kernels, CUDA), architecture).usage
+    found = tuple(astuple(usage[kernel.launches[0].function]) for kernel in kernels)
+    assert found == GOLDEN[architecture]
+
+
+@pytest.mark.parametrize("name", ["llama", "mobile-sparse"])
+def test_a_whole_step_builds_and_spills_nothing(name: str) -> None:
+    graph, options = TRAININGS[name]
+    program = compile_program(graph, Training(**options), target=BACKEND.target())
+    kernels = [BACKEND.gpu_kernel(node) for node in kernel_nodes(program.entries["train"])]
+    cubin = build_cubin(source_of(kernels, CUDA), "sm_87")
+    functions = {launch.function for kernel in kernels for launch in kernel.launches}
+    assert cubin.code.startswith(b"\x7fELF")
+    assert cubin.usage.keys() == functions
+    assert all(each.spill_bytes == 0 for each in cubin.usage.values())
+    assert all(each.shared_bytes <= SHARED for each in cubin.usage.values())
+
+
+def test_what_the_compiler_refuses_is_told() -> None:
+    with pytest.raises(BuildError, match=r"NVRTC does not build for sm_87:\n.*nothing"):
+        build_cubin("__global__ void k(float *x) { x[0] = nothing; }", "sm_87")

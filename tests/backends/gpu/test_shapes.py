@@ -1,0 +1,73 @@
+"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.registry import open_session
+from pockengine.compiler.compile import compile_entries
+from pockengine.compiler.ir import F32, Builder, Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.devices import load_device
+from pockengine.tests.backends.gpu.cases import KINDS, floats
+from pockengine.tests.backends.gpu.orders import ORDERS, ordered
+from pockengine.tests.compiler.every_op import graph_of
+
+BACKEND = GpuBackend(load_device("host"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_size_is_what_the_oracle_says(kind: str, tmp_path_factory: Any) -> None:
+    graphs = {f"case{number}": graph_of(case) for number, case in enumerate(KINDS[kind])}
+    _compare(graphs, {key: _drawn(graph) for key, graph in graphs.items()}, tmp_path_factory)
+
+
+def test_what_follows_a_product_is_computed_with_its_sums(tmp_path_factory: Any) -> None:
+    graphs = {}
+    for op in ("matmul", "conv2d", "depthwise"):
+        g = Builder(Graph(op))
+        shape = (33, 40) if op == "matmul" else (2, 5, 6, 40)
+        x, bias, scale = (
+            g.input(n, floats(*s)) for n, s in (("x", shape), ("b", (40,)), ("s", ()))
+        )
+        if op == "matmul":
+            y = g.matmul(x, g.input("w", floats(40, 40)))
+        else:
+            groups = 1 if op == "conv2d" else 40
+            y = g.conv2d(x, g.input("w", floats(1, 1, 40 // groups, 40)), groups=groups)
+        g.output("y", g.add(g.relu(g.mul(g.add(y, bias), scale)), x))
+        graphs[op] = g.graph
+    _compare(graphs, {key: _drawn(graph) for key, graph in graphs.items()}, tmp_path_factory)
+
+
+def _drawn(graph: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return {
+        value.name: rng.standard_normal(value.shape).astype(np.float32)
+        if value.dtype is F32
+        else rng.integers(0, 300, value.shape)
+        for value in graph.inputs
+    }
+
+
+def _compare(
+    graphs: dict[str, Graph], inputs: dict[str, dict[str, np.ndarray]], folders: Any
+) -> None:
+    program = compile_entries("cases", graphs, target=BACKEND.target())
+    artifact = write_artifact(program, BACKEND, folders.mktemp("cases") / "made")
+    with open_session(artifact) as session:
+        for key, graph in graphs.items():
+            found = []
+            for order in ORDERS:
+                with ordered(artifact, order):
+                    found.append(session.run(key, inputs[key]))
+            for name, array in run(graph, inputs[key], {}).items():
+                text = str(graph.nodes[0])
+                np.testing.assert_allclose(
+                    found[0][name], array, rtol=1e-4, atol=1e-4, err_msg=text
+                )
+                for other in found[1:]:
+                    np.testing.assert_array_equal(found[0][name], other[name], err_msg=text)

@@ -1,0 +1,57 @@
+"""Trainings by the emulated GPU: losses, weights and states are those of C, in every order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pockengine
+from pockengine.backends.session import Session
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Adagrad, RMSprop, Sgd
+from pockengine.compiler.sparse.lora import lora
+from pockengine.tests.backends.gpu.orders import ORDERS, ordered
+from pockengine.tests.backends.inputs import draw
+from pockengine.tests.backends.onnx.nets import pictures
+from pockengine.tests.backends.trainings import TRAININGS
+from pockengine.tests.compiler.small_nets import residual_net
+
+STEPS, RATE = 10, 0.01
+MORE: dict[str, tuple[Graph, dict[str, Any]]] = {
+    "residual": (residual_net(), {"optimizer": Sgd(momentum=0.9, nesterov=True)}),
+    "residual-rmsprop": (residual_net(), {"optimizer": RMSprop(eps=1e-2)}),
+    "residual-adagrad": (residual_net(), {"optimizer": Adagrad(eps=1e-2)}),
+    "residual-lora": (residual_net(), {"scheme": lora(2, 4, ["a.0.weight", "c.0.weight"])}),
+    "resnet20-sparse": (pictures("resnet20-16", 2), {"scheme": "sparse"}),
+}
+EVERY = {**TRAININGS, **MORE}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_ten_steps_are_those_of_c_in_every_order(name: str) -> None:
+    graph, options = EVERY[name]
+    ours, c = (pockengine.compile(graph, None, backend=b, **options) for b in ("gpu", "c"))
+    assert "emulated" in ours.artifact.isa
+    with c.session() as session:
+        wanted = _trained(session, graph)
+    found = []
+    for order in ORDERS:
+        with ordered(ours.artifact, order), ours.session() as session:
+            found.append(_trained(session, graph))
+    for key, array in wanted.items():
+        most = max(1.0, float(np.abs(array).max()))
+        np.testing.assert_allclose(found[0][key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
+        for other in found[1:]:
+            np.testing.assert_array_equal(found[0][key], other[key], err_msg=key)
+
+
+def _trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
+    """Train, and return the losses, the params and what the other entries give."""
+    losses = [session.train_step(draw(graph, n), RATE)["loss"] for n in range(STEPS)]
+    results = {"losses": np.array(losses)}
+    batch = draw(graph, STEPS)
+    for entry, spec in session.artifact.entries.items():
+        if entry != "train":
+            outputs = session.run(entry, {key: batch[key] for key in spec.inputs})
+            results |= {f"{entry}/{key}": array for key, array in outputs.items()}
+    return results | session.params()

@@ -1,0 +1,128 @@
+"""What forms save of the runtime's passes over memory; the numbers stay what they are."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import pockengine
+from pockengine.backends.onnx.bindings import model_name
+from pockengine.backends.onnx.model import write_models
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.optim import Sgd
+from pockengine.tests.backends.inputs import draw
+from pockengine.tests.backends.onnx.computed import TARGET, computed
+from pockengine.tests.backends.trainings import opened
+from pockengine.tests.replay.nets import mobile_net
+
+RATE = 0.01
+PLAIN = {"stride": (1, 1), "dilation": (1, 1), "padding": (0, 0, 0, 0), "groups": 1}
+
+
+def _train_ops(graph: Graph, optimizer: Sgd, folder: Path) -> Counter[str]:
+    folder.mkdir(exist_ok=True)
+    write_models(compile_program(graph, Training("full", optimizer), target=TARGET), folder)
+    return _ops(folder / model_name("train"))
+
+
+def _ops(path: Path) -> Counter[str]:
+    written = onnx.load(path, load_external_data=False)
+    return Counter(node.op_type for node in written.graph.node)
+
+
+def test_a_batch_norm_scales_and_shifts_in_one_pass(tmp_path: Path) -> None:
+    """On the way in and on the way back, where a sum stands between."""
+    graph = mobile_net(2, 16)
+    norms = sum(node.op == "batch_norm" for node in graph.nodes)
+    assert norms > 5
+    assert _train_ops(graph, Sgd(), tmp_path)["BatchNormalization"] == 2 * norms
+
+
+def test_gradients_of_clamps_are_masked_by_products(tmp_path: Path) -> None:
+    ops = _train_ops(mobile_net(2, 16), Sgd(), tmp_path)
+    assert ops["Cast"] > ops["Where"]
+
+
+@pytest.mark.parametrize(
+    ("maker", "operator"), [("matmul", "Mul"), ("log", "Where"), ("input", "Where")]
+)
+def test_only_products_are_chosen_by_multiplication(
+    maker: str, operator: str, tmp_path: Path
+) -> None:
+    """What is no product may be infinite just where it is not chosen."""
+    g = Builder(Graph("choice"))
+    x, y = (g.input(name, TensorType(F32, (4, 4))) for name in "xy")
+    taken = {"matmul": lambda: g.matmul(x, y), "log": lambda: g.log(x), "input": lambda: x}[maker]()
+    g.output("chosen", g.where(g.gt(x, g.scalar(0.0)), taken, g.scalar(0.0)))
+    numbers = np.linspace(-3, 3, 16, dtype=np.float32).reshape(4, 4)
+    numbers[0, 0] = 0 if maker == "log" else numbers[0, 0]
+    inputs = {"x": numbers, "y": numbers[::-1].copy()}
+    with np.errstate(all="ignore"):
+        wanted = run(g.graph, inputs, {})["chosen"]
+    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], wanted, rtol=1e-5)
+    assert operator in _ops(tmp_path / model_name("case"))
+
+
+def test_a_choice_takes_the_shape_of_its_zeros(tmp_path: Path) -> None:
+    g = Builder(Graph("wider"))
+    x = g.input("x", TensorType(F32, (1, 4)))
+    taken = g.matmul(x, g.constant(np.ones((4, 4), np.float32), "w"))
+    zeros = g.constant(np.zeros((3, 4), np.float32), "zeros")
+    g.output("chosen", g.where(g.gt(x, g.scalar(0.0)), taken, zeros))
+    inputs = {"x": np.array([[-1, 2, -3, 4]], np.float32)}
+    wanted = run(g.graph, inputs, {})["chosen"]
+    assert wanted.shape == (3, 4)
+    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("late", ["vector", "sum", "doubled", "shared"])
+def test_a_scaled_image_is_shifted_with_what_is_added_later(late: str, tmp_path: Path) -> None:
+    """Where that is the same: not of a sum with itself, nor where others read the scaled image."""
+    g = Builder(Graph("scaled"))
+    x = g.input("x", TensorType(F32, (2, 4, 4, 3)))
+    a, b = (g.input(name, TensorType(F32, (3,))) for name in "ab")
+    image = g.conv2d(x, g.constant(np.ones((1, 1, 3, 3), np.float32), "w"), **PLAIN)
+    scaled = g.mul(image, a)
+    if late == "sum":
+        scaled = g.add(image, scaled)
+    if late == "doubled":
+        scaled = g.add(scaled, scaled)
+    if late == "shared":
+        g.output("scaled", scaled)
+    g.output("shifted", g.add(scaled, b))
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 4, 4, 3), "a": (3,), "b": (3,)}
+    inputs = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    found = computed(g.graph, inputs, tmp_path)
+    for name, array in run(g.graph, inputs, {}).items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+    assert _ops(tmp_path / model_name("case"))["BatchNormalization"] == (late in ("vector", "sum"))
+
+
+def test_a_plain_step_is_part_of_the_product(tmp_path: Path) -> None:
+    """Of plain SGD, whose gradients nothing else reads; not with a momentum."""
+    plain = _train_ops(mobile_net(2, 16), Sgd(), tmp_path / "plain")
+    heavy = _train_ops(mobile_net(2, 16), Sgd(momentum=0.9), tmp_path / "heavy")
+    assert plain["Gemm"] == heavy["Gemm"]
+    assert plain["Sub"] < heavy["Sub"]
+
+
+def test_steps_of_plain_sgd_are_those_of_c() -> None:
+    graph = opened(mobile_net(2, 16))
+    ours, c = (
+        pockengine.compile(graph, None, backend=backend, optimizer=Sgd())
+        for backend in ("onnx", "c")
+    )
+    with ours.session() as session, c.session() as other:
+        for number in range(3):
+            batch = draw(graph, number)
+            loss = float(other.train_step(batch, RATE)["loss"])
+            assert float(session.train_step(batch, RATE)["loss"]) == pytest.approx(loss, rel=1e-4)
+        for key, array in other.params().items():
+            np.testing.assert_allclose(session.params()[key], array, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,20 @@
+"""Which of our ops the TFLite backend has, shown in docs/tflite.md.
+
+`python -m pockengine.tests.backends.tflite.coverage` writes the table, and a test compares.
+"""
+
+from pockengine.backends.tflite.forms import FORMS
+from pockengine.backends.tflite.forms.arithmetic import COMPARED, SAME
+from pockengine.tests.backends.coverage import NEVER_MET, Coverage
+
+COVERAGE = Coverage(
+    page="tflite.md",
+    heading="in TFLite",
+    forms=FORMS,
+    formed="several operators",
+    words={op: f"`{name}`" for op, name in {**SAME, **COMPARED}.items()},
+    never_met=NEVER_MET,
+)
+
+if __name__ == "__main__":
+    COVERAGE.write()

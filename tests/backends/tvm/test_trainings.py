@@ -1,0 +1,18 @@
+"""Trainings that TVM has built: losses, weights and states are those of C, whatever trains."""
+
+from pathlib import Path
+
+import pytest
+
+from pockengine.compiler.optim import Sgd
+from pockengine.tests.backends.training_checks import check_moving, check_training
+from pockengine.tests.backends.trainings import TRAININGS
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_is_that_of_c(name: str) -> None:
+    check_training("tvm", name, atol=1e-3)  # logits of 8, summed in another order
+
+
+def test_a_training_moves_between_backends(tmp_path: Path) -> None:
+    check_moving(("c", "tvm", "c"), Sgd(momentum=0.9), tmp_path)

@@ -1,0 +1,83 @@
+"""--quantize: int8 on the command line, from rows of samples; what cannot be is said."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from pockengine.cli.main import cli
+
+
+@pytest.fixture(name="rows")
+def rows_of_pictures(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "rows.npz"
+    np.savez(path, x=rng.standard_normal((8, 1, 8, 8), np.float32), target=np.arange(8) % 10)
+    return str(path)
+
+
+def said(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def inspected(*arguments: str) -> dict[str, Any]:
+    result = said("inspect", "cnn-8", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    table: dict[str, Any] = json.loads(result.stdout)
+    return table
+
+
+def test_compile_makes_an_int8_artifact_that_train_takes(rows: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / "net")
+    chosen = ("--quantize", rows, "--quantize-method", "mse", "--quantize-gradients", "f32")
+    made = said("compile", "cnn-8", *chosen, "--no-qas", "--no-check", "--out", folder)
+    assert made.exit_code == 0, made.output
+    trained = said("train", folder, "--data", rows, "--steps", "2", "--lr", "0.01")
+    assert trained.exit_code == 0, trained.output
+    manifest = json.loads((tmp_path / "net" / "manifest.json").read_text())
+    assert '"i8"' in json.dumps(manifest)
+
+
+def test_inspect_says_what_is_int8_and_what_is_not(rows: str) -> None:
+    table, floats = inspected("--quantize", rows), inspected()
+
+    assert table["arena_bytes"] < floats["arena_bytes"]
+    lines = {(line["layer"], line["op"]): line for line in table["arithmetic"]}
+    assert lines["stem.0", "conv2d"] == {
+        "layer": "stem.0",
+        "op": "conv2d",
+        "numbers": "int8",
+        "why": "",
+    }
+    assert lines["head", "add"]["why"] == "its result is not rounded to int8"
+    assert "arithmetic" not in floats
+    shown = said("inspect", "cnn-8", "--quantize", rows).stdout
+    assert "arithmetic on activations" in shown
+
+
+def test_gradients_in_f32_need_no_scales_of_a_step(rows: str) -> None:
+    int8 = inspected("--quantize", rows, "--scheme", "full")
+    real = inspected("--quantize", rows, "--scheme", "full", "--quantize-gradients", "f32")
+    assert int8["arena_bytes"] != real["arena_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--quantize-method", "mse"), "method of int8 without --quantize"),
+        (("--no-qas",), "qas of int8 without --quantize"),
+        (("--quantize", "own", "--quantize-method", "mse"), "leave method"),
+        (("--quantize", "own"), "has no int8 weights; calibrate it"),
+        (("--quantize", "missing.npz"), "missing.npz cannot be read"),
+        (("--quantize", "{rows}", "--quantize-input", "y"), r"inputs \['y'\] cannot be int8"),
+        (("--quantize", "{rows}", "--batch", "16"), "give 16 rows or more"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments: tuple[str, ...], message: str, rows: str) -> None:
+    result = said("inspect", "cnn-8", *(text.format(rows=rows) for text in arguments))
+    assert result.exit_code != 0
+    assert re.search(message, f"{result.output}{result.exception}")

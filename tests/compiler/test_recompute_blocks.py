@@ -1,0 +1,99 @@
+"""Recomputation of large graphs, block by block: the same numbers, few plans, few blocks."""
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ops import node_cost
+from pockengine.compiler.passes import recompute
+from pockengine.compiler.passes.recompute_blocks import find_cuts
+from pockengine.compiler.program import Program
+from pockengine.errors import BudgetError
+from pockengine.tests.compiler.large_graphs import ROWS, WIDTH, deep_net
+
+BLOCKS = 40
+
+
+def compiled(graph: Graph, budget: int | None) -> Program:
+    return compile_program(graph, Training(memory_budget=budget), check=True)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every graph for a large one."""
+    monkeypatch.setattr(recompute, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("share", [0.8, 0.6])
+def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
+    graph = deep_net(BLOCKS)
+    plain = compiled(graph, None)
+    budget = int(share * plain.arena_bytes)
+    lean = compiled(graph, budget)
+    assert lean.arena_bytes <= budget
+    random = np.random.default_rng(0)
+    batch = {
+        "x": random.standard_normal((ROWS, WIDTH)).astype(np.float32),
+        "target": random.integers(0, 4, ROWS),
+        "lr": np.float32(1e-3),
+    }
+    results = []
+    for program in (plain, lean):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        entry = program.entries["train"].graph
+        losses = [float(run(entry, batch, params)["loss"]) for _ in range(2)]
+        results.append((losses, params))
+    assert results[0][0] == results[1][0]
+    for name, data in results[0][1].items():
+        np.testing.assert_array_equal(results[1][1][name], data)
+
+
+@pytest.mark.usefixtures("large")
+def test_no_more_blocks_are_computed_again_than_must_be() -> None:
+    graph = deep_net(BLOCKS)
+    arena = compiled(graph, None).arena_bytes
+    reports = [compiled(graph, int(share * arena)).recomputation for share in (0.9, 0.75, 0.6)]
+    dropped = [len(report.dropped) for report in reports if report is not None]
+    assert 0 < dropped[0] < dropped[1] < dropped[2]
+    forward = sum(node_cost(node) for node in graph.nodes)
+    for report in reports:
+        assert report is not None
+        assert 0 < report.extra_operations <= forward
+
+
+def test_a_large_graph_takes_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = deep_net(160)
+    plans = 0
+    plan = recompute._Search._buffers
+
+    def counted(search: recompute._Search) -> object:
+        nonlocal plans
+        plans += 1
+        return plan(search)
+
+    monkeypatch.setattr(recompute._Search, "_buffers", counted)
+    arena = compile_program(graph, Training()).arena_bytes
+    lean = compile_program(graph, Training(memory_budget=arena // 2))
+    assert lean.arena_bytes <= arena // 2
+    assert plans <= 16
+
+
+@pytest.mark.usefixtures("large")
+def test_an_impossible_budget_names_what_can_be_reached() -> None:
+    graph = deep_net(BLOCKS)
+    with pytest.raises(BudgetError, match=r"reaches an arena of \d+ bytes, not 1000") as error:
+        compiled(graph, 1000)
+    assert compiled(graph, error.value.least).arena_bytes <= error.value.least
+
+
+def test_cuts_lie_where_least_crosses() -> None:
+    graph = deep_net(BLOCKS)
+    results = {result for node in graph.nodes for result in node.results}
+    cuts = find_cuts(graph.nodes, results)
+    assert 4 <= len(cuts.places) < BLOCKS
+    assert all(value.shape == (ROWS, WIDTH) for value in cuts.crossing)
+    assert len(cuts.crossing) == len(cuts.places)
+    assert find_cuts(graph.nodes, set()).places == ()

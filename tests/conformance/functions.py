@@ -1,0 +1,133 @@
+"""Every public function of a framework's modules, by sample calls, through its door.
+
+A call is judged as the fuzzer's programs are: its results, weighted and summed, and all gradients
+are compared with the framework's, by the oracle, after all passes, and by choice in generated C. A
+function passes when a call passes and none is wrong or crashes; it is refused where all are.
+"""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import click
+
+from pockengine.tests.conformance.numpy_samples import leaves
+from pockengine.tests.fuzz.campaign import Case, Framework, Verdict, judge
+from pockengine.tests.fuzz.program import Program
+
+BATCH = 32
+"""Calls that are imported together."""
+
+ORDER = ("crashed", "wrong", "passed", "refused")
+"""What becomes of a function: the first of these that one of its calls is."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A function's calls with what became of each."""
+
+    name: str
+    verdicts: Sequence[Verdict]
+
+    @property
+    def outcome(self) -> str:
+        """What became of the function."""
+        return min((verdict.outcome for verdict in self.verdicts), key=ORDER.index)
+
+
+def public_functions(module: ModuleType) -> set[str]:
+    """Return the names of a module's functions; classes and modules are left out."""
+    names = (name for name in dir(module) if not name.startswith("_"))
+    return {
+        name
+        for name in names
+        if callable(getattr(module, name)) and not isinstance(getattr(module, name), type)
+    }
+
+
+def function_of(call: str) -> str:
+    """Return the function that a call is a sample of: all before its first bracket."""
+    return call.split("(", 1)[0].split("[", 1)[0]
+
+
+def program_of(call: str, number: int, total: str) -> Program:
+    """Make a program of a call; `total` names the function that sums its results."""
+    held = {name: leaf for name, leaf in leaves().items() if re.search(rf"\b{name}\b", call)}
+    if not any(leaf.trained for leaf in held.values()):
+        held["v"] = leaves()["v"]
+    module, _, function = total.rpartition(".")
+    body = (f"from {module} import {function}", f"y = {call}")
+    own = [f"{function}({name})" for name, leaf in held.items() if leaf.trained]
+    return Program(number, held, body, (f"{function}(y)", *own))
+
+
+def run_calls(
+    framework: Framework, calls: Iterable[str], total: str, ways: Sequence[str]
+) -> dict[str, Verdict]:
+    """Judge each call; one that the framework itself does not run is "unrunnable"."""
+    found: dict[str, Verdict] = {}
+    listed = list(dict.fromkeys(calls))
+    for start in range(0, len(listed), BATCH):
+        part = listed[start : start + BATCH]
+        programs = {call: program_of(call, start + i, total) for i, call in enumerate(part)}
+        references = framework.references(list(programs.values()))
+        cases = []
+        for (call, program), arrays in zip(programs.items(), references, strict=True):
+            if arrays is None:
+                found[call] = Verdict(program, "unrunnable")
+            else:
+                cases.append(Case(program, arrays))
+        by_program = {id(v.program): v for v in judge(framework, cases, ways)} if cases else {}
+        found |= {c: by_program[id(p)] for c, p in programs.items() if id(p) in by_program}
+        click.echo(f"{start + len(part)} of {len(listed)} calls", err=True)
+    return found
+
+
+def by_function(verdicts: Mapping[str, Verdict]) -> list[Judged]:
+    """Group the verdicts of calls by function, in order of name."""
+    groups: dict[str, list[Verdict]] = {}
+    for call, verdict in verdicts.items():
+        if verdict.outcome != "unrunnable":
+            groups.setdefault(function_of(call), []).append(verdict)
+    return [Judged(name, groups[name]) for name in sorted(groups)]
+
+
+def summary(judged: Sequence[Judged]) -> dict[str, Counter[str]]:
+    """Count the outcomes of functions by module."""
+    counts: dict[str, Counter[str]] = {}
+    for one in judged:
+        counts.setdefault(one.name.rpartition(".")[0], Counter())[one.outcome] += 1
+    return counts
+
+
+def command(
+    framework: Framework, total: str, calls: Callable[[], list[str]], help_text: str
+) -> click.Command:
+    """Return the command line of one framework; its exit status is 1 where a call is at fault."""
+
+    @click.command(help=help_text)
+    @click.option("--only", default="", help="A regular expression that calls match.")
+    @click.option("--code", is_flag=True, help="Run generated C too.")
+    def main(only: str, code: bool) -> None:
+        warnings.simplefilter("ignore")
+        chosen = [call for call in calls() if re.search(only, call)]
+        ways = ("graph", "step", "C") if code else ("graph", "step")
+        verdicts = run_calls(framework, chosen, total, ways)
+        for call, verdict in verdicts.items():
+            if verdict.outcome != "passed":
+                click.echo(f"{verdict.outcome:10} {call}  # {_line(verdict.words)}")
+        judged = by_function(verdicts)
+        for module, counts in summary(judged).items():
+            parts = ", ".join(f"{counts[name]} {name}" for name in reversed(ORDER) if counts[name])
+            click.echo(f"{module}: {counts.total()} functions: {parts}")
+        raise SystemExit(any(one.outcome in ORDER[:2] for one in judged))
+
+    return main
+
+
+def _line(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines()]
+    return " | ".join(line for line in lines if line)[:300]

@@ -1,0 +1,29 @@
+"""Samples of keras.layers: a layer, and the leaves of `numpy_samples` that it is called on."""
+
+ALIASES = frozenset(
+    [
+        *(f"{kind}{rank}D" for kind in ("AvgPool", "MaxPool") for rank in (1, 2, 3)),
+        *(f"Global{kind}Pool{rank}D" for kind in ("Avg", "Max") for rank in (1, 2, 3)),
+        *(f"Convolution{rank}D{end}" for rank in (1, 2, 3) for end in ("", "Transpose")),
+        *(f"SeparableConvolution{rank}D" for rank in (1, 2)),
+        "InputSpec",
+    ]
+)
+"""Second names."""
+
+NOT_COMPARED = {
+    **dict.fromkeys(
+        ("FlaxLayer", "JaxLayer", "TorchModuleWrapper"), "a model of another framework"
+    ),
+    **dict.fromkeys(
+        ("HashedCrossing", "Hashing", "IntegerLookup", "StringLookup", "TextVectorization"),
+        "words, which are looked up before",
+    ),
+    **dict.fromkeys(("Layer", "Wrapper", "InputLayer", "Pipeline"), "no layer by itself"),
+    **dict.fromkeys(
+        ("GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"), "a part of an RNN's sample"
+    ),
+    "MaxNumBoundingBoxes": "boxes of a data set",
+    "TFSMLayer": "a saved model, which has a door of its own",
+}
+"""Layers without a sample, and why."""

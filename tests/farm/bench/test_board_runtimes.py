@@ -1,0 +1,92 @@
+"""Our step in runtimes on an emulated board: what is asked, kept and noted; no emulation."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench import flow, peers
+from pockengine.farm.bench.case import make_case
+from pockengine.farm.bench.flow import BenchOptions, BenchResult
+from pockengine.farm.bench.peers import InRuntime, Measured
+from pockengine.farm.boards.board import board_for, load_boards
+from pockengine.farm.cli import bench as bench_cli
+from pockengine.farm.references.guest import GuestFigure
+from pockengine.farm.references.timing import Timing
+
+FIGURE = GuestFigure("pockengine-onnx", "0.1.0, onnxruntime 1.26.0", "qemu 7.2", (5, 7, 6), 1e-7)
+
+
+def options(**chosen: Any) -> BenchOptions:
+    board = board_for("rpi4", load_boards())
+    settings = {"schemes": ("full",), "steps": 1, "batch": 2, "threads": 1}
+    return BenchOptions(board=board, model="mobilenet_v2-0.1-32", **{**settings, **chosen})
+
+
+def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = make_case("mobilenet_v2-0.1-32", 2, 1)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(peers, "why_runtime_missing", lambda backend: None)
+    monkeypatch.setattr(peers, "compile_by_worker", lambda *given: asked.append(given))
+    monkeypatch.setattr(
+        peers, "measure_guest_runtime", lambda *given: asked.append(given) or FIGURE
+    )
+
+    there = InRuntime("onnx", "rpi4", "bias-only", case.graph, case.data)
+    measured = there.count([1.0], tmp_path / "onnx")
+
+    request = json.loads((tmp_path / "onnx" / "request.json").read_text())
+    assert (request["device"], request["scheme"], request["momentum"]) == ("rpi4", "bias-only", 0.9)
+    artifact = tmp_path / "onnx" / "artifact"
+    assert asked == [
+        (tmp_path / "onnx", "onnx", None),
+        ("onnx", "rpi4", artifact, case.data, [1.0]),
+    ]
+    assert (measured.metric, measured.timing.median) == ("guest_instructions", 6.0)
+
+
+def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(self: InRuntime, losses: object, folder: Path) -> Measured:
+        if self.backend == "tvm":
+            raise FarmError("TVM is not here")
+        timing = Timing.of([1e6])
+        return Measured(f"pockengine-{self.backend}", "1", "guest_instructions", timing, 1e-7)
+
+    monkeypatch.setattr(InRuntime, "count", count)
+    chosen = options(runtimes=("onnx", "tvm"))
+    case: Any = SimpleNamespace(graph=None, model=chosen.model, batch=2)
+    result = BenchResult(flow._setup(chosen, case))
+    one: Any = SimpleNamespace(name="full", data=None, losses=[])
+    flow._count_runtimes(chosen, case, result, [one], tmp_path)
+
+    assert [(x.engine, x.metric) for x in result.records] == [
+        ("pockengine-onnx", "guest_instructions"),
+        ("pockengine-onnx", "max_rel_error"),
+    ]
+    assert result.notes == ["No tvm beside full: TVM is not here"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "runtimes", "schemes"),
+    [("peers", (), 4), ("runtimes", ("onnx", "tflite", "tvm"), 2)],
+)
+def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
+    suite: str, runtimes: tuple[str, ...], schemes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benches: list[BenchOptions] = []
+    monkeypatch.setattr(bench_cli, "run_bench", lambda chosen, folder: benches.append(chosen))
+    names = ("models", "batches", "schemes", "references")
+    given = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
+    given["pythons"] = ("pockengine-tvm=tvm/python",)
+    bench_cli._run_bench(given, board_for("rpi4", load_boards()), 1)
+    assert benches[0].runtimes == runtimes
+    assert len(benches[0].schemes) == schemes
+    assert benches[0].reference_schemes == ("full",)
+    assert benches[0].pythons == {"tvm": "tvm/python"}

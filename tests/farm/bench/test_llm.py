@@ -1,0 +1,159 @@
+"""The suite of decoders: what is trained and checked, what is kept, what is missing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench import llm as bench_llm
+from pockengine.farm.bench import llm_case
+from pockengine.farm.bench.llm import LlmMeasurement, LlmResult, in_memory, measure_llm
+from pockengine.farm.bench.llm_case import drawn_folder, drawn_tokens, make_lm_case
+from pockengine.farm.bench.llm_table import llm_records, llm_table
+from pockengine.farm.cli.bench import main
+from pockengine.farm.cli.bench_llm import LlmOptions, llm_plan
+from pockengine.farm.references.worker import why_lm_missing
+from pockengine.models import decoders
+from pockengine.tests.finetune.lm.decoders import llama, save
+
+BATCH, LENGTH, STEPS = 2, 16, 4
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 320}
+ENGINES = ("pockengine", "pockengine-bf16", "pockengine-int4", "torch-compile-malloc")
+SCHEMES = ("full", "lora", "sparse")
+
+
+def measurement(folder: Path, *schemes: str, engines: tuple[str, ...] = ENGINES) -> LlmMeasurement:
+    return LlmMeasurement(str(folder), BATCH, LENGTH, schemes, engines, 1, 1, STEPS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("models") / "tiny", llama(**SIZES))
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LlmResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_llm, "TURN_MS", 1.0)
+        missing = {"torch-compile-malloc": "not here"}
+        patch.setattr(bench_llm, "why_lm_missing", lambda engine, _: missing.get(engine))
+        return measure_llm(measurement(folder, *SCHEMES), tmp_path_factory.mktemp("llm"))
+
+
+def test_every_scheme_is_trained_in_pytorch_and_by_ours(result: LlmResult) -> None:
+    assert [(line.scheme, line.engine) for line in result.lines] == [
+        ("full", "torch-eager"),
+        ("full", "pockengine"),
+        ("full", "pockengine-bf16"),
+        *(
+            (scheme, engine)
+            for scheme, reference in (("lora", "peft"), ("sparse", "torch-eager"))
+            for engine in (reference, "pockengine", "pockengine-bf16", "pockengine-int4")
+        ),
+    ]
+    assert result.missing == {"torch-compile-malloc full": "not here"}
+    for line in result.lines:
+        assert 0 < line.timing.min <= line.timing.median
+        assert len(line.losses) == STEPS
+        assert line.peak_rss_bytes > 2**20
+        assert line.error < (2e-2 if "bf16" in line.engine else 1e-4)
+
+
+def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmResult) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=bench_llm.RATE)
+    losses = []
+    for ids in torch.from_numpy(drawn_tokens(SIZES["vocab_size"], (STEPS, BATCH, LENGTH))):
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    ours = next(x for x in result.lines if (x.engine, x.scheme) == ("pockengine", "full"))
+    assert ours.losses == pytest.approx(losses, rel=1e-4)
+    rounded = next(x for x in result.lines if x.engine == "pockengine-int4")
+    assert rounded.losses != pytest.approx(ours.losses, rel=1e-6)
+
+
+def test_figures_become_records_and_a_table(result: LlmResult) -> None:
+    records = llm_records(result, "abc", 1)
+    steps = {(x.engine, x.scheme): x for x in records if x.metric == "step_ms"}
+    speeds = {(x.engine, x.scheme): x.value for x in records if x.metric == "tokens_per_s"}
+    assert len(steps) == len(result.lines)
+    for key, step in steps.items():
+        assert speeds[key] * step.value == pytest.approx(1e3 * BATCH * LENGTH)
+        assert (step.seq_len, step.model) == (LENGTH, f"tiny-{LENGTH}")
+    assert steps["pockengine-int4", "lora"].dtype == "int4"
+    assert llm_table(result, 1).row_count == len(result.lines) + 1
+
+
+def test_other_losses_have_no_speed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = bench_llm.loss_error
+    monkeypatch.setattr(
+        bench_llm, "loss_error", lambda found, wanted: error([1.01 * x for x in found], wanted)
+    )
+    found = measure_llm(measurement(folder, "sparse", engines=("pockengine",)), tmp_path)
+    assert [line.engine for line in found.lines] == ["torch-eager"]
+    assert "it trains something else" in found.missing["pockengine sparse"]
+
+
+def test_what_does_not_fit_into_memory_is_not_begun(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_llm, "free_bytes", lambda: 1000)
+    with pytest.raises(FarmError, match=r"torch-eager takes .* and 0.0 GB are free"):
+        measure_llm(measurement(folder, "full", engines=("pockengine",)), tmp_path)
+
+
+def test_turns_are_taken_by_those_that_fit_together() -> None:
+    assert in_memory([5, 3, 4, 9, 1], 8) == [[0, 1], [2], [3], [4]]
+    assert in_memory([1, 2, 3], 10) == [[0, 1, 2]]
+
+
+def test_a_known_name_has_drawn_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {**SIZES, "num_hidden_layers": 1, "num_attention_heads": 4, "tie_word_embeddings": True}
+    monkeypatch.setitem(decoders.SIZES, "small", small)  # type: ignore[arg-type]
+    monkeypatch.setattr(llm_case, "KNOWN", ("small",))
+    case = make_lm_case("small", (1, 8), 1, drawn_folder("small", tmp_path))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    for name, param in case.graph.params.items():
+        if param.kind == "weight" or "norm" in name:
+            assert np.isfinite(param.data).all(), name
+    assert case.parameters >= sum(x.numel() for x in model.parameters())
+    assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.02, rel=0.05)
+    assert float(model.model.norm.weight.min()) == 1.0
+    with pytest.raises(FarmError, match="no decoder that the suite knows"):
+        make_lm_case("nonsense", (1, 8), 1, tmp_path)
+
+
+def test_the_plan_has_two_lengths_and_three_schemes() -> None:
+    everything = LlmOptions((), (), (), (), (), 2, 10, quick=False)
+    first, second = llm_plan(everything)
+    assert (first.model, first.batch, first.length, second.length) == ("llama-110m", 1, 256, 512)
+    assert first.schemes == SCHEMES
+    assert "torch-compile-malloc" in first.engines
+    (quick, _) = llm_plan(replace(everything, quick=True))
+    assert "torch-compile-malloc" not in quick.engines
+    with pytest.raises(FarmError, match="no scheme 'bias-only'; use full, lora, sparse"):
+        llm_plan(replace(everything, schemes=("bias-only",)))
+    with pytest.raises(FarmError, match="no engine 'nonsense'"):
+        llm_plan(replace(everything, engines=("nonsense",)))
+
+
+def test_the_command_refuses_boards() -> None:
+    result = CliRunner().invoke(main, ["--device=rpi4", "--suite=llm"])
+    assert result.exit_code == 1
+    assert "--suite=llm runs on this machine, not on" in result.output
+
+
+def test_missing_compilers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "needs a C++ compiler" in str(why_lm_missing("torch-compile-malloc", adapters=False))
+    assert why_lm_missing("torch-eager", adapters=False) is None

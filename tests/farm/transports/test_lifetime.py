@@ -1,0 +1,40 @@
+"""What a program started never outlives it, whenever the program ends."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from pockengine.farm.transports.lifetime import ending_with_us
+
+# Starts a child that holds the pipe which it inherits and would write to it, and ends at once.
+PROGRAM = """
+import subprocess
+from pockengine.farm.transports.lifetime import ending_with_us
+subprocess.Popen(ending_with_us(["sh", "-c", "echo alive; sleep 60"]))
+"""
+
+
+def test_the_command_runs_as_written() -> None:
+    command = ending_with_us(["printf", "%s|", "a b", "$HOME", ""])
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"a b|$HOME||"
+
+
+def test_a_child_that_is_late_to_ask_finds_nobody_and_runs_nothing(tmp_path: Path) -> None:
+    setpriv = shutil.which("setpriv")
+    late = tmp_path / "setpriv"
+    late.write_text(f'#!/bin/sh\nsleep 1\nexec {setpriv} "$@"\n')
+    late.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+    # The pipe closes when the child has ended, too.
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=30
+    )
+
+    assert (done.returncode, done.stdout) == (0, b"")

@@ -1,0 +1,54 @@
+"""Folders of tiny decoders with random weights, and a tokenizer of single bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+MARKS = ("<unk>", "<s>", "</s>")
+WORDS = 260
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m['role'] }}\n{{ m['content'] }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+
+
+def tokenizer(template: str | None = TEMPLATE) -> Any:
+    """One token for each byte, after three marks."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {word: number for number, word in enumerate((*MARKS, *alphabet))}
+    made = Tokenizer(models.BPE(vocab=words, merges=[], unk_token=MARKS[0]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    marks = dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **marks)
+    fast.chat_template = template
+    return fast
+
+
+def llama(**sizes: Any) -> transformers.LlamaForCausalLM:
+    """A LLaMA of two layers of 32."""
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": WORDS,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    config = transformers.LlamaConfig(**{**shape, **sizes})
+    return transformers.LlamaForCausalLM(config)
+
+
+def save(folder: Path, model: Any = None, template: str | None = TEMPLATE) -> Path:
+    """Write a folder as transformers has it, in several shards."""
+    model = llama() if model is None else model
+    model.save_pretrained(folder, max_shard_size="30KB")
+    tokenizer(template).save_pretrained(folder)
+    return folder

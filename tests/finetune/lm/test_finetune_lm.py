@@ -1,0 +1,210 @@
+"""`pockengine finetune-lm` from a folder to new weights, beside transformers and PEFT."""
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+
+from pockengine.cli.finetune_lm import finetune_lm
+from pockengine.errors import FinetuneError, ImportModelError
+from pockengine.finetune.lm.packing import pack
+from pockengine.finetune.lm.tokens import IGNORED, Tokens
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.gguf_names import IN_BLOCK, WHOLE
+from pockengine.tests.finetune.lm.decoders import llama, save
+
+LENGTH = 32
+FACTS = ["a cat says miau", "a dog says wuff", "a cow says muuh", "an owl says huu"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "facts.jsonl"
+    rows = [{"prompt": text[:-5], "completion": text[-5:]} for text in FACTS * 3]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def finetuned(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
+    """Run the command; return what it prints as JSON."""
+    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
+    always = ["--batch=2", "--lr=0.01", "--answer-tokens=4", f"--validation={data}"]
+    result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
+
+
+def loss_of(model: Any, tokens: list[Tokens]) -> float:
+    """Return PyTorch's loss of a token, each text on its own."""
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for text in tokens:
+            ids, labels = torch.tensor([list(text.ids)]), torch.tensor([list(text.labels)])
+            total += float(model(input_ids=ids, labels=labels).loss) * text.counted
+            count += text.counted
+    return total / count
+
+
+def texts_of(folder: Path, data: Path) -> list[Tokens]:
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    ids = [[*words(row["prompt"] + row["completion"])["input_ids"], 2] for row in rows]
+    starts = [len(row["prompt"]) for row in rows]
+    both = zip(ids, starts, strict=True)
+    return [Tokens(0, row, [IGNORED] * start + row[start:]) for row, start in both]
+
+
+def test_adapters_learn_and_go_to_peft_and_transformers(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    facts = finetuned(folder, data, tmp_path / "out", "--epochs=3", "--accumulate=2")
+    base = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "merged")
+    texts = texts_of(folder, data)
+
+    assert facts["before"]["loss"] == pytest.approx(loss_of(base, texts), rel=1e-4)
+    assert facts["after"]["loss"] == pytest.approx(loss_of(merged, texts), rel=1e-4)
+    assert facts["after"]["loss"] < facts["before"]["loss"]
+    assert facts["after"]["perplexity"] == pytest.approx(np.exp(facts["after"]["loss"]))
+    adapted = peft.PeftModel.from_pretrained(base, tmp_path / "out" / "adapter")
+    assert loss_of(adapted, texts) == pytest.approx(loss_of(merged, texts), rel=1e-4)
+    assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
+
+
+def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    options = ("--scheme=full", "--save-every=2", "--schedule=constant")
+    whole = finetuned(folder, data, tmp_path / "whole", "--epochs=2", *options)
+    finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
+    checkpoints = sorted((tmp_path / "parts" / "checkpoints").glob("step-*"))
+    checkpoints[-1].unlink()  # as a kill before the last save leaves it
+    resumed = finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options, "--resume")
+
+    assert len(checkpoints) == 2
+    assert resumed["after"] == whole["after"]
+    assert resumed["before"] == whole["before"]
+    with pytest.raises(FinetuneError, match="begun with another epochs"):
+        finetuned(folder, data, tmp_path / "parts", "--epochs=3", *options, "--resume")
+    with pytest.raises(FinetuneError, match="--resume goes on with it"):
+        finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
+
+
+def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> None:
+    texts = texts_of(folder, data)[:2]
+    rows = pack(texts, 2 * LENGTH)
+    assert rows.rows == 1
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model.config.use_cache = False
+    arrays = {name: torch.from_numpy(array) for name, array in rows.arrays.items()}
+    with torch.no_grad():
+        assert float(model(**arrays).loss) == pytest.approx(loss_of(model, texts), rel=1e-5)
+
+
+def test_bf16_shards_keep_their_type(data: Path, tmp_path: Path) -> None:
+    folder = save(tmp_path / "half", llama().to(torch.bfloat16))
+    finetuned(folder, data, tmp_path / "out", "--steps=2", "--frozen-weights=bf16")
+    before = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    after = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out/merged").state_dict()
+    changed = {name for name, held in before.items() if not torch.equal(held, after[name])}
+    assert all(held.dtype == torch.bfloat16 for held in after.values())
+    assert any("q_proj" in name for name in changed)
+    assert not any("o_proj" in name for name in changed)
+
+
+def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: Path) -> None:
+    """Its weights are those of the folder, as llama.cpp lays them out, in F32."""
+    place = tmp_path / "gguf"
+    shutil.copytree(folder, place)
+    module = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    for path in place.glob("model*"):
+        path.unlink()
+    write_f32(place / "tiny.gguf", module)
+
+    facts = finetuned(place, data, tmp_path / "out", "--steps=4")
+
+    assert facts["before"]["loss"] == pytest.approx(loss_of(module, texts_of(folder, data)), 1e-4)
+    merged = open_causal_lm(tmp_path / "out" / "merged").shards["tiny.gguf"]
+    before = open_causal_lm(place).shards["tiny.gguf"]
+    changed = {n for n in before if not np.array_equal(before[n].read(), merged[n].read())}
+    assert {name.split(".")[-2] for name in changed} == {"norm", "q_proj", "v_proj"}
+
+
+def write_f32(path: Path, module: Any) -> None:
+    """Write a LLaMA as llama.cpp has it: rows of queries and keys in pairs of neighbours."""
+    theirs = {ours: name for name, ours in (WHOLE | blocks()).items()}
+    config, table, data = module.config, b"", b""
+    state = {theirs[name]: array.numpy() for name, array in module.state_dict().items()}
+    for name, array in state.items():
+        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+        count = heads.get(name.split(".")[-2])
+        if count is not None:
+            rows = array.reshape(count, 2, -1, array.shape[1])
+            array = np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(array.shape)
+        table += struct.pack("<Q", len(name)) + name.encode()
+        table += struct.pack(f"<I{array.ndim}Q", array.ndim, *reversed(array.shape))
+        table += struct.pack("<IQ", 0, len(data))
+        data += array.tobytes() + bytes(-array.nbytes % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(state), 0) + table
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+def blocks() -> dict[str, str]:
+    return {
+        f"blk.{n}.{theirs}.weight": f"model.layers.{n}.{ours}.weight"
+        for n in range(2)
+        for theirs, ours in IN_BLOCK.items()
+    }
+
+
+def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "cut")
+    shard = sorted((tmp_path / "cut").glob("model-*"))[1]
+    shard.write_bytes(shard.read_bytes()[:-100])
+    with pytest.raises(ImportModelError, match=f"{shard.name} .*copy this shard again"):
+        open_causal_lm(tmp_path / "cut")
+    shard.unlink()
+    with pytest.raises(ImportModelError, match="it is not there"):
+        open_causal_lm(tmp_path / "cut")
+
+
+def test_weights_of_another_model_are_named(folder: Path, tmp_path: Path) -> None:
+    for name, value, message in (
+        ("num_hidden_layers", 3, "holds no model.layers.2"),
+        ("hidden_size", 64, "which is not f32"),
+    ):
+        place = tmp_path / name
+        shutil.copytree(folder, place)
+        table = json.loads((place / "config.json").read_text())
+        (place / "config.json").write_text(json.dumps({**table, name: value}))
+        with pytest.raises(ImportModelError, match=message):
+            open_causal_lm(place).graph(1, 8)
+
+
+def test_what_does_not_fit_is_said_before_anything_is_compiled(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FinetuneError, match="beyond the 64 tokens"):
+        finetuned(folder, data, tmp_path / "out", "--max-length=65")
+    with pytest.raises(FinetuneError, match=r"12 examples are longer than 4 tokens"):
+        finetuned(folder, data, tmp_path / "out", "--max-length=4")
+    classifier = save(tmp_path / "other")
+    table = json.loads((classifier / "config.json").read_text())
+    table["architectures"] = ["LlamaForSequenceClassification"]
+    (classifier / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ImportModelError, match="predicts no next token"):
+        finetuned(classifier, data, tmp_path / "out")

@@ -1,0 +1,74 @@
+"""Plans from shapes alone are what the compiled artifact takes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pockengine.api import compile
+from pockengine.cli.plan_lm import plan_lm
+from pockengine.compiler.optim import AdamW
+from pockengine.compiler.storage import Storage
+from pockengine.errors import ImportModelError
+from pockengine.finetune.lm.plan import ORIN, Plan, Shape, plans
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.decoders import shapes_of
+from pockengine.tests.finetune.lm.decoders import llama, save
+
+SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 320}
+SMALL = Storage(weights="int4")
+
+
+def planned(folder: Path, scheme: str, storage: Storage) -> Plan:
+    (plan,) = plans(shapes_of(str(folder)), Shape(2, 16), [(scheme, storage)], AdamW())
+    return plan
+
+
+@pytest.mark.parametrize(("scheme", "storage"), [("lora", SMALL), ("sparse", Storage())])
+def test_a_plan_has_the_bytes_of_the_artifact(
+    scheme: str, storage: Storage, tmp_path: Path
+) -> None:
+    folder = save(tmp_path, llama(**SIZES))
+    graph = open_causal_lm(folder).graph(2, 16)
+    made = compile(graph, None, scheme=scheme, optimizer=AdamW(), storage=storage).artifact
+    for weights in folder.glob("*.safetensors"):
+        weights.unlink()
+
+    plan = planned(folder, scheme, storage)
+
+    written = plan.trained_bytes + plan.states_bytes
+    assert (written, plan.frozen_bytes) == (made.params_bytes, made.frozen_bytes)
+    assert plan.arena_bytes == made.arena_bytes
+    assert plan.states_bytes >= 2 * 4 * plan.trained
+
+
+def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path: Path) -> None:
+    folder = save(tmp_path, llama(**SIZES))
+    options = ["--batch=2", "--max-length=16", "--optimizer=sgd", "--json"]
+    result = CliRunner().invoke(plan_lm, [str(folder), *options], catch_exceptions=False)
+    found = json.loads(result.stdout)["plans"]
+    assert [(plan["scheme"], plan["frozen_weights"]) for plan in found] == [
+        ("full", "f32"),
+        *((scheme, form) for scheme in ("lora", "sparse") for form in ("f32", "int4")),
+    ]
+    whole, *_, small = found
+    assert (whole["states_bytes"], whole["frozen_bytes"] < 1000) == (0, True)
+    assert small["total_bytes"] < whole["total_bytes"]
+    lora = found[1]
+    assert 0 < lora["orin_ms"] < whole["orin_ms"]
+    assert whole["orin_ms"] > whole["trained_bytes"] / ORIN.gbytes / 1e6
+    shown = CliRunner().invoke(plan_lm, [str(folder), *options[:-1]], catch_exceptions=False)
+    assert "params that train" in shown.stdout
+
+
+def test_an_unknown_decoder_names_those_that_are_known(tmp_path: Path) -> None:
+    with pytest.raises(ImportModelError, match=r"llama2-7b, .*no folder with config"):
+        shapes_of(str(tmp_path))
+
+
+def test_states_in_8_bits_take_less_than_half(tmp_path: Path) -> None:
+    folder = save(tmp_path, llama(**SIZES))
+    plain = planned(folder, "full", Storage())
+    small = planned(folder, "full", Storage(states="8bit"))
+    assert small.states_bytes < 0.5 * plain.states_bytes

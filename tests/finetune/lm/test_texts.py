@@ -1,0 +1,124 @@
+"""Texts as tokens: what is learned of a chat, what is left out, how rows are filled."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.packing import pack
+from pockengine.finetune.lm.texts import Example, read_examples
+from pockengine.finetune.lm.tokens import (
+    IGNORED,
+    Tokens,
+    open_tokenizer,
+    pieces,
+    question_ids,
+    tokenize,
+)
+from pockengine.tests.finetune.lm.decoders import TEMPLATE, WORDS, save, tokenizer
+
+CHAT = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": "three"},
+    {"role": "assistant", "content": "four"},
+]
+
+
+def learned(example: Example, template: str | None = TEMPLATE) -> str:
+    """Return the text of the tokens that count."""
+    words = tokenizer(template)
+    (tokens,) = tokenize(words, [example], 200).examples
+    return str(words.decode([label for label in tokens.labels if label != IGNORED]))
+
+
+def test_answers_of_a_chat_are_learned_with_the_marks_of_their_ends() -> None:
+    assert learned(Example(1, CHAT)) == "two</s>four</s>"
+
+
+def test_a_chat_without_a_template_is_plain_turns() -> None:
+    assert learned(Example(1, CHAT), None) == "two\n\nfour\n\n</s>"
+
+
+def test_a_completion_is_learned_and_its_prompt_is_not() -> None:
+    assert learned(Example(1, prompt="ask", completion=" said")) == " said</s>"
+
+
+def test_a_text_is_learned_whole() -> None:
+    assert learned(Example(1, completion="all of it")) == "all of it</s>"
+
+
+def test_a_question_is_what_stands_before_the_last_answer() -> None:
+    words = tokenizer()
+    ids = question_ids(words, Example(1, CHAT).question)
+    assert words.decode(ids).endswith("<s>user\nthree</s><s>assistant\n")
+
+
+def test_empty_and_long_examples_are_counted_and_named() -> None:
+    examples = [Example(n, completion=text) for n, text in ((1, " "), (4, "x" * 30), (5, "ok"))]
+    found = tokenize(tokenizer(), examples, 20)
+    assert [tokens.line for tokens in found.examples] == [5]
+    assert found.remarks(Path("a.jsonl"), 20) == [
+        "a.jsonl: 1 examples hold nothing to learn, and are left out: line 1",
+        "a.jsonl: 1 examples are longer than 20 tokens, and are left out; --truncate cuts them: "
+        "line 4",
+    ]
+
+
+def test_long_examples_are_cut_where_that_is_asked_for() -> None:
+    long = [Example(1, completion="x" * 30), Example(2, prompt="x" * 30, completion="y")]
+    found = tokenize(tokenizer(), long, 20, truncate=True)
+    assert [len(tokens.ids) for tokens in found.examples] == [20]
+    assert (found.cut, found.empty) == ([1, 2], [2])
+
+
+def test_a_plain_text_is_cut_into_pieces() -> None:
+    found = pieces(tokenizer(), "abcdefghi", 4)
+    assert [len(tokens.ids) for tokens in found.examples] == [4, 4]
+
+
+def test_texts_share_rows_and_know_where_they_begin() -> None:
+    texts = [Tokens(n, [n] * size, [n] * size) for n, size in ((1, 3), (2, 4), (3, 2))]
+    packed = pack(texts, 6)
+    assert packed.arrays["input_ids"].tolist() == [[1, 1, 1, 3, 3, 0], [2, 2, 2, 2, 0, 0]]
+    assert packed.arrays["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
+    ignored = packed.arrays["labels"] == IGNORED
+    assert np.flatnonzero(ignored[0]).tolist() == [0, 3, 5]
+    assert packed.counted.tolist() == [3, 3]
+    assert pack(texts, 6, together=False).rows == 3
+
+
+@pytest.mark.parametrize(
+    "line", ['{"prompt": "a"}', "[1]", '{"text": 3}', "{", '{"messages": [{"role": "user"}]}']
+)
+def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "fine"}\n' + line)
+    with pytest.raises(FinetuneError, match=r"line 2 is no example"):
+        read_examples(path)
+
+
+def test_a_template_that_refuses_a_chat_says_which() -> None:
+    refusing = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(FinetuneError, match=r"line 7: .*refuses it: roles must alternate"):
+        tokenize(tokenizer(refusing), [Example(7, CHAT)], 100)
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
+    last = "{% for m in messages %}{{ m['content'] if loop.last else '.' }}{% endfor %}"
+    with pytest.raises(FinetuneError, match="an example for each answer"):
+        tokenize(tokenizer(last), [Example(1, CHAT)], 100)
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path)
+    open_tokenizer(folder, WORDS)
+    with pytest.raises(FinetuneError, match="tokens up to 258, and the model knows 100"):
+        open_tokenizer(folder, 100)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(FinetuneError, match="cannot be read"):
+        open_tokenizer(folder, WORDS)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(FinetuneError, match="has no tokenizer"):
+        open_tokenizer(folder, WORDS)

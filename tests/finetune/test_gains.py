@@ -1,0 +1,54 @@
+"""Gains to search by: accuracy where it tells items apart, else the loss, else none."""
+
+from random import Random
+
+from pockengine.finetune.contributions import ACCURACY, LOSS, Item, Key
+from pockengine.finetune.gains import signal_of
+from pockengine.finetune.signal import ENOUGH
+from pockengine.finetune.trial import TrialOutcome
+
+ITEMS = [None, *(Item("weight", f"layers.{place}.weight") for place in range(40))]
+
+
+def trials(accuracy: float, loss: float, seeds: int = 2) -> dict[Key, TrialOutcome]:
+    """Items whose true gains spread by 0.01, measured with chance of these sizes."""
+    random, found = Random(5), {}
+    for place, item in enumerate(ITEMS):
+        truth = 0.0 if place == 0 else random.gauss(0.01, 0.01)
+        for seed in range(seeds):
+            right = 0.5 + truth + random.gauss(0, accuracy)
+            found[item, seed] = TrialOutcome(
+                right, 0.8 - truth + random.gauss(0, loss), 9, 0.1, False
+            )
+    return found
+
+
+def test_accuracy_is_taken_where_it_has_signal() -> None:
+    signal = signal_of(trials(0.002, 0.002))
+    assert signal.contributions is not None
+    assert signal.contributions.measure == ACCURACY
+    assert set(signal.reliabilities) == {ACCURACY}
+    assert str(signal).startswith("gains by accuracy: by accuracy 9")
+
+
+def test_loss_is_taken_where_accuracy_is_chance() -> None:
+    signal = signal_of(trials(0.05, 0.002))
+    assert signal.contributions is not None
+    assert signal.contributions.measure == LOSS
+    reliability = signal.reliabilities[ACCURACY]
+    assert reliability is not None
+    assert reliability < ENOUGH
+
+
+def test_nothing_is_taken_where_all_is_chance() -> None:
+    signal = signal_of(trials(0.05, 0.05))
+    assert signal.contributions is None
+    assert "gains are chance" in str(signal)
+    assert "at least 50%" in str(signal)
+
+
+def test_gains_of_one_seed_are_taken_as_they_are_and_said_to_be_unknown() -> None:
+    signal = signal_of(trials(0.05, 0.05, seeds=1))
+    assert signal.contributions is not None
+    assert signal.contributions.measure == ACCURACY
+    assert "of unknown reliability" in str(signal)

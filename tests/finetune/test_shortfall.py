@@ -1,0 +1,45 @@
+"""What a budget costs is said as loudly as the seeds allow."""
+
+import pytest
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.finetune.race import Standing
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.shortfall import Shortfall
+
+RECIPE = Recipe(0.1, 1)
+
+
+def shortfall(chosen: tuple[float, ...], full: tuple[float, ...]) -> Shortfall:
+    return Shortfall(
+        Standing(Scheme("searched-1", ()), RECIPE, chosen),
+        Standing(Scheme("full", ()), RECIPE, full),
+        12_345,
+    )
+
+
+def test_a_loss_beyond_noise_is_the_budgets() -> None:
+    found = shortfall((0.83, 0.832, 0.834), (0.845, 0.847, 0.843))
+
+    assert found.lost == pytest.approx(0.013)
+    assert found.error == pytest.approx((2 * 0.002**2 / 3) ** 0.5)
+    assert str(found) == (
+        "Full fine-tuning, beyond the budget with 12,345 bytes, reaches 84.50 %: this budget costs "
+        "1.30 points; a larger one may win them back."
+    )
+
+
+@pytest.mark.parametrize(
+    ("chosen", "full", "said"),
+    [
+        ((0.80, 0.84), (0.83, 0.83), "no difference that 2 seeds show."),
+        ((0.85, 0.851), (0.83, 0.831), "reaches 83.05 %, 2.00 points less."),
+        ((0.80,), (0.83, 0.84), "3.50 points more; one seed does not tell that from chance."),
+        ((0.84,), (0.83,), "1.00 points less; one seed does not tell that from chance."),
+        ((0.5, 0.5), (0.5, 0.5), "no difference"),
+    ],
+)
+def test_what_seeds_do_not_show_is_called_so(
+    chosen: tuple[float, ...], full: tuple[float, ...], said: str
+) -> None:
+    assert said in str(shortfall(chosen, full))

@@ -1,0 +1,100 @@
+"""Signal: chance is called chance, whether seeds or the examples that judge make it."""
+
+from collections.abc import Mapping
+from random import Random
+from statistics import fmean, variance
+
+import pytest
+
+from pockengine.finetune.contributions import LOSS, Item, Key, contributions_of
+from pockengine.finetune.shrinkage import reliability
+from pockengine.finetune.signal import ENOUGH, Noise, noise_of, reliability_of
+from pockengine.finetune.trial import PARTS, TrialOutcome
+
+ITEMS, SEEDS = 60, 2
+
+
+def item(place: int) -> Item:
+    return Item("weight", f"layers.{place}.weight")
+
+
+def measured(
+    truth: Mapping[int, float], seeds: float, examples: float, random: Random
+) -> dict[Key, TrialOutcome]:
+    """Trials of items whose gains are known, with chance of the seed and of the judged examples."""
+    trials: dict[Key, TrialOutcome] = {}
+    for place in (None, *truth):
+        luck = [random.gauss(0, examples) for _ in range(PARTS)]  # the same at every seed
+        for seed in range(SEEDS):
+            chance = random.gauss(0, seeds) + (0.0 if place is None else truth[place])
+            parts = tuple(0.5 + chance + each for each in luck)
+            accuracy = fmean(parts)
+            key = None if place is None else item(place)
+            trials[key, seed] = TrialOutcome(accuracy, 1 - accuracy, 9, 0.1, False, parts)
+    return trials
+
+
+@pytest.mark.parametrize(("seeds", "examples"), [(0.02, 0.0), (0.0, 0.04), (0.02, 0.04)])
+def test_pure_chance_has_no_signal(seeds: float, examples: float) -> None:
+    found = [
+        reliability(contributions_of(measured(dict.fromkeys(range(ITEMS), 0.0), *noise)))
+        for noise in ((seeds, examples, Random(seed)) for seed in range(20))
+    ]
+    assert all(each is not None and each < ENOUGH for each in found)
+    assert fmean(each for each in found if each is not None) < 0.15
+
+
+@pytest.mark.parametrize(("seeds", "examples"), [(0.02, 0.0), (0.0, 0.04), (0.02, 0.04)])
+def test_reliability_is_the_share_of_the_truth_in_what_was_measured(
+    seeds: float, examples: float
+) -> None:
+    random = Random(3)
+    truth = {place: random.gauss(0.02, 0.02) for place in range(ITEMS)}
+    contributions = contributions_of(measured(truth, seeds, examples, random))
+    chance = seeds**2 / SEEDS + examples**2 / PARTS
+    expected = variance(truth.values()) / (variance(truth.values()) + chance)
+
+    assert reliability(contributions) == pytest.approx(expected, abs=0.15)
+
+
+def test_examples_that_judge_all_seeds_hide_their_chance_from_seeds_alone() -> None:
+    """Seeds agree on what the same examples say; only the parts tell that others would not."""
+    trials = measured(dict.fromkeys(range(ITEMS), 0.0), 0.0, 0.04, Random(0))
+    blind = {
+        key: TrialOutcome(one.accuracy, one.loss, 9, 0.1, False) for key, one in trials.items()
+    }
+    assert reliability(contributions_of(blind)) == pytest.approx(1.0)
+    found = reliability(contributions_of(trials))
+    assert found is not None
+    assert found < ENOUGH
+
+
+def test_noise_is_what_neither_item_nor_seed_explains() -> None:
+    def of(rows: list[list[float]]) -> Noise | None:
+        return noise_of([[[value] for value in row] for row in rows])
+
+    explained, rest = of([[0.1, 0.3], [0.2, 0.4], [0.5, 0.7]]), of([[1.0, 0.0], [0.0, 1.0]])
+    assert explained is not None
+    assert rest is not None
+    assert explained.seeds == pytest.approx(0.0)
+    assert rest == Noise(1.0)
+    assert rest.of_mean(2) == 0.5
+    assert of([[0.1, 0.2]]) is None
+    assert of([[0.1], [0.2]]) is None
+    assert of([]) is None
+
+
+def test_gains_by_loss_are_less_loss_and_divergence_is_a_loss() -> None:
+    trials: dict[Key, TrialOutcome] = {
+        (None, 0): TrialOutcome(0.5, 0.8, 9, 0.1, False),
+        (item(0), 0): TrialOutcome(0.4, 0.6, 9, 0.1, False),
+        (item(1), 0): TrialOutcome(0.6, float("nan"), 9, 0.1, True),
+    }
+    gains = contributions_of(trials, LOSS).gains
+    assert [gain.mean for gain in gains.values()] == pytest.approx([0.2, -0.8])
+
+
+def test_reliability_lies_between_none_and_all() -> None:
+    assert reliability_of(2.0, 1.0) == 0
+    assert reliability_of(0.25, 1.0) == 0.75
+    assert reliability_of(0.0, 0.0) == 0

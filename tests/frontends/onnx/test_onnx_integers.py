@@ -1,0 +1,188 @@
+"""Int8 models of ONNX: forward as ONNX Runtime bit for bit where it computes with integers."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+
+import pockengine
+from pockengine.backends.registry import open_session
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.passes.hold_integers import hold_integers
+from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.errors import ImportModelError
+from pockengine.frontends.onnx.model import from_onnx
+
+
+class Rows(CalibrationDataReader):
+    """Random pictures, one at a time."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(1)
+        self.left: Iterator[Mapping[str, np.ndarray]] = (
+            {"x": rng.standard_normal((2, 3, 12, 12)).astype(np.float32)} for _ in range(8)
+        )
+
+    def get_next(self) -> Mapping[str, np.ndarray] | None:
+        return next(self.left, None)
+
+
+def float_net(residual: bool) -> onnx.ModelProto:
+    """Return a net with dense and depthwise convolutions, a Gemm, and maybe a residual sum."""
+    rng, weights = np.random.default_rng(0), list[onnx.TensorProto]()
+
+    def weight(name: str, *shape: int) -> str:
+        data = rng.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
+        weights.append(numpy_helper.from_array(data.astype(np.float32), name))
+        return name
+
+    make = helper.make_node
+    nodes = [
+        make("Conv", ["x", weight("w1", 8, 3, 3, 3), weight("b1", 8)], ["c1"], strides=[2, 2]),
+        make("Relu", ["c1"], ["r1"]),
+        make(
+            "Conv", ["r1", weight("w2", 8, 1, 3, 3), weight("b2", 8)], ["c2"], group=8, pads=[1] * 4
+        ),
+        make("Relu", ["c2"], ["r2"]),
+        make("Conv", ["r2", weight("w3", 8, 8, 1, 1), weight("b3", 8)], ["c3"]),
+    ]
+    last = "c3"
+    if residual:
+        nodes.append(make("Add", ["c3", "r1"], ["a"]))
+        last = "a"
+    nodes += [
+        make("MaxPool", [last], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        make("Flatten", ["m"], ["f"]),
+        make("Gemm", ["f", weight("w4", 5, 32), weight("b4", 5)], ["logits"], transB=1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 12, 12])
+    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, [2, 5])
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def quantised(folder: Path, kind: QuantType, form: QuantFormat, *, residual: bool = False) -> Path:
+    """Quantise the net by ONNX Runtime's own tool."""
+    given, made = folder / "float.onnx", folder / "int8.onnx"
+    onnx.save(float_net(residual), given)
+    quantize_static(
+        given,
+        made,
+        Rows(),
+        quant_format=form,
+        activation_type=kind,
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        extra_options={"WeightSymmetric": True},
+    )
+    return made
+
+
+def by_onnxruntime(path: Path, x: np.ndarray) -> np.ndarray:
+    """Return the logits of ONNX Runtime with all its fusions."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {"x": x})
+    return np.asarray(logits)
+
+
+def by_us(graph: Graph, x: np.ndarray) -> np.ndarray:
+    """Return the logits of the oracle of integers."""
+    hold_integers(graph)
+    integer_arithmetic(graph, rounding="float")
+    assert "i8" in {value.dtype.value for value in graph.values()}
+    return run(graph, {"x": x})["logits"]
+
+
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_forward_pass_is_onnxruntimes(
+    tmp_path: Path, kind: QuantType, form: QuantFormat, residual: bool
+) -> None:
+    path = quantised(tmp_path, kind, form, residual=residual)
+    x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
+    graph = from_onnx(path, integers=True)
+    np.testing.assert_array_equal(by_us(graph, x), by_onnxruntime(path, x))
+
+
+def test_without_integers_it_is_the_real_model(tmp_path: Path) -> None:
+    """What rounding costs is all that lies between the two."""
+    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
+    x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
+    graph = from_onnx(path)
+    assert all(param.held is None for param in graph.params.values())
+    logits = run(graph, {"x": x})["logits"]
+    np.testing.assert_allclose(logits, by_onnxruntime(path, x), atol=0.2)
+
+
+def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None:
+    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2, 3, 12, 12)).astype(np.float32)
+    batch = {"x": x, "target": np.array([1, 3])}
+    compiled = pockengine.compile(
+        path, (x,), loss="cross_entropy", quantize=pockengine.Int8(), scheme="full"
+    )
+    with open_session(compiled.artifact) as session:
+        losses = [float(session.train_step(batch, lr=0.02)["loss"]) for _ in range(20)]
+        tuned = compiled.tuned(session)
+        logits = session.predict({"x": x})["logits"]
+    assert losses[-1] < 0.7 * losses[0]
+    kinds = {tensor.name: tensor.data_type for tensor in tuned.graph.initializer}
+    before = {tensor.name: tensor.data_type for tensor in onnx.load(path).graph.initializer}
+    assert kinds == before
+    again = tmp_path / "tuned.onnx"
+    onnx.save(tuned, again)
+    # Biases have integers of their own in the file, and ours are real: one step of those apart.
+    np.testing.assert_allclose(logits, by_onnxruntime(again, x), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"axis": 0, "scale": [0.1, 0.2, 0.3]}, "an activation has one float scale"),
+        ({"scale": [0.0]}, "is not positive and finite"),
+        ({"other": 0.2}, "DequantizeLinear in dq: its range is another than that"),
+        ({"read": "x"}, "DequantizeLinear in dq: nothing says which range"),
+    ],
+)
+def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], message: str) -> None:
+    scale = np.array(change.get("scale", [0.1]), np.float32)
+    zero = np.zeros(scale.shape, np.int8)
+    held = {"s": scale, "z": zero, "t": np.float32(change.get("other", 0.1)), "u": np.int8(0)}
+    read = "q"
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q", axis=1),
+        helper.make_node("DequantizeLinear", [read, "t", "u"], ["y"], name="dq"),
+    ]
+    if "read" in change:
+        nodes[1:] = [
+            helper.make_node("Neg", ["q"], ["n"]),
+            helper.make_node("DequantizeLinear", ["n", "t", "u"], ["y"], name="dq"),
+        ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    weights = [numpy_helper.from_array(np.asarray(data), name) for name, data in held.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises(ImportModelError, match=message):
+        from_onnx(model)
+
+
+def test_a_float_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "float.onnx"
+    onnx.save(float_net(residual=False), path)
+    with pytest.raises(ImportModelError, match="has no int8 weights; calibrate it"):
+        from_onnx(path, integers=True)

@@ -1,0 +1,52 @@
+"""Operators that are defined by others: forward and gradients beside PyTorch's."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.compiler.ir.evaluate import run
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import Function, arrays_of
+from pockengine.tests.frontends.torch.gradients import check_function
+
+special = torch.special
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "erfcx": special.erfcx,
+    "log ndtr": lambda x: special.log_ndtr(8 * x),
+    "ndtri": lambda x: special.ndtri(x.sigmoid()),
+    "zeta": lambda x: special.zeta(torch.tensor(2.5), x.abs() + 0.5),
+    "mode": lambda x: (x * 2).round().mode(1)[0] * x[:, 0],
+    "places of modes": lambda x: (x * 2).round().mode(0, True)[1] * x.mean(),
+    "mode of a number": lambda x: x[0, 0].mode()[0] * x,
+    "masked scatter": lambda x: x.masked_scatter(x.detach() > 0, x.flatten() * 2),
+    "masked scatter of rows": lambda x: x.masked_scatter(x.detach()[:1] > 0, torch.cat([x, x])),
+    "diagonal": lambda x: x.diagonal_scatter(x[0, :5] * 2, 1),
+    "diagonal below": lambda x: x.diagonal_scatter(x[:4, 0] * 2, -1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_definitions_and_their_gradients_are_pytorchs(name: str) -> None:
+    check_function(FUNCTIONS[name], (5, 7))
+
+
+def test_scaled_complement_of_the_error_function_is_right_far_out() -> None:
+    x = torch.tensor([-8.7, -5.03, -1.0, 0.0, 3.99, 4.01, 30.0, 1e4, 1e20, float("nan")])
+    graph = from_torch(Function(special.erfcx), (x,))
+    (found,) = run(graph, arrays_of(graph, (x,))).values()
+    np.testing.assert_allclose(found, special.erfcx(x.double()).numpy(), 2e-6)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="an older PyTorch"
+)
+def test_chunks_of_a_cross_entropy_are_the_whole() -> None:
+    from torch.nn.functional import linear_cross_entropy
+    from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
+
+    labels = torch.tensor([3, 0, 1, 3, 2])
+    options = LinearCrossEntropyOptions(batch_chunk_size=2)
+    check_function(lambda x: linear_cross_entropy(x, x[:4] * 2, labels, options=options), (5, 7))

@@ -1,0 +1,187 @@
+"""Buffers that a module writes while it trains, beside PyTorch: each step's, and in evaluation."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import utils
+from torch.nn.utils import parametrizations
+
+from pockengine.api import compile
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.checks import check_state
+from pockengine.tests.frontends.torch.compiled import check_steps
+
+LABELS = torch.tensor([0, 1, 2])
+
+PICTURES = (3, 2, 6, 6)
+
+
+class Averaged(nn.Module):
+    """Keeps a moving average and a count, in place and by assignment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("spread", torch.ones(2, 5))
+        self.register_buffer("last", torch.zeros(5))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        if self.training:
+            with torch.no_grad():
+                self.mean.mul_(0.9).add_(y.mean(0), alpha=0.1)
+                self.spread[0] = y.var(0)
+                self.count += 1
+            self.spread.copy_(0.5 * self.spread + 0.25)
+            self.last = y.detach().sum(0)
+        return (y - self.mean) / self.spread.sum(0)
+
+
+class Quantised(nn.Module):
+    """Picks the nearest vector of a codebook, which follows what picked it (VQ-VAE)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 3), nn.Linear(3, 5)
+        self.register_buffer("book", torch.randn(6, 3))
+        self.register_buffer("size", torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        picked = torch.cdist(y.detach(), self.book).argmin(1)
+        hot = nn.functional.one_hot(picked, 6).float()
+        code = hot @ self.book
+        if self.training:
+            self.size.mul_(0.9).add_(hot.sum(0), alpha=0.1)
+            moved = 0.9 * self.book * self.size[:, None] + 0.1 * hot.T @ y.detach()
+            self.book.copy_(moved / self.size[:, None])
+        return self.outer(y + (code - y).detach())
+
+
+def pictures(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(5))
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "buffers": (Averaged, (3, 4)),
+    "codebook": (Quantised, (3, 4)),
+    "spectral norm": (lambda: parametrizations.spectral_norm(nn.Linear(4, 5)), (3, 4)),
+    "old spectral norm": (lambda: utils.spectral_norm(nn.Linear(4, 5)), (3, 4)),
+    "spectral norm of convolution": (
+        lambda: pictures(
+            parametrizations.spectral_norm(nn.Conv2d(2, 3, 3), n_power_iterations=2), nn.ReLU()
+        ),
+        PICTURES,
+    ),
+    "orthogonal weights": (lambda: parametrizations.orthogonal(nn.Linear(4, 5)), (3, 4)),
+    "orthogonal square weights": (
+        lambda: nn.Sequential(parametrizations.orthogonal(nn.Linear(4, 4)), nn.Linear(4, 5)),
+        (3, 4),
+    ),
+    "average of all batches": (
+        lambda: pictures(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, momentum=None), nn.ReLU()),
+        PICTURES,
+    ),
+    "average of all batches in one dimension": (
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=None)),
+        (3, 4),
+    ),
+    "instance norm": (
+        lambda: pictures(
+            nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, affine=True, track_running_stats=True)
+        ),
+        PICTURES,
+    ),
+    "instance norm of signals": (
+        lambda: pictures(nn.Conv1d(2, 3, 3), nn.InstanceNorm1d(3, track_running_stats=True)),
+        (3, 2, 6),
+    ),
+}
+
+
+def net_of(name: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
+    torch.manual_seed(0)
+    make, shape = NETS[name]
+    net = make()
+    batches = [(torch.randn(shape), LABELS) for _ in range(4)]
+    with torch.no_grad():
+        net.eval()(batches[0][0])  # so that lazy layers know their sizes
+    return net.train(), batches
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_each_step_and_what_it_keeps_are_pytorchs(name: str) -> None:
+    net, batches = net_of(name)
+    check_steps(net, batches, 0.05, resume=False)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_evaluation_is_that_of_eval_mode(name: str) -> None:
+    net, batches = net_of(name)
+    compiled = compile(net, (batches[0][0],), loss="cross_entropy")
+    with compiled.session(1) as session:
+        for x, labels in batches:
+            inputs = {compiled.graph.inputs[0].name: x.numpy(), "target": labels.numpy()}
+            session.train_step(inputs, lr=0.05)
+        net.load_state_dict(compiled.state_dict(session))
+        found = session.predict({compiled.graph.inputs[0].name: batches[0][0].numpy()})
+    with torch.no_grad():
+        expected = net.eval()(batches[0][0]).numpy()
+    np.testing.assert_allclose(next(iter(found.values())), expected, 1e-4, 1e-4)
+
+
+def test_counts_of_an_instance_norm_stay_as_pytorch_has_them() -> None:
+    net, batches = net_of("instance norm")
+    compiled = compile(net, (batches[0][0],), loss="cross_entropy")
+    with compiled.session(1) as session:
+        inputs = {compiled.graph.inputs[0].name: batches[0][0].numpy(), "target": LABELS.numpy()}
+        session.train_step(inputs, lr=0.05)
+        state = compiled.state_dict(session)
+    nn.functional.cross_entropy(net(batches[0][0]), LABELS)
+    assert int(state["1.num_batches_tracked"]) == int(net[1].num_batches_tracked)
+    check_state({"mean": state["1.running_mean"]}, {"mean": net[1].running_mean})
+
+
+class Writing(nn.Module):
+    """Writes by a function, whatever the mode."""
+
+    def __init__(self, write: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.write = write
+        self.register_buffer("kept", torch.zeros(4))
+        self.register_buffer("passing", torch.zeros(4), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.write(self, self.inner(x))
+
+
+def assigned(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
+    if module.training:
+        module.kept = 0.9 * module.kept + y.detach().mean(0)
+    return y - module.kept
+
+
+def written(parameter: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return parameter.add_(1)
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda m, y: y + m.kept.add_(y.detach().mean(0)), "buffer 'kept' in evaluation mode too"),
+        (assigned, r"self\.kept\.copy_"),
+        (lambda m, y: y + m.passing.add_(y.detach().mean(0)), "register_buffer"),
+        (lambda m, y: y + written(m.inner.bias), "register_buffer"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(write: Callable, words: str) -> None:
+    with pytest.raises(ImportModelError, match=words):
+        from_torch(Writing(write), (torch.randn(3, 4),))

@@ -1,0 +1,89 @@
+"""Folders of decoders by their usual names train as PyTorch does: ten steps, texts packed."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
+
+STEPS, RATE, LENGTH = 10, 0.1, 12
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LlamaForCausalLM": ("Llama", GROUPED),
+    "MistralForCausalLM": ("Mistral", {**GROUPED, "sliding_window": 4}),
+    "Qwen2ForCausalLM": ("Qwen2", GROUPED),
+    "Qwen3ForCausalLM": ("Qwen3", GROUPED),
+    "GemmaForCausalLM": ("Gemma", GROUPED),
+    "Gemma2ForCausalLM": ("Gemma2", GROUPED),
+    "Gemma3ForCausalLM": ("Gemma3Text", GROUPED),
+    "PhiForCausalLM": ("Phi", {}),
+    "Phi3ForCausalLM": ("Phi3", GROUPED),
+    "GPT2LMHeadModel": ("GPT2", GPT2),
+}
+
+
+def batches() -> list[dict[str, torch.Tensor]]:
+    """Rows of two texts, and of one; the first token of a text follows from nothing."""
+    starts = torch.cat([torch.arange(5), torch.arange(LENGTH - 5)])
+    positions = torch.stack([starts, torch.arange(LENGTH)])
+    torch.manual_seed(1)
+    ids = [torch.randint(5, 60, (2, LENGTH)) for _ in range(STEPS)]
+    return [
+        {"input_ids": x, "labels": x.masked_fill(positions == 0, -100), "position_ids": positions}
+        for x in ids
+    ]
+
+
+def losses_of_pytorch(module: Any) -> list[float]:
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    losses = []
+    for batch in batches():
+        optimizer.zero_grad()
+        loss = module(**batch, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def losses_of_ours(folder: Path) -> list[float]:
+    graph = open_causal_lm(folder).graph(2, LENGTH)
+    step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
+    params = {name: param.data.copy() for name, param in step.params.items()}
+    controls = {"lr": np.asarray(RATE, np.float32), "seed": np.asarray(0, np.int32)}
+    wanted = {value.name for value in step.inputs}
+    losses = []
+    for batch in batches():
+        feed = {**{name: tensor.numpy() for name, tensor in batch.items()}, **controls}
+        given = {name: array for name, array in feed.items() if name in wanted}
+        losses.append(float(run(step, given, params)["loss"]))
+    return losses
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_ten_steps_are_those_of_pytorch(kind: str, tmp_path: Path) -> None:
+    name, settings = DECODERS[kind]
+    torch.manual_seed(0)
+    module = build(name, kind, **{**SMALL, **settings})
+    module.save_pretrained(tmp_path, max_shard_size="20KB")
+    ours = losses_of_ours(tmp_path)
+    assert ours == pytest.approx(losses_of_pytorch(module), rel=1e-4)
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    assert len(set(ours)) == STEPS
+
+
+def test_a_file_of_the_model_without_its_head_opens(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = build("GPT2", "GPT2LMHeadModel", **{**SMALL, **GPT2})
+    whole.transformer.save_pretrained(tmp_path)
+    whole.config.architectures = ["GPT2LMHeadModel"]
+    whole.config.save_pretrained(tmp_path)
+    graph = open_causal_lm(tmp_path).graph(1, 8)
+    held = graph.params["transformer.h.0.attn.c_attn.weight"].contents.read()
+    assert np.array_equal(held, whole.transformer.h[0].attn.c_attn.weight.detach().numpy())

@@ -1,0 +1,30 @@
+"""The comparison of int8 with f32: every variant is compiled, tuned and judged."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pockengine.finetune.task import Task
+from pockengine.studies.course import SEEDS, Course
+from pockengine.studies.int8.study import outcome_of
+from pockengine.studies.int8.variants import VARIANTS
+from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
+
+
+def test_int8_learns_the_digits_as_f32_does() -> None:
+    task = Task("digits", 10, tiny_tuning(240), digits(400).take(np.arange(240, 400)))
+    course = Course("full", epochs=8, threads=1)
+    graph = tiny_subject().graph
+    real, integers = (
+        outcome_of(replace(variant, rates=(0.02,)), graph, task, course) for variant in VARIANTS[:2]
+    )
+    assert len(integers.accuracies) == len(SEEDS)
+    assert integers.mean > 0.6
+    assert integers.mean > real.mean - 0.1
+
+
+def test_variants_differ_in_what_they_say() -> None:
+    said = [variant.quantize({}) for variant in VARIANTS]
+    assert said[0] is None
+    ways = [(one.gradients, one.qas) for one in said if one is not None]
+    assert ways == [("int8", True), ("f32", True), ("int8", False)]
