@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import random
 import sys
+import zlib
 
 import pytest
 
@@ -33,6 +35,28 @@ def settle_hypothesis() -> None:
     settings.load_profile("bazel")
 
 
+class SettledNumbers:
+    """A plugin that seeds every global source of random numbers by the name of the test.
+
+    PyTorch, TensorFlow, NumPy and Python begin at another place in every process. A test that draws
+    from them would try other numbers in every run, and pass or fail by them; so it draws the same
+    ones in each run, alone or among others.
+    """
+
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        """Seed the libraries that are imported by now; those of a test's file are."""
+        seed = zlib.crc32(item.name.encode("utf-8", "replace"))
+        random.seed(seed)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed(seed)
+        if torch := sys.modules.get("torch"):
+            torch.manual_seed(seed)
+        if tensorflow := sys.modules.get("tensorflow"):
+            tensorflow.random.set_seed(seed)
+
+
 def main() -> int:
     """Run the files and arguments of the command line; return Bazel's exit status."""
     # Plugins that a wheel brings along would change how tests run.
@@ -41,7 +65,7 @@ def main() -> int:
     temporary = os.environ.get("TEST_TMPDIR", "/tmp")
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{temporary}/hypothesis"
     settle_hypothesis()
-    status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]])
+    status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]], [SettledNumbers])
     # A filter that matches nothing in this target is no failure of it.
     if status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ:
         return 0

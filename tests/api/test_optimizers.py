@@ -16,7 +16,8 @@ from pockengine.frontends.torch.optimizers import to_optimizer
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.frontends.torch.checks import check_state
 
-X, Y = torch.randn(5, 4), torch.randint(3, (5,))
+NUMBERS = torch.Generator().manual_seed(0)
+X, Y = torch.randn(5, 4, generator=NUMBERS), torch.randint(3, (5,), generator=NUMBERS)
 
 
 def net() -> nn.Sequential:

@@ -13,7 +13,7 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
 from pockengine.tests.frontends.torch.checks import Function
 
-X = torch.randn(2, 4, 6, 6)
+X = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
 COLUMNS = torch.tensor([0, 1])
 
 

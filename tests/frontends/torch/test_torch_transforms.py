@@ -12,7 +12,7 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
 from pockengine.tests.frontends.torch.checks import check_forward, check_training
 
-X = torch.randn(4, 6)
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 Applied = Callable[[nn.Module, torch.Tensor], Any]
 
 

@@ -71,19 +71,23 @@ FUNCTIONS |= {
     "unpool pictures whose windows overlap": lambda x: unpooled(x[0], 3, 2, padding=1),
     "unpool volumes": lambda x: unpooled(x, 2),
     "places of one picture": lambda x: (
-        x[0, 0, 0].mean() * functional.max_pool2d(x[0, 0], 3, 2, 1, return_indices=True)[1].float()
+        x[0, 0, 0].square().mean()
+        * functional.max_pool2d(x[0, 0], 3, 2, 1, return_indices=True)[1].float()
     ),
     "places, dilated": lambda x: (
-        x.mean() * functional.max_pool2d(x[0], 2, 1, 0, 2, return_indices=True)[1].float()
+        x.square().mean() * functional.max_pool2d(x[0], 2, 1, 0, 2, return_indices=True)[1].float()
     ),
     "places, ceil": lambda x: (
-        x.mean() * functional.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].float()
+        x.square().mean()
+        * functional.max_pool3d(x, 2, 2, 1, ceil_mode=True, return_indices=True)[1].float()
     ),
     "places of equals": lambda x: (
-        x.mean() * functional.max_pool2d(x[0].clamp(min=0.5), 2, return_indices=True)[1].float()
+        x.square().mean()
+        * functional.max_pool2d(x[0].clamp(min=0.5), 2, return_indices=True)[1].float()
     ),
     "places of bins": lambda x: (
-        x.mean() * functional.adaptive_max_pool2d(x[0], (3, 7), return_indices=True)[1].float()
+        x.square().mean()
+        * functional.adaptive_max_pool2d(x[0], (3, 7), return_indices=True)[1].float()
     ),
 }
 

@@ -1,0 +1,17 @@
+"""Tests draw the same numbers in every run: the runner seeds what they may draw from."""
+
+import random
+import zlib
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_numbers_begin_where_the_name_of_the_test_says(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    seed = zlib.crc32(request.node.name.encode())
+    assert place in request.node.name
+    assert random.random() == random.Random(seed).random()
+    assert np.random.random() == np.random.RandomState(seed).random()
