@@ -1,7 +1,7 @@
 """Writes the nodes of one entry as an ONNX graph; `runtimes/held.py` says which lies how."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -48,6 +48,7 @@ class EntryWriter(LayoutWriter[str]):
         self.unchanged: dict[Node, Value] = {}
         """Nodes that leave an operand as it is: an earlier form did what they do."""
         self._users = graph.users()
+        self._into_outputs = _makers(graph.outputs.values())
         self._inputs: dict[str, onnx.ValueInfoProto] = {}
         self._constants: dict[str, onnx.TensorProto] = {}
         self._nodes: list[onnx.NodeProto] = []
@@ -67,6 +68,10 @@ class EntryWriter(LayoutWriter[str]):
         users = self._users.get(value, [])
         alone = len(users) == 1 and all(value is not other for other in self.graph.outputs.values())
         return users[0] if alone and op in (None, users[0].op) else None
+
+    def is_gradient(self, value: Value) -> bool:
+        """Whether a value goes into no output of the entry, but only into what it writes."""
+        return value.node not in self._into_outputs
 
     def is_made(self, value: Value) -> bool:
         """Whether a value can be read already."""
@@ -186,6 +191,18 @@ class EntryWriter(LayoutWriter[str]):
             name = f"{stem}.{count}"
         self._names.add(name)
         return name
+
+
+def _makers(values: Iterable[Value]) -> set[Node]:
+    """Return the nodes that these values come of."""
+    found: set[Node] = set()
+    waiting = [value.node for value in values]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [operand.node for operand in node.operands]
+    return found
 
 
 def _windows(node: Node) -> Iterator[tuple[Value, Layout]]:

@@ -95,15 +95,15 @@ def _relu(w: EntryWriter, node: Node) -> None:
 
 
 def _where(w: EntryWriter, node: Node) -> None:
-    """Choose; between a product and 0 by multiplication, as the operator itself passes three times.
+    """Choose; a gradient is masked by multiplication, as the operator itself passes three times.
 
-    Where such a product is no finite number, NaN takes the place of the 0.
+    Only where it is a product, which is finite unless the training is lost already.
     """
     operands = Operands(w, node)
     _, taken, other = node.operands
     zero = w.graph.constants.get(other)
     is_zero = zero is not None and zero.ndim == 0 and zero.item() == 0
-    if not (is_zero and _is_product(w, taken)):
+    if not (is_zero and w.is_gradient(node.result) and _is_product(w, taken)):
         operands.give(w.node("Where", *operands.tensors))
         return
     condition, name, _ = operands.tensors
