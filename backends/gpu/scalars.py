@@ -27,12 +27,14 @@ SCALARS: dict[DType, Scalar] = {
     I32: Scalar("int", "int"),
     I64: Scalar("pe_i64", "pe_i64"),
     BOOL: Scalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
+    DType.I8: Scalar("pe_i8", "int", store="{0}[{1}] = (pe_i8){2};"),
+    DType.U8: Scalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
     DType.BF16: Scalar("pe_u16", "float", "pe_from_bf16({0}[{1}])", "{0}[{1}] = pe_to_bf16({2});"),
     DType.F16: Scalar(
         "pe_half", "float", "pe_load_half({0}, {1})", "pe_store_half({0}, {1}, {2});"
     ),
 }
-"""What kernels take; there are no others."""
+"""What kernels take; there are no others. Integers of 8 bits are codes of stored weights."""
 
 
 def scalar_of(dtype: DType) -> Scalar:

@@ -4,6 +4,7 @@ typedef unsigned long long pe_u64;
 typedef unsigned int pe_u32;
 typedef unsigned short pe_u16;
 typedef unsigned char pe_u8;
+typedef signed char pe_i8;
 typedef unsigned short pe_half;
 
 #define PE_KERNEL extern "C" __global__ __launch_bounds__(PE_ITEMS)

@@ -4,6 +4,7 @@ typedef ulong pe_u64;
 typedef uint pe_u32;
 typedef ushort pe_u16;
 typedef uchar pe_u8;
+typedef char pe_i8;
 typedef half pe_half;
 
 #define PE_KERNEL __kernel __attribute__((reqd_work_group_size(PE_ITEMS, 1, 1)))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pockengine.backends.gpu.expression import OPS as ELEMENTWISE
 from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.kernels.blocks import blocks_kernel
 from pockengine.backends.gpu.kernels.convolution import convolution_kernel
 from pockengine.backends.gpu.kernels.elementwise import elementwise_kernel, update_kernel
 from pockengine.backends.gpu.kernels.gather import OPS as GATHERS
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Emit] = {
     **dict.fromkeys(ROWS, row_kernel),
     **dict.fromkeys(("cross_entropy", "cross_entropy_dx"), cross_entropy_kernel),
     **dict.fromkeys(GATHERS, gather_kernel),
+    "decode_blocks": blocks_kernel,
     "take_update": take_update_kernel,
     **dict.fromkeys(("argmax", "cumsum"), scan_kernel),
     **dict.fromkeys(RANDOM, random_kernel),

@@ -1,10 +1,12 @@
-"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one."""
+"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one; stored weights."""
 
 from typing import Any
 
-from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.compiler.ir import F32, I64, Graph, TensorType
+from pockengine.compiler.storage import Storage
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
+from pockengine.tests.compiler.transformers import llama_net
 
 NN: dict[str, Any] = {}
 TN, NT = {"transpose_a": True}, {"transpose_b": True}
@@ -76,3 +78,9 @@ KINDS = {
     "trees": TREES,
     "rows": [*ROWS, *LABELS],
 }
+
+STORED: dict[str, tuple[Graph, dict[str, Any]]] = {
+    f"llama-{form}": (llama_net(), {"scheme": "lora-4", "storage": Storage(weights=form)})
+    for form in ("int4", "int8", "bf16", "f16")
+}
+"""Trainings beside frozen weights in fewer bits."""

@@ -15,7 +15,7 @@ from pockengine.backends.placement import kernel_nodes
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
-from pockengine.tests.backends.gpu.cases import CONVOLUTIONS, PRODUCTS, ROWS, TREES
+from pockengine.tests.backends.gpu.cases import CONVOLUTIONS, PRODUCTS, ROWS, STORED, TREES
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
@@ -43,9 +43,9 @@ def test_kernels_take_what_they_took(architecture: str) -> None:
     assert found == GOLDEN[architecture]
 
 
-@pytest.mark.parametrize("name", ["llama", "mobile-sparse"])
+@pytest.mark.parametrize("name", ["llama", "llama-int4", "llama-int8", "mobile-sparse"])
 def test_a_whole_step_builds_and_spills_nothing(name: str) -> None:
-    graph, options = TRAININGS[name]
+    graph, options = {**TRAININGS, **STORED}[name]
     program = compile_program(graph, Training(**options), target=BACKEND.target())
     kernels = [BACKEND.gpu_kernel(node) for node in kernel_nodes(program.entries["train"])]
     cubin = build_cubin(source_of(kernels, CUDA), "sm_87")

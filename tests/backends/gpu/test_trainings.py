@@ -10,6 +10,7 @@ from pockengine.backends.session import Session
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Adagrad, RMSprop, Sgd
 from pockengine.compiler.sparse.lora import lora
+from pockengine.tests.backends.gpu.cases import STORED
 from pockengine.tests.backends.gpu.orders import ORDERS, ordered
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.onnx.nets import pictures
@@ -24,7 +25,7 @@ MORE: dict[str, tuple[Graph, dict[str, Any]]] = {
     "residual-lora": (residual_net(), {"scheme": lora(2, 4, ["a.0.weight", "c.0.weight"])}),
     "resnet20-sparse": (pictures("resnet20-16", 2), {"scheme": "sparse"}),
 }
-EVERY = {**TRAININGS, **MORE}
+EVERY = {**TRAININGS, **STORED, **MORE}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -39,6 +40,9 @@ def test_ten_steps_are_those_of_c_in_every_order(name: str) -> None:
         with ordered(ours.artifact, order), ours.session() as session:
             found.append(_trained(session, graph))
     for key, array in wanted.items():
+        if array.dtype.kind != "f":  # codes, which nothing writes; NumPy has no arithmetic of bf16
+            assert all(other[key].tobytes() == array.tobytes() for other in found), key
+            continue
         most = max(1.0, float(np.abs(array).max()))
         np.testing.assert_allclose(found[0][key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
         for other in found[1:]:

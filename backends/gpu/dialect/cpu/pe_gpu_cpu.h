@@ -19,6 +19,7 @@ typedef uint64_t pe_u64;
 typedef uint32_t pe_u32;
 typedef uint16_t pe_u16;
 typedef uint8_t pe_u8;
+typedef int8_t pe_i8;
 typedef _Float16 pe_half;
 
 #define PE_KERNEL static
