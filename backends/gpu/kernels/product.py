@@ -2,12 +2,15 @@
 
 A convolution is an implicit product: rows are pixels, what is summed over are taps and channels,
 and a function finds the element of the image, or that it is padding. Nothing is copied.
+
+Where the result is small and what is summed over is long, as in a weight's gradient, groups share
+the sum: each adds up a part, and a second launch adds the parts, in order.
 """
 
 import math
 from dataclasses import dataclass
 
-from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel
+from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel, over
 from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
 from pockengine.backends.gpu.places import strided
 from pockengine.backends.space import broadcast_strides
@@ -17,6 +20,12 @@ from pockengine.errors import CompileError
 
 SIDE = 16
 """Items along either side of a tile."""
+
+BUSY = 64
+"""Groups that give every unit of a GPU work: four for each of an Orin's 16."""
+
+SHORTEST = 256
+"""Elements that a part of a sum has at least: more than what adding a part up again costs."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +60,21 @@ def check_f32(anchor: Node) -> None:
 
 def _kernel(opened: Opened, product: Product) -> GpuKernel:
     tiles = [1 if size <= SIDE else 2 if size <= 2 * SIDE else 4 for size in _sides(product)]
+    groups = product.batches
+    for size, tile in zip(_sides(product), tiles, strict=True):
+        groups *= -(-size // (SIDE * tile))
+    share = _share(product.depth, groups)
+    parts = -(-product.depth // share)
+    size = product.batches * product.rows * product.columns
+    last = end(opened, "i", sum="sum")
     a, b = opened.operands
     macros = {
         "PE_M": product.rows,
         "PE_N": product.columns,
         "PE_K": product.depth,
         "PE_BATCHES": product.batches,
+        "PE_PARTS": parts,
+        "PE_SHARE": share,
         "PE_MR": tiles[0],
         "PE_NR": tiles[1],
         "PE_A": a,
@@ -64,12 +82,35 @@ def _kernel(opened: Opened, product: Product) -> GpuKernel:
         "PE_A_AT": f"{SYMBOL}_a",
         "PE_B_AT": f"{SYMBOL}_b",
         "PE_C_AT": f"{SYMBOL}_c",
-        "PE_END(sum, i)": block(end(opened, "i", sum="sum")),
+        "PE_END(sum, i)": f"scratch[part * {size} + i] = sum;" if parts > 1 else block(last),
     }
-    groups = product.batches
-    for size, tile in zip(_sides(product), tiles, strict=True):
-        groups *= -(-size // (SIDE * tile))
-    helpers = "\n".join(
+    stages = [
+        Stage(
+            groups * parts,
+            SIDE * SIDE,
+            macros,
+            template="product.inc.h",
+            helpers=_places(product),
+        )
+    ]
+    if parts > 1:
+        sums = (
+            f"for (int part = 0; part < {parts}; part++) {{ sum += scratch[part * {size} + i]; }}"
+        )
+        stages.append(over(size, ["float sum = 0.0f;", sums, *last]))
+    scratch = 4 * parts * size if parts > 1 else 0
+    return define_kernel(opened.title, opened.parameters, stages, scratch)
+
+
+def _share(depth: int, groups: int) -> int:
+    """Return how much of a sum a group adds up: all, unless groups are few and the sum is long."""
+    parts = min(-(-BUSY // groups), depth // SHORTEST)
+    return -(-depth // (parts * SIDE)) * SIDE if parts > 1 else depth
+
+
+def _places(product: Product) -> str:
+    """Return the functions that say where elements lie."""
+    return "\n".join(
         f"PE_FUNCTION int {SYMBOL}_{name}(int batch, int {first}, int {second}) {{\n"
         f"    (void)batch;\n{body}\n}}"
         for name, first, second, body in (
@@ -78,8 +119,6 @@ def _kernel(opened: Opened, product: Product) -> GpuKernel:
             ("c", "row", "column", product.c),
         )
     )
-    stage = Stage(groups, SIDE * SIDE, macros, template="product.inc.h", helpers=helpers)
-    return define_kernel(opened.title, opened.parameters, [stage])
 
 
 def _sides(product: Product) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import pytest
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.gpu.kernels.product import BUSY
 from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import F32, Builder, Graph
@@ -15,6 +16,7 @@ from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import KINDS, floats
 from pockengine.tests.backends.gpu.orders import ORDERS, ordered
 from pockengine.tests.compiler.every_op import graph_of
+from pockengine.tests.compiler.op_case import OpCase
 
 BACKEND = GpuBackend(load_device("host"))
 
@@ -23,6 +25,17 @@ BACKEND = GpuBackend(load_device("host"))
 def test_every_size_is_what_the_oracle_says(kind: str, tmp_path_factory: Any) -> None:
     graphs = {f"case{number}": graph_of(case) for number, case in enumerate(KINDS[kind])}
     _compare(graphs, {key: _drawn(graph) for key, graph in graphs.items()}, tmp_path_factory)
+
+
+def test_groups_share_a_long_sum_whose_result_is_small() -> None:
+    """The weight's gradient of a first layer: 27 x 16 sums of 36,864 products each."""
+    x, dy = floats(4, 96, 96, 3), floats(4, 96, 96, 16)
+    attrs = {"weight_shape": (3, 3, 3, 16), "padding": (1, 1, 1, 1)}
+    kernel = BACKEND.gpu_kernel(graph_of(OpCase("conv2d_dw", (x, dy), attrs)).nodes[0])
+    products, sums = kernel.launches
+    assert products.groups == BUSY
+    assert kernel.scratch_bytes == 4 * BUSY * 27 * 16
+    assert sums.groups * sums.items >= 27 * 16
 
 
 def test_what_follows_a_product_is_computed_with_its_sums(tmp_path_factory: Any) -> None:
