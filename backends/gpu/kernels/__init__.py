@@ -8,7 +8,12 @@ from pockengine.backends.gpu.kernels.blocks import blocks_kernel
 from pockengine.backends.gpu.kernels.convolution import convolution_kernel
 from pockengine.backends.gpu.kernels.elementwise import elementwise_kernel, update_kernel
 from pockengine.backends.gpu.kernels.gather import OPS as GATHERS
-from pockengine.backends.gpu.kernels.gather import gather_kernel, scan_kernel, take_update_kernel
+from pockengine.backends.gpu.kernels.gather import (
+    gather_kernel,
+    scan_kernel,
+    take_dx_kernel,
+    take_update_kernel,
+)
 from pockengine.backends.gpu.kernels.movement import OPS as MOVEMENTS
 from pockengine.backends.gpu.kernels.movement import movement_kernel
 from pockengine.backends.gpu.kernels.pool import OPS as POOLINGS
@@ -34,6 +39,7 @@ FAMILIES: dict[str, Emit] = {
     **dict.fromkeys(("cross_entropy", "cross_entropy_dx"), cross_entropy_kernel),
     **dict.fromkeys(GATHERS, gather_kernel),
     "decode_blocks": blocks_kernel,
+    "take_dx": take_dx_kernel,
     "take_update": take_update_kernel,
     **dict.fromkeys(("argmax", "cumsum"), scan_kernel),
     **dict.fromkeys(RANDOM, random_kernel),

@@ -1,13 +1,22 @@
 """Kernels of indices that are data, and of scans along an axis; no atomics, so no order of chance.
 
 Reads at indices outside of the axis are moved into it, additions there dropped. Where additions may
-meet, one item makes them all, in the order of the indices: it looks at every index.
+meet, one item makes them all, in the order of the indices: that of the first place of an index,
+which looks at all that stand behind it.
 """
 
 import math
 from collections.abc import Callable, Sequence
 
-from pockengine.backends.gpu.kernel import GpuKernel, Parameter, define_kernel, over, read, write
+from pockengine.backends.gpu.kernel import (
+    GpuKernel,
+    Parameter,
+    Stage,
+    define_kernel,
+    over,
+    read,
+    write,
+)
 from pockengine.backends.gpu.kernels.movement import moved
 from pockengine.backends.gpu.places import coordinate
 from pockengine.backends.gpu.scalars import scalar_of
@@ -30,27 +39,48 @@ def gather_kernel(node: Node) -> GpuKernel:
 
 
 def take_update_kernel(node: Node) -> GpuKernel:
-    """Emit `take_update`: the first place of an index makes the steps of all that are equal."""
+    """Emit `take_update`: steps along gradients of rows, those of equal indices in turn."""
     param, dy, index, lr = node.operands
     before, size, behind = _split(param.shape, node.attrs["axis"])
-    count = index.type.size
+    parts = before, size, index.type.size, behind
+    stage = _firsts(parts, "float x = param[at];", "x -= lr[0] * {dy};", "param[at] = x;")
+    parameters = [write("param", param), read("dy", dy), read("index", index), read("lr", lr)]
+    return define_kernel(node.op, parameters, [stage])
+
+
+def take_dx_kernel(node: Node) -> GpuKernel:
+    """Emit `take_dx`: zeros, and then a sum for each index that there is."""
+    (dy, index), y = node.operands, node.result
+    before, size, behind = _split(y.shape, node.attrs["axis"])
+    parts = before, size, index.type.size, behind
+    register = scalar_of(y.dtype).register
+    sums = _firsts(parts, f"{register} sum = 0;", "sum += {dy};", "y[at] = sum;")
+    parameters = [read("dy", dy), read("index", index), write("y", y)]
+    return define_kernel(node.op, parameters, [over(y.type.size, ["y[i] = 0;"]), sums])
+
+
+def _firsts(parts: tuple[int, int, int, int], start: str, add: str, end: str) -> Stage:
+    """Return a stage over dy, in which the first place of each index works for all that are equal.
+
+    `parts` are the elements before the axis, along it, the indices, and the elements behind it.
+    `add` is a format of an element of dy; `at` is the place along the axis that is written.
+    """
+    before, size, count, behind = parts
+    step = add.format(dy=f"dy[(a * {count} + q) * {behind} + b]")
     body = [
         f"const int a = i / {count * behind}, p = i / {behind} % {count}, b = i % {behind};",
         "const pe_i64 n = (pe_i64)index[p];",
         f"int first = n >= 0 && n < {size};",
-        "for (int q = 0; q < p; q++) { first = first && (pe_i64)index[q] != n; }",
+        "for (int q = 0; first && q < p; q++) { first = (pe_i64)index[q] != n; }",
         "if (!first) { return; }",
         f"const int at = (a * {size} + (int)n) * {behind} + b;",
-        "float x = param[at];",
+        start,
         f"for (int q = p; q < {count}; q++) {{",
-        "    if ((pe_i64)index[q] == n) {",
-        f"        x -= lr[0] * dy[(a * {count} + q) * {behind} + b];",
-        "    }",
+        f"    if ((pe_i64)index[q] == n) {{ {step} }}",
         "}",
-        "param[at] = x;",
+        end,
     ]
-    parameters = [write("param", param), read("dy", dy), read("index", index), read("lr", lr)]
-    return define_kernel(node.op, parameters, [over(before * count * behind, body)])
+    return over(before * count * behind, body)
 
 
 def scan_kernel(node: Node) -> GpuKernel:
@@ -98,20 +128,6 @@ def _take(node: Node) -> list[str]:
     ]
 
 
-def _take_dx(node: Node) -> list[str]:
-    _, size, behind = _split(node.result.shape, node.attrs["axis"])
-    count = node.operands[1].type.size
-    register = scalar_of(node.result.dtype).register
-    return [
-        f"const int a = i / {size * behind}, n = i / {behind} % {size}, b = i % {behind};",
-        f"{register} sum = 0;",
-        f"for (int q = 0; q < {count}; q++) {{",
-        f"    if (index[q] == n) {{ sum += dy[(a * {count} + q) * {behind} + b]; }}",
-        "}",
-        "y[i] = sum;",
-    ]
-
-
 def _along(node: Node) -> list[str]:
     whole, axis, index = node.operands[0].shape, node.attrs["axis"], node.operands[1].shape
     strides = contiguous_strides(whole)
@@ -144,7 +160,6 @@ def _along_dx(node: Node) -> list[str]:
 
 OPS: dict[str, Callable[[Node], list[str]]] = {
     "take": _take,
-    "take_dx": _take_dx,
     "take_along": _along,
     "take_along_dx": _along_dx,
 }
