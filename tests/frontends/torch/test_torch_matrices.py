@@ -24,6 +24,11 @@ def definite(x: torch.Tensor) -> torch.Tensor:
     return sound(x) @ sound(x).mT
 
 
+def signed(x: torch.Tensor) -> torch.Tensor:
+    """Make symmetric matrices with eigenvalues of both signs, all of them far from zero."""
+    return (x + x.mT) / 8 + torch.diag(torch.tensor([2.0, -3.0, 4.0, -5.0]))
+
+
 def of_svd(x: torch.Tensor) -> torch.Tensor:
     left, values, right = linalg.svd(x, full_matrices=False)
     return left.square() @ torch.diag_embed(values) @ right.square()
@@ -74,7 +79,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pseudoinverse of a matrix without full rank": lambda x: linalg.pinv(
         x[..., :2] @ x[:, :2], rtol=1e-3
     ),
-    "pseudoinverse of a symmetric matrix": lambda x: linalg.pinv(x + x.mT, hermitian=True),
+    "pseudoinverse of a symmetric matrix": lambda x: linalg.pinv(signed(x), hermitian=True),
     "exponential": lambda x: linalg.matrix_exp(x - x.mT) + torch.matrix_exp(x / 5),
     "exponential of a far matrix": lambda x: linalg.matrix_exp(4 * (x - x.mT)),
     "reflections": lambda x: linalg.householder_product(x[..., :3], x[:, 0, :3]),
