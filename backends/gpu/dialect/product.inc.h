@@ -26,13 +26,12 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, tile_a, 16 * PE_TILE_M);
     PE_SHARED(float, tile_b, 16 * PE_TILE_N);
     const int x = pe_item() % 16, y = pe_item() / 16;
-    const int tile = pe_group() / PE_COLUMN_TILES;
+    const int tile = pe_group() / PE_COLUMN_TILES, row0 = tile % PE_ROW_TILES * PE_TILE_M;
+    const int column0 = pe_group() % PE_COLUMN_TILES * PE_TILE_N;
     const int part = PE_PARTS > 1 ? tile / (PE_ROW_TILES * PE_BATCHES) : 0;
     const int batch = tile / PE_ROW_TILES - part * PE_BATCHES;
     const int first = part * PE_SHARE;
     const int last = PE_PARTS > 1 && first + PE_SHARE < PE_K ? first + PE_SHARE : PE_K;
-    const int row0 = tile % PE_ROW_TILES * PE_TILE_M;
-    const int column0 = pe_group() % PE_COLUMN_TILES * PE_TILE_N;
     float sums[PE_MR][PE_NR];
     PE_EACH(i, j) { sums[i][j] = 0.0f; }
     for (int k0 = first; k0 < last; k0 += 16) {

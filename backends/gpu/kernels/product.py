@@ -67,32 +67,15 @@ def _kernel(opened: Opened, product: Product) -> GpuKernel:
     parts = -(-product.depth // share)
     size = product.batches * product.rows * product.columns
     last = end(opened, "i", sum="sum")
-    a, b = opened.operands
     macros = {
-        "PE_M": product.rows,
-        "PE_N": product.columns,
-        "PE_K": product.depth,
-        "PE_BATCHES": product.batches,
+        **_macros(opened, product, tiles),
         "PE_PARTS": parts,
         "PE_SHARE": share,
-        "PE_MR": tiles[0],
-        "PE_NR": tiles[1],
-        "PE_A": a,
-        "PE_B": b,
-        "PE_A_AT": f"{SYMBOL}_a",
-        "PE_B_AT": f"{SYMBOL}_b",
-        "PE_C_AT": f"{SYMBOL}_c",
         "PE_END(sum, i)": f"scratch[part * {size} + i] = sum;" if parts > 1 else block(last),
     }
-    stages = [
-        Stage(
-            groups * parts,
-            SIDE * SIDE,
-            macros,
-            template="product.inc.h",
-            helpers=_places(product),
-        )
-    ]
+    helpers = _places(product)
+    template = "product.inc.h"
+    stages = [Stage(groups * parts, SIDE * SIDE, macros, template=template, helpers=helpers)]
     if parts > 1:
         sums = (
             f"for (int part = 0; part < {parts}; part++) {{ sum += scratch[part * {size} + i]; }}"
@@ -100,6 +83,24 @@ def _kernel(opened: Opened, product: Product) -> GpuKernel:
         stages.append(over(size, ["float sum = 0.0f;", sums, *last]))
     scratch = 4 * parts * size if parts > 1 else 0
     return define_kernel(opened.title, opened.parameters, stages, scratch)
+
+
+def _macros(opened: Opened, product: Product, tiles: list[int]) -> dict[str, int | str]:
+    """Return the template's macros that do not depend on how a sum is shared."""
+    a, b = opened.operands
+    return {
+        "PE_M": product.rows,
+        "PE_N": product.columns,
+        "PE_K": product.depth,
+        "PE_BATCHES": product.batches,
+        "PE_MR": tiles[0],
+        "PE_NR": tiles[1],
+        "PE_A": a,
+        "PE_B": b,
+        "PE_A_AT": f"{SYMBOL}_a",
+        "PE_B_AT": f"{SYMBOL}_b",
+        "PE_C_AT": f"{SYMBOL}_c",
+    }
 
 
 def _share(depth: int, groups: int) -> int:
