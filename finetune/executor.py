@@ -7,11 +7,16 @@ workers need this package and the folder of the trials under the same path.
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pockengine.errors import FinetuneError
+
+if TYPE_CHECKING:
+    import distributed
 
 PROCESSES = "processes"
 _CONNECT_SECONDS = 20
@@ -66,5 +71,42 @@ def _cluster(address: str) -> Iterator[Executor]:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         raise FinetuneError(f"no Dask scheduler answers at {address}: {error}") from error
-    with client, client.get_executor() as executor:
+    with client, _ClusterExecutor(client) as executor:
         yield executor
+
+
+class _ClusterExecutor(Executor):
+    """Submits to a cluster, which runs again what was lost with a worker.
+
+    `Client.get_executor` fails where a worker goes between the end of its trial and the look at it.
+    """
+
+    def __init__(self, client: "distributed.Client") -> None:
+        self._client = client
+        self._futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> "Future[Any]":
+        """Submit a call; it is cancelled there when its future is."""
+        there = self._client.submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+        future.add_done_callback(lambda done: there.cancel() if done.cancelled() else None)
+        there.add_done_callback(partial(_pass_on, future))
+        self._futures.append(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel what has no result."""
+        for future in self._futures:
+            future.cancel()
+
+
+def _pass_on(future: "Future[Any]", there: "distributed.Future") -> None:
+    """Give a future what the cluster's came to; runs in a thread of `distributed`."""
+    if there.cancelled():
+        future.cancel()
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(there.result())
+    except Exception as error:
+        future.set_exception(error)
