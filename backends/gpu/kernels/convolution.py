@@ -20,7 +20,7 @@ def convolution_kernel(node: Node) -> GpuKernel:
     window = window_of(opened.anchor)
     if not window.is_depthwise:
         return product_kernel(node)
-    check_f32(opened.anchor)
+    check_f32(node, opened.anchor)
     stage = _dw if opened.anchor.op == "conv2d_dw" else _image
     return define_kernel(f"depthwise_{opened.title}", opened.parameters, [stage(opened, window)])
 

@@ -46,16 +46,16 @@ def product_kernel(node: Node) -> GpuKernel:
     opened = open_node(node)
     anchor = opened.anchor
     assert anchor is not None
-    check_f32(anchor)
+    check_f32(node, anchor)
     kinds = {"matmul": _matmul, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
     return _kernel(opened, kinds[anchor.op](anchor))
 
 
-def check_f32(anchor: Node) -> None:
-    """Raise CompileError for a product of integers."""
+def check_f32(node: Node, anchor: Node) -> None:
+    """Raise CompileError for a product of integers, by the node that it is within."""
     for value in anchor.operands:
         if value.dtype is not F32:
-            raise CompileError(f"{anchor}: the GPU backend multiplies f32, not {value.dtype.value}")
+            raise CompileError(f"{node}: the GPU backend multiplies f32, not {value.dtype.value}")
 
 
 def _kernel(opened: Opened, product: Product) -> GpuKernel:
