@@ -75,6 +75,7 @@ class Case:
         bf16: bool = False,
         tuned: Path | None = None,
         int8: bool = False,
+        backend: str | None = None,
     ) -> Compiled:
         """Compile and build for a device; the artifact goes to `folder`.
 
@@ -89,6 +90,7 @@ class Case:
             optimizer=optimizer,
             scheme=scheme,
             device=device,
+            backend=backend,
             bf16=bf16,
             tuned=tuned,
             quantize=self._integers(device) if int8 else None,

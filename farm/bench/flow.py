@@ -7,6 +7,7 @@ not timed: a wrong engine has no speed.
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -19,9 +20,15 @@ from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import DATASET, Case, make_case, to_torch_layout
 from pockengine.farm.bench.check import Check, compare
+from pockengine.farm.bench.graphics import (
+    CUDA,
+    NOT_TIMED,
+    check_gpu,
+    engine_of,
+    gpu_libraries,
+)
 from pockengine.farm.bench.integers import check_integers, kinds, train_integers
 from pockengine.farm.bench.peers import (
-    OURS,
     HostPeers,
     InRuntime,
     Measured,
@@ -54,7 +61,7 @@ class BenchOptions:
 
     `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
     interpreters of those that need an environment apart. `int8` also counts predictions, where the
-    board has files.
+    board has files. `backend` is another of the device's.
     """
 
     board: Board
@@ -68,6 +75,7 @@ class BenchOptions:
     runtimes: tuple[str, ...] = ()
     pythons: Mapping[str, str] = field(default_factory=dict)
     int8: bool = False
+    backend: str | None = None
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ class Trained:
 
     name: str
     dtype: str
+    engine: str
     artifact: Artifact
     live: list[int]  # bytes of the arena at each kernel of the step
     data: JobData
@@ -124,6 +133,7 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     names = [Path(scheme).stem for scheme in options.schemes]
     if len(set(names)) < len(names):
         raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
+    check_gpu(options.backend, options.board, options.int8)
     dtypes = [INT8 if int8 else F32 for int8 in kinds(options.int8, options.board)]
     with step(f"{options.model}: photographs, starting weights, graph"):
         case = make_case(options.model, options.batch, options.steps)
@@ -141,7 +151,9 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     for one in trained:
         _add_run(result, one)
     right = [one for one in trained if not one.check.problems]
-    if options.board.emulated:
+    if options.board.emulated and options.backend == CUDA:
+        result.note(NOT_TIMED)
+    elif options.board.emulated:
         _count(options, result, right, folder)
         floats = [one for one in right if one.dtype == F32]
         _count_runtimes(options, case, result, floats, folder)
@@ -176,12 +188,15 @@ def _train(
     title = titled(name, dtype)
     data = case.for_scheme(scheme)
     with step(f"{title}: compile and build for {options.board.device}"):
-        compiled = case.compile(scheme, options.board.device, folder / "artifact", int8=int8)
+        compiled = case.compile(
+            scheme, options.board.device, folder / "artifact", int8=int8, backend=options.backend
+        )
+        libraries = gpu_libraries(options.backend, options.board, compiled, folder)
     with (
         step(f"{title}: send to {transport.board} and train {data.steps} steps") as running,
         _watching(options.board, transport) as conditions,
     ):
-        train = train_integers if int8 else _train_floats
+        train = train_integers if int8 else partial(_train_floats, libraries)
         run = train(transport, compiled, data, options.threads, folder, running.moved)
         running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
     reference = "the oracle" if int8 else "PyTorch"
@@ -192,11 +207,12 @@ def _train(
     live = live_bytes(compiled.program.entries["train"], compiled.program.alignment)
     counted = options.int8 and options.board.emulated and not run.instructions
     predicted = oracle_prediction(compiled, data) if counted else None
-    artifact = compiled.artifact
-    return Trained(name, dtype, artifact, live, data, losses, run, check, conditions, predicted)
+    kind = dtype, engine_of(options.backend), compiled.artifact
+    return Trained(name, *kind, live, data, losses, run, check, conditions, predicted)
 
 
 def _train_floats(
+    libraries: Mapping[str, Path],
     transport: Transport,
     compiled: Compiled,
     data: JobData,
@@ -204,7 +220,7 @@ def _train_floats(
     folder: Path,
     progress: Progress,
 ) -> BoardRun:
-    return train_on_board(transport, compiled.artifact, data, threads, folder, progress)
+    return train_on_board(transport, compiled.artifact, data, threads, folder, progress, libraries)
 
 
 def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float], Check]:
@@ -246,12 +262,12 @@ def _add_run(result: BenchResult, one: Trained) -> None:
     }
     for metric, (value, note) in figures.items():
         result.records.append(
-            setup.record(OURS, __version__, one.name, metric, value, ok=right, note=note)
+            setup.record(one.engine, __version__, one.name, metric, value, ok=right, note=note)
         )
     sections = one.artifact.folder / "lib" / "memory.txt"  # of a device without files
     if sections.exists():
         result.note(f"{one.title}:\n{sections.read_text().rstrip()}")
-    result.records.append(setup.memory(OURS, __version__, one.name, one.live, ok=right))
+    result.records.append(setup.memory(one.engine, __version__, one.name, one.live, ok=right))
 
 
 def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
@@ -345,7 +361,7 @@ def add_remote(result: BenchResult, one: Trained) -> None:
     text = "; ".join([one.conditions.describe(), *problems])
     result.records.append(
         replace(result.setup, busy=one.conditions.busy, dtype=one.dtype).record(
-            OURS,
+            one.engine,
             __version__,
             one.name,
             "step_ms",

@@ -62,10 +62,12 @@ def train_on_board(
     threads: int,
     folder: Path,
     progress: Progress | None = None,
+    libraries: Mapping[str, Path] | None = None,
 ) -> BoardRun:
     """Run all steps of a job on a board; `folder` takes the files of both directions.
 
-    JobFailed when the program fails or prints something else than its report.
+    `libraries` are shared ones that the board lacks, by their names. JobFailed when the program
+    fails or prints something else than its report.
     """
     if load_device(artifact.device).freestanding:
         return _train_firmware(transport, artifact, data, folder, progress)
@@ -77,6 +79,7 @@ def train_on_board(
         args=(*arguments, "--save", "tuned", "--save-whole"),
         inputs={"weights": artifact.weights, "rows": rows},
         outputs=("tuned",),
+        libraries=libraries or {},
         time_limit_s=TIME_LIMIT_S,
     )
     result = run_job(transport, job, folder, progress)

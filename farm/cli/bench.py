@@ -18,6 +18,7 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import BenchOptions, BenchResult, run_bench
+from pockengine.farm.bench.graphics import CUDA
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
 from pockengine.farm.bench.suite import FULL
@@ -84,6 +85,7 @@ PEERS, RUNTIMES, LLM = "peers", "runtimes", "llm"
 @click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
 @click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
+@click.option("--backend", type=click.Choice([CUDA]), help="On a board: train by its GPU.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--baseline", help="Compare with what is stored of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
@@ -127,7 +129,7 @@ def _on(
     board: Board, options: Mapping[str, Any], json_file: Path | None, database: str | None
 ) -> int:
     """Bench one board; return the exit status."""
-    threads = options["threads"] or _default_threads(board)
+    threads = options["threads"] or (1 if options["backend"] else _default_threads(board))
     if options["suite"] and (options["suite"] == LLM or not board.emulated):
         return _run_suite(options, board, threads, json_file, database)
     result = _run_bench(options, board, threads)
@@ -172,6 +174,7 @@ def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> BenchR
         runtimes=BACKENDS if runtimes else (),
         pythons=interpreters(options["pythons"]),
         int8=options["int8"],
+        backend=options["backend"],
     )
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
         return run_bench(chosen, Path(folder))

@@ -32,12 +32,16 @@ rm -rf -- "$1"
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: `inputs` and `outputs` are by their names in the job's folder."""
+    """What to run: `inputs`, `outputs` and `libraries` are by their names in the job's folder.
+
+    `libraries` are shared ones that the program finds there before the board's own.
+    """
 
     program: Path
     args: tuple[str, ...] = ()
     inputs: Mapping[str, Path] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+    libraries: Mapping[str, Path] = field(default_factory=dict)
     time_limit_s: float = 600.0
     limits: Limits = JOB_LIMITS
 
@@ -58,7 +62,7 @@ def run_job(
     Raise JobFailed when the program fails, is killed, takes too long or leaves an output out;
     BoardUnreachable and FarmError when the board is at fault.
     """
-    files = {PROGRAM: job.program, **job.inputs}
+    files = {PROGRAM: job.program, **job.inputs, **job.libraries}
     for name in (*files, *job.outputs):
         _check_name(name)
     with _folder(transport) as folder:
@@ -66,8 +70,9 @@ def run_job(
             for name, source in files.items():
                 transport.put(source, f"{folder}/{name}", progress)
             _verify(transport, folder, files)
+        found = ["env", f"LD_LIBRARY_PATH={folder}"] if job.libraries else []
         run = transport.run(
-            [*transport.launcher, f"{folder}/{PROGRAM}", *job.args],
+            [*found, *transport.launcher, f"{folder}/{PROGRAM}", *job.args],
             cwd=folder,
             timeout_s=job.time_limit_s,
             limits=_limits(transport, job),

@@ -38,11 +38,13 @@ MAY_IMPORT = {
         "farm/results": "errors folders farm",
         "farm/jobs": "backends devices errors folders "
         "farm farm/boards farm/results farm/transports",
+        "farm/gpu": "backends compiler devices errors",
         "farm/firmware": "backends compiler devices errors farm/jobs farm/transports",
         "farm/labgrid": "errors farm farm/boards farm/jobs",
         "farm/references": "backends compiler devices errors extras files folders models farm",
         "farm/bench": "api backends compiler devices errors frontends models "
-        "farm farm/boards farm/firmware farm/jobs farm/references farm/results farm/transports",
+        "farm farm/boards farm/firmware farm/gpu farm/jobs farm/references farm/results "
+        "farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
         "farm/cli": "backends devices errors extras files folders "
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
@@ -89,6 +91,7 @@ KNOWS_C = {
     "cli/tune.py": "measures C kernels on a board",
     "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
     "farm/firmware/link.py": "links a program's archive by the C toolchain",
+    "farm/gpu/driver.py": "builds an emulated board's driver by the C toolchain",
     "farm/jobs/known_answer.py": "builds a program of its own by the C toolchain",
     "studies/tinyengine/compare.py": "builds TinyEngine by the C toolchain",
 }

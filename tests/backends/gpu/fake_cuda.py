@@ -1,25 +1,19 @@
-"""A CUDA driver that is none: `fake/` built, and the CPU's twins of the kernels that it runs.
+"""The farm's CUDA driver, which is none, in this process, with the machine that it is and counts.
 
-What is opened in this process after `Fake` was made finds it in the place of a driver.
+What is opened after `Fake` was made finds it in the place of a driver.
 """
 
 import ctypes
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pockengine.backends.c.build import compile_flags
-from pockengine.backends.c.toolchain import find_toolchain
-from pockengine.backends.gpu.emulated import launch_rows
 from pockengine.backends.gpu.kernel import GpuKernel
-from pockengine.backends.gpu.source import DIALECT
 from pockengine.devices import load_device
+from pockengine.farm.gpu.driver import build_driver, build_twins
 
-SOURCES = Path(__file__).parent / "fake"
-DRIVER = "libcuda.so.1"
-TWINS = "twins.so"
+HOST = load_device("host")
 
 
 class _Settings(ctypes.Structure):
@@ -62,7 +56,7 @@ class Fake:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.path = build_driver(folder)
+        self.path = build_driver(HOST, folder)
         self.library = ctypes.CDLL(str(self.path))
         self.library.fake_cuda_counts.restype = Counts
         self._twins = 0
@@ -78,42 +72,6 @@ class Fake:
 
     def know(self, kernels: Iterable[GpuKernel]) -> None:
         """Run these kernels by their twins."""
-        path = build_twins(kernels, self._folder / f"twins{self._twins}.so")
+        path = build_twins(HOST, kernels, self._folder / f"twins{self._twins}.so")
         self._twins += 1
         assert self.library.fake_cuda_add_twins(str(path).encode()) == 0
-
-
-def build_driver(folder: Path, flags: Sequence[str] = ()) -> Path:
-    """Build the driver into a folder."""
-    folder.mkdir(exist_ok=True)
-    return _build(sorted(SOURCES.glob("*.c")), folder / DRIVER, [f"-Wl,-soname,{DRIVER}", *flags])
-
-
-def build_twins(kernels: Iterable[GpuKernel], path: Path) -> Path:
-    """Build kernels by the CPU's prelude, with a table of their launches."""
-    chosen = {kernel.symbol: kernel for kernel in kernels}
-    texts, rows = ['#include "pe_gpu_cpu.h"'], []
-    for kernel in chosen.values():
-        calls, launches = launch_rows(kernel)
-        texts += [kernel.text, *calls]
-        rows += launches
-    texts.append("const pe_gpu_launch pe_twins[] = {\n" + "\n".join(rows) + "\n};")
-    texts.append(f"const int pe_twin_count = {len(rows)};\n")
-    source = path.with_suffix(".c")
-    source.write_text("\n".join(texts), encoding="utf-8")
-    includes = [f"-I{DIALECT}", f"-I{DIALECT / 'cpu'}"]
-    return _build([source, DIALECT / "cpu" / "pe_gpu_cpu.c"], path, includes)
-
-
-def _build(sources: Sequence[Path], library: Path, flags: Sequence[str]) -> Path:
-    """Build a library for this machine, whose numbers are those of programs."""
-    host = load_device("host")
-    toolchain = find_toolchain(host)
-    kept = [flag for flag in compile_flags(host) if flag != "-fvisibility=hidden"]
-    command = [*toolchain.command, *kept, "-shared", *map(str, sources), *flags]
-    command += ["-o", str(library), "-lm", "-lpthread", "-ldl"]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=toolchain.environment
-    )
-    assert done.returncode == 0, done.stderr
-    return library

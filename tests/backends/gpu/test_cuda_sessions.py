@@ -24,14 +24,8 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError, RuntimeFailure
-from pockengine.tests.backends.gpu.fake_cuda import (
-    DRIVER,
-    TWINS,
-    Fake,
-    Machine,
-    build_driver,
-    build_twins,
-)
+from pockengine.farm.gpu.driver import DRIVER, TWINS, build_driver, build_twins
+from pockengine.tests.backends.gpu.fake_cuda import HOST, Fake, Machine
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.session_tests import SessionTests
 from pockengine.tests.backends.trainings import TRAININGS
@@ -200,9 +194,9 @@ def _training(compiled: Compiled, folder: Path) -> list[str]:
 
 
 def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path) -> None:
-    build_driver(tmp_path, ["-DFAKE_SM=90"])
+    build_driver(HOST, tmp_path, ["-DFAKE_SM=90"])
     kernels = CudaBackend(load_device("h100")).kernels(compiled.program)
-    build_twins(kernels, tmp_path / TWINS)
+    build_twins(HOST, kernels, tmp_path / TWINS)
     arguments = _training(compiled, tmp_path)
     done = _run(compiled, tmp_path, *arguments, "--save", str(tmp_path / "saved"))
     assert done.returncode == 0, done.stderr
@@ -229,7 +223,7 @@ def test_a_driver_that_is_none_is_told(
     if flags is None:
         (tmp_path / DRIVER).write_text("no library", encoding="utf-8")
     else:
-        build_driver(tmp_path, flags)
+        build_driver(HOST, tmp_path, flags)
     done = _run(compiled, tmp_path, *_training(compiled, tmp_path))
     assert done.returncode != 0
     assert '"loss"' not in done.stdout

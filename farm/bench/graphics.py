@@ -1,0 +1,42 @@
+"""The bench by a GPU: which boards can, and what an emulated one has in the place of a driver.
+
+QEMU has no GPU. There the kernels run on the emulated CPU, item by item: losses and weights are
+checked as those of any run, and there is no speed to tell.
+"""
+
+from pathlib import Path
+
+from pockengine.api import Compiled
+from pockengine.devices import load_device
+from pockengine.errors import FarmError
+from pockengine.farm.bench.peers import OURS
+from pockengine.farm.boards.board import Board
+from pockengine.farm.gpu.driver import emulated_gpu
+
+CUDA = "cuda"
+
+NOT_TIMED = (
+    "The GPU is emulated: a driver that is none ran the kernels on the emulated CPU. What the host "
+    "did, losses and weights are checked; no GPU has run this, and there is no speed."
+)
+
+
+def check_gpu(backend: str | None, board: Board, int8: bool) -> None:
+    """Raise an error for a board that has no such GPU, and for what the backend does not train."""
+    load_device(board.device).on(backend)
+    if backend == CUDA and int8:
+        raise FarmError("--backend=cuda trains in f32; leave out --int8, or the backend")
+
+
+def engine_of(backend: str | None) -> str:
+    """Return the name that records give ours."""
+    return OURS if backend is None else f"{OURS}-{backend}"
+
+
+def gpu_libraries(
+    backend: str | None, board: Board, compiled: Compiled, folder: Path
+) -> dict[str, Path]:
+    """Return what stands in for a GPU's driver on an emulated board, by names; else nothing."""
+    if backend != CUDA or not board.emulated:
+        return {}
+    return emulated_gpu(load_device(board.device), compiled.program, folder / "gpu")

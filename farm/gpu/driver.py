@@ -1,0 +1,76 @@
+"""A CUDA driver that is none, for boards without a GPU: the C files beside this one.
+
+A program of the backend `cuda` finds it in the place of NVIDIA's, with the twins of its kernels:
+the same texts by the CPU's prelude. It shows the host's side of a training, and says nothing of
+speed.
+"""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pockengine.backends.c.build import compile_flags
+from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.gpu.emulated import launch_rows
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.source import DIALECT
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device
+from pockengine.errors import BuildError
+
+SOURCES = Path(__file__).parent
+DRIVER, TWINS = "libcuda.so.1", "twins.so"
+"""The driver looks for the twins beside itself."""
+
+ERROR_LINES = 12
+
+
+def emulated_gpu(device: Device, program: Program, folder: Path) -> dict[str, Path]:
+    """Build what a program of `cuda` needs on a board of a device without its GPU.
+
+    Return the libraries by the names that they must have, all in one folder of the board.
+    """
+    backend = CudaBackend(device)
+    architecture = device.gpu.architecture.removeprefix("sm_")
+    driver = build_driver(backend.device, folder, [f"-DFAKE_SM={architecture}"])
+    twins = build_twins(backend.device, backend.kernels(program), folder / TWINS)
+    return {DRIVER: driver, TWINS: twins}
+
+
+def build_driver(device: Device, folder: Path, flags: Sequence[str] = ()) -> Path:
+    """Build the driver for a device whose programs can load libraries; BuildError if it fails."""
+    folder.mkdir(exist_ok=True)
+    sources = sorted(SOURCES.glob("*.c"))
+    return _build(device, sources, folder / DRIVER, [f"-Wl,-soname,{DRIVER}", *flags])
+
+
+def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Path:
+    """Build kernels by the CPU's prelude, with a table of their launches."""
+    chosen = {kernel.symbol: kernel for kernel in kernels}
+    texts, rows = ['#include "pe_gpu_cpu.h"'], []
+    for kernel in chosen.values():
+        calls, launches = launch_rows(kernel)
+        texts += [kernel.text, *calls]
+        rows += launches
+    texts.append("const pe_gpu_launch pe_twins[] = {\n" + "\n".join(rows) + "\n};")
+    texts.append(f"const int pe_twin_count = {len(rows)};\n")
+    source = path.with_suffix(".c")
+    source.write_text("\n".join(texts), encoding="utf-8")
+    includes = [f"-I{DIALECT}", f"-I{DIALECT / 'cpu'}"]
+    return _build(device, [source, DIALECT / "cpu" / "pe_gpu_cpu.c"], path, includes)
+
+
+def _build(device: Device, sources: Sequence[Path], library: Path, flags: Sequence[str]) -> Path:
+    """Build a library by the flags of programs, whose numbers it then has."""
+    toolchain = find_toolchain(device)
+    kept = [flag for flag in compile_flags(device) if flag != "-fvisibility=hidden"]
+    command = [*toolchain.command, *kept, "-shared", *map(str, sources), *flags]
+    command += ["-o", str(library), "-lm", "-lpthread", "-ldl"]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, env=toolchain.environment
+    )
+    if done.returncode:
+        lines = "\n".join(done.stderr.splitlines()[:ERROR_LINES])
+        raise BuildError(f"the emulated GPU's {library.name} does not build:\n{lines}")
+    return library

@@ -1,0 +1,58 @@
+"""The bench by a GPU: an emulated Jetson with a driver that is none, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pockengine.farm.bench import flow
+from pockengine.farm.cli.bench import main
+from pockengine.farm.results.results import Record
+from pockengine.tests.farm.helpers import needs_qemu
+
+JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", "--model=mobilenet_v2-0.1-32")
+
+
+def bench(folder: Path, *arguments: str) -> tuple[int, str]:
+    database = f"--database=sqlite:///{folder / 'results.sqlite'}"
+    result = CliRunner().invoke(main, ["--backend=cuda", database, *arguments])
+    return result.exit_code, result.output
+
+
+@needs_qemu
+def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    status, output = bench(tmp_path, *JETSON, f"--json={path}")
+    assert status == 0, output
+    assert "The GPU is emulated" in output
+    records = [Record.from_json(line) for line in path.read_text().splitlines()]
+    metrics = {record.metric: record for record in records}
+    assert {(record.engine, record.emulated) for record in records} == {("pockengine-cuda", True)}
+    assert metrics["max_rel_error"].ok
+    assert metrics["max_rel_error"].value < 1e-3
+    assert not {"step_ms", "guest_instructions"} & set(metrics)
+
+
+@needs_qemu
+def test_a_jetson_without_a_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "gpu_libraries", lambda *_: {})
+    status, output = bench(tmp_path, *JETSON)
+    assert status == 1
+    assert "FAILED bias-only: jetson-orin-qemu" in output
+    assert "this machine has no CUDA driver" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--device=rpi4"], "device rpi4 takes no backend 'cuda'"),
+        (["--device=jetson-orin", "--int8"], "--backend=cuda trains in f32; leave out --int8"),
+    ],
+)
+def test_what_has_no_gpu_is_refused_before_anything_starts(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    status, output = bench(tmp_path, *arguments)
+    assert status == 1
+    assert words in output
+    assert "connect" not in output
