@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, check_place, write_artifact
 from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.fitting import check_fits
 from pockengine.backends.protocol import Backend, BackendOptions, Progress
 from pockengine.backends.registry import backend_for
 from pockengine.backends.session import Session
@@ -205,8 +206,8 @@ def compile(
     graph, training, norms = _quantized((visitor, graph, loss), training, quantize, sizes)
     if check:
         check_step(visitor or graph, loss, training, example_inputs)
-    build = partial(_build, graph, _resizing(graph, visitor, loss, sizes), training)
-    program, chosen, switching = way.follow(build(observe), build(None), progress)
+    build = partial(_build, graph, _resizing(graph, visitor, loss, sizes))
+    program, chosen, switching = _fitting(way, build, (training, observe), progress)
     return _written((graph, program, visitor), chosen, folder, progress, norms, switching)
 
 
@@ -257,6 +258,24 @@ def _build(
     if again is None:
         return partial(compile_program, graph, training, observe=observe)
     return partial(compile_variants, *again, training)
+
+
+def _fitting(
+    way: "_Way",
+    build: Callable[[Training, Observer | None], Build],
+    wanted: tuple[Training, Observer | None],
+    progress: Progress | None,
+) -> tuple[Program, Backend, Switching | None]:
+    """Compile by a way; CapacityError, with what would fit, where the device is too small."""
+    training, observe = wanted
+    found = way.follow(build(training, observe), build(training, None), progress)
+    program, chosen, _ = found
+
+    def plan(other: Training) -> Program:
+        return within_budget(build(other, None), chosen)[0]
+
+    check_fits(program, chosen.target(), training, plan, progress or (lambda _: None))
+    return found
 
 
 def compile_step(

@@ -40,6 +40,10 @@ class BudgetError(CompileError):
         self.least = least
 
 
+class CapacityError(CompileError):
+    """A program that is larger than a memory of its target."""
+
+
 class CheckError(PockEngineError):
     """A compiled step whose loss or gradients are not the framework's."""
 

@@ -10,14 +10,14 @@ from pockengine.backends.placement import lay_out
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import MemorySpace, Target
-from pockengine.errors import CompileError
+from pockengine.errors import CapacityError
 
 FIX = "use a smaller batch, train less, or give a memory_budget"
 FIX_CONSTANT = "use a smaller model"
 
 
 def check_capacity(program: Program, target: Target) -> None:
-    """Raise CompileError for a space of the target that is smaller than what lies in it."""
+    """Raise CapacityError for a space of the target that is smaller than what lies in it."""
     params = space_bytes(program)
     for space in target.spaces:
         if space.size is None:
@@ -26,7 +26,7 @@ def check_capacity(program: Program, target: Target) -> None:
         kept = sum(params[held] for held in space.holds)
         lacking = kept + (program.arena_bytes if mutable else 0) - space.size
         if lacking > 0:
-            raise CompileError(
+            raise CapacityError(
                 f"{program.name} takes {_contents(program, space, kept)}; {target.name} has "
                 f"{space.size:,} bytes of {space.name}: {FIX if mutable else FIX_CONSTANT}. "
                 f"{lacking:,} bytes are lacking{_room(program, space, params) if mutable else ''}"
