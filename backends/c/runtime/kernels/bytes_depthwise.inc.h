@@ -18,33 +18,7 @@
 #define PE_TAPS (PE_TAPS_H * PE_TAPS_W)
 #define PE_REACH ((PE_T - 1) * PE_STEP_W + (PE_TAPS_W - 1) * PE_GAP_W + 1)
 
-#define PE_SUMS PE_JOIN(pe_dot_sums, PE_L)
-#include "bytes_put.inc.h"
-
-#if PE_L == 32
-typedef pe_vi32 PE_FN(shorts);
-
-PE_INLINE PE_FN(shorts) PE_FN(load)(const int8_t *p, const int lanes) {
-    return (pe_vi32)pe_hvx_widen(pe_hvx_load(p, lanes));
-}
-
-PE_INLINE PE_SUMS PE_FN(add)(PE_SUMS sum, PE_FN(shorts) a, PE_FN(shorts) b) {
-    return (PE_SUMS)Q6_Vw_vmpyieacc_VwVwVh((HVX_Vector)sum, (HVX_Vector)a, (HVX_Vector)b);
-}
-#else
-typedef int16_t PE_FN(shorts) __attribute__((vector_size(PE_L * 2)));
-typedef int8_t PE_FN(bytes) __attribute__((vector_size(PE_L)));
-
-PE_INLINE PE_FN(shorts) PE_FN(load)(const int8_t *p, const int lanes) {
-    PE_FN(bytes) v = {0};
-    memcpy(&v, p, (size_t)lanes);
-    return __builtin_convertvector(v, PE_FN(shorts));
-}
-
-PE_INLINE PE_SUMS PE_FN(add)(PE_SUMS sum, PE_FN(shorts) a, PE_FN(shorts) b) {
-    return sum + __builtin_convertvector(a, PE_SUMS) * __builtin_convertvector(b, PE_SUMS);
-}
-#endif
+#include "bytes_lanes.inc.h"
 
 /* PE_T pixels of `lanes` channels, whose first tap is at `a`; rows of the source are `pitch` apart.
  * The first `count` are stored. */
