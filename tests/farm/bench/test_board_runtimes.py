@@ -84,7 +84,7 @@ def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
     monkeypatch.setattr(bench_cli, "run_bench", lambda chosen, folder: benches.append(chosen))
     names = ("models", "batches", "schemes", "references")
     given = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
-    given["pythons"] = ("pockengine-tvm=tvm/python",)
+    given |= {"pythons": ("pockengine-tvm=tvm/python",), "backend": None}
     bench_cli._run_bench(given, board_for("rpi4", load_boards()), 1)
     assert benches[0].runtimes == runtimes
     assert len(benches[0].schemes) == schemes
