@@ -231,11 +231,20 @@ def job_to_json(job: Job) -> dict[str, object]:
     return {
         "program": str(job.program.absolute()),
         "args": list(job.args),
-        "inputs": {name: str(path.absolute()) for name, path in job.inputs.items()},
+        "inputs": _to_json(job.inputs),
+        "libraries": _to_json(job.libraries),
         "outputs": list(job.outputs),
         "time_limit_s": job.time_limit_s,
         "limits": asdict(job.limits),
     }
+
+
+def _to_json(files: Mapping[str, Path]) -> dict[str, str]:
+    return {name: str(path.absolute()) for name, path in files.items()}
+
+
+def _from_json(files: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in files.items()}
 
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
@@ -243,7 +252,8 @@ def job_from_json(values: Mapping[str, Any]) -> Job:
     return Job(
         program=Path(values["program"]),
         args=tuple(values["args"]),
-        inputs={name: Path(path) for name, path in values["inputs"].items()},
+        inputs=_from_json(values["inputs"]),
+        libraries=_from_json(values.get("libraries", {})),
         outputs=tuple(values["outputs"]),
         time_limit_s=values["time_limit_s"],
         limits=Limits(**values["limits"]),

@@ -41,9 +41,9 @@ class Job:
     args: tuple[str, ...] = ()
     inputs: Mapping[str, Path] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
-    libraries: Mapping[str, Path] = field(default_factory=dict)
     time_limit_s: float = 600.0
     limits: Limits = JOB_LIMITS
+    libraries: Mapping[str, Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,7 @@ def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> 
 
 
 def test_a_job_is_stored_as_it_was() -> None:
-    job = Job(Path("/p"), ("a b", "$x"), {"in": Path("/i")}, ("out",), 3.5, Limits(memory_bytes=5))
+    how = ("out",), 3.5, Limits(memory_bytes=5), {"libx.so": Path("/x")}
+    job = Job(Path("/p"), ("a b", "$x"), {"in": Path("/i")}, *how)
 
     assert job_from_json(job_to_json(job)) == job
