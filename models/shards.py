@@ -6,6 +6,7 @@ Nothing is read but the headers; each tensor is mapped when it is asked for.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,7 @@ def _tensors(path: Path) -> dict[str, Contents]:
     try:
         return mapped(path)
     except GraphError as error:
-        size = path.stat().st_size if path.is_file() else None
-        fact = "it is not there" if size is None else f"it has {size:,} bytes"
+        fact = f"{INDEX} names it, and it is not there"
+        if os.path.isfile(path):  # which, unlike pathlib's, takes any name
+            fact = f"it has {path.stat().st_size:,} bytes"
         raise ImportModelError(f"{error} ({fact}); copy this shard again, whole") from error

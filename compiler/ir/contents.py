@@ -123,6 +123,19 @@ def same_contents(first: Contents, second: Contents) -> bool:
     return one is two or np.array_equal(one, two, equal_nan=first.type.dtype.is_float)
 
 
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    GraphError,
+)
+"""What a damaged header makes Python or `TensorType` raise."""
+
+
 def mapped(path: Path) -> dict[str, Contents]:
     """The tensors of a safetensors file by name, none of them read; GraphError for another file.
 
@@ -137,7 +150,7 @@ def mapped(path: Path) -> dict[str, Contents]:
         header.pop("__metadata__", None)
         end = path.stat().st_size
         return {name: _mapped(path, name, row, 8 + length, end) for name, row in header.items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except UNREADABLE as error:
         raise GraphError(f"{path} cannot be read as safetensors: {error}") from error
 
 

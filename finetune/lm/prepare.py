@@ -63,10 +63,6 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
         judging = list(judged.examples)
     elif texts.hold_out:
         training, judging = _parted(training, texts.hold_out, course.seed)
-    if not training:
-        raise FinetuneError(
-            f"{texts.data} leaves no example to learn" + "".join(f"; {text}" for text in remarks)
-        )
     return Prepared(
         model,
         tokenizer,
@@ -81,12 +77,21 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
 def _read(
     tokenizer: Any, path: Path, length: int, truncate: bool
 ) -> tuple[Dataset, dict[int, Example]]:
-    """Read a file as tokens, and its examples by the numbers of their lines."""
+    """Read a file as tokens, and its examples by the numbers of their lines: at least one."""
     examples = read_examples(path)
-    if path.suffix not in (".jsonl", ".json"):
-        return pieces(tokenizer, examples[0].completion, length), {}
-    found = tokenize(tokenizer, examples, length, truncate)
-    return found, {example.line: example for example in examples}
+    whole = path.suffix not in (".jsonl", ".json")
+    found = (
+        pieces(tokenizer, examples[0].completion, length)
+        if whole
+        else tokenize(tokenizer, examples, length, truncate)
+    )
+    if not found.examples:
+        facts = "; ".join(found.remarks(path, length))
+        raise FinetuneError(
+            f"{path} leaves no example ({facts}); give texts, completions or answers of at least "
+            f"two and at most --max-length {length} tokens"
+        )
+    return found, {} if whole else {example.line: example for example in examples}
 
 
 def _parted(
@@ -128,6 +133,10 @@ def _questions(
 
 def _asked(tokenizer: Any, prompt: str) -> Example:
     """Take a prompt as a chat's first turn where the tokenizer has a template, else as it is."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:  # bytes of a command line that are no text
+        raise FinetuneError(f"--prompt {prompt!r} is no text in UTF-8: {error}; mend it") from error
     if getattr(tokenizer, "chat_template", None):
         return Example(0, [{"role": "user", "content": prompt}])
     return Example(0, prompt=prompt)

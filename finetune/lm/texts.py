@@ -6,7 +6,8 @@ Each line of a `.jsonl` file is an object of one form:
     {"prompt": "...", "completion": "..."}
     {"text": "..."}
 
-Any other file is one long text, which is learned in pieces.
+Any other file is one long text, which is learned in pieces. Lines end at a line feed alone: JSON's
+texts may hold the other ends that Unicode knows.
 """
 
 import json
@@ -57,14 +58,18 @@ class Example:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Read a file; FinetuneError names the first line that has none of the forms."""
+    """Read a file; FinetuneError says that it is empty, or names the first line of no form."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file by a mark
     except (OSError, UnicodeDecodeError) as error:
-        raise FinetuneError(f"{path} cannot be read as text in UTF-8: {error}") from error
+        raise FinetuneError(
+            f"{path} cannot be read as text in UTF-8: {error}; save it so"
+        ) from error
+    if not text.strip():
+        raise FinetuneError(f"{path} is empty; give JSON lines with {FORMS}, or a text")
     if path.suffix not in (".jsonl", ".json"):
         return [Example(1, completion=text)]
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(text.split("\n"), 1)
     return [_example(path, number, line) for number, line in lines if line.strip()]
 
 
@@ -92,4 +97,5 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     text = row[name]
     if not isinstance(text, str):
         raise TypeError(f"{name} is {type(text).__name__}, not text")
+    text.encode()  # refuses half of a pair of surrogates, which JSON can hold, and UTF-8 cannot
     return text

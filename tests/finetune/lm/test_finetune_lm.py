@@ -1,6 +1,7 @@
 """`pockengine finetune-lm` from a folder to new weights, beside transformers and PEFT."""
 
 import json
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -19,7 +20,9 @@ from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.tokens import IGNORED, Tokens
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.gguf_names import IN_BLOCK, WHOLE
+from pockengine.models.shards import INDEX, shards_of
 from pockengine.tests.finetune.lm.decoders import llama, save
+from pockengine.tests.fuzz.mutate import mutate
 
 LENGTH = 32
 FACTS = ["a cat says miau", "a dog says wuff", "a cow says muuh", "an owl says huu"]
@@ -178,8 +181,54 @@ def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=f"{shard.name} .*copy this shard again"):
         open_causal_lm(tmp_path / "cut")
     shard.unlink()
-    with pytest.raises(ImportModelError, match="it is not there"):
+    with pytest.raises(ImportModelError, match=f"{INDEX} names it, and it is not there"):
         open_causal_lm(tmp_path / "cut")
+
+
+def test_damaged_shards_are_errors_of_ours(folder: Path, tmp_path: Path) -> None:
+    """Headers with drawn bytes, and the whole index: none may raise what is not ours."""
+    shutil.copytree(folder, tmp_path / "cut")
+    shard = min((tmp_path / "cut").glob("model-*"))
+    index = tmp_path / "cut" / INDEX
+    config, rng, refused = transformers.AutoConfig.from_pretrained(folder), random.Random(0), 0
+    for path in (shard, index):
+        sound = path.read_bytes()
+        for _ in range(300):
+            path.write_bytes(mutate(sound[:600], rng) + sound[600:])
+            try:
+                shards_of(tmp_path / "cut", config)
+            except ImportModelError as error:
+                refused += str(tmp_path) in str(error)
+        path.write_bytes(sound)
+    assert refused > 300
+
+
+@pytest.mark.parametrize(
+    ("row", "fact"),
+    [
+        ('{"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}', "positive integers"),
+        ('{"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}', "infinity"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_shard_with_a_damaged_header_is_named(
+    folder: Path, tmp_path: Path, row: str, fact: str
+) -> None:
+    header = f'{{"x": {row}}}'.encode()
+    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    with pytest.raises(ImportModelError, match=f"model.safetensors .*{fact}.*copy this shard"):
+        shards_of(tmp_path, None)
+
+
+def test_a_file_that_leaves_nothing_to_judge_by_is_named(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "judging.jsonl"
+    empty.write_text('{"text": " "}')
+    with pytest.raises(
+        FinetuneError, match=r"judging\.jsonl leaves no example \(.*: line 1\); give"
+    ):
+        finetuned(folder, data, tmp_path / "out", f"--validation={empty}")
 
 
 def test_weights_of_another_model_are_named(folder: Path, tmp_path: Path) -> None:
@@ -202,6 +251,8 @@ def test_what_does_not_fit_is_said_before_anything_is_compiled(
         finetuned(folder, data, tmp_path / "out", "--max-length=65")
     with pytest.raises(FinetuneError, match=r"12 examples are longer than 4 tokens"):
         finetuned(folder, data, tmp_path / "out", "--max-length=4")
+    with pytest.raises(FinetuneError, match=r"--prompt 'a.udcff' is no text in UTF-8"):
+        finetuned(folder, data, tmp_path / "out", "--prompt=a\udcff")
     classifier = save(tmp_path / "other")
     table = json.loads((classifier / "config.json").read_text())
     table["architectures"] = ["LlamaForSequenceClassification"]

@@ -90,13 +90,45 @@ def test_texts_share_rows_and_know_where_they_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ['{"prompt": "a"}', "[1]", '{"text": 3}', "{", '{"messages": [{"role": "user"}]}']
+    "line",
+    [
+        '{"prompt": "a"}',
+        "[1]",
+        '{"text": 3}',
+        '{"text": "\\ud800"}',
+        "{",
+        '{"messages": [{"role": "user"}]}',
+    ],
 )
 def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' + line)
-    with pytest.raises(FinetuneError, match=r"line 2 is no example"):
+    with pytest.raises(
+        FinetuneError, match=r"a\.jsonl, line 2 is no example: .*a JSON object with"
+    ):
         read_examples(path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
+def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("\n \n")
+    with pytest.raises(FinetuneError, match=rf"{name} is empty; give JSON lines with"):
+        read_examples(tmp_path / name)
+
+
+def test_a_line_ends_at_a_line_feed_alone_and_a_mark_before_the_first_is_passed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('\ufeff{"text": "one\u2028two"}\r\n{"text": "three"}'.encode())
+    examples = [(example.line, example.completion) for example in read_examples(path)]
+    assert examples == [(1, "one\u2028two"), (2, "three")]
+
+
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("né".encode("latin-1"))
+    with pytest.raises(FinetuneError, match=r"a\.txt cannot be read as text in UTF-8.*save it so"):
+        read_examples(tmp_path / "a.txt")
 
 
 def test_a_template_that_refuses_a_chat_says_which() -> None:
