@@ -7,6 +7,7 @@ the keys say is kept as it stands, and not interpreted.
 """
 
 import math
+import os
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -135,8 +136,9 @@ def read_gguf(path: Path) -> GgufFile:
     """Read a file's header; ImportModelError for another file, or for one that is cut short."""
     try:
         with path.open("rb") as file:
-            header = file.read(LONGEST)
-        return _Header(path, header, path.stat().st_size).read()
+            size = os.fstat(file.fileno()).st_size
+            header = file.read(min(size, LONGEST))  # Python makes room for what is asked for
+        return _Header(path, header, size).read()
     except (OSError, ValueError, OverflowError, struct.error) as error:
         raise ImportModelError(
             f"{path} cannot be read as GGUF: {error}; copy or convert it again"
@@ -229,7 +231,7 @@ class _Header:
         form, count = FORMS.get(entry.form), math.prod(entry.shape)
         if form is None:
             return entry
-        if not count or (entry.shape[-1:] and entry.shape[-1] % form.group):
+        if not count or math.prod(entry.shape[-1:]) % form.group:
             raise ValueError(f"{name!r} {list(entry.shape)} has no whole blocks of {form.group}")
         if entry.start + count // form.group * form.nbytes > self._size:
             raise ValueError(f"{name!r} does not lie inside of the file")

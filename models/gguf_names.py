@@ -92,7 +92,7 @@ def _rows(contents: Contents, heads: int | None, back: bool) -> Contents:
     if heads is None:
         return contents
     shape = contents.type.shape
-    if shape[0] % (2 * heads):
+    if not shape or shape[0] % (2 * heads):
         raise ImportModelError(f"{list(shape)} are no rows of {heads} heads; see config.json")
     half = shape[0] // heads // 2
     parts = (heads, half, 2) if back else (heads, 2, half)

@@ -2,15 +2,18 @@
 
 import random
 import struct
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.errors import ImportModelError
-from pockengine.models.gguf import read_gguf, write_gguf
+from pockengine.models.gguf import FORMS, read_gguf, write_gguf
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
 from pockengine.tests.fuzz.mutate import mutate
 
@@ -125,15 +128,80 @@ def test_another_family_is_refused(tmp_path: Path) -> None:
         gguf_tensors(path, SimpleNamespace(model_type="gemma"))
 
 
+def read_all(path: Path) -> bool:
+    """Read every tensor, as it lies and by transformers' names; False where a file is refused."""
+    try:
+        file = read_gguf(path)
+        found = [file.contents(name).read() for name in file.entries if name != "other"]
+        found += [weight.read() for weight in gguf_tensors(path, LLAMA).values()]
+    except ImportModelError:
+        return False
+    return all(array.dtype == np.float32 for array in found)
+
+
 def test_damaged_files_are_errors_of_ours(tmp_path: Path) -> None:
     path = every_type(tmp_path / "a.gguf")
     sound, rng, refused = path.read_bytes(), random.Random(0), 0
     for turn in range(600):
         path.write_bytes(sound[: turn % len(sound)] if turn % 3 else mutate(sound, rng))
-        try:
-            file = read_gguf(path)
-            for name in set(file.entries) - {"other"}:
-                file.contents(name).read()
-        except ImportModelError:
-            refused += 1
+        refused += not read_all(path)
     assert refused > 300
+
+
+def with_odd_number(data: bytes, rng: random.Random) -> bytes:
+    """Replace four or eight bytes by a number at which counts, sizes and offsets may break."""
+    width = rng.choice((4, 8))
+    near = (1 << rng.choice((0, 5, 16, 31, 32, 62, 63, 64))) + rng.choice((-1, 0, 1))
+    at = rng.randrange(len(data) - width)
+    return data[:at] + (near % (1 << 8 * width)).to_bytes(width, "little") + data[at + width :]
+
+
+def test_odd_counts_and_sizes_take_no_more_memory_than_the_file(tmp_path: Path) -> None:
+    path, rng, refused = weights(tmp_path / "a.gguf"), random.Random(1), 0
+    sound = path.read_bytes()
+    assert read_all(path)
+    tracemalloc.start()
+    for _ in range(1500):
+        data = sound
+        for _ in range(rng.choice((1, 1, 2))):
+            data = with_odd_number(data, rng)
+        path.write_bytes(data)
+        refused += not read_all(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert 300 < refused < 1500
+    assert peak < 2_000_000
+
+
+def weights(path: Path) -> Path:
+    """Write a weight whose rows change their order, one in blocks, and a plain one."""
+    return written(
+        path,
+        {
+            "blk.0.attn_q.weight": (0, (8, 2), bytes(64)),
+            "blk.0.attn_k.weight": (8, (4, 32), bytes(4 * 34)),
+            "blk.0.ffn_up.weight": (1, (3, 2), bytes(12)),
+        },
+    )
+
+
+SIZES = st.sampled_from([0, 1, 2, 4, 32, 64, 2**32, 2**63, 2**64 - 1])
+
+
+@given(
+    name=st.sampled_from(["a", "blk.0.attn_q.weight", "blk.0.attn_k.weight"]),
+    kind=st.sampled_from([*FORMS, 3, 2**32 - 1]),
+    shape=st.lists(SIZES, max_size=5),
+    size=st.integers(0, 300),
+)
+@example("a", 8, [], 300)
+@example("blk.0.attn_q.weight", 0, [], 300)
+def test_any_row_of_the_table_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str, kind: int, shape: list[int], size: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "row.gguf"
+    written(path, {name: (kind, tuple(shape), bytes(size))})
+    if read_all(path):
+        again = path.with_suffix(".again")
+        write_gguf(again, read_gguf(path), {})
+        assert read_gguf(again).entries == read_gguf(path).entries
