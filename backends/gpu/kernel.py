@@ -86,11 +86,16 @@ def write(name: str, value: Value) -> Parameter:
 def define_kernel(
     title: str, parameters: Sequence[Parameter], stages: Sequence[Stage], scratch_bytes: int = 0
 ) -> GpuKernel:
-    """Put a kernel together; `title` says in a word or two what it computes."""
+    """Put a kernel together; `title` says in a word or two what it computes.
+
+    Its symbol is of its text and its sizes: rows of one length have one text, whatever their count.
+    """
     taken = [*parameters, *([Parameter("float", "scratch", True)] if scratch_bytes else [])]
     texts = [_stage(stage, number, taken) for number, stage in enumerate(stages)]
     unnamed = f"/* {title} */\n" + "\n".join(texts)
-    symbol = f"pe_gpu_{title}_{hashlib.sha256(unnamed.encode()).hexdigest()[:10]}"
+    sizes = [(stage.groups, stage.items) for stage in stages]
+    digest = hashlib.sha256(f"{unnamed}{sizes}{scratch_bytes}".encode()).hexdigest()
+    symbol = f"pe_gpu_{title}_{digest[:10]}"
     launches = tuple(
         Launch(f"{symbol}_{number}", stage.groups, stage.items)
         for number, stage in enumerate(stages)

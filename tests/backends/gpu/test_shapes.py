@@ -27,6 +27,16 @@ def test_every_size_is_what_the_oracle_says(kind: str, tmp_path_factory: Any) ->
     _compare(graphs, {key: _drawn(graph) for key, graph in graphs.items()}, tmp_path_factory)
 
 
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
+def test_few_rows_and_many_of_one_length_are_two_kernels(op: str, tmp_path_factory: Any) -> None:
+    g = Builder(Graph("rows"))
+    attrs = {"eps": 1e-5} if "norm" in op else {}
+    for rows in (9, 3):
+        x = g.input(f"x{rows}", floats(rows, 40))
+        g.output(f"y{rows}", g.emit(op, x, **attrs).results[0])
+    _compare({"rows": g.graph}, {"rows": _drawn(g.graph)}, tmp_path_factory)
+
+
 def test_groups_share_a_long_sum_whose_result_is_small() -> None:
     """The weight's gradient of a first layer: 27 x 16 sums of 36,864 products each."""
     x, dy = floats(4, 96, 96, 3), floats(4, 96, 96, 16)
