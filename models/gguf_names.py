@@ -1,17 +1,20 @@
 """What llama.cpp calls the weights of a decoder, and how it lays them out, for transformers' names.
 
 Its LLaMA has the rows of queries and keys in another order, as its rotation takes neighbours for
-pairs; that of Qwen has them as they are.
+pairs; all others have them as they are. The products of GPT-2 are transposed there, and the norms
+of Gemma hold what is multiplied by, not what 1 is added to (llama.cpp's convert_hf_to_gguf.py).
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf import read_gguf, write_gguf
 
@@ -33,9 +36,66 @@ IN_BLOCK: Mapping[str, str] = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-PERMUTED = ("llama", "mistral")
-KNOWN = (*PERMUTED, "qwen2", "qwen3")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Transformers' names by llama.cpp's: of the whole model, and within a block."""
+
+    blocks: str
+    whole: Mapping[str, str]
+    in_block: Mapping[str, str]
+
+
+_LLAMA = Family("model.layers", WHOLE, IN_BLOCK)
+_GEMMA2 = Family(
+    "model.layers",
+    WHOLE,
+    {
+        **IN_BLOCK,
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+    },
+)
+_PHI3 = Family(
+    "model.layers",
+    WHOLE,
+    {**IN_BLOCK, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+)
+_GPT2 = Family(
+    "transformer.h",
+    {
+        "token_embd.weight": "transformer.wte.weight",
+        "position_embd.weight": "transformer.wpe.weight",
+        "output_norm.weight": "transformer.ln_f.weight",
+        "output_norm.bias": "transformer.ln_f.bias",
+        "output.weight": "lm_head.weight",
+    },
+    {
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    },
+)
+KNOWN: Mapping[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+    "gemma": _LLAMA,
+    "gemma2": _GEMMA2,
+    "gemma3_text": _GEMMA2,
+    "phi3": _PHI3,
+    "gpt2": _GPT2,
+}
 """By `model_type` of config.json."""
+PERMUTED = ("llama", "mistral")
+FROM_ONE = ("gemma", "gemma2", "gemma3_text")
+TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
 def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
@@ -47,9 +107,10 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
             "give the weights as safetensors"
         )
     file = read_gguf(path)
-    names = ((name, _ours(name)) for name in file.entries)
+    # Sorted, so that the embedding comes after a head that is the same weight, and stays.
+    names = ((name, _ours(name, config)) for name in sorted(file.entries))
     return {
-        ours: _rows(file.contents(name), _heads(ours, config), back=True)
+        ours: _laid_out(file.contents(name), ours, config, back=True)
         for name, ours in names
         if ours is not None
     }
@@ -59,27 +120,45 @@ def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], p
     """Write a file like `source` with new numbers for some of its weights."""
     file = read_gguf(source)
     changed = {
-        name: _rows(new[ours], _heads(ours, config), back=False)
+        name: _laid_out(new[ours], ours, config, back=False)
         for name in file.entries
-        if (ours := _ours(name)) in new and ours is not None
+        if (ours := _ours(name, config)) in new and ours is not None
     }
     write_gguf(path, file, changed)
 
 
-def _ours(name: str) -> str | None:
-    """Return transformers' name of a tensor; None for one that it has not."""
-    if name in WHOLE:
-        return WHOLE[name]
+def _ours(name: str, config: Any) -> str | None:
+    """Return transformers' name of a tensor; None for one that it has not.
+
+    A head that is the embedding's own weight may lie in the file a second time.
+    """
+    family = KNOWN[config.model_type]
+    if name == "output.weight" and getattr(config, "tie_word_embeddings", False):
+        return family.whole["token_embd.weight"]
+    if name in family.whole:
+        return family.whole[name]
     match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if match is None or match[2] not in IN_BLOCK:
+    if match is None or match[2] not in family.in_block:
         return None
-    return f"model.layers.{match[1]}.{IN_BLOCK[match[2]]}.{match[3]}"
+    return f"{family.blocks}.{match[1]}.{family.in_block[match[2]]}.{match[3]}"
+
+
+def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
+    """Lay a weight out as transformers has it, or as llama.cpp does."""
+    kind, type_ = config.model_type, contents.type
+    if kind in PERMUTED:
+        return _rows(contents, _heads(name, config), back)
+    if kind in FROM_ONE and name.endswith("norm.weight"):
+        one = np.float32(-1 if back else 1)
+        return Lazy(type_, lambda: contents.read() + one, "a norm's scale")
+    if kind == "gpt2" and name.endswith(TRANSPOSED):
+        turned = TensorType(type_.dtype, tuple(reversed(type_.shape)))
+        return Lazy(turned, lambda: np.ascontiguousarray(contents.read().T), "a transposed weight")
+    return contents
 
 
 def _heads(name: str, config: Any) -> int | None:
     """Return how many heads a weight's rows are of, where their order differs."""
-    if config.model_type not in PERMUTED:
-        return None
     if ".q_proj." in name:
         return int(config.num_attention_heads)
     if ".k_proj." in name:

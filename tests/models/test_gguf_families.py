@@ -1,0 +1,154 @@
+"""Decoders of every family whose GGUF files are read: PyTorch's loss, and the way back."""
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.evaluate import run
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.gguf import FORMS, read_gguf
+from pockengine.models.gguf_names import KNOWN, gguf_tensors, write_gguf_tensors
+from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
+
+LENGTH = 8
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("Llama", "LlamaForCausalLM", GROUPED),
+    "mistral": ("Mistral", "MistralForCausalLM", GROUPED),
+    "qwen2": ("Qwen2", "Qwen2ForCausalLM", GROUPED),
+    "qwen3": ("Qwen3", "Qwen3ForCausalLM", GROUPED),
+    "gemma": ("Gemma", "GemmaForCausalLM", GROUPED),
+    "gemma2": ("Gemma2", "Gemma2ForCausalLM", GROUPED),
+    "gemma3_text": ("Gemma3Text", "Gemma3ForCausalLM", GROUPED),
+    "phi3": ("Phi3", "Phi3ForCausalLM", GROUPED),
+    "gpt2": ("GPT2", "GPT2LMHeadModel", GPT2),
+}
+LAYERS = (
+    (r"self_attn\.([qkv])_proj", r"attn_\1"),
+    (r"self_attn\.o_proj", "attn_output"),
+    (r"self_attn\.([qk])_norm", r"attn_\1_norm"),
+    (r"mlp\.(gate|up|down)_proj", r"ffn_\1"),
+    (r"input_layernorm", "attn_norm"),
+)
+WHOLE = (
+    (r"model\.embed_tokens", "token_embd"),
+    (r"model\.norm", "output_norm"),
+    (r"lm_head", "output"),
+    (r"model\.layers", "blk"),
+)
+PLAIN = ((r"post_attention_layernorm", "ffn_norm"), *LAYERS, *WHOLE)
+GEMMA2 = (
+    (r"pre_feedforward_layernorm", "ffn_norm"),
+    (r"post_attention_layernorm", "post_attention_norm"),
+    (r"post_feedforward_layernorm", "post_ffw_norm"),
+    *LAYERS,
+    *WHOLE,
+)
+THEIRS = {
+    "gemma2": GEMMA2,
+    "gemma3_text": GEMMA2,
+    "phi3": ((r"self_attn\.qkv_proj", "attn_qkv"), (r"mlp\.gate_up_proj", "ffn_up"), *PLAIN),
+    "gpt2": (
+        (r"transformer\.wte", "token_embd"),
+        (r"transformer\.wpe", "position_embd"),
+        (r"transformer\.ln_f", "output_norm"),
+        (r"transformer\.h", "blk"),
+        (r"attn\.c_attn", "attn_qkv"),
+        (r"attn\.c_proj", "attn_output"),
+        (r"mlp\.c_fc", "ffn_up"),
+        (r"mlp\.c_proj", "ffn_down"),
+        (r"ln_1", "attn_norm"),
+        (r"ln_2", "ffn_norm"),
+        (r"lm_head", "output"),
+    ),
+}
+"""What llama.cpp's converter calls each weight, as patterns; the others have those of `PLAIN`."""
+
+
+def their_name(kind: str, name: str) -> str:
+    for pattern, theirs in THEIRS.get(kind, PLAIN):
+        name = re.sub(rf"(?<![^.]){pattern}\.", f"{theirs}.", name)
+    return name
+
+
+def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
+    """Lay a weight out as the converter does."""
+    if kind in ("llama", "mistral") and re.search(r"attn_[qk]\.", name):
+        count = heads[name.split(".")[-2] == "attn_k"]
+        halves = array.reshape(count, 2, -1, *array.shape[1:])
+        return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
+    if kind.startswith("gemma") and name.endswith("norm.weight"):
+        return array + 1
+    if kind == "gpt2" and re.search(r"(attn_qkv|attn_output|ffn_up|ffn_down)\.weight", name):
+        return np.ascontiguousarray(array.T)
+    return array
+
+
+def write_f32(path: Path, kind: str, module: Any) -> None:
+    """Write a module's weights as llama.cpp has them, with the head even where it is tied."""
+    config, table, data = module.config, b"", b""
+    kv = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    for ours, tensor in module.state_dict().items():
+        name = their_name(kind, ours)
+        array = as_theirs(kind, name, tensor.numpy(), (config.num_attention_heads, kv))
+        table += struct.pack("<Q", len(name)) + name.encode()
+        table += struct.pack(f"<I{array.ndim}Q", array.ndim, *reversed(array.shape))
+        table += struct.pack("<IQ", 0, len(data))
+        data += array.tobytes() + bytes(-array.nbytes % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(module.state_dict()), 0) + table
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+def made(kind: str, folder: Path) -> Any:
+    """Write a folder of a tiny model with one GGUF file; return the model."""
+    name, class_name, settings = FAMILIES[kind]
+    torch.manual_seed(0)
+    module = build(name, class_name, **{**SMALL, **settings}).eval()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))  # norms and biases begin alike
+    module.config.architectures = [class_name]
+    module.config.save_pretrained(folder)
+    write_f32(folder / "tiny.gguf", kind, module)
+    return module
+
+
+def test_every_family_that_is_read_is_tested() -> None:
+    assert set(FAMILIES) == set(KNOWN)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_loss_is_that_of_pytorch(kind: str, tmp_path: Path) -> None:
+    module = made(kind, tmp_path)
+    assert module.config.model_type == kind
+    ids = torch.randint(5, 60, (2, LENGTH))
+    positions = torch.arange(LENGTH).repeat(2, 1)
+    batch = {"input_ids": ids, "labels": ids, "position_ids": positions}
+    with torch.no_grad():
+        expected = float(module(**batch, use_cache=False).loss)
+
+    graph = open_causal_lm(tmp_path).graph(2, LENGTH)
+
+    feed = {value.name: batch[value.name].numpy() for value in graph.inputs}
+    params = {name: param.data for name, param in graph.params.items()}
+    assert float(run(graph, feed, params)["loss"]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_weights_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
+    module = made(kind, tmp_path)
+    source, back = tmp_path / "tiny.gguf", tmp_path / "back.gguf"
+    found = gguf_tensors(source, module.config)
+    changed: dict[str, Contents] = {n: Held(held.read() + 1) for n, held in found.items()}
+    write_gguf_tensors(source, module.config, changed, back)
+
+    before, after = read_gguf(source), read_gguf(back)
+    assert all(after.form(name) is FORMS[0] for name in before.entries)
+    for name in before.entries:  # a tied head too, in each layout
+        expected = before.contents(name).read() + 1
+        assert np.allclose(after.contents(name).read(), expected, atol=1e-6), name
