@@ -15,7 +15,7 @@ from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
-from pockengine.compiler.ops.registry import written_operands
+from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer, Pass, run
 from pockengine.compiler.passes.differentiate import LOSS, Clip
@@ -37,6 +37,9 @@ from pockengine.compiler.storage import EXACT, Storage
 from pockengine.compiler.stored_weights import with_stored_weights
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError, CompileError
+
+FINER = 1, 4
+"""How much finer blocks of attention are tried, where a memory budget is out of reach."""
 
 
 @dataclass(frozen=True)
@@ -94,20 +97,44 @@ def compile_program(
     training, target = training or Training(), target or Target()
     decisions: list[Recomputation] = []
     forward, adapters, options = _prepared(forward, training, target, decisions.append)
+    entries = _compiled(forward, options, check, observe)
+    described = {name: _describe(channels) for name, channels in options.trained.items()}
+    shared, report = share_tensors(entries), decisions[-1] if decisions else None
+    program = Program(forward.name, entries, *shared, described, report, None, adapters)
+    return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
+
+
+def _compiled(
+    forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
+) -> dict[str, Entry]:
+    """Compile all entries; where a budget is out of reach, again with attention in finer blocks.
+
+    Finer blocks are slower, and mostly, but not always, smaller: the first that fits is taken.
+    """
+    attends = any(lookup(node.op).rows for node in forward.nodes)
+    errors = []
+    for finer in FINER if attends and options.memory_budget is not None else FINER[:1]:
+        try:
+            return _all_entries(forward, replace(options, finer=finer), check, observe)
+        except BudgetError as error:
+            errors.append(error)
+    raise min(errors, key=lambda error: error.least)
+
+
+def _all_entries(
+    forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
+) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     names = _names(forward, options)
     # With a budget `train` comes last: what the others take is the least that it can be given.
     for name in names if options.memory_budget is None else reversed(names):
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         run(_passes(name, options), graph, check=check, observe=watch)
-        entries[name] = _planned(name, graph, target)
+        entries[name] = _planned(name, graph, options.target)
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options)
-    _check_budget(entries := {name: entries[name] for name in names}, training.memory_budget)
-    described = {name: _describe(channels) for name, channels in options.trained.items()}
-    shared, report = share_tensors(entries), next(iter(decisions), None)
-    program = Program(forward.name, entries, *shared, described, report, None, adapters)
-    return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
+    _check_budget(entries := {name: entries[name] for name in names}, options.memory_budget)
+    return entries
 
 
 def passes_of(

@@ -22,7 +22,7 @@ class PipelineOptions:
     """What the passes need to know. `written`: params that some entry of the program updates.
 
     `others` are the bytes that other entries take of the memory budget's arena anyway. `integers`
-    is None where no param is held as integers.
+    is None where no param is held as integers. `finer` divides what a block of attention may take.
     """
 
     trained: Mapping[str, Channels]
@@ -36,6 +36,7 @@ class PipelineOptions:
     states: str = F32.value
     others: int = 0
     integers: Integers | None = None
+    finer: int = 1
     report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
@@ -86,8 +87,9 @@ def forward_pipeline(options: PipelineOptions) -> list[Pass]:
 
 def _fold_frozen(options: PipelineOptions) -> list[Pass]:
     budget = options.memory_budget
+    most = None if budget is None else budget // options.finer
     return [
-        *([] if budget is None else [make("tile_attention", memory_budget=budget)]),
+        *([] if most is None else [make("tile_attention", memory_budget=most)]),
         make("fold_constants", written=options.written),
         make("simplify"),
         make("fold_scales", written=options.written),

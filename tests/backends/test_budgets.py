@@ -1,0 +1,19 @@
+"""A memory budget that can be reached is reached, whatever blocks of attention are tried first."""
+
+import pytest
+
+from pockengine.backends.registry import backend_for
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.devices import load_device
+from pockengine.tests.compiler.small_nets import attention_net
+
+TARGET = backend_for(load_device("rpi4")).target()
+GRAPH = attention_net(rows=256, heads=4, size=16)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.4, 0.5, 0.6, 0.7])
+def test_a_budget_is_reached_where_a_smaller_one_is(share: float) -> None:
+    """At a half and at 0.6 the blocks that the budget suggests do not reach it; finer ones do."""
+    budget = int(share * compile_program(GRAPH, target=TARGET).arena_bytes)
+    found = compile_program(GRAPH, Training(memory_budget=budget), target=TARGET)
+    assert found.arena_bytes <= budget
