@@ -91,6 +91,16 @@ static const option rows[] = {
      "go on from the newest sound checkpoint of PLACE, else of --save; begin if there is none"},
     {"on-nan", TRAIN, CHOICE, AT(roll_back), 0, 0, reactions, "stop|rollback",
      "at a loss that is not finite: stop, or go on from the last checkpoint"},
+    {"duty", TRAIN, COUNT, AT(duty), 1, 100, NULL, "PERCENT",
+     "of the time that may compute: it rests after each step; 100 unless given"},
+    {"pause-above", TRAIN, COUNT, AT(pause_above), 1, 150, NULL, "CELSIUS",
+     "pause while it is hotter, until it is 5 degrees below"},
+    {"thermal", TRAIN, TEXT, AT(thermal), 0, 0, NULL, "FILE",
+     "has the temperature in thousandths; that of the first thermal zone unless given"},
+    {"pause-below", TRAIN, COUNT, AT(pause_below), 1, 100, NULL, "PERCENT",
+     "pause while the battery has less, until it has 5 points more"},
+    {"battery", TRAIN, TEXT, AT(battery), 0, 0, NULL, "FILE",
+     "has the battery's charge in percent; that of the first power supply unless given"},
     {"repeat", TRAIN, COUNT, AT(repeat), 0, PE_COUNT_LIMIT, NULL, "N",
      "steps that are only timed, after the checkpoint"},
     {"output", PREDICT | EXPORT, TEXT, AT(output), 0, 0, NULL, "FILE", "what is written"},
@@ -221,6 +231,9 @@ static const char *find_fault(const pe_options *o) {
     if (train && !o->save && (o->save_every > 0 || o->keep > 0 || o->whole || o->roll_back)) {
         return "--save-every, --keep, --save-whole and --on-nan=rollback need --save";
     }
+    if ((o->thermal && o->pause_above < 0) || (o->battery && o->pause_below < 0)) {
+        return "--thermal needs --pause-above, and --battery --pause-below";
+    }
     return NULL;
 }
 
@@ -251,6 +264,9 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
         .batch = -1,
         .crop = -1,
         .megapixels = -1,
+        .duty = -1,
+        .pause_above = -1,
+        .pause_below = -1,
         .schedule = -1,
         .rate = NAN,
         .factor = NAN,

@@ -31,6 +31,8 @@ typedef struct pe_options {
     const char *milestones;    /* "30,60" */
     const char *mean, *spread; /* "0.485,0.456,0.406" */
     int64_t megapixels;
+    int64_t duty, pause_above, pause_below;
+    const char *thermal, *battery;
 } pe_options;
 
 /* Reads arguments[1] and what follows; an error is one of usage. */

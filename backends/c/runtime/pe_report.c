@@ -34,6 +34,9 @@ void pe_print_event(const pe_event *event) {
                                         [PE_RESUMED] = "resumed",
                                         [PE_ROLLED_BACK] = "rolled_back",
                                         [PE_UNSOUND] = "unsound"};
+    if (event->kind == PE_READY) {
+        return;
+    }
     if (event->kind == PE_STEPPED) {
         print_step(event);
     } else {
@@ -58,6 +61,26 @@ void pe_print_bad_row(int64_t row, const char *why) {
     printf("{\"bad_row\": %lld, \"why\": ", (long long)row);
     pe_print_text(why);
     puts("}");
+}
+
+void pe_print_gauge(const pe_gauge *gauge, double value) {
+    printf("{\"watching\": ");
+    pe_print_text(gauge->path);
+    printf(", \"%s\": %.9g}\n", gauge->quantity->kind, value);
+    fflush(stdout);
+}
+
+void pe_print_pause(const pe_gauge *gauge, double value, int64_t after) {
+    printf("{\"paused\": true, \"after\": %lld, \"path\": ", (long long)after);
+    pe_print_text(gauge->path);
+    printf(", \"why\": \"%.9g %s is %s %lld; it goes on at %lld\"}\n", value, gauge->quantity->unit,
+           gauge->above ? "above" : "below", (long long)gauge->pause, (long long)gauge->go_on);
+    fflush(stdout);
+}
+
+void pe_print_end_of_pause(int64_t after, int64_t ns) {
+    printf("{\"went_on\": true, \"after\": %lld, \"ns\": %lld}\n", (long long)after, (long long)ns);
+    fflush(stdout);
 }
 
 void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns) {

@@ -3,6 +3,7 @@
 #define PE_REPORT_H
 
 #include "pe_data_pictures.h"
+#include "pe_runner_gauge.h"
 #include "pe_train.h"
 
 /* A text with its quotes. */
@@ -13,6 +14,13 @@ void pe_print_event(const pe_event *event);
 
 /* A bad row that was left out of a training. */
 void pe_print_bad_row(int64_t row, const char *why);
+
+/* A file that a training watches, and what it says at the beginning. */
+void pe_print_gauge(const pe_gauge *gauge, double value);
+
+/* A pause behind the step `after`, because of what the file says; and the end of one. */
+void pe_print_pause(const pe_gauge *gauge, double value, int64_t after);
+void pe_print_end_of_pause(int64_t after, int64_t ns);
 
 /* A line for each class of a folder of pictures; `pictures` may be NULL. */
 void pe_print_classes(const pe_pictures *pictures);

@@ -9,6 +9,7 @@
 #include "pe_place.h"
 #include "pe_report.h"
 #include "pe_runner.h"
+#include "pe_runner_duty.h"
 #include "pe_schedule.h"
 
 static volatile sig_atomic_t signalled;
@@ -29,6 +30,9 @@ typedef struct context {
     pe_data *data;
     pe_bad_rows *bad;
     pe_augmentation augmentation;
+    pe_duty duty;
+    pe_status rested; /* an error, in `message`, ends the training, saved */
+    char *message;
 } context;
 
 static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
@@ -49,7 +53,11 @@ static pe_status read_batch(void *argument, pe_session *session, int64_t step) {
 }
 
 static bool report(void *argument, const pe_event *event) {
-    (void)argument;
+    context *c = argument;
+    if (event->kind == PE_READY) {
+        c->rested = pe_duty_rest(&c->duty, event->step - 1, c->message);
+        return c->rested == PE_OK && !signalled;
+    }
     pe_print_event(event);
     if (event->kind == PE_UNSOUND) {
         fprintf(stderr, "warning: %s\n", event->message);
@@ -254,13 +262,18 @@ static pe_status begin(pe_session *session, context *c, const pe_options *o,
 
 pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *o, bool *stopped) {
     pe_bad_rows bad = {.limit = o->skip_bad, .notify = pe_print_bad_row};
-    context c = {.data = data, .bad = &bad};
+    context c = {.data = data, .bad = &bad, .message = session->message};
     pe_training training = training_of(o, &c);
-    pe_status status = begin(session, &c, o, &training);
+    c.duty.signalled = &signalled;
+    pe_status status = pe_duty_begin(&c.duty, o, session->message);
+    if (status == PE_OK) {
+        status = begin(session, &c, o, &training);
+    }
     if (status == PE_OK) {
         catch_signals();
         status = pe_train(session, &training);
     }
+    status = status == PE_OK ? c.rested : status;
     if (status == PE_OK && !signalled) {
         status = repeat(session, &training, o->repeat > 0 ? o->repeat : 0);
     }

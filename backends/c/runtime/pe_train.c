@@ -186,6 +186,10 @@ pe_status pe_train(pe_session *session, const pe_training *training) {
     }
     bool dirty = session->progress.steps >= training->until;
     while (status == PE_OK && go_on && session->progress.steps < training->until) {
+        const pe_event ready = {.kind = PE_READY, .step = session->progress.steps + 1};
+        if (!notify(training, &ready)) {
+            break;
+        }
         status = step_once(session, training, &go_on);
         dirty = true;
         const bool last = !go_on || session->progress.steps >= training->until;

@@ -24,6 +24,7 @@ typedef enum pe_event_kind {
     PE_RESUMED,     /* step: the last one made; path */
     PE_ROLLED_BACK, /* step: the last one made; message: why */
     PE_UNSOUND,     /* path: a checkpoint that was passed over; message: why */
+    PE_READY,       /* step: the one that comes, behind the last one's checkpoint */
 } pe_event_kind;
 
 typedef struct pe_event {
@@ -47,7 +48,8 @@ typedef struct pe_place {
 typedef struct pe_training {
     /* Puts the batch of a step (the first is 1) into the memory of the inputs of "train". */
     pe_status (*read)(void *context, pe_session *session, int64_t step);
-    /* Is told of each event; NULL for nobody. When it returns false, the step is the last one. */
+    /* Is told of each event; NULL for nobody. When it returns false, the step is the last one; the
+     * answer to PE_READY is false to end before it, and may take its time: the training waits. */
     bool (*notify)(void *context, const pe_event *event);
     void *context;
     int64_t until;      /* number of the last step */
