@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pockengine.backends.rate_schedule import RateSchedule as RateSchedule
     from pockengine.backends.training.callbacks import Callback as Callback
     from pockengine.backends.training.checkpoints import Checkpoints as Checkpoints
+    from pockengine.backends.training.duty import DutyCycle as DutyCycle
     from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
     from pockengine.backends.training.metrics import Metric as Metric
     from pockengine.backends.training.pictures import Pictures as Pictures
@@ -71,6 +72,7 @@ _OPTIMISERS = (
 _PLACES = {
     "Callback": "pockengine.backends.training.callbacks",
     "Checkpoints": "pockengine.backends.training.checkpoints",
+    "DutyCycle": "pockengine.backends.training.duty",
     "EarlyStopping": "pockengine.backends.training.early_stopping",
     "Metric": "pockengine.backends.training.metrics",
     "Pictures": "pockengine.backends.training.pictures",

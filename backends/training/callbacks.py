@@ -11,6 +11,13 @@ class Callback:
     def on_begin(self, session: Session) -> None:
         """Learn of the session, before its first step."""
 
+    def wait(self) -> float:
+        """Return for how many seconds the step that comes is to wait; asked again until it is 0.
+
+        Checkpoints that are due lie behind it. What it raises ends the training, saved.
+        """
+        return 0.0
+
     def on_step(self, step: Step) -> bool | None:
         """Learn of a step that was made."""
 

@@ -2,12 +2,12 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pockengine.backends.session import Session
-from pockengine.backends.training.batch import Source
+from pockengine.backends.training.batch import Batch, Source
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.checkpoints import BEST, Checkpoints, Log
 from pockengine.backends.training.early_stopping import VALIDATION, Watch
@@ -15,10 +15,13 @@ from pockengine.backends.training.history import Epoch, History
 from pockengine.backends.training.interruption import signals_deferred
 from pockengine.backends.training.judging import Scores
 from pockengine.backends.training.loop import LOSS, Rates, Step, train
-from pockengine.errors import RuntimeFailure, TrainingDiverged
+from pockengine.errors import PockEngineError, RuntimeFailure, TrainingDiverged
 
 ROLLBACKS = 3
 """So often a training may go back without a checkpoint in between; PE_ROLLBACKS of the runner."""
+
+SLICE_S = 0.1
+"""So long a signal waits for a sleep to end, which Python goes on with after it."""
 
 Judge = Callable[[], Scores]
 
@@ -105,10 +108,29 @@ class _Run:
             return
         seed = self.session.seed
         batches = plan.source.training(seed, self.session.steps, plan.epochs)
-        for step in train(self.session, batches, plan.rates, seed, plan.until):
+        for step in train(self.session, self._rested(batches), plan.rates, seed, plan.until):
             self._take(step)
             if self.caught or self.history.stopped:
                 return
+
+    def _rested(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Give each batch when no callback lets it wait; none after a signal."""
+        for batch in batches:
+            try:
+                self._rest()
+            except PockEngineError:
+                self._save()
+                raise
+            if self.caught:
+                return
+            yield batch
+
+    def _rest(self) -> None:
+        for callback in self.plan.callbacks:
+            while not self.caught and (seconds := callback.wait()) > 0:
+                end = time.monotonic() + seconds
+                while not self.caught and (left := end - time.monotonic()) > 0:
+                    time.sleep(min(left, SLICE_S))
 
     def _take(self, step: Step) -> None:
         """Note a step, end its epoch, and save."""

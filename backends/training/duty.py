@@ -1,0 +1,134 @@
+"""Trainings that rest: by a share of the time, while the device is hot, while its battery is low.
+
+As the runner's `--duty`, `--pause-above` and `--pause-below`. No step is another one for it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.gauges import CHARGE, TEMPERATURE, Quantity, find, read
+from pockengine.errors import RuntimeFailure
+
+BETTER = 5
+"""Degrees, or points of a battery, by which it gets better in a pause: without them a training
+would stop and go at each step."""
+LOOK_S = 1.0
+LOOKS = 3
+"""So often a file is looked at that cannot be read: a sensor that is busy says EAGAIN."""
+_MOST = 100  # percent
+
+
+class DutyCycle(Callback):
+    """Lets a training rest between its steps.
+
+    - `percent` of the time may compute, by the monotonic clock: after each step it rests.
+    - Above `pause_above` degrees Celsius it pauses until it is 5 degrees cooler. `thermal` is the
+      file with thousandths of a degree, or the first /sys/class/thermal/thermal_zone*/temp.
+    - Below `pause_below` percent of the battery it pauses until there are 5 more. `battery` is the
+      file with percents, or the first /sys/class/power_supply/*/capacity.
+
+    `say` is told of each pause and of its end. RuntimeFailure for a file that cannot be read: here,
+    and in a training after three looks, which ends it saved. A signal ends a rest.
+    """
+
+    def __init__(
+        self,
+        percent: float = _MOST,
+        *,
+        pause_above: float | None = None,
+        pause_below: float | None = None,
+        thermal: Path | str | None = None,
+        battery: Path | str | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        _check(percent, pause_above, pause_below, thermal, battery)
+        self._percent, self._say = percent, say
+        self._pauses = []
+        if pause_above is not None:
+            place = find(TEMPERATURE, thermal)
+            self._pauses.append(_Pause(TEMPERATURE, place, pause_above, pause_above - BETTER))
+        if pause_below is not None:
+            place, enough = find(CHARGE, battery), min(pause_below + BETTER, _MOST)
+            self._pauses.append(_Pause(CHARGE, place, pause_below, enough))
+        self._begun: float | None = None
+        self._until = 0.0
+        self._missed = 0
+
+    def on_begin(self, session: Session) -> None:
+        """Begin anew: what was before the first step is none."""
+        self._begun, self._until, self._missed = None, 0.0, 0
+        for pause in self._pauses:
+            pause.since = None
+
+    def wait(self) -> float:
+        """Rest for what the last step took, then look at the files each second."""
+        now = time.monotonic()
+        if self._begun is not None:
+            busy = now - self._begun
+            self._begun, self._until = None, now + busy * (_MOST - self._percent) / self._percent
+        if now < self._until:
+            return self._until - now
+        if self._is_paused():
+            return LOOK_S
+        self._begun = time.monotonic()
+        return 0.0
+
+    def _is_paused(self) -> bool:
+        """Whether a file asks for a pause, or cannot be read for a moment."""
+        try:
+            paused = any(pause.waits(self._say) for pause in self._pauses)
+        except RuntimeFailure:
+            self._missed += 1
+            if self._missed == LOOKS:
+                raise
+            return True
+        self._missed = 0
+        return paused
+
+
+@dataclass
+class _Pause:
+    """A file, and the numbers beyond which a training pauses and goes on."""
+
+    quantity: Quantity
+    path: Path
+    limit: float
+    enough: float
+    since: float | None = None
+
+    def waits(self, say: Callable[[str], None]) -> bool:
+        """Look, and return whether the training is to wait; `say` a change."""
+        value = read(self.quantity, self.path)
+        above = self.enough < self.limit
+        limit = self.limit if self.since is None else self.enough
+        beyond = value > limit if above else value < limit
+        if beyond and self.since is None:
+            self.since = time.monotonic()
+            say(
+                f"paused: {self.path} says {value:g} {self.quantity.unit}, "
+                f"{'above' if above else 'below'} {self.limit:g}; it goes on at {self.enough:g}"
+            )
+        elif not beyond and self.since is not None:
+            say(f"it goes on, after {time.monotonic() - self.since:.0f} s")
+            self.since = None
+        return beyond
+
+
+def _check(
+    percent: float,
+    pause_above: float | None,
+    pause_below: float | None,
+    thermal: Path | str | None,
+    battery: Path | str | None,
+) -> None:
+    for name, share in (("percent", percent), ("pause_below", pause_below)):
+        if share is not None and not 0 < share <= _MOST:
+            raise RuntimeFailure(f"{name} is {share:g}; give more than 0 percent, and at most 100")
+    if (thermal is not None and pause_above is None) or (
+        battery is not None and pause_below is None
+    ):
+        raise RuntimeFailure("`thermal` needs `pause_above`, and `battery` `pause_below`: a limit")

@@ -1,0 +1,77 @@
+"""Files of Linux that hold one whole number: a temperature, what is left in a battery.
+
+The runner reads the same ones (`runtime/pe_runner_gauge.c`).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.errors import RuntimeFailure
+
+_NUMBER_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What such a file says: `scale` of it are one unit, and from `least` to `most` can be true.
+
+    `argument` names a file; without it the first below `folder` is taken that fits `pattern`.
+    """
+
+    name: str
+    unit: str
+    argument: str
+    scale: int
+    least: int
+    most: int
+    folder: Path
+    pattern: str
+
+
+TEMPERATURE = Quantity(
+    "temperature", "C", "thermal", 1000, -100, 300, Path("/sys/class/thermal"), "thermal_zone*/temp"
+)
+CHARGE = Quantity(
+    "charge", "%", "battery", 1, 0, 100, Path("/sys/class/power_supply"), "*/capacity"
+)
+
+
+def read(quantity: Quantity, path: Path) -> float:
+    """Return what a file says now, in units; RuntimeFailure for one that says something else."""
+    fix = f"name a file that has it by `{quantity.argument}`"
+    try:
+        if path.exists() and not path.is_file():  # a FIFO would be waited for
+            raise OSError("it is no regular file")
+        with path.open("rb") as file:
+            text = file.read(_NUMBER_BYTES)
+    except OSError as error:
+        problem = f"cannot read the {quantity.name} from {path}: {error.strerror or error}"
+        raise RuntimeFailure(f"{problem}; {fix}") from error
+    least, most = quantity.least * quantity.scale, quantity.most * quantity.scale
+    number = text.strip()
+    if not number.removeprefix(b"-").isdigit() or not least <= int(number) <= most:
+        raise RuntimeFailure(
+            f"{path} has {number.decode('ascii', 'replace')!r}, and a {quantity.name} is a whole "
+            f"number from {least} to {most}; {fix}"
+        )
+    return int(number) / quantity.scale
+
+
+def find(quantity: Quantity, given: Path | str | None) -> Path:
+    """Return the file that is given, or the first, by name, that can be read.
+
+    RuntimeFailure where there is none.
+    """
+    if given is not None:
+        read(quantity, Path(given))
+        return Path(given)
+    for path in sorted(quantity.folder.glob(quantity.pattern)):
+        try:
+            read(quantity, path)
+        except RuntimeFailure:
+            continue
+        return path
+    raise RuntimeFailure(
+        f"no {quantity.name} can be read below {quantity.folder}; name a file that has it by "
+        f"`{quantity.argument}`"
+    )
