@@ -134,7 +134,7 @@ def _states(options: PipelineOptions) -> list[Pass]:
 def _lower_norms(options: PipelineOptions) -> list[Pass]:
     return [
         make("drop_stops"),
-        make("decompose_norms"),
+        make("decompose_norms", target=options.target),
         make("simplify"),
         make("common_subexpressions"),
         make("fold_constants", written=options.written),

@@ -19,6 +19,12 @@ Attrs = Mapping[str, Any]
 TURNED: Layout = (2, 3, 0, 1)
 """A window whose convolution of dy gives channels of x."""
 
+CHANNELS_LAST: Layout = (0, 1, 2, 3)
+
+CHANNELS = 32
+"""From so many on depthwise weight gradients are quicker with channels last, two transposes more:
+measured, 1.1 to 4.7 times, and 0.7 times with 16."""
+
 
 def _pads(attrs: Attrs) -> list[int]:
     top, bottom, left, right = attrs["padding"]
@@ -100,15 +106,21 @@ def _transposed_convolution(w: EntryWriter, node: Node) -> None:
 
 
 class _Taps:
-    """What each element of a window sees of x: slices (N, C, OH, OW) of the padded image."""
+    """What each element of a window sees of x: slices (N, C, OH, OW) of the padded image.
 
-    def __init__(self, w: EntryWriter, x: Value, dy: Value, attrs: Attrs) -> None:
+    With `layout` CHANNELS_LAST slices (N, OH, OW, C).
+    """
+
+    def __init__(
+        self, w: EntryWriter, x: Value, dy: Value, attrs: Attrs, layout: Layout = IMAGES_FIRST
+    ) -> None:
         self.w, self.attrs, self.output = w, attrs, dy.shape[1:3]
         top, left, bottom, right = _pads(attrs)
-        self.image = w.read(x, IMAGES_FIRST)
+        self.image, self.rows = w.read(x, layout), layout.index(1)
         if any((top, left, bottom, right)):
-            sizes = w.numbers([0, 0, top, left, 0, 0, bottom, right])
-            self.image = w.node("Pad", self.image, sizes)
+            before, after = (0, top, left, 0), (0, bottom, right, 0)
+            sizes = [side[axis] for side in (before, after) for axis in layout]
+            self.image = w.node("Pad", self.image, w.numbers(sizes))
         self.padded = (x.shape[1] + top + bottom, x.shape[2] + left + right)
 
     def __iter__(self) -> Iterator[str]:
@@ -122,7 +134,7 @@ class _Taps:
     def _cut(self, image: str, axis: int, place: int) -> str:
         span = self._span(axis, place)
         whole = span == (0, self.padded[axis], 1)
-        return image if whole else sliced(self.w, image, {2 + axis: span})
+        return image if whole else sliced(self.w, image, {self.rows + axis: span})
 
     def _span(self, axis: int, place: int) -> tuple[int, int, int]:
         start, step = place * self.attrs["dilation"][axis], self.attrs["stride"][axis]
@@ -138,23 +150,31 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
     (x, _), shape = floats(node, "onnx"), node.result.shape
     depthwise = node.attrs["groups"] == x.shape[3] == shape[3]
     if depthwise and shape[:2] != (1, 1):
-        w.bind(node.result, _depthwise_dw(w, node), WEIGHT_FIRST)
+        _depthwise_dw(w, node)
     elif _is_one_product(node):
         _product_dw(w, node)
     else:
         w.bind(node.result, _summed_products(w, node), WEIGHT_FIRST)
 
 
-def _depthwise_dw(w: EntryWriter, node: Node) -> str:
-    """Each tap's sum over images and pixels of x dy."""
-    x, dy = node.operands
-    name, axes = w.read(dy, IMAGES_FIRST), w.numbers([0, 2, 3])
+def _depthwise_dw(w: EntryWriter, node: Node) -> None:
+    """Each tap's sum over images and pixels of x dy.
+
+    Where there are channels enough these lie last: slices copy whole pixels, and sums add rows.
+    """
+    (x, dy), shape = node.operands, node.result.shape
+    last = x.shape[3] >= CHANNELS
+    layout, kept = (CHANNELS_LAST, 3) if last else (IMAGES_FIRST, 1)
+    name, axes = w.read(dy, layout), w.numbers([axis for axis in range(4) if axis != kept])
     sums = [
         w.node("ReduceSum", w.node("Mul", tap, name), axes, keepdims=1)
-        for tap in _Taps(w, x, dy, node.attrs)
+        for tap in _Taps(w, x, dy, node.attrs, layout)
     ]
+    if last:
+        w.bind(node.result, w.reshape(w.node("Concat", *sums, axis=0), shape))
+        return
     columns = w.node("Concat", *sums, axis=2)
-    return w.reshape(columns, laid_out(node.result.shape, WEIGHT_FIRST))
+    w.bind(node.result, w.reshape(columns, laid_out(shape, WEIGHT_FIRST)), WEIGHT_FIRST)
 
 
 def _is_one_product(node: Node) -> bool:

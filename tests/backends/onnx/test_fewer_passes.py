@@ -9,6 +9,7 @@ import pytest
 
 import pockengine
 from pockengine.backends.onnx.bindings import model_name
+from pockengine.backends.onnx.forms.windows import CHANNELS
 from pockengine.backends.onnx.model import write_models
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
@@ -122,3 +123,36 @@ def test_steps_of_plain_sgd_are_those_of_c() -> None:
             assert float(session.train_step(batch, RATE)["loss"]) == pytest.approx(loss, rel=1e-4)
         for key, array in other.params().items():
             np.testing.assert_allclose(session.params()[key], array, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [CHANNELS - 1, CHANNELS])
+@pytest.mark.parametrize(
+    ("stride", "dilation", "padding"),
+    [
+        ((1, 1), (1, 1), (1, 1, 1, 1)),
+        ((2, 1), (1, 1), (0, 1, 2, 0)),
+        ((2, 2), (1, 2), (0, 0, 0, 0)),
+    ],
+)
+def test_depthwise_weight_gradients_take_channels_last_where_these_are_many(
+    channels: int,
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    g = Builder(Graph("taps"))
+    geometry = {"stride": stride, "dilation": dilation, "padding": padding, "groups": channels}
+    x = g.input("x", TensorType(F32, (2, 7, 6, channels)))
+    window = g.input("w", TensorType(F32, (3, 2, 1, channels)))
+    y = g.conv2d(x, window, **geometry)
+    dy = g.input("dy", y.type)
+    g.output("dw", g.conv2d_dw(x, dy, weight_shape=window.shape, **geometry))
+    random = np.random.default_rng(0)
+    inputs = {v.name: random.normal(size=v.shape).astype(np.float32) for v in g.graph.inputs}
+    wanted = run(g.graph, inputs, {})["dw"]
+    np.testing.assert_allclose(
+        computed(g.graph, inputs, tmp_path)["dw"], wanted, rtol=1e-4, atol=1e-5
+    )
+    transposes = _ops(tmp_path / model_name("case"))["Transpose"]
+    assert (transposes == 0) == (channels == CHANNELS)
