@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pockengine.cli.duty import duty_options
 from pockengine.cli.options import (
     bf16_option,
     console,
@@ -70,6 +71,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--save-every", type=click.IntRange(1), help="Steps; by default an epoch.")
 @click.option("--merge/--no-merge", default=True, show_default=True, help="Write whole weights.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of --out.")
+@duty_options
 @threads_option
 @json_option
 def finetune_lm(
@@ -102,9 +104,8 @@ def finetune_lm(
     training = prepared.training
     say(f"{training.tokens:,} tokens in {training.rows} rows of {settings.course.length}")
     sampling = Sampling(min(answer_tokens, settings.course.length - 1), temperature)
-    ways = Ways(
-        sampling=sampling, say=say, **_taken(given, "threads", "resume", "save_every", "merge")
-    )
+    names = ("threads", "resume", "save_every", "merge", "callbacks")
+    ways = Ways(sampling=sampling, say=say, **_taken(given, *names))
     report = finetune(settings, prepared, out, ways)
     if as_json:
         print_json(_facts(report, prepared.remarks))

@@ -11,6 +11,7 @@ from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.rate_schedule import KINDS
 from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.history import History
+from pockengine.cli.duty import duty_options
 from pockengine.cli.options import console, json_option, print_json
 from pockengine.cli.rows import (
     data_option,
@@ -64,6 +65,7 @@ class Places:
 )
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the weights, as export does.")
+@duty_options
 @threads_option
 @json_option
 def train(

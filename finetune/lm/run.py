@@ -76,6 +76,7 @@ class Ways:
     resume: bool = False
     save_every: int | None = None
     merge: bool = True
+    callbacks: Sequence[Callback] = ()
     sampling: Sampling = field(default_factory=Sampling)
     say: Say = lambda text: None
 
@@ -200,7 +201,7 @@ def _fit(
         schedule=course.schedule,
         warmup=course.warmup,
         seed=course.seed,
-        callbacks=(watch, *(bar if console.is_terminal else ())),
+        callbacks=(watch, *ways.callbacks, *(bar if console.is_terminal else ())),
         checkpoint=Checkpoints(out / "checkpoints", ways.save_every),
         resume=ways.resume,
         threads=ways.threads,

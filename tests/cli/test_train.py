@@ -81,6 +81,20 @@ def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
     assert weights("part", "--steps", "14", "--resume") == whole
 
 
+def test_a_training_rests_and_computes_the_same(data: Path, tmp_path: Path) -> None:
+    def trained(*options: str) -> bytes:
+        out = tmp_path / "weights"
+        said = call("train", data, "--steps", "3", "--lr", "0.01", "--out", str(out), *options)
+        assert said.exit_code == 0, said.output
+        return out.read_bytes()
+
+    charge = tmp_path / "capacity"
+    charge.write_text("21\n")
+    assert trained("--duty", "50", "--pause-below", "20", "--battery", str(charge)) == trained()
+    wrong = call("train", data, "--steps", "3", "--lr", "0.01", "--battery", str(charge))
+    assert "`battery` `pause_below`" in str(wrong.exception)
+
+
 def test_a_training_must_have_one_end(data: Path) -> None:
     for options in ((), ("--epochs", "1", "--steps", "1")):
         assert "--epochs, or --steps" in call("train", data, "--lr", "0.1", *options).output

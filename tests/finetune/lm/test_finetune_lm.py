@@ -96,7 +96,8 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
     finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
     checkpoints = sorted((tmp_path / "parts" / "checkpoints").glob("step-*"))
     checkpoints[-1].unlink()  # as a kill before the last save leaves it
-    resumed = finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options, "--resume")
+    again = ("--epochs=2", *options, "--resume", "--duty=50")  # rests change nothing
+    resumed = finetuned(folder, data, tmp_path / "parts", *again)
 
     assert len(checkpoints) == 2
     assert resumed["after"] == whole["after"]

@@ -1,0 +1,61 @@
+"""Options of the commands that train here: how a training rests."""
+
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.backends.training.duty import DutyCycle
+from pockengine.cli.options import Command
+
+_FILE = click.Path(path_type=Path)
+_OPTIONS = (
+    click.option(
+        "--duty",
+        "percent",
+        default=100.0,
+        type=click.FloatRange(0, 100, min_open=True),
+        metavar="PERCENT",
+        help="Of the time that may compute: it rests after each step.",
+    ),
+    click.option(
+        "--pause-above", type=float, metavar="CELSIUS", help="Pause while it is hotter here."
+    ),
+    click.option("--thermal", type=_FILE, help="Has the temperature; by default the first zone's."),
+    click.option(
+        "--pause-below",
+        type=click.FloatRange(0, 100, min_open=True),
+        metavar="PERCENT",
+        help="Pause while the battery has less.",
+    ),
+    click.option("--battery", type=_FILE, help="Has its charge; by default the first supply's."),
+)
+
+
+def duty_options(command: Command) -> Command:
+    """Give a command --duty and its like, as `callbacks`; pauses are told on standard error."""
+
+    @wraps(command)
+    def wrapped(
+        *args: Any,
+        percent: float,
+        pause_above: float | None,
+        thermal: Path | None,
+        pause_below: float | None,
+        battery: Path | None,
+        **given: Any,
+    ) -> None:
+        duty = DutyCycle(
+            percent,
+            pause_above=pause_above,
+            pause_below=pause_below,
+            thermal=thermal,
+            battery=battery,
+            say=partial(click.echo, err=True),
+        )
+        command(*args, callbacks=[duty], **given)
+
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
