@@ -19,6 +19,18 @@ IGNORED = -100
 """A label that does not count: the last token has no next one."""
 
 
+SMALLEST_LLAMA = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 172,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 512,
+}
+"""The sizes of llama2.c's stories260K, whose heads share keys and values by twos."""
+
+
 class Bert(BertForSequenceClassification):
     """BERT-base (109 M parameters: 12 layers of 768) with a classification head."""
 

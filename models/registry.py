@@ -172,6 +172,12 @@ def _llama_15m(name: ModelName, classes: int) -> "nn.Module":
     return Llama()
 
 
+def _llama_260k(name: ModelName, classes: int) -> "nn.Module":
+    from pockengine.models.language import SMALLEST_LLAMA, Llama
+
+    return Llama(**SMALLEST_LLAMA)
+
+
 FAMILIES = {
     "bert_base": ModelFamily(
         _bert_base, classes=2, smallest=2, largest=512, vocabulary=30522, extra="models"
@@ -186,6 +192,15 @@ FAMILIES = {
         smallest=2,
         largest=256,
         vocabulary=32000,
+        own_loss=True,
+        extra="models",
+    ),
+    "llama-260k": ModelFamily(
+        _llama_260k,
+        classes=512,
+        smallest=2,
+        largest=512,
+        vocabulary=512,
         own_loss=True,
         extra="models",
     ),

@@ -29,10 +29,11 @@ from pockengine.models.specs import MCUNET_5FPS, round_channels
         ("resnet50-224", 25_557_032),
         # the paper's table 6 for n = 3, with batch norms and the linear layer's bias
         ("resnet20-32", 269_722),
-        # transformers' count for DistilBERT with two labels; DeiT-Ti's 5.7 M; llama2.c's 15 M
+        # transformers' count for DistilBERT with two labels; DeiT-Ti's 5.7 M; llama2.c's own
         ("distilbert-128", 66_955_010),
         ("vit_tiny-224", 5_717_416),
         ("llama-15m-256", 15_191_712),
+        ("llama-260k-512", 260_032),
     ],
 )
 def test_model_has_the_published_number_of_parameters(name: str, parameters: int) -> None:
