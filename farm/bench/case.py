@@ -113,6 +113,11 @@ def _range_of(name: str, channels: Channels) -> tuple[int, int] | None:
     )
 
 
+def dataset_of(model: str) -> str:
+    """Return what records call the data of a model that the registry lists."""
+    return TOKENS if parse_model(model).known.vocabulary else DATASET
+
+
 def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:
     """Build a benchmark model, its starting weights and its data; all by a fixed seed.
 

@@ -18,7 +18,7 @@ from pockengine.api import Compiled
 from pockengine.backends.artifact import Artifact
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.errors import FarmError, PockEngineError
-from pockengine.farm.bench.case import DATASET, Case, make_case, to_torch_layout
+from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout
 from pockengine.farm.bench.check import Check, compare
 from pockengine.farm.bench.graphics import (
     CUDA,
@@ -135,7 +135,7 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
         raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
     check_gpu(options.backend, options.board, options.int8)
     dtypes = [INT8 if int8 else F32 for int8 in kinds(options.int8, options.board)]
-    with step(f"{options.model}: photographs, starting weights, graph"):
+    with step(f"{options.model}: data, starting weights, graph"):
         case = make_case(options.model, options.batch, options.steps)
     result = BenchResult(_setup(options, case))
     trained = []
@@ -173,7 +173,7 @@ def _setup(options: BenchOptions, case: Case) -> Setup:
         board=board.name,
         emulated=board.emulated,
         model=case.model,
-        dataset=DATASET,
+        dataset=dataset_of(case.model),
         batch=case.batch,
         threads=options.threads,
     )

@@ -9,9 +9,9 @@ from pockengine import __version__
 from pockengine.api import Compiled
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.compiler.memory.timeline import live_bytes
-from pockengine.farm.bench.case import DATASET, TOKENS
+from pockengine.farm.bench.case import dataset_of
 from pockengine.farm.bench.running import OURS, OURS_BF16, Line
-from pockengine.farm.bench.suite import FULL, REFERENCE, TEXTS, SuiteResult
+from pockengine.farm.bench.suite import FULL, REFERENCE, SuiteResult
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup
 
@@ -23,8 +23,8 @@ def records_of(
     result: SuiteResult, commit: str, threads: int, peaks: Peaks | None = None
 ) -> list[Record]:
     """Return every figure of one model and batch as a record; of the machine with its peaks."""
-    data = TOKENS if result.model in TEXTS else DATASET
     place = (commit, "host", "host", False)
+    data = dataset_of(result.model)
     setup = Setup(*place, result.model, data, result.batch, threads, result.busy)
     records = []
     for line in result.lines:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench.case import make_case
+from pockengine.farm.bench.case import dataset_of, make_case
 
 
 def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
@@ -13,3 +13,8 @@ def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
     for model in ("net:small_net", str(tmp_path / "net.onnx")):
         with pytest.raises(FarmError, match=f"trains listed models .* and not {model}; train"):
             make_case(model, 4, 1)
+
+
+def test_records_say_what_data_a_model_saw() -> None:
+    assert dataset_of("llama-260k-32") == "drawn tokens"
+    assert dataset_of("mobilenet_v2-0.35-96") == "scikit-learn sample photographs"
