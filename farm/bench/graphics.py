@@ -14,6 +14,9 @@ from pockengine.farm.boards.board import Board
 from pockengine.farm.gpu.driver import emulated_gpu
 
 CUDA = "cuda"
+MODELS = ("mobilenet_v2-0.35-96", "llama-260k-32")
+SCHEMES = ("full", "last-2-blocks")
+"""What `--suite=gpu` trains: pictures and tokens, small enough for an emulated CPU."""
 
 NOT_TIMED = (
     "The GPU is emulated: a driver that is none ran the kernels on the emulated CPU. What the host "

@@ -19,6 +19,8 @@ from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import BenchOptions, BenchResult, run_bench
 from pockengine.farm.bench.graphics import CUDA
+from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
+from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
 from pockengine.farm.bench.suite import FULL
@@ -35,7 +37,7 @@ from pockengine.farm.results.results import Record, Results, write_lines
 SPARSE = "sparse"  # the scheme file that comes with the bench
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL, BATCH = "mobilenet_v2-0.35-96", 4
-PEERS, RUNTIMES, LLM = "peers", "runtimes", "llm"
+PEERS, RUNTIMES, LLM, GPU = "peers", "runtimes", "llm", "gpu"
 
 
 @click.command()
@@ -60,8 +62,8 @@ PEERS, RUNTIMES, LLM = "peers", "runtimes", "llm"
 )
 @click.option(
     "--suite",
-    type=click.Choice([PEERS, RUNTIMES, LLM]),
-    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; or decoders.",
+    type=click.Choice([PEERS, RUNTIMES, LLM, GPU]),
+    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; decoders; a GPU.",
 )
 @click.option(
     "--tokens",
@@ -129,12 +131,25 @@ def _on(
     board: Board, options: Mapping[str, Any], json_file: Path | None, database: str | None
 ) -> int:
     """Bench one board; return the exit status."""
-    threads = options["threads"] or (1 if options["backend"] else _default_threads(board))
-    if options["suite"] and (options["suite"] == LLM or not board.emulated):
+    suite = options["suite"]
+    by_gpu = options["backend"] or suite == GPU
+    threads = options["threads"] or (1 if by_gpu else _default_threads(board))
+    if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file, database)
-    result = _run_bench(options, board, threads)
-    _store(result.records, json_file, database)
-    return _report(result) | _gate(result.records, options, database)
+    status, records = 0, []
+    for run in _gpu_runs(options) if suite == GPU else [options]:
+        result = _run_bench(run, board, threads)
+        _store(result.records, json_file, database)
+        status |= _report(result)
+        records += result.records
+    return status | _gate(records, options, database)
+
+
+def _gpu_runs(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the options of each run by a board's GPU: one for each model."""
+    schemes = options["schemes"] or GPU_SCHEMES
+    given = {**options, "suite": None, "backend": CUDA, "schemes": schemes}
+    return [{**given, "models": (model,)} for model in options["models"] or GPU_MODELS]
 
 
 def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str | None) -> int:

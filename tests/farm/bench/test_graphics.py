@@ -10,12 +10,13 @@ from pockengine.farm.cli.bench import main
 from pockengine.farm.results.results import Record
 from pockengine.tests.farm.helpers import needs_qemu
 
-JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", "--model=mobilenet_v2-0.1-32")
+NET, TEXT = "mobilenet_v2-0.1-32", "llama-260k-4"
+JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", f"--model={NET}")
 
 
-def bench(folder: Path, *arguments: str) -> tuple[int, str]:
+def bench(folder: Path, *arguments: str, by: str = "--backend=cuda") -> tuple[int, str]:
     database = f"--database=sqlite:///{folder / 'results.sqlite'}"
-    result = CliRunner().invoke(main, ["--backend=cuda", database, *arguments])
+    result = CliRunner().invoke(main, [by, database, *arguments])
     return result.exit_code, result.output
 
 
@@ -31,6 +32,21 @@ def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
     assert metrics["max_rel_error"].ok
     assert metrics["max_rel_error"].value < 1e-3
     assert not {"step_ms", "guest_instructions"} & set(metrics)
+
+
+@needs_qemu
+def test_the_suite_trains_each_model_and_says_on_what(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    what = (*JETSON, f"--model={TEXT}", "--batch=2", f"--json={path}")
+    status, output = bench(tmp_path, *what, by="--suite=gpu")
+    assert status == 0, output
+    assert output.count("The GPU is emulated") == 2
+    records = [Record.from_json(line) for line in path.read_text().splitlines()]
+    assert {(record.model, record.dataset) for record in records} == {
+        (NET, "scikit-learn sample photographs"),
+        (TEXT, "drawn tokens"),
+    }
+    assert {(record.engine, record.emulated) for record in records} == {("pockengine-cuda", True)}
 
 
 @needs_qemu
@@ -56,3 +72,4 @@ def test_what_has_no_gpu_is_refused_before_anything_starts(
     assert status == 1
     assert words in output
     assert "connect" not in output
+    assert bench(tmp_path, *arguments, by="--suite=gpu") == (status, output)
