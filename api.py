@@ -187,20 +187,20 @@ def compile(
     quantize: Int8 | None = None,
     check: bool = False,
     tuned: Path | str | None = None,
+    prepare: bool = False,
     folder: Path | str | None = None,
     progress: Progress | None = None,
     observe: Observer | None = None,
 ) -> Compiled:
     """Compile a model to a training artifact.
 
-    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`. `example_inputs` give shapes and
-    types; JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
-    or None where the model returns it. `scheme` and `device` are names, TOML files or objects;
-    `backend` is another that the device takes, or "auto". `memory_budget` bounds the arena. `sizes`
-    lets one vary. `bf16` rounds products' operands, `quantize` computes in int8, `storage` keeps
-    what is frozen in fewer bits. `tuned` is of `pockengine tune`; `check` compares.
+    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`; `example_inputs` give shapes and
+    types, JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
+    or None where the model returns it. `scheme` and `device` are names, TOML files or objects,
+    `backend` another that the device takes, or "auto"; `memory_budget` bounds the arena, `sizes`
+    lets one vary, `prepare` keeps what is made of frozen weights. docs/usage.md has all of them.
     """
-    way = _way(device, backend, folder, BackendOptions(bf16, tuned))
+    way = _way(device, backend, folder, BackendOptions(bf16, tuned, prepare))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)
     graph, training, norms = _quantized((visitor, graph, loss), training, quantize, sizes)

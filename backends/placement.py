@@ -5,8 +5,8 @@ same whatever runs it. The memory of frozen params is the data of the weights fi
 session may map the file, and a device without files holds these bytes in flash.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
-from pockengine.compiler.target import ALIGNMENT
+from pockengine.compiler.target import ALIGNMENT, Choice
 from pockengine.errors import CompileError
 
 MAX_RANK = 8
@@ -32,6 +32,10 @@ class Place:
 
     memory: str
     offset: int
+
+
+Form = tuple[str, Hashable]
+"""The name of a tensor, and the key of what a kernel makes of it."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,15 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """All params and constants of a program in its order, and the bytes of their memories."""
+    """All params and constants of a program in its order, and the bytes of their memories.
+
+    `prepared` are second forms of frozen ones, behind the params: by the tensor's name and a key.
+    """
 
     slots: tuple[Slot, ...]
     params_bytes: int
     frozen_bytes: int
+    prepared: Mapping[Form, Place] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, Place]:
@@ -89,8 +97,34 @@ def lay_out(program: Program) -> Layout:
         place = Place(FROZEN, starts[name]) if frozen[name] else Place(PARAMS, params_bytes)
         slots.append(Slot(name, place, contents))
         if not frozen[name]:
-            params_bytes += -(-contents.type.nbytes // program.alignment) * program.alignment
-    return Layout(tuple(slots), params_bytes, frozen_bytes)
+            params_bytes += _aligned(contents.type.nbytes, program.alignment)
+    prepared: dict[Form, Place] = {}
+    for form, nbytes in _forms(program):
+        if form not in prepared:
+            prepared[form] = Place(PARAMS, params_bytes)
+            params_bytes += _aligned(nbytes, program.alignment)
+    return Layout(tuple(slots), params_bytes, frozen_bytes, prepared)
+
+
+def _aligned(nbytes: int, alignment: int) -> int:
+    return -(-nbytes // alignment) * alignment
+
+
+def _forms(program: Program) -> Iterator[tuple[Form, int]]:
+    """Yield what kernels read that was made before, and its bytes."""
+    for entry in program.entries.values():
+        for node, choice in entry.choices.items():
+            form = form_of(node, choice, entry)
+            if form is not None and choice.prepared is not None:
+                yield form, choice.prepared.nbytes
+
+
+def form_of(node: Node, choice: Choice, entry: Entry) -> Form | None:
+    """Return what a node's kernel reads that was made before, if it does."""
+    if choice.prepared is None:
+        return None
+    source = node.operands[choice.prepared.operand]
+    return entry.plan.aliases.get(source, source).name, choice.prepared.key
 
 
 def _in_file(tensors: Mapping[str, Contents], frozen: Mapping[str, bool]) -> dict[str, Contents]:

@@ -29,11 +29,12 @@ class BackendOptions:
     """What may be asked of a backend beside a device; one that lacks an option refuses it.
 
     With `bf16` the operands of large products are rounded to bf16. `tuned` is a file of plans that
-    were measured on the device.
+    were measured on the device. With `prepare` kernels keep what they make of frozen weights.
     """
 
     bf16: bool = False
     tuned: Path | str | None = None
+    prepare: bool = False
 
     def refuse_all_but(self, name: str, known: frozenset[str]) -> None:
         """Raise CompileError for an option that was asked for and that backend `name` lacks."""

@@ -14,6 +14,7 @@ from pockengine.cli.options import (
     json_option,
     model_argument,
     optimizer_option,
+    prepare_option,
     print_json,
     scheme_option,
     storage_options,
@@ -46,6 +47,7 @@ CONSOLE = PlainConsole()
 @storage_options
 @quantize_options
 @tuned_option
+@prepare_option
 @click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
@@ -61,6 +63,7 @@ def compile_command(
     storage: Storage,
     quantize: Int8 | None,
     tuned: Path | None,
+    prepare: bool,
     check: bool,
     folder: Path | None,
     dump_ir: Path | None,
@@ -71,8 +74,7 @@ def compile_command(
 
     found = model.find()
     compiled = compile(
-        found.model,
-        found.inputs,
+        *(found.model, found.inputs),
         loss=found.loss,
         optimizer=optimizer,
         scheme=scheme,
@@ -83,6 +85,7 @@ def compile_command(
         storage=storage,
         quantize=quantize,
         tuned=tuned,
+        prepare=prepare,
         check=check,
         folder=folder or default_folder(model.name, device),
         progress=lambda text: click.echo(text, err=True),

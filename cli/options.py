@@ -54,6 +54,9 @@ bf16_option = click.option(
 tuned_option = click.option(
     "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."
 )
+prepare_option = click.option(
+    "--prepare", is_flag=True, help="Keep what kernels make of frozen weights: faster, larger."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not tables.")
 records_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."

@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
-from pockengine.compiler.ir.graph import Graph, Param, ParamKind, Space
+from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space
 from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry, written_values
@@ -35,7 +35,7 @@ from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.compiler.stored_weights import with_stored_weights
-from pockengine.compiler.target import Target
+from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
 
 FINER = 1, 4
@@ -130,7 +130,7 @@ def _all_entries(
     for name in names if options.memory_budget is None else reversed(names):
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         run(_passes(name, options), graph, check=check, observe=watch)
-        entries[name] = _planned(name, graph, options.target)
+        entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options)
     _check_budget(entries := {name: entries[name] for name in names}, options.memory_budget)
@@ -229,16 +229,31 @@ def compile_entries(
         verify(forward)
         graph = clone(forward)
         run(forward_pipeline(options), graph, check=check)
-        entries[key] = _planned(key, graph, target)
+        entries[key] = _planned(key, graph, target, written)
     return Program(name, entries, *share_tensors(entries), alignment=target.alignment)
 
 
-def _planned(name: str, graph: Graph, target: Target) -> Entry:
-    """Plan the memory of a scheduled graph, in whose order no write may come too early."""
+def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entry:
+    """Plan the memory of a scheduled graph, in whose order no write may come too early.
+
+    `written` are the params that some entry writes.
+    """
     verify_entry(graph)
-    choices = {node: target.choose(node) for node in graph.nodes}
+    choices = {node: _chosen(node, graph, target, written) for node in graph.nodes}
     plan = plan_memory(graph, lambda node: choices[node].scratch_bytes, target.alignment)
     return Entry(name, graph, plan, choices)
+
+
+def _chosen(node: Node, graph: Graph, target: Target, written: Set[str]) -> Choice:
+    """Choose how a node is computed, by something prepared where that stays as it is."""
+    choice = target.choose(node)
+    other = choice.if_frozen
+    if other is None or other.prepared is None:
+        return choice
+    source = node.operands[other.prepared.operand]
+    param = graph.param_of(source)
+    frozen = source in graph.constants if param is None else source.name not in written
+    return other if frozen else choice
 
 
 def _check_agreement(graphs: Mapping[str, Graph]) -> None:

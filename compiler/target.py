@@ -1,6 +1,6 @@
 """What the compiler asks of a target: facts and numbers; no pass or planner sees generated text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from pockengine.compiler.ir.graph import Graph, Node, Space
@@ -21,18 +21,34 @@ class FusionRules:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A second form of a node's operand that its kernel reads in its place, made once.
+
+    `operand` is the operand's place, `nbytes` what the form takes beside it. Forms of one tensor
+    with equal keys are one.
+    """
+
+    operand: int
+    nbytes: int
+    key: Hashable
+
+
+@dataclass(frozen=True)
 class Choice:
     """How a backend computes a node: numbers, by which its writer emits the kernel later.
 
     `label` is the method in words, for tables. `cycles` are modelled, of the busiest thread.
     `scratch_bytes` is arena memory for the time of the kernel. `spec` is the backend's own; the
-    compiler only keeps it.
+    compiler only keeps it. `prepared` is what the kernel reads that was made before, and
+    `if_frozen` how the node is computed where no entry writes what that is made of.
     """
 
     label: str
     cycles: float = 0.0
     scratch_bytes: int = 0
     spec: object = None
+    prepared: Prepared | None = None
+    if_frozen: "Choice | None" = None
 
 
 UNCHOSEN = Choice("any")

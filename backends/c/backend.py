@@ -98,7 +98,8 @@ OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}
 class CBackend:
     """Emits kernels for one device, by `KernelOptions`. A node's kernel is made once.
 
-    CompileError where `bf16` is asked of a device without such instructions.
+    CompileError where `bf16` is asked of a device without such instructions, and `prepare` of one
+    with flash.
     """
 
     header = KERNEL_HEADER
@@ -111,13 +112,19 @@ class CBackend:
         bf16: bool = False,
         pick: Picker = cheapest,
         packed: bool = True,
+        prepare: bool = False,
     ) -> None:
         if bf16 and not device.cpu.bf16:
             raise CompileError(
                 f"{device.name} ({device.cpu.model}) has no bf16 products; compile for f32"
             )
+        if prepare and device.flash_bytes:
+            raise CompileError(
+                f"{device.name} holds frozen weights in flash, and has no memory for second forms "
+                "of them; compile without prepare"
+            )
         self.device = device
-        self.options = KernelOptions(winograd, bf16, pick, packed)
+        self.options = KernelOptions(winograd, bf16, pick, packed, prepare)
         self._choices: dict[Key, Choice] = {}
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 

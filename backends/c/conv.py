@@ -58,6 +58,10 @@ WINOGRAD_GAIN = 0.9
 """Winograd's method is taken where it needs at most this share of the direct kernel's cycles."""
 
 
+PREPARED_GAIN = 0.95
+"""Filters are made once where that leaves at most this share of the cycles."""
+
+
 def choose_conv(node: Node, device: Device, options: KernelOptions) -> Choice:
     """Choose how to compute a convolution or one of its gradients, or a fusion around one.
 
@@ -65,6 +69,12 @@ def choose_conv(node: Node, device: Device, options: KernelOptions) -> Choice:
     """
     fused = split_fusion(node)
     choice = _choose(fused, window_of(fused.anchor), device, options)
+    other = choice.if_frozen
+    if other is not None and other.prepared is not None:
+        weights = fused.inputs.index(fused.anchor.operands[other.prepared.operand])
+        form = replace(other.prepared, operand=weights)
+        cycles = whole_cycles(other.cycles, node, device)
+        choice = replace(choice, if_frozen=replace(other, prepared=form, cycles=cycles))
     return replace(choice, cycles=whole_cycles(choice.cycles, node, device))
 
 
@@ -84,17 +94,33 @@ def _choose(fused: Fused, window: Window, device: Device, options: KernelOptions
 def _choose_convolution(
     fused: Fused, window: Window, device: Device, options: KernelOptions
 ) -> Choice:
+    chosen = _planned_convolution(fused, window, device, options, prepared=False)
+    if not options.prepare:
+        return chosen
+    other = _planned_convolution(fused, window, device, options, prepared=True)
+    worth = other.prepared is not None and other.cycles < PREPARED_GAIN * chosen.cycles
+    return replace(chosen, if_frozen=other) if worth else chosen
+
+
+def _planned_convolution(
+    fused: Fused, window: Window, device: Device, options: KernelOptions, prepared: bool
+) -> Choice:
+    """Choose among the plans; those of Winograd's method with filters that were made before."""
     anchor, backward = fused.anchor, fused.anchor.op == "conv2d_dx"
     geometry = geometry_of(window, backward)
-    others = winograd_plans(window, backward, device) if options.winograd else []
+    others: list[WinogradPlan] = []
+    if options.winograd:
+        others = winograd_plans(window, backward, device, prepared=prepared)
     candidates: list[Candidate[ConvPlan | WinogradPlan]] = [
         *as_candidates(direct_plans(window, geometry, device)),
         *as_candidates(others, WINOGRAD_GAIN),
     ]
-    chosen = picked(options.pick, f"{anchor.op} {window.key}", candidates)
+    key = f"{anchor.op} {window.key}{' prepared' if prepared else ''}"
+    chosen = picked(options.pick, key, candidates)
     plan = chosen.plan
     if isinstance(plan, WinogradPlan):
-        return Choice(chosen.label, chosen.cycles, plan.scratch_bytes, plan)
+        form = plan.filters if prepared else None
+        return Choice(chosen.label, chosen.cycles, plan.scratch_bytes, plan, form)
     spec = direct_spec(window, geometry, plan, anchor.result.type.size, fused.plain)
     return Choice(chosen.label, chosen.cycles, spec.scratch_bytes, spec)
 

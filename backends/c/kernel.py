@@ -46,13 +46,15 @@ class Kernel:
     """A C function ready to be put into a file.
 
     `declaration` has no semicolon. `scratch_bytes` is memory for the time of the call, aligned to
-    PE_ALIGN, shared by all threads: per-thread parts are the kernel's own arithmetic.
+    PE_ALIGN, shared by all threads: per-thread parts are the kernel's own arithmetic. With a
+    `preparation` its last parameter before the scratch is what that kernel makes of an operand.
     """
 
     symbol: str
     declaration: str
     source: str
     scratch_bytes: int = 0
+    preparation: "Kernel | None" = None
 
 
 def read(name: str, value: Value) -> Parameter:

@@ -9,7 +9,8 @@ from pockengine.devices.schema import Device
 
 def make(device: Device, options: BackendOptions) -> CBackend:
     """Set the C backend to a device."""
-    return CBackend(device, bf16=options.bf16, pick=picker_of(options.tuned, device))
+    pick = picker_of(options.tuned, device)
+    return CBackend(device, bf16=options.bf16, pick=pick, prepare=options.prepare)
 
 
 KIND = BackendKind(make, LibrarySession)

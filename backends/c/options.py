@@ -12,12 +12,14 @@ class KernelOptions:
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
     With `bf16` the operands of large products are rounded to bf16 and their sums are f32.
     Without `packed` products of bytes read both operands as they lie: slower, without scratch.
+    With `prepare` what kernels make of frozen weights is made once, in memory of its own.
     """
 
     winograd: bool = True
     bf16: bool = False
     pick: Picker = cheapest
     packed: bool = True
+    prepare: bool = False
 
 
 DEFAULT = KernelOptions()

@@ -16,26 +16,23 @@ from types import MappingProxyType
 from typing import Protocol
 
 from pockengine.backends.barriers import needs_barrier
+from pockengine.backends.c.address import address, place
 from pockengine.backends.c.expression import scalar
 from pockengine.backends.c.flash import FLASH_FILE, flash_fields, flash_text
 from pockengine.backends.c.interface import header_name, header_text, main_text, program_symbol
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
 from pockengine.backends.c.param_marks import Marks, param_marks
-from pockengine.backends.c.scalars import c_scalar
+from pockengine.backends.c.preparation import PREPARE, prepare_function
 from pockengine.backends.placement import (
-    ARENA,
-    FROZEN,
     MAX_RANK,
-    PARAMS,
     Layout,
-    Place,
     describe,
     entry_inputs,
     entry_outputs,
+    form_of,
     kernel_nodes,
     lay_out,
-    place_of,
     touched,
 )
 from pockengine.backends.specification import specification_of
@@ -43,7 +40,7 @@ from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
-from pockengine.compiler.target import Choice
+from pockengine.compiler.target import UNCHOSEN, Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
@@ -58,9 +55,6 @@ _UNCOMMENTED = re.compile(r"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
 
 NAME_BYTES = 511
 """Longest name of a tensor in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, with its end."""
-
-MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM", FROZEN: "FROZEN"}
-"""Macros of _PROGRAM_HEADER that give an address."""
 
 KERNEL_HEADER = """#include <string.h>
 
@@ -104,15 +98,15 @@ class KernelWriter(Protocol):
 def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     """The C files of a program by name."""
     layout = checked_layout(program, backend.device)
-    params = layout.places
     kernels: dict[str, Kernel] = {}
     functions = []
     first = 0
     for number, entry in enumerate(program.entries.values()):
         nodes = kernel_nodes(entry)
         emitted = [backend.kernel(node, entry.choices.get(node)) for node in nodes]
-        kernels |= {kernel.symbol: kernel for kernel in emitted}
-        functions.append(_entry_function(number, entry, backend, params, first))
+        made = [kernel.preparation for kernel in emitted if kernel.preparation]
+        kernels |= {kernel.symbol: kernel for kernel in (*emitted, *made)}
+        functions.append(_entry_function(number, entry, backend, layout, first))
         first += len(nodes)
     files = {f"kernels_{shard}.c": backend.header for shard in range(SHARDS)}
     for symbol in sorted(kernels):
@@ -127,6 +121,7 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
         static_assertion(program, layout),
         declarations,
         *functions,
+        *prepare_function(program, layout, backend),
         program_tables(program, layout, backend.device),
     ]
     files["program.c"] = "\n".join(parts)
@@ -167,8 +162,9 @@ def _check_names(program: Program, layout: Layout) -> None:
 
 
 def _entry_function(
-    number: int, entry: Entry, backend: KernelWriter, params: Mapping[str, Place], first: int
+    number: int, entry: Entry, backend: KernelWriter, layout: Layout, first: int
 ) -> str:
+    params = layout.places
     lines = [
         comment(entry.name),
         f"static void run_{number}(pe_worker *w, unsigned char *params, "
@@ -179,8 +175,11 @@ def _entry_function(
     nodes = kernel_nodes(entry)
     barriers = needs_barrier([touched(node, entry, params) for node in nodes])
     for index, (node, barrier) in enumerate(zip(nodes, barriers, strict=True), start=first):
-        kernel = backend.kernel(node, entry.choices.get(node))
+        choice = entry.choices.get(node, UNCHOSEN)
+        kernel = backend.kernel(node, choice)
         places = [place(value, entry, params) for value in (*node.operands, *node.results)]
+        form = form_of(node, choice, entry)
+        places += [] if form is None else [address(layout.prepared[form])]
         places.append(_scratch(node, kernel, entry))
         if barrier:
             lines.append("    pe_barrier(w);")
@@ -199,16 +198,6 @@ def _scratch(node: Node, kernel: Kernel, entry: Entry) -> str:
             f"scratch, and {size} were planned; compile for the target of this backend"
         )
     return "NULL" if planned is None else f"ARENA({planned.offset})"
-
-
-def place(value: Value, entry: Entry, params: Mapping[str, Place]) -> str:
-    """The C expression of a value's address."""
-    found = place_of(value, entry, params)
-    if isinstance(found, Place):
-        return f"{MEMORIES[found.memory]}({found.offset})"
-    number = found.item()
-    text = scalar(number) if isinstance(number, float) else str(int(number))
-    return f"(const {c_scalar(value.dtype).ctype}[]){{({c_scalar(value.dtype).ctype}){text}}}"
 
 
 def comment(text: str) -> str:
@@ -246,6 +235,7 @@ def program_tables(
         "params_bytes": layout.params_bytes,
         "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
+        **({"prepare": PREPARE} if layout.prepared else {}),
         **({"accelerator": f"&{accelerator}"} if accelerator else {"report": "REPORT"}),
     }
     if device.flash_bytes:
@@ -257,9 +247,8 @@ def program_tables(
         fields["sizes"] = "&sizes"
     lines = "\n".join(f"    .{name} = {value}," for name, value in fields.items())
     symbol = program_symbol(program.name)
-    parts.append(f"PE_API extern const pe_program {symbol};\n")
-    parts.append(f"const pe_program {symbol} = {{\n{lines}\n}};\n")
-    return "\n".join(parts)
+    declared = f"PE_API extern const pe_program {symbol};\n"
+    return "\n".join([*parts, declared, f"const pe_program {symbol} = {{\n{lines}\n}};\n"])
 
 
 def _entry_tables(program: Program, accelerator: str | None) -> list[str]:

@@ -10,15 +10,16 @@ are about ten times those of a direct sum.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
 
 from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import template
-from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
+from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel, note
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.window import Pair, Window, describe
+from pockengine.compiler.target import Prepared
 from pockengine.devices.schema import Device
 
 Split = Literal["ROWS", "COLUMNS"]
@@ -32,6 +33,9 @@ rows; and to write it to memory and read it back."""
 
 SIZES: tuple[int, ...] = (4, 2)
 """Rows and columns of a tile, the larger first."""
+
+WEIGHTS = 1
+"""Place of the weights among the operands of `conv2d` and `conv2d_dx`."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,10 @@ def row_pitch(columns: int) -> int:
 
 @dataclass(frozen=True)
 class WinogradPlan:
-    """A tiling, the multiply's tile, tiles in a block, what threads share; cycles of a thread."""
+    """A tiling, the multiply's tile, tiles in a block, what threads share; cycles of a thread.
+
+    `prepared`: filters were brought to the points before.
+    """
 
     tiling: Tiling
     tile: Tile
@@ -86,11 +93,13 @@ class WinogradPlan:
     block: int
     threads: int
     cycles: float
+    prepared: bool = False
 
     @property
     def label(self) -> str:
         """The plan's name among the plans of a convolution."""
-        return f"winograd{self.tiling.size} {self.split} {self.tile.label} in {self.block}"
+        once = " prepared" if self.prepared else ""
+        return f"winograd{self.tiling.size} {self.split} {self.tile.label} in {self.block}{once}"
 
     @property
     def window_plane(self) -> int:
@@ -111,11 +120,25 @@ class WinogradPlan:
     @property
     def scratch(self) -> Pair:
         """Floats that all threads share, and those of each."""
-        own, shared = self.window_plane, self.filter_plane
+        windows, planes = self.window_plane, self.tiling.planes
         if self.split == "COLUMNS":
-            own, shared = shared, own
-        panels = 1 if self.split == "COLUMNS" else -(-self.tiling.columns // self.tile.columns)
-        return panels * self.tiling.planes * shared, self.tiling.planes * (own + self.product_plane)
+            filters = 0 if self.prepared else self.filter_plane
+            return planes * windows, planes * (filters + self.product_plane)
+        shared = 0 if self.prepared else self.filter_floats
+        return shared, planes * (windows + self.product_plane)
+
+    @property
+    def filter_floats(self) -> int:
+        """Floats of the filters at all points: whole panels."""
+        panels = -(-self.tiling.columns // self.tile.columns)
+        return panels * self.tiling.planes * self.filter_plane
+
+    @property
+    def filters(self) -> Prepared:
+        """The filters as a form of the weights, whatever the pictures are."""
+        tiling, tile = self.tiling, self.tile
+        key = ("winograd", tiling.size, tiling.backward, tile.lanes, tile.columns)
+        return Prepared(WEIGHTS, 4 * self.filter_floats, key)
 
     @property
     def scratch_bytes(self) -> int:
@@ -138,21 +161,25 @@ def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
 
 
 def winograd_plans(
-    window: Window, backward: bool, device: Device, sizes: tuple[int, ...] = SIZES
+    window: Window,
+    backward: bool,
+    device: Device,
+    sizes: tuple[int, ...] = SIZES,
+    prepared: bool = False,
 ) -> list[WinogradPlan]:
     """Return all plans of the given tile sizes; none where the method does not apply."""
     tilings = (tiling_of(window, backward, size) for size in sizes)
-    return [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
+    return [plan for tiling in tilings if tiling for plan in _plans(tiling, device, prepared)]
 
 
-def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradPlan]:
+def _plans(tiling: Tiling, device: Device, prepared: bool) -> Iterator[WinogradPlan]:
     machine, threads = machine_of(device), device.cpu.cores
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     for split in splits:
         for block in _blocks(tiling, split, device):
             for tile in tiles(machine, block, tiling.columns, tiling.pitch):
-                cycles = _cycles(tiling, tile, split, block, device)
-                yield WinogradPlan(tiling, tile, split, block, threads, cycles)
+                cycles = _cycles(tiling, tile, split, block, device, prepared)
+                yield WinogradPlan(tiling, tile, split, block, threads, cycles, prepared)
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
@@ -167,7 +194,9 @@ def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
     yield from dict.fromkeys(-(-share // count) for count in range(fewest, fewest + 3))
 
 
-def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device) -> float:
+def _cycles(
+    tiling: Tiling, tile: Tile, split: Split, block: int, device: Device, prepared: bool
+) -> float:
     """Cycles of the busiest thread."""
     machine, threads = machine_of(device), device.cpu.cores
     channels, columns, planes = tiling.source[2], tiling.columns, tiling.planes
@@ -175,7 +204,7 @@ def _cycles(tiling: Tiling, tile: Tile, split: Split, block: int, device: Device
         cycles * max(0.5, tile.lanes / 16) for cycles in TRANSFORM_CYCLES[tiling.size]
     )
     windows = tiling.tiles * -(-channels // tile.lanes) * window
-    filters = channels * -(-columns // tile.lanes) * filter_
+    filters = 0.0 if prepared else channels * -(-columns // tile.lanes) * filter_
     blocks = -(-tiling.tiles // block)
     if split == "ROWS":
         mine, width = -(-blocks // threads), columns
@@ -244,7 +273,34 @@ def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device
         "PE_FILTER_PLANE": plan.filter_plane,
         "PE_PRODUCT_PLANE": plan.product_plane,
     }
-    return emit_planned(opened, window, plan, device, "winograd", sizes)
+    if not plan.prepared:
+        return emit_planned(opened, window, plan, device, "winograd", sizes)
+    kernel = emit_planned(
+        opened, window, plan, device, "winograd", {**sizes, "PE_PREPARED": 1}, FILTERS
+    )
+    return replace(kernel, preparation=_filters_kernel(plan, device))
+
+
+FILTERS = Parameter("float", "filters")
+"""What a kernel reads in place of the weights once they are prepared."""
+
+
+def _filters_kernel(plan: WinogradPlan, device: Device) -> Kernel:
+    """Emit what brings weights to the points: all panels of filters."""
+    tiling = plan.tiling
+    macros = {
+        **_point_macros(tiling, plan.tile),
+        "PE_TRANSPOSED": int(tiling.backward),
+        "PE_FILTER_PLANE": plan.filter_plane,
+    }
+    shape = f"{tiling.source[2]}x{tiling.columns}"
+    return define_kernel(
+        name=f"pe_f32_filters_{shape}_winograd{tiling.size}_{plan.tile}",
+        isa=device.cpu.isa,
+        parameters=[Parameter("float", "weights"), Parameter("float", "filters", written=True)],
+        body=[f"{SYMBOL}_transform_all(w, filters, weights);"],
+        prelude=template(macros, "", "winograd_prepare"),
+    )
 
 
 def emit_planned(
@@ -254,8 +310,12 @@ def emit_planned(
     device: Device,
     source: str,
     sizes: Mapping[str, object],
+    prepared: Parameter | None = None,
 ) -> Kernel:
-    """Emit a kernel from the template `source`; `sizes` are the parameters that it has alone."""
+    """Emit a kernel from the template `source`; `sizes` are the parameters that it has alone.
+
+    `prepared` is read in place of the second operand.
+    """
     shared, own = plan.scratch
     macros = {
         **_point_macros(plan.tiling, plan.tile),
@@ -265,11 +325,12 @@ def emit_planned(
         "PE_SHARED_FLOATS": shared,
         "PE_OWN_FLOATS": own,
     }
-    arguments = ", ".join([*opened.names, "scratch"])
+    first, second = opened.names
+    arguments = ", ".join([first, prepared.name if prepared else second, "scratch"])
     return define_kernel(
         name=f"pe_f32_{opened.title}_{window}_winograd{plan.tiling.size}_{plan.tile}",
         isa=device.cpu.isa,
-        parameters=opened.parameters,
+        parameters=[*opened.parameters, *([prepared] if prepared else [])],
         body=[opened.io, f"{SYMBOL}_run(w, &io, {arguments});", *opened.end],
         prelude=note(describe(opened.anchor.op, window)) + template(macros, opened.store, source),
         scratch_bytes=plan.scratch_bytes,

@@ -181,9 +181,18 @@ static void run_share(pe_worker *w, void *argument) {
     run->entry->run(w, session->params, session->frozen, session->arena);
 }
 
+static void prepare_share(pe_worker *w, void *argument) {
+    const pe_session *session = argument;
+    session->program->prepare(w, session->params, session->frozen);
+}
+
 static pe_status run_entry(pe_session *session, const pe_entry *entry) {
     if (session->program->accelerator) {
         return session->program->accelerator->run(session, entry);
+    }
+    if (session->program->prepare && session->newer & PE_FROZEN_HERE) {
+        pe_team_run(team_of(session), prepare_share, session);
+        session->newer &= ~(unsigned)PE_FROZEN_HERE;
     }
     run_argument argument = {session, entry};
     pe_team_run(team_of(session), run_share, &argument);

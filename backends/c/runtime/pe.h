@@ -51,7 +51,7 @@ extern "C" {
 #define PE_VERSION "0.1.0"
 
 /* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 9
+#define PE_ABI 10
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -171,6 +171,9 @@ typedef struct pe_program {
     void (*report)(void);              /* prints the times of a profiled program; else NULL */
     const pe_size_range *sizes;        /* NULL where none varies */
     const pe_accelerator *accelerator; /* NULL: this processor runs it */
+    /* Makes, behind the params, what kernels read in place of frozen ones; NULL: nothing. It runs
+     * before an entry where the frozen ones are new. */
+    void (*prepare)(struct pe_worker *w, unsigned char *params, const unsigned char *frozen);
 } pe_program;
 
 /* How far a training has come: what its next step depends on besides the params. Files of params
@@ -232,7 +235,7 @@ typedef struct pe_mapping {
 /* Where a memory was written last, if both sides of an accelerator have it. */
 enum {
     PE_PARAMS_HERE = 1, /* in the session */
-    PE_FROZEN_HERE = 2,
+    PE_FROZEN_HERE = 2, /* likewise; also new to the program's `prepare` */
     PE_PARAMS_THERE = 4, /* by the accelerator */
 };
 

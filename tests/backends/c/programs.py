@@ -57,6 +57,28 @@ def convolutional_graph(batch: int = 4) -> Graph:
     return graph
 
 
+PICTURES = (2, 10, 11, 16)
+"""What `residual_graph` reads."""
+
+
+def residual_graph() -> Graph:
+    """A block with two 3x3 convolutions and a shortcut, then a 1x1 one of stride 2."""
+    rng = np.random.default_rng(3)
+    graph = Graph("block")
+    g = Builder(graph)
+
+    def param(name: str, *shape: int) -> object:
+        return g.param(name, (rng.standard_normal(shape) * 0.1).astype(np.float32))
+
+    same = {"padding": (1, 1, 1, 1)}
+    x = g.input("x", TensorType(F32, PICTURES))
+    y = g.relu(g.add(g.conv2d(x, param("first.weight", 3, 3, 16, 32), **same), param("bias", 32)))
+    y = g.relu(g.add(g.conv2d(y, param("second.weight", 3, 3, 32, 32), **same), y))
+    y = g.conv2d(y, param("down.weight", 1, 1, 32, 24), stride=(2, 2))
+    g.output("loss", g.reduce_mean(g.square(y), axes=(0, 1, 2, 3), keepdims=False))
+    return graph
+
+
 MOMENTUM = Training(optimizer=Sgd(momentum=0.9, weight_decay=1e-3))
 
 

@@ -7,31 +7,15 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.tests.backends.c.harness import SANITIZED, device_of
-from pockengine.tests.backends.c.programs import build_sanitized, compile_for
+from pockengine.tests.backends.c.programs import (
+    PICTURES,
+    build_sanitized,
+    compile_for,
+    residual_graph,
+)
 from pockengine.tests.backends.c.runner import RATE, Runner, as_rows, initial, lines
-
-SIZE = (2, 10, 11, 16)
-
-
-def residual_graph() -> Graph:
-    """A block with two 3x3 convolutions and a shortcut, then a 1x1 one of stride 2."""
-    rng = np.random.default_rng(3)
-    graph = Graph("block")
-    g = Builder(graph)
-
-    def param(name: str, *shape: int) -> object:
-        return g.param(name, (rng.standard_normal(shape) * 0.1).astype(np.float32))
-
-    same = {"padding": (1, 1, 1, 1)}
-    x = g.input("x", TensorType(F32, SIZE))
-    y = g.relu(g.add(g.conv2d(x, param("first.weight", 3, 3, 16, 32), **same), param("bias", 32)))
-    y = g.relu(g.add(g.conv2d(y, param("second.weight", 3, 3, 32, 32), **same), y))
-    y = g.conv2d(y, param("down.weight", 1, 1, 32, 24), stride=(2, 2))
-    g.output("loss", g.reduce_mean(g.square(y), axes=(0, 1, 2, 3), keepdims=False))
-    return graph
 
 
 @pytest.fixture(
@@ -43,7 +27,7 @@ def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
     rng = np.random.default_rng(0)
-    save_file(as_rows({"x": rng.standard_normal((2, *SIZE)).astype(np.float32)}), data)
+    save_file(as_rows({"x": rng.standard_normal((2, *PICTURES)).astype(np.float32)}), data)
     return Runner(path, program, weights, data)
 
 
@@ -54,7 +38,7 @@ def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
     told = lines(done)
-    state, batches = initial(runner.program), load_file(runner.data)["x"].reshape(-1, *SIZE)
+    state, batches = initial(runner.program), load_file(runner.data)["x"].reshape(-1, *PICTURES)
     for step in range(3):
         inputs = {"x": batches[step % 2], "lr": np.float32(RATE).reshape(())}
         loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]

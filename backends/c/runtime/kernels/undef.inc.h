@@ -67,6 +67,7 @@
 #undef PE_PARTIAL_PITCH
 #undef PE_PART_FLOATS
 #undef PE_PIXEL
+#undef PE_PREPARED
 #undef PE_PRODUCT_PLANE
 #undef PE_REACH_H
 #undef PE_ROWS

@@ -8,13 +8,14 @@
  *
  * The input's gradient is the same computation on dy, with filters that are turned around and
  * transposed. Threads share the blocks, and first transform the filters together; or the panels,
- * each with filters of its own, and first transform the windows together.
+ * each with filters of its own, and first transform the windows together. Filters that were prepared
+ * (winograd_prepare.inc.h) come in the weights' place, all panels of them.
  *
- * Parameters, besides those of winograd_points.inc.h and gemm_tile.inc.h:
+ * Parameters, besides those of winograd_points.inc.h, winograd_filters.inc.h and gemm_tile.inc.h:
  *   PE_IMAGES               batch
  *   PE_M, PE_OTHER_M        tiles in a block, and in the last one
- *   PE_TRANSPOSED           1: the input's gradient
- *   PE_WINDOW_PLANE, PE_FILTER_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
+ *   PE_PREPARED             defined where `weights` are prepared filters
+ *   PE_WINDOW_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
  *   PE_SPLIT, PE_THREADS    as in gemm.inc.h: ROWS shares blocks, COLUMNS panels
  *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each
  */
@@ -32,73 +33,10 @@
 #undef PE_AHEAD /* products are not results */
 #include "gemm_tile.inc.h"
 #include "winograd_points.inc.h"
+#include "winograd_filters.inc.h"
 
 #define PE_ALL_TILES (PE_IMAGES * PE_TILES_H * PE_TILES_W)
 #define PE_BLOCKS ((PE_ALL_TILES + PE_M - 1) / PE_M)
-#define PE_PANEL_FLOATS (PE_PLANES * (ptrdiff_t)PE_FILTER_PLANE)
-#define PE_FILTER_STEPS 16 /* channels whose filters are transformed together: a line's, on dx */
-
-/* One channel's filters for a vector of columns; `taps` lie `pitch` apart. */
-PE_INLINE void PE_FN(filter_vector)(float *to, const float *taps, const ptrdiff_t pitch,
-                                    const int lanes) {
-    pe_vf half[3][PE_POINTS];
-    PE_UNROLL
-    for (int i = 0; i < 3; i++) {
-        pe_vf line[3];
-        PE_UNROLL
-        for (int j = 0; j < 3; j++) {
-            line[j] = pe_load_part(taps + (i * 3 + j) * pitch, lanes);
-        }
-        PE_FN(filter_to_points)(half[i], line);
-    }
-    PE_UNROLL
-    for (int j = 0; j < PE_POINTS; j++) {
-        const pe_vf column[3] = {half[0][j], half[1][j], half[2][j]};
-        pe_vf points[PE_POINTS];
-        PE_FN(filter_to_points)(points, column);
-        PE_UNROLL
-        for (int i = 0; i < PE_POINTS; i++) {
-            pe_store(to + (i * PE_POINTS + j) * (ptrdiff_t)PE_FILTER_PLANE, points[i]);
-        }
-    }
-}
-
-/* Channels `begin` to at most begin + PE_FILTER_STEPS of a panel; `to` is the panel. */
-PE_INLINE void PE_FN(transform_filters)(float *to, const float *weights, const int panel,
-                                        const int begin) {
-    const int rest = PE_SOURCE_C - begin, first = panel * PE_NR;
-    const int steps = rest < PE_FILTER_STEPS ? rest : PE_FILTER_STEPS;
-    const int columns = PE_N - first < PE_NR ? PE_N - first : PE_NR;
-#if PE_TRANSPOSED
-    float taps[9 * PE_FILTER_STEPS * PE_NR];
-    const ptrdiff_t pitch = PE_FILTER_STEPS * PE_NR, row = PE_NR;
-    for (int tap = 0; tap < 9; tap++) {
-        const float *from = weights + ((8 - tap) * (ptrdiff_t)PE_N + first) * PE_SOURCE_C + begin;
-        for (int i = 0; i < columns; i++) {
-            __builtin_prefetch(from + i * (ptrdiff_t)PE_SOURCE_C + PE_FILTER_STEPS);
-        }
-        pe_transpose(taps + tap * pitch, PE_NR, from, PE_SOURCE_C, columns, steps,
-                     PE_VL >= 8 ? 8 : 4);
-    }
-#else
-    const float *taps = weights + begin * (ptrdiff_t)PE_N + first;
-    const ptrdiff_t pitch = PE_SOURCE_C * (ptrdiff_t)PE_N, row = PE_N;
-#endif
-    for (int k = 0; k < steps; k++) {
-        for (int column = 0; column < columns; column += PE_VL) {
-            const int lanes = columns - column < PE_VL ? columns - column : PE_VL;
-#if !PE_TRANSPOSED
-            PE_UNROLL
-            for (int tap = 0; tap < 9; tap++) {
-                __builtin_prefetch(taps + (k + PE_FILTER_STEPS) * row + column + tap * pitch);
-            }
-#endif
-            PE_FN(filter_vector)(to + (begin + k) * (ptrdiff_t)PE_NR + column,
-                                 taps + k * row + column, pitch, lanes);
-        }
-    }
-}
-
 /* A vector of columns of one tile's products, back to pixels. `y`, `x` is the tile's first one. */
 PE_INLINE void PE_FN(store_pixels)(const PE_FN(io) * io, const float *products, const int image,
                                    const int y, const int x, const int column, const int lanes) {
@@ -177,16 +115,23 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *sourc
     const pe_range tiles = pe_split(w, PE_ALL_TILES, 1), panels = PE_FN(share)(w, PE_PANELS, 1);
     PE_FN(transform_windows)(scratch + tiles.begin * PE_WINDOW_PITCH, PE_WINDOW_PLANE, source,
                              tiles.begin, tiles.end);
-    float *filters = scratch + PE_SHARED_FLOATS +
-                     (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+    float *own = scratch + PE_SHARED_FLOATS +
+                 (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
     pe_barrier(w);
     for (int panel = (int)panels.begin; panel < panels.end; panel++) {
+#ifdef PE_PREPARED
+        const float *filters = weights + panel * PE_PANEL_FLOATS;
+        float *products = own;
+#else
+        const float *filters = own;
+        float *products = own + PE_PANEL_FLOATS;
         for (int k = 0; k < PE_SOURCE_C; k += PE_FILTER_STEPS) {
-            PE_FN(transform_filters)(filters, weights, panel, k);
+            PE_FN(transform_filters)(own, weights, panel, k);
         }
+#endif
         for (ptrdiff_t block = 0; block < PE_BLOCKS; block++) {
             PE_FN(multiply_panel)(io, scratch + block * (PE_M * (ptrdiff_t)PE_WINDOW_PITCH),
-                                  filters, filters + PE_PANEL_FLOATS, block, panel);
+                                  filters, products, block, panel);
         }
     }
 }
@@ -195,22 +140,23 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *sourc
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
                           const float *weights, float *scratch) {
-    enum { groups = (PE_SOURCE_C + PE_FILTER_STEPS - 1) / PE_FILTER_STEPS };
-    const pe_range units = pe_split(w, PE_PANELS * groups, 1);
-    for (int unit = (int)units.begin; unit < units.end; unit++) {
-        const int panel = unit / groups;
-        PE_FN(transform_filters)(scratch + panel * PE_PANEL_FLOATS, weights, panel,
-                                 unit % groups * PE_FILTER_STEPS);
-    }
+#ifdef PE_PREPARED
+    const float *filters = weights;
+#else
+    const float *filters = scratch;
+    PE_FN(transform_all)(w, scratch, weights);
+#endif
     const pe_range blocks = PE_FN(share)(w, PE_BLOCKS, 1);
     float *windows = scratch + PE_SHARED_FLOATS +
                      (w->index < PE_THREADS ? w->index : 0) * (ptrdiff_t)PE_OWN_FLOATS;
+#ifndef PE_PREPARED
     pe_barrier(w);
+#endif
     for (ptrdiff_t block = blocks.begin; block < blocks.end; block++) {
         const ptrdiff_t end = block == PE_BLOCKS - 1 ? PE_ALL_TILES : (block + 1) * PE_M;
         PE_FN(transform_windows)(windows, PE_WINDOW_PLANE, source, block * PE_M, end);
         for (int panel = 0; panel < PE_PANELS; panel++) {
-            PE_FN(multiply_panel)(io, windows, scratch + panel * PE_PANEL_FLOATS,
+            PE_FN(multiply_panel)(io, windows, filters + panel * PE_PANEL_FLOATS,
                                   windows + PE_PLANES * (ptrdiff_t)PE_WINDOW_PLANE, block, panel);
         }
     }
