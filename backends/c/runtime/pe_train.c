@@ -184,7 +184,7 @@ pe_status pe_train(pe_session *session, const pe_training *training) {
     if (training->roll_back && pe_place_newest(&training->place, INT64_MAX) < 0) {
         status = save(session, training); /* there must be something to go back to */
     }
-    bool dirty = session->progress.steps >= training->until;
+    bool dirty = true;
     while (status == PE_OK && go_on && session->progress.steps < training->until) {
         const pe_event ready = {.kind = PE_READY, .step = session->progress.steps + 1};
         if (!notify(training, &ready)) {

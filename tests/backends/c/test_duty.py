@@ -118,6 +118,24 @@ def test_a_signal_ends_a_pause_and_saves(
     assert not any("went_on" in line for line in told)
 
 
+def test_a_signal_before_the_first_step_saves_the_beginning(
+    runner: Runner, zone: Path, tmp_path: Path
+) -> None:
+    put(zone, HOT)
+    saved = tmp_path / "saved"
+
+    def stop(process: subprocess.Popen[str], line: dict[str, object]) -> None:
+        if "paused" in line:
+            process.send_signal(signal.SIGTERM)
+
+    more = ("--pause-above", 80, "--thermal", zone, "--save", saved)
+    told, status = watch(runner, stop, "--steps", 3, *more)
+    assert (status, steps(told)) == (5, [])
+    assert texts_of(saved)["pockengine.steps"] == "0"
+    again = lines(runner.train(3, "--save", saved, "--resume"))
+    assert steps(again) == steps(lines(runner.train(3)))
+
+
 def test_a_low_battery_pauses_until_it_is_charged(runner: Runner, tmp_path: Path) -> None:
     charge = tmp_path / "capacity"
     charge.write_text("96\n")
