@@ -28,7 +28,7 @@ def prepare_function(program: Program, layout: Layout, writer: Writer) -> list[s
     return [
         f"static void {PREPARE}(pe_worker *w, unsigned char *params, "
         "const unsigned char *frozen) {",
-        *dict.fromkeys(_calls(program, layout, writer)),
+        *_calls(program, layout, writer),
         "}\n",
     ]
 
@@ -39,9 +39,10 @@ def _calls(program: Program, layout: Layout, writer: Writer) -> Iterator[str]:
     for entry in program.entries.values():
         for node, choice in entry.choices.items():
             form = form_of(node, choice, entry)
-            kernel = writer.kernel(node, choice).preparation if form else None
-            if form in made or choice.prepared is None or kernel is None:
+            if form is None or form in made or choice.prepared is None:
                 continue
+            kernel = writer.kernel(node, choice).preparation
+            assert kernel is not None
             made.add(form)
             source = place(node.operands[choice.prepared.operand], entry, layout.places)
             yield f"    {kernel.symbol}(w, {source}, {address(layout.prepared[form])}, NULL);"

@@ -234,8 +234,8 @@ typedef struct pe_mapping {
 
 /* Where a memory was written last, if both sides of an accelerator have it. */
 enum {
-    PE_PARAMS_HERE = 1, /* in the session */
-    PE_FROZEN_HERE = 2, /* likewise; also new to the program's `prepare` */
+    PE_PARAMS_HERE = 1,  /* in the session */
+    PE_FROZEN_HERE = 2,  /* likewise; also new to the program's `prepare` */
     PE_PARAMS_THERE = 4, /* by the accelerator */
 };
 

@@ -8,8 +8,8 @@
  *
  * The input's gradient is the same computation on dy, with filters that are turned around and
  * transposed. Threads share the blocks, and first transform the filters together; or the panels,
- * each with filters of its own, and first transform the windows together. Filters that were prepared
- * (winograd_prepare.inc.h) come in the weights' place, all panels of them.
+ * each with filters of its own, and first transform the windows together. Filters that were
+ * prepared (winograd_prepare.inc.h) come in the weights' place, all panels of them.
  *
  * Parameters, besides those of winograd_points.inc.h, winograd_filters.inc.h and gemm_tile.inc.h:
  *   PE_IMAGES               batch
@@ -32,7 +32,6 @@
 
 #undef PE_AHEAD /* products are not results */
 #include "gemm_tile.inc.h"
-#include "winograd_points.inc.h"
 #include "winograd_filters.inc.h"
 
 #define PE_ALL_TILES (PE_IMAGES * PE_TILES_H * PE_TILES_W)

@@ -7,6 +7,8 @@
  *   PE_FILTER_PLANE         floats from one point to the next
  */
 
+#include "winograd_points.inc.h"
+
 #ifndef PE_NR /* gemm_tile.inc.h defines them too */
 #define PE_NR (PE_NV * PE_VL)
 #define PE_PANELS ((PE_N + PE_NR - 1) / PE_NR)

@@ -1,7 +1,6 @@
 /* Filters of Winograd's method, made once from weights that nothing writes; parameters as in
  * winograd_filters.inc.h. */
 
-#include "winograd_points.inc.h"
 #include "winograd_filters.inc.h"
 
 #undef PE_FILTER_STEPS
