@@ -13,7 +13,7 @@ from pockengine.farm.bench.suite_table import records_of
 from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, plan
 from pockengine.farm.references.worker import why_runtime_missing
 
-MODEL = "mobilenet_v2-0.1-32"
+MODEL = "mobilenet_v2-0.1-64"
 HERE = tuple(name for name in ("onnx", "tflite") if why_runtime_missing(name) is None)
 SCHEMES = {"full": "full", "bias-only": "bias-only"}
 
@@ -26,7 +26,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
         patch.setattr(bench_running, "why_missing", {"ort-training": "nor this"}.get)
         patch.setattr(bench_running, "TURN_MS", 1.0)
         measurement = RuntimesMeasurement(
-            MODEL, 2, SCHEMES, (*HERE, "tvm"), ("ort-training",), threads=1, rounds=1
+            MODEL, 4, SCHEMES, (*HERE, "tvm"), ("ort-training",), threads=1, rounds=1
         )
         return measure_runtimes(measurement, tmp_path_factory.mktemp("runtimes"))
 

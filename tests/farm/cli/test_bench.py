@@ -17,7 +17,7 @@ from pockengine.farm.results.results import Record, Results
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import script
 
-MODEL = "mobilenet_v2-0.1-32"
+MODEL = "mobilenet_v2-0.1-64"
 
 
 @pytest.fixture
