@@ -162,7 +162,7 @@ def _show(artifact: Artifact, as_json: bool) -> None:
     terminal = console()
     terminal.print(table)
     terminal.print(
-        f"weights and states {artifact.params_bytes:,} bytes, frozen {artifact.frozen_bytes:,} "
+        f"memory of params {artifact.params_bytes:,} bytes, frozen {artifact.frozen_bytes:,} "
         f"bytes, {artifact.kernels} kernels"
     )
     trained = ", ".join(f"{name} {share}" for name, share in artifact.scheme.items())
