@@ -9,10 +9,12 @@ import click
 from rich.console import Console
 
 from pockengine.cli.options import ModelChoice, device_option, model_argument, optimizer_option
+from pockengine.cli.quantize import quantize_options
 from pockengine.cli.sensitivity import OPTIMIZER
 from pockengine.cli.subject import open_subject
 from pockengine.cli.units import count, size, time
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import Device, find_device, known_devices, load_device
@@ -76,6 +78,7 @@ class SearchOptions:
     validation: float
     count: bool
     full: bool
+    quantize: Int8 | None
 
     @property
     def limits(self) -> Limits:
@@ -97,6 +100,7 @@ class SearchOptions:
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
 @optimizer_option(OPTIMIZER)
+@quantize_options
 @click.option("--validate", "tried", type=click.IntRange(1), help="How many found ones race.")
 @click.option("--train", type=click.Path(path_type=Path), help="The data to race schemes on.")
 @click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
@@ -115,11 +119,12 @@ def search_command(model: ModelChoice, **options: Any) -> None:
 def _search(options: SearchOptions) -> None:
     if options.tried is not None and options.train is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
-    subject = open_subject(options.model, options.classes, options.weights)
+    subject = open_subject(options.model, options.classes, options.weights, options.quantize)
     header, trials = read_contributions(options.contributions, subject)
     signal = signal_of(trials)
     click.echo(str(signal), err=True)
-    costs = CostModel(subject.graph, find_device(options.device), options.optimizer)
+    device = find_device(options.device)
+    costs = CostModel(subject.graph, device, options.optimizer, subject.integers)
     console = PlainConsole(WIDTH)
     fronts, found = _found(options, costs, signal)
     results: list[Standing] = []
@@ -174,7 +179,7 @@ def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Ke
     if header.get("graph") != subject.digest():
         raise FinetuneError(
             f"{path} was measured on another model ({header.get('subject')}); give the same MODEL, "
-            "--weights, --classes and --batch"
+            "--weights, --classes, --batch and --quantize"
         )
     return header, trials
 
@@ -297,8 +302,8 @@ def _show(
         console.print(f"front {picture}")
 
     def counter(of: Scheme, device: Device) -> int:
-        return count_instructions(subject.graph, of, device, costs.optimizer)
+        return count_instructions(subject.graph, costs.training(of), device)
 
     devices = [load_device(name) for name in known_devices()]
     counted = counter if options.count else None
-    console.print(device_table(subject.graph, scheme, devices, costs.optimizer, counted))
+    console.print(device_table(subject.graph, costs.training(scheme), devices, counted))

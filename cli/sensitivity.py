@@ -8,8 +8,10 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.options import ModelChoice, model_argument, optimizer_option
+from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import open_subject
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse.channels import CRITERIA
 from pockengine.extras import need
 from pockengine.finetune.contributions import Contributions
@@ -40,6 +42,7 @@ OPTIMIZER = "sgd:momentum=0.9"
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
 @optimizer_option(OPTIMIZER)
+@quantize_options
 @click.option("--rate", default=0.05, show_default=True, help="The optimizer's highest rate.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
 @click.option("--scheduler", default=PROCESSES, show_default=True, help="Or Dask's, tcp://...")
@@ -56,6 +59,7 @@ def sensitivity_command(
     seeds: int,
     epochs: int,
     optimizer: Optimizer,
+    quantize: Int8 | None,
     rate: float,
     workers: int | None,
     scheduler: str,
@@ -67,7 +71,7 @@ def sensitivity_command(
     """
     if scheduler != PROCESSES:
         need(f"--scheduler {scheduler}", "search")
-    subject = open_subject(model, classes, weights)
+    subject = open_subject(model, classes, weights, quantize)
     tuning = load_tuning(train, validation, seed=0)
     items = items_of(subject.graph, shares or SHARES, by=by, upper=upper)
     recipe = Recipe(rate, epochs, optimizer=optimizer)

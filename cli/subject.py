@@ -9,6 +9,8 @@ import numpy as np
 from safetensors import SafetensorError
 
 from pockengine.cli.options import ModelChoice
+from pockengine.cli.quantize import quantized_graph
+from pockengine.compiler.quantize.int8 import Int8
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import LOSS, Subject
 from pockengine.models.find import CROSS_ENTROPY, Found
@@ -17,12 +19,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def open_subject(model: ModelChoice, classes: int | None, weights: Path | None) -> Subject:
+def open_subject(
+    model: ModelChoice, classes: int | None, weights: Path | None, quantize: Int8 | None = None
+) -> Subject:
     """Find a model of any framework, PyTorch's in evaluation mode.
 
     A listed model gets a head of `classes`. `weights` is a safetensors file by the names of a
     PyTorch module; a tensor of another shape (the head that was for other classes) stays as it is.
+    `quantize` says how the model, with these weights, becomes one in int8.
     """
+    if quantize is not None and quantize.inputs:
+        raise FinetuneError(
+            f"--quantize-input {quantize.inputs[0]}: trials read rows of real numbers, which the "
+            "program rounds; leave it out"
+        )
     found = _find(model, classes)
     is_module = callable(getattr(found.model, "eval", None)) and hasattr(found.model, "state_dict")
     if weights is not None:
@@ -31,13 +41,13 @@ def open_subject(model: ModelChoice, classes: int | None, weights: Path | None) 
         _load(found.model, weights)
     if is_module:
         found.model.eval()
-    graph = replace(found, loss=CROSS_ENTROPY).graph()
+    graph, integers = quantized_graph(replace(found, loss=CROSS_ENTROPY), quantize)
     logits = [output for output in graph.outputs if output != LOSS]
     if len(logits) != 1:
         raise FinetuneError(
             f"{model.name} has the outputs {logits} beside its loss; it must have one"
         )
-    return Subject(model.name, graph, logits[0])
+    return Subject(model.name, graph, logits[0], integers)
 
 
 def _find(model: ModelChoice, classes: int | None) -> Found:

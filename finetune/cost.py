@@ -15,6 +15,7 @@ from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.program import Program
+from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
@@ -55,11 +56,21 @@ class Cost:
 
 
 class CostModel:
-    """Costs of schemes of one graph on one device, each compiled once."""
+    """Costs of schemes of one graph on one device, each compiled once.
 
-    def __init__(self, graph: Graph, device: Device, optimizer: Optimizer | None = None) -> None:
+    `integers` says how a graph in int8 trains.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        optimizer: Optimizer | None = None,
+        integers: Integers | None = None,
+    ) -> None:
         self.graph, self.device = graph, device
         self.optimizer = optimizer or Sgd()
+        self.integers = integers or Integers()
         self.compiled = 0
         self._kernels = KernelCosts(device)
         self._target = self._kernels.target()
@@ -77,6 +88,10 @@ class CostModel:
         if key not in self._costs:
             self._costs[key] = self._measure(scheme, _trained(graph, trained))
         return self._costs[key]
+
+    def training(self, scheme: Scheme) -> Training:
+        """Return how a scheme of the graph trains."""
+        return Training(scheme, self.optimizer, integers=self.integers)
 
     def _measure(self, scheme: Scheme, trained: int) -> Cost:
         program = self._compile(scheme)
@@ -103,7 +118,7 @@ class CostModel:
         return program.entries[INFERENCE].plan.size
 
     def _compile(self, scheme: Scheme) -> Program:
-        return compile_program(self.graph, Training(scheme, self.optimizer), target=self._target)
+        return compile_program(self.graph, self.training(scheme), target=self._target)
 
 
 def cost_of(

@@ -19,8 +19,6 @@ from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import RATE, SEED, STEP
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import Optimizer, Sgd
-from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import FinetuneError
@@ -28,13 +26,11 @@ from pockengine.errors import FinetuneError
 STEPS = 7
 
 
-def measure_milliseconds(
-    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
-) -> float:
+def measure_milliseconds(graph: Graph, training: Training, device: Device) -> float:
     """Return the least time of a training step on this machine, which `device` must be."""
     least = float("inf")
     with (
-        _built(graph, scheme, device, optimizer) as artifact,
+        _built(graph, training, device) as artifact,
         open_session(artifact, threads=device.cpu.cores) as session,
     ):
         inputs = _zeros(artifact)
@@ -45,9 +41,7 @@ def measure_milliseconds(
     return 1e3 * least
 
 
-def count_instructions(
-    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
-) -> int:
+def count_instructions(graph: Graph, training: Training, device: Device) -> int:
     """Return the guest instructions of a training step; FinetuneError where none are counted."""
     from pockengine.farm.references.instructions import count  # wants no emulator before
 
@@ -56,7 +50,7 @@ def count_instructions(
             f"instructions are counted for {', '.join(COUNTERS)}, and {device.name} is "
             f"{device.cpu.arch}{'' if device.runs else ' that cannot be emulated'}"
         )
-    with _built(graph, scheme, device, optimizer) as artifact:
+    with _built(graph, training, device) as artifact:
         data = artifact.folder / "zeros.safetensors"
         save_file({n: np.atleast_1d(array) for n, array in _zeros(artifact).items()}, data)
         command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
@@ -66,12 +60,9 @@ def count_instructions(
 
 
 @contextmanager
-def _built(
-    graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None
-) -> Iterator[Artifact]:
-    """Build a scheme's artifact in a temporary folder."""
+def _built(graph: Graph, training: Training, device: Device) -> Iterator[Artifact]:
+    """Build an artifact of a way to train in a temporary folder."""
     backend = backend_for(device)
-    training = Training(scheme, optimizer or Sgd())
     program = compile_program(graph, training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-cost-") as folder:
         yield write_artifact(program, backend, Path(folder) / "artifact")

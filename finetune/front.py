@@ -6,11 +6,11 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.table import Table
 
+from pockengine.compiler.compile import Training, find_scheme
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
-from pockengine.errors import FinetuneError
+from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.race import Standing
@@ -91,13 +91,10 @@ def race_table(results: Sequence[Standing], found: Sequence[Candidate]) -> Table
 
 
 def device_table(
-    graph: Graph,
-    scheme: Scheme,
-    devices: Sequence[Device],
-    optimizer: Optimizer | None = None,
-    count: Count | None = None,
+    graph: Graph, training: Training, devices: Sequence[Device], count: Count | None = None
 ) -> Table:
-    """Return what a step of the scheme costs on each device; `count` measures instructions."""
+    """Return what a step by a scheme costs on each device; `count` measures instructions."""
+    scheme = find_scheme(training.scheme, graph)
     caption = "time is modelled: the kernels' estimated cycles, on all cores at the nominal clock"
     table = Table(title=f"{scheme.name} on each device", caption=caption, box=SIMPLE)
     table.add_column("device")
@@ -105,16 +102,24 @@ def device_table(
     for heading in [*headings, *(["instructions, 1 thread"] if count else [])]:
         table.add_column(heading, justify="right")
     for device in devices:
-        cost = CostModel(graph, device, optimizer).cost(scheme)
-        time = cost.milliseconds(device)
-        row = [f"{value:,}" for value in (cost.arena_bytes, cost.extra_bytes, cost.state_bytes)]
-        row.append("no clock known" if time is None else f"{time:.2f}")
+        row = _costs(graph, training, scheme, device)
         table.add_row(device.name, *row, *([_counted(count, scheme, device)] if count else []))
     return table
+
+
+def _costs(graph: Graph, training: Training, scheme: Scheme, device: Device) -> list[str]:
+    """Return what a device's row says; GPUs have no kernels for int8."""
+    try:
+        cost = CostModel(graph, device, training.optimizer, training.integers).cost(scheme)
+    except CompileError:
+        return ["not compiled", "", "", ""]
+    time = cost.milliseconds(device)
+    row = [f"{value:,}" for value in (cost.arena_bytes, cost.extra_bytes, cost.state_bytes)]
+    return [*row, "no clock known" if time is None else f"{time:.2f}"]
 
 
 def _counted(count: Count, scheme: Scheme, device: Device) -> str:
     try:
         return f"{count(scheme, device):,}"
-    except FinetuneError:
+    except (CompileError, FinetuneError):
         return "not counted"

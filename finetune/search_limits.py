@@ -72,11 +72,11 @@ def _ends(costs: CostModel) -> tuple[Scheme, Scheme]:
 
 
 def _count(costs: CostModel, scheme: Scheme) -> int:
-    return count_instructions(costs.graph, scheme, costs.device, costs.optimizer)
+    return count_instructions(costs.graph, costs.training(scheme), costs.device)
 
 
 def _time(costs: CostModel, scheme: Scheme) -> float:
-    return measure_time(costs.graph, scheme, costs.device, costs.optimizer)
+    return measure_time(costs.graph, costs.training(scheme), costs.device)
 
 
 def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> Budget | None:

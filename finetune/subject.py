@@ -6,7 +6,7 @@ unpickling anything.
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
+from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.quantize.integers import Integers
 from pockengine.errors import FinetuneError
 from pockengine.finetune.task import TARGET
 
@@ -25,12 +27,14 @@ _GRAPH, _WEIGHTS, _NAMES = "graph.ir", "weights.safetensors", "subject.json"
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model to tune. The graph has a fixed batch, the outputs `loss` and `logits` [N, classes],
-    and reads `target` i64 [N] beside its inputs; its norms are as in evaluation.
+    and reads `target` i64 [N] beside its inputs; its norms are as in evaluation. Where it holds
+    params as int8, `integers` says how such train.
     """
 
     name: str
     graph: Graph
     logits: str
+    integers: Integers = field(default_factory=Integers)
 
     def __post_init__(self) -> None:
         missing = {LOSS, self.logits} - set(self.graph.outputs)
@@ -51,8 +55,17 @@ class Subject:
         """How many labels the logits tell apart."""
         return self.graph.outputs[self.logits].shape[-1]
 
+    @property
+    def quantize(self) -> Int8 | None:
+        """What `compile` takes beside the graph: None where it computes in f32."""
+        held = any(param.held for param in self.graph.params.values())
+        return Int8(**asdict(self.integers)) if held else None
+
     def digest(self) -> str:
-        """Return the SHA-256 of the graph and its weights; the name does not count."""
+        """Return the SHA-256 of the graph, its weights, and how integers train, where there are.
+
+        The name does not count.
+        """
         return self._digest
 
     @cached_property
@@ -60,6 +73,8 @@ class Subject:
         whole = hashlib.sha256(f"{self.logits}\n{print_graph(self.graph)}".encode())
         for param in self.graph.params.values():
             whole.update(np.ascontiguousarray(param.data).data)
+        if self.quantize is not None:
+            whole.update(repr(self.integers).encode())
         return whole.hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -70,7 +85,7 @@ class Subject:
         }
         (folder / _GRAPH).write_text(print_graph(self.graph), encoding="utf-8")
         save_file(arrays, folder / _WEIGHTS)
-        names = {"name": self.name, "logits": self.logits}
+        names = {"name": self.name, "logits": self.logits, "integers": asdict(self.integers)}
         (folder / _NAMES).write_text(json.dumps(names), encoding="utf-8")
 
 
@@ -78,4 +93,5 @@ def load_subject(folder: Path) -> Subject:
     """Read what `save` wrote."""
     names = json.loads((folder / _NAMES).read_text(encoding="utf-8"))
     text = (folder / _GRAPH).read_text(encoding="utf-8")
-    return Subject(names["name"], parse_graph(text, load_file(folder / _WEIGHTS)), names["logits"])
+    graph = parse_graph(text, load_file(folder / _WEIGHTS))
+    return Subject(names["name"], graph, names["logits"], Integers(**names["integers"]))

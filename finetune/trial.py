@@ -105,6 +105,7 @@ def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Pat
             optimizer=optimizer,
             scheme=scheme,
             device=DEVICE,
+            quantize=subject.quantize,
             folder=place / _ARTIFACT,
         )
 

@@ -15,8 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.channels import CRITERIA
 from pockengine.compiler.sparse.scheme import channel_axis
-from pockengine.errors import SchemeError
+from pockengine.errors import FinetuneError, SchemeError
 from pockengine.files import place_once
 from pockengine.finetune.recipe import order
 from pockengine.finetune.selection import DATA_CRITERIA, channel_scores, list_channels
@@ -34,7 +35,8 @@ def settle_channels(
 ) -> Scheme:
     """Return the scheme with every share by one of DATA_CRITERIA as a list of channels.
 
-    A scheme without such shares comes back as it is. `folder` keeps the scores.
+    A scheme without such shares comes back as it is. `folder` keeps the scores. FinetuneError for
+    a subject in int8.
     """
     shares = {
         name: choice
@@ -43,6 +45,12 @@ def settle_channels(
     }
     if not shares:
         return scheme
+    if subject.quantize is not None:
+        name, choice = next(iter(shares.items()))
+        raise FinetuneError(
+            f"{name} of {subject.name} is held as int8, whose channels cannot be scored by "
+            f"{choice.by}; choose them by one of {', '.join(CRITERIA)}"
+        )
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
             return settle_channels(subject, scheme, train, Path(place))

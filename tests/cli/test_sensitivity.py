@@ -82,3 +82,47 @@ def test_registry_models_get_a_head_and_their_norms_are_frozen() -> None:
     assert "batch_norm" not in {node.op for node in subject.graph.nodes}
     with pytest.raises(ImportModelError, match="leave --classes out"):
         open_subject(chosen(MODEL, 2), 7, None)
+
+
+def test_int8_is_measured_and_searched(data: Path, tmp_path: Path) -> None:
+    table, scheme = tmp_path / "int8.jsonl", tmp_path / "found.toml"
+    rows = tmp_path / "rows.npz"
+    np.savez(rows, input=np.load(data)["input"][:32])
+    model, int8 = [MODEL, "--batch", "16"], ["--quantize", str(rows)]
+    settings = ["--share", "1", "--seeds", "1", "--epochs", "1", "--workers", "1"]
+    measured = CliRunner().invoke(
+        cli,
+        ["sensitivity", *model, *int8, "--train", str(data), "--out", str(table), *settings],
+    )
+    search = ["search", *model, "--contributions", str(table), "--device", "rpi4"]
+    search += ["--out", str(scheme), "--train", str(data), "--validate", "1", "--no-full"]
+    searched = CliRunner().invoke(cli, [*search, *int8, "--evaluations", "4"])
+    real = CliRunner().invoke(cli, search)
+
+    assert measured.exit_code == 0, measured.output
+    assert searched.exit_code == 0, searched.output
+    assert "stm32f746" in searched.output
+    assert scheme.exists()
+    assert "give the same MODEL, --weights, --classes, --batch and --quantize" in str(
+        real.exception
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--quantize", "own"], "has no int8 weights; calibrate it"),
+        (["--quantize", "{data}", "--quantize-input", "input"], "trials read rows of real numbers"),
+    ],
+)
+def test_int8_that_cannot_be_is_said(
+    options: list[str], message: str, data: Path, tmp_path: Path
+) -> None:
+    given = [option.format(data=data) for option in options]
+    out = str(tmp_path / "table.jsonl")
+    done = CliRunner().invoke(
+        cli, ["sensitivity", MODEL, "--train", str(data), "--out", out, *given]
+    )
+
+    assert done.exit_code != 0
+    assert message in str(done.exception) + done.output
