@@ -20,6 +20,11 @@ def sound(x: torch.Tensor) -> torch.Tensor:
     return x / 4 + torch.diag(torch.arange(1.0, 5.0))
 
 
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Make sound matrices whose rows an LU decomposition has to exchange."""
+    return sound(x)[:, [1, 0, 3, 2]]
+
+
 def definite(x: torch.Tensor) -> torch.Tensor:
     return sound(x) @ sound(x).mT
 
@@ -32,6 +37,10 @@ def signed(x: torch.Tensor) -> torch.Tensor:
 def of_svd(x: torch.Tensor) -> torch.Tensor:
     left, values, right = linalg.svd(x, full_matrices=False)
     return left.square() @ torch.diag_embed(values) @ right.square()
+
+
+def of_qr(x: torch.Tensor) -> torch.Tensor:
+    return linalg.qr(x)[0] @ torch.qr(x)[1].square()
 
 
 def of_lu(x: torch.Tensor) -> torch.Tensor:
@@ -61,23 +70,23 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "singular vectors": lambda x: of_svd(sound(x)),
     "singular vectors of tall matrices": lambda x: of_svd(sound(x)[..., :2]),
     "singular vectors of wide matrices": lambda x: of_svd(sound(x)[:, :3]),
-    "qr": lambda x: torch.cat(linalg.qr(x), -2),
-    "qr of tall matrices": lambda x: linalg.qr(x[..., :2])[0] @ linalg.qr(x[..., :2])[1].square(),
-    "qr of wide matrices": lambda x: torch.qr(x[:, :3])[0] @ torch.qr(x[:, :3])[1].square(),
-    "lu": lambda x: torch.cat(linalg.lu(x), -2),
-    "lu of tall matrices": lambda x: of_lu(x[..., :2]),
-    "lu of wide matrices": lambda x: of_lu(x[:, :2]),
-    "lu solve": lambda x: linalg.lu_solve(*linalg.lu_factor(x), x + 1),
+    "qr": lambda x: torch.cat(linalg.qr(turned(x)), -2),
+    "qr of tall matrices": lambda x: of_qr(turned(x)[..., :2]),
+    "qr of wide matrices": lambda x: of_qr(turned(x)[:, :3]),
+    "lu": lambda x: torch.cat(linalg.lu(turned(x)), -2),
+    "lu of tall matrices": lambda x: of_lu(turned(x)[..., :2]),
+    "lu of wide matrices": lambda x: of_lu(turned(x)[:, :2]),
+    "lu solve": lambda x: linalg.lu_solve(*linalg.lu_factor(turned(x)), x + 1),
     "lu solve on the right": lambda x: linalg.lu_solve(
-        *linalg.lu_factor(x), x + 1, left=False, adjoint=True
+        *linalg.lu_factor(turned(x)), x + 1, left=False, adjoint=True
     ),
-    "old lu": lambda x: torch.lu_solve(x + 1, *torch.lu(x)[:2]),
-    "least squares": lambda x: linalg.lstsq(x[..., :2], x[..., 2:]).solution,
-    "least squares of wide matrices": lambda x: linalg.lstsq(x[:, :2], x[:, 2:]).solution,
-    "residuals": lambda x: linalg.lstsq(x[..., :2], x[..., 2:], driver="gels").residuals,
-    "pseudoinverse": lambda x: linalg.pinv(x[..., :2]) @ torch.pinverse(x[0, :2]),
+    "old lu": lambda x: torch.lu_solve(x + 1, *torch.lu(turned(x))[:2]),
+    "least squares": lambda x: linalg.lstsq(turned(x)[..., :2], x[..., 2:]).solution,
+    "least squares of wide matrices": lambda x: linalg.lstsq(turned(x)[:, :2], x[:, 2:]).solution,
+    "residuals": lambda x: linalg.lstsq(turned(x)[..., :2], x[..., 2:], driver="gels").residuals,
+    "pseudoinverse": lambda x: linalg.pinv(turned(x)[..., :2]) @ torch.pinverse(sound(x)[0, :2]),
     "pseudoinverse of a matrix without full rank": lambda x: linalg.pinv(
-        x[..., :2] @ x[:, :2], rtol=1e-3
+        turned(x)[..., :2] @ sound(x)[:, :2], rtol=1e-3
     ),
     "pseudoinverse of a symmetric matrix": lambda x: linalg.pinv(signed(x), hermitian=True),
     "exponential": lambda x: linalg.matrix_exp(x - x.mT) + torch.matrix_exp(x / 5),
