@@ -212,8 +212,8 @@ def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["K
     if name in ("random_wrap", "random_unwrap", "copy", "optimization_barrier"):
         return [key] * len(equation.outvars)
     types = [variable.aval.dtype for variable in equation.outvars]
-    if name == "random_bits" or any("key" not in str(t) and t != np.uint32 for t in types):
-        raise Unsupported("random bits; draw by jax.random.uniform, normal or bernoulli")
+    if any("key" not in str(t) and t != np.uint32 for t in types):
+        raise Unsupported("the bits of a random key; draw by it")
     others = [x for x in operands if x is not key]
     if any(isinstance(x, Tensor) and x.size > 1 for x in others):
         raise Unsupported("random keys that depend on data; fold in a number, such as the step's")

@@ -23,7 +23,7 @@ from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
 from pockengine.frontends.jax.primitives.indexing import whole
-from pockengine.frontends.jax.primitives.random import Key
+from pockengine.frontends.jax.primitives.random import DRAWN, Key
 from pockengine.frontends.jax.primitives.registry import WRAPPING, known_dtype
 from pockengine.frontends.layout import Tensor, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
@@ -33,7 +33,6 @@ Known = Any
 JAX's own for keys), or None for what could not be imported."""
 
 REASONS = {
-    "random_bits": "random bits; draw by jax.random.uniform, normal or bernoulli",
     "pure_callback": "a call back into Python, which the device does not have; express it in JAX",
     "io_callback": "a call back into Python, which the device does not have; express it in JAX",
     "ffi_call": "a call of foreign code, which the device does not have; express it in JAX",
@@ -103,6 +102,8 @@ class Walker:
             return []
         if name in CONTROL:
             return CONTROL[name](self, equation, operands, place)
+        if name in DRAWN and isinstance(operands[0], Key):
+            return self._drawn(name, equation, operands)
         if any(isinstance(operand, Key) for operand in operands):
             return key_result(name, equation, operands)
         folded = number_of_key(name, equation, operands)
@@ -113,6 +114,14 @@ class Walker:
         if _is_complex(equation, operands):
             return self._apply_complex(name, equation, operands)
         return self._emit(name, equation, operands)
+
+    def _drawn(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
+        """Draw by a key."""
+        key, *others = operands
+        if any(operand is None for operand in others):
+            return [None]
+        arguments = (self.tensor(operand) for operand in others)
+        return [DRAWN[name](self.context(equation), key, *arguments, **equation.params)]
 
     def _emit(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
         """Build an equation of real tensors by its primitive's rule; empty ones come to nothing."""

@@ -16,13 +16,14 @@ from pockengine.frontends.emit.nn import Unsupported
 
 # Operators that give back at most what they take.
 _NARROW = """
-    Abs All Any ArgMax ArgMin Cast Ceil ConcatV2 Cumsum Erf Exp ExpandDims Floor Identity IdentityN
-    InvertPermutation Log LogicalNot MatrixBandPart Max Mean Min Neg OnesLike Pack Prod Rank
-    Reciprocal Reshape ReverseV2 Rint Round Rsqrt Shape ShapeN Sign Sin Cos Size Slice Snapshot
-    Split SplitV Sqrt Square Squeeze StopGradient StridedSlice Sum Tanh Transpose Unpack ZerosLike
+    Abs All Any ArgMax ArgMin BroadcastArgs Cast Ceil ConcatV2 Cumsum Erf Exp ExpandDims Floor
+    Identity IdentityN InvertPermutation Log LogicalNot MatrixBandPart Max Mean Min Neg OnesLike
+    Pack Prod Rank Reciprocal Reshape ReverseV2 Rint Round Rsqrt Shape ShapeN Sign Sin Cos Size
+    Slice Snapshot Split SplitV Sqrt Square Squeeze StopGradient StridedSlice Sum Tanh Transpose
+    Unpack ZerosLike
 """
 _BROADCASTING = """
-    Add AddV2 BroadcastArgs Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
+    Add AddV2 Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual Less LessEqual
     LogicalAnd LogicalOr Maximum Minimum Mod Mul NotEqual Pow RealDiv Select SelectV2
     SquaredDifference Sub TruncateDiv TruncateMod
 """

@@ -27,8 +27,9 @@ from pockengine.frontends.tensorflow.control import (
     run_control,
 )
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
-from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext
+from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext, held
 from pockengine.frontends.tensorflow.ops.complex import COMPLEX_RULES, complex_rule, is_complex
+from pockengine.frontends.tensorflow.ops.truths import VALUE_SHAPE, check_truths
 from pockengine.frontends.tensorflow.own_gradient import build as own_gradient
 from pockengine.frontends.tensorflow.own_gradient import has_own_gradient, is_ctc_loss, sources_of
 from pockengine.frontends.tensorflow.variables import Variable, dtype_of
@@ -36,11 +37,7 @@ from pockengine.frontends.tensorflow.variables import Variable, dtype_of
 VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 ASSIGNMENTS = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
 SKIPPED = ("NoOp", "Assert", "Print", "PrintV2", "VarIsInitializedOp")
-VALUE_SHAPE = (
-    "the shape of its result depends on the values in a tensor; keep a fixed shape, for example by "
-    "tf.where(condition, a, b)"
-)
-RANDOM = "random numbers that are neither uniform nor normal; pass them as an input"
+COUNTS = "random counts, which take as many draws as they say; pass them as an input"
 PYTHON = (
     "it calls back into Python, which a compiled model does not hold; express it by TensorFlow's "
     "operators"
@@ -49,14 +46,13 @@ STRINGS = "it works on strings; look words up before, and give the model numbers
 SPARSE_LABELS = "labels are a SparseTensor; give tf.nn.ctc_loss dense labels and their lengths"
 REASONS = {
     **dict.fromkeys(
-        ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "DynamicPartition", "Range"),
+        ("Unique", "UniqueV2", "UniqueWithCounts", "DynamicPartition", "Range"),
         VALUE_SHAPE,
     ),
     **dict.fromkeys(("PyFunc", "EagerPyFunc", "PyFuncStateless"), PYTHON),
     **dict.fromkeys(("CTCLoss", "CTCLossV2"), SPARSE_LABELS),
     **dict.fromkeys(
-        ("Multinomial", "RandomGamma", "StatelessRandomGammaV3", "TruncatedNormal"),
-        RANDOM,
+        ("RandomPoissonV2", "StatelessRandomBinomial", "StatelessRandomPoisson"), COUNTS
     ),
 }
 FOLDED = {"bool", "float32", "int32", "int64"}
@@ -184,12 +180,16 @@ class Importer:
     def _apply(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         rule = RULES.get(op.type) or COMPLEX_RULES[op.type]
         static = {index if index >= 0 else len(values) + index for index in rule.static}
+        held.checked(op)
+        check_truths(op, values)
         inputs = [
             None
             if index in rule.ignored
             else _static(value)
             if index in static
-            else self.tensor(value)
+            else value
+            if index in rule.either
+            else self.tensor(held.given(value) if isinstance(value, np.ndarray) else value)
             for index, value in enumerate(values)
         ]
         if is_complex(inputs) or any(output.dtype.is_complex for output in op.outputs):
@@ -197,7 +197,9 @@ class Importer:
         shapes = tuple(_static_shape(output) for output in op.outputs)
         attributes = {name: _attribute(op, name) for name in rule.attributes if _has(op, name)}
         results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
-        return results if isinstance(results, (list, tuple)) else [results]
+        if isinstance(results, (list, tuple)):
+            return results
+        return [held.wrapped(self.g, op, results)]
 
     def _apply_complex(self, op: Any, inputs: Sequence[Known]) -> Sequence[Known]:
         """Call the operator's rule for pairs of real numbers."""
@@ -366,7 +368,7 @@ def _check(op: Any, results: Sequence[Known]) -> None:
         shape = _static_shape(output)
         named = output.dtype.name
         if (shape is not None and shape != result.shape) or (
-            named != np.dtype(result.dtype.numpy).name
+            held.HELD.get(named, named) != np.dtype(result.dtype.numpy).name
         ):
             raise Unsupported(
                 f"its result is {named}{list(shape or ())} in TensorFlow, "

@@ -8,17 +8,22 @@ already differs from step to step: a number that is known only then, such as the
 nothing to a key that it is folded into but a name.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import Shape
+from pockengine.compiler.ir import I64, Shape
 from pockengine.frontends import emit
+from pockengine.frontends.emit import distributions
+from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.random import box_muller, seed_input
 from pockengine.frontends.jax.primitives.registry import JaxContext
 from pockengine.frontends.layout import Tensor, plain
+
+WIDTH, HALF = 32, 1 << 16
+"""Bits that are drawn at once, and what half of them count to."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,34 @@ def normal(ctx: JaxContext, key: Key) -> Tensor:
     return box_muller(
         ctx.g, _unit(ctx, key, "radius", ctx.shape), _unit(ctx, key, "angle", ctx.shape)
     )
+
+
+def gamma(ctx: JaxContext, key: Key, alpha: Tensor, *, log_space: bool, **_: Any) -> Tensor:
+    """Draw numbers of the gamma distribution of scale 1, or their logarithms."""
+
+    def draw(use: str, shape: Shape) -> Tensor:
+        return _unit(ctx, key, use, shape)
+
+    size = distributions.log_gamma(ctx.g, ctx.shape, alpha, draw)
+    return size if log_space else emit.unary("exp")(ctx.g, size)
+
+
+def bits(ctx: JaxContext, key: Key, *, bit_width: int, shape: Shape, **_: Any) -> Tensor:
+    """Draw whole numbers of 32 bits, half of them from each of two streams."""
+    if bit_width != WIDTH:
+        raise Unsupported(f"random bits of {bit_width}; draw {WIDTH} and convert")
+    halves = [_half(ctx, key, use, shape) for use in ("high", "low")]
+    high = emit.arithmetic(ctx.g, "mul", halves[0], HALF)
+    return emit.arithmetic(ctx.g, "add", high, halves[1])
+
+
+def _half(ctx: JaxContext, key: Key, use: str, shape: Shape) -> Tensor:
+    drawn = emit.weighted(ctx.g, _unit(ctx, key, use, shape), float(HALF))
+    return emit.cast(ctx.g, emit.unary("floor")(ctx.g, drawn), I64)
+
+
+DRAWN: dict[str, Callable[..., Tensor]] = {"random_bits": bits, "random_gamma": gamma}
+"""Primitives that draw by a key."""
 
 
 def _unit(ctx: JaxContext, key: Key, use: str, shape: Shape) -> Tensor:

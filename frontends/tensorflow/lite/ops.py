@@ -159,7 +159,7 @@ SAME: dict[str, tuple[str, Settings]] = {
 def _define_same(name: str, op: str, settings: Settings) -> None:
     rule = RULES[op]
 
-    @lite_op(name, static=rule.static)
+    @lite_op(name, static=(*rule.static, *rule.either))
     def apply(ctx: TfContext, options: Any, *inputs: Any) -> Known:
         given = [x for x in inputs if x is not None]
         return rule.apply(ctx, *given, **(settings(options) if options else {}))

@@ -12,6 +12,8 @@ from pockengine.frontends.tensorflow.ops import (
     reduction,
     scatter,
     shape,
+    slicing,
+    truths,
     volume,
 )
 from pockengine.frontends.tensorflow.ops.registry import (
@@ -41,5 +43,7 @@ __all__ = [
     "reduction",
     "scatter",
     "shape",
+    "slicing",
+    "truths",
     "volume",
 ]

@@ -12,7 +12,9 @@ from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor, permute, plain
-from pockengine.frontends.tensorflow.ops.registry import TfContext, tf_op
+from pockengine.frontends.tensorflow.ops import held
+from pockengine.frontends.tensorflow.ops.registry import TfContext, Truths, tf_op
+from pockengine.frontends.tensorflow.ops.truths import converted
 
 MEANINGS = alike(
     """
@@ -242,8 +244,16 @@ def bias_add(ctx: TfContext, x: Tensor, bias: Tensor, *, data_format: str = "NHW
 
 
 @tf_op("Cast")
-def cast(ctx: TfContext, x: Tensor, *, DstT: np.dtype, Truncate: bool = False) -> Tensor:
+def cast(
+    ctx: TfContext, x: Tensor | Truths, *, DstT: np.dtype, Truncate: bool = False
+) -> Tensor | Truths:
     """Convert the elements."""
+    if isinstance(x, Truths):
+        return converted(x, DstT)
+    if np.dtype(DstT) == np.uint8:
+        return held.as_byte(ctx.g, x)
+    if np.dtype(DstT) == np.float64:
+        return emit.cast(ctx.g, x, F32)
     return emit.cast(ctx.g, x, known_dtype(DstT, f"a cast to {np.dtype(DstT).name}"))
 
 

@@ -4,9 +4,11 @@ import numpy as np
 
 from pockengine.compiler.ir import I32, I64
 from pockengine.frontends import emit
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit import distributions
 from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Tensor
+from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 STATE = Opaque("the state of TensorFlow's random numbers; draw from it only")
@@ -38,6 +40,45 @@ def random_uniform(ctx: TfContext, shape: np.ndarray, *_: None) -> Tensor:
 def random_normal(ctx: TfContext, shape: np.ndarray, *_: None) -> Tensor:
     """Numbers of mean 0 and variance 1, each operator from streams of its own."""
     return emit_random.normal(ctx.g, tuple(integers(shape)))
+
+
+@tf_op("StatelessTruncatedNormalV2", static=(0,), ignored=(1, 2, 3))
+@tf_op("StatelessTruncatedNormal", static=(0,), ignored=(1,))
+@tf_op("TruncatedNormal", static=(0,))
+def truncated_normal(ctx: TfContext, shape: np.ndarray, *_: None) -> Tensor:
+    """Normal numbers that are no farther from 0 than 2."""
+    return distributions.truncated_normal(ctx.g, tuple(integers(shape)))
+
+
+@tf_op("StatelessRandomGammaV3", static=(0,), ignored=(1, 2, 3))
+def stateless_gamma(
+    ctx: TfContext, shape: np.ndarray, key: None, counter: None, algorithm: None, alpha: Tensor
+) -> Tensor:
+    """Numbers of the gamma distribution, of scale 1; alpha is broadcast to the shape."""
+    return distributions.gamma(ctx.g, tuple(integers(shape)), alpha)
+
+
+@tf_op("RandomGamma", static=(0,))
+def gamma(ctx: TfContext, shape: np.ndarray, alpha: Tensor) -> Tensor:
+    """As many numbers of the gamma distribution as the shape says, for each alpha."""
+    return distributions.gamma(ctx.g, (*integers(shape), *alpha.shape), alpha)
+
+
+@tf_op("StatelessMultinomial", static=(1,), ignored=(2,))
+@tf_op("Multinomial", static=(1,))
+def multinomial(
+    ctx: TfContext, logits: Tensor, count: np.ndarray, *_: None, output_dtype: np.dtype
+) -> Tensor:
+    """Places of each line of logits, drawn by their chances."""
+    drawn = distributions.categorical(ctx.g, logits, int(count), replacement=True)
+    return emit.cast(ctx.g, drawn, known_dtype(output_dtype, f"places of {output_dtype}"))
+
+
+@tf_op("RandomShuffle")
+def shuffle(ctx: TfContext, x: Tensor) -> Tensor:
+    """The slices of the first dimension in a random order."""
+    order = distributions.permutation(ctx.g, x.shape[0])
+    return plain(ctx.g.take(framework_order(ctx.g, x), order.value, axis=0))
 
 
 @tf_op("StatelessRandomUniformIntV2", static=(0, 4, 5), ignored=(1, 2, 3))

@@ -1,10 +1,10 @@
 """Rules of the TensorFlow frontend: one small function for each operator of a GraphDef.
 
-A rule is called with a context, the operator's inputs in order and the attributes that its
-keyword-only parameters name (others do not change the meaning). Inputs are `Tensor`s, but for the
-positions in `static`, which arrive as NumPy arrays because shapes depend on them, and those in
-`ignored`, which arrive as None. A rule returns one result or a sequence of them; a NumPy array is a
-result known at compile time.
+A rule is called with a context, the operator's inputs in order and the attributes that its keyword-
+only parameters name (others do not change the meaning). Inputs are `Tensor`s, but for the positions
+in `static`, which arrive as NumPy arrays because shapes depend on them, those in `either`, which
+arrive as NumPy arrays where they are known, and those in `ignored`, which arrive as None. A rule
+returns one result or a sequence of them; a NumPy array is a result known at compile time.
 """
 
 import inspect
@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import Builder, Shape
+from pockengine.compiler.ir import Builder, DType, Shape
+from pockengine.frontends.layout import Tensor
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,21 @@ class TensorList:
     shape: Shape | None = None
 
 
+@dataclass(frozen=True)
+class Truths:
+    """Where a tensor of truths holds: the places' coordinates, or those along one dimension.
+
+    How many there are depends on data, so that only the first place can be read (`truths.py`).
+    """
+
+    mask: Tensor
+    dtype: DType
+    dim: int | None = None
+
+
 Known = Any
 """What a tensor of TensorFlow's graph stands for: a `Tensor`, a NumPy array known at compile time,
-a `TensorList`, a variable (for its handle), or `Opaque`."""
+a `TensorList`, `Truths`, a variable (for its handle), or `Opaque`."""
 
 Rule = Callable[..., Any]
 """Returns what one result stands for, or a list of them."""
@@ -59,6 +72,7 @@ class TfRule:
     apply: Rule
     static: tuple[int, ...]
     ignored: tuple[int, ...]
+    either: tuple[int, ...] = ()
 
     @cached_property
     def attributes(self) -> frozenset[str]:
@@ -71,7 +85,10 @@ RULES: dict[str, TfRule] = {}
 
 
 def tf_op(
-    *names: str, static: Sequence[int] = (), ignored: Sequence[int] = ()
+    *names: str,
+    static: Sequence[int] = (),
+    ignored: Sequence[int] = (),
+    either: Sequence[int] = (),
 ) -> Callable[[Rule], Rule]:
     """Register a rule for these operators; negative positions count from the last input."""
 
@@ -79,7 +96,7 @@ def tf_op(
         for name in names:
             if name in RULES:
                 raise ValueError(f"{name} has two rules")
-            RULES[name] = TfRule(rule, tuple(static), tuple(ignored))
+            RULES[name] = TfRule(rule, tuple(static), tuple(ignored), tuple(either))
         return rule
 
     return register

@@ -10,6 +10,7 @@ from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import scatter as emit_scatter
 from pockengine.frontends.emit.index import write_lines
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.ranges import fixed_number
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
 
@@ -182,16 +183,40 @@ def in_top_k(ctx: TfContext, x: Tensor, targets: Tensor, k: np.ndarray) -> Tenso
     return emit.arithmetic(g, "lt", ahead, float(int(k)))
 
 
-@tf_op("DenseBincount", static=(1, 2))
+@tf_op("DenseBincount", static=(2,), either=(1,))
 def dense_bincount(
-    ctx: TfContext, x: Tensor, size: np.ndarray, weights: np.ndarray, *, binary_output: bool = False
+    ctx: TfContext,
+    x: Tensor,
+    size: np.ndarray | Tensor,
+    weights: np.ndarray,
+    *,
+    binary_output: bool = False,
 ) -> Tensor:
     """Count how often each whole number below `size` is in a line, or say whether it is."""
     if weights.size:
         raise Unsupported("weights of counted numbers; use tf.math.unsorted_segment_sum")
-    g, count = ctx.g, int(size)
-    numbers = plain(g.constant(np.arange(count, dtype=x.dtype.numpy)))
-    here = emit.elementwise(g, "eq", reshape(g, x, (*x.shape, 1)), numbers)
-    op = "reduce_max" if binary_output else "reduce_sum"
-    y = emit.reduce(g, op, emit.cast(g, here, F32), [-2], keepdims=False)
+    g, count = ctx.g, _known_size(ctx, size)
+    if x.size > emit.MOST_COUNTED:
+        raise Unsupported(f"counting {x.size} numbers; {emit.MOST_COUNTED} are the most")
+    rows = x.shape[0] if x.rank == 2 else 1
+    lines = reshape(g, x, (rows, x.size // rows))
+    least, most = (emit.arithmetic(g, op, lines, n) for op, n in (("ge", 0), ("lt", count)))
+    counted = emit.cast(g, emit.arithmetic(g, "logical_and", least, most), F32)
+    inside = emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", lines, 0), count - 1)
+    values = framework_order(g, counted), framework_order(g, emit.cast(g, inside, I64))
+    y = plain(g.take_along_dx(*values, axis=1, input_shape=(rows, count)))
+    if binary_output:
+        y = emit.arithmetic(g, "minimum", y, 1.0)
+    y = reshape(g, y, (count,) if x.rank < 2 else (rows, count))
     return emit.cast(g, y, known_dtype(weights.dtype, f"counts of {weights.dtype}"))
+
+
+def _known_size(ctx: TfContext, size: np.ndarray | Tensor) -> int:
+    """Read how many numbers are counted; a computed one is known where its range is one number."""
+    known = int(size) if isinstance(size, np.ndarray) else fixed_number(ctx.g, size.value)
+    if known is None:
+        raise Unsupported(
+            "a number of bins that depends on data; set minlength and maxlength to it, or clip the "
+            "numbers to known bounds"
+        )
+    return known

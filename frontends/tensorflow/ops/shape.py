@@ -9,7 +9,8 @@ from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
-from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TfContext, Truths, integers, tf_op
+from pockengine.frontends.tensorflow.ops.truths import columns
 
 
 @tf_op("Shape")
@@ -110,8 +111,12 @@ def pack(ctx: TfContext, *parts: Tensor, axis: int = 0) -> Tensor:
 
 
 @tf_op("Unpack")
-def unpack(ctx: TfContext, x: Tensor, *, num: int, axis: int = 0) -> list[Tensor]:
+def unpack(
+    ctx: TfContext, x: Tensor | Truths, *, num: int, axis: int = 0
+) -> list[Tensor] | list[Truths]:
     """Split into slices of one dimension, which is dropped."""
+    if isinstance(x, Truths):
+        return columns(x, num, axis)
     parts = [emit.slice_dim(ctx.g, x, axis, i, i + 1) for i in range(num)]
     return [emit.squeeze(ctx.g, part, [axis]) for part in parts]
 
@@ -135,80 +140,6 @@ def _cut(ctx: TfContext, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tens
     ends = [int(end) for end in np.cumsum(sizes)]
     pairs = zip(ends, sizes, strict=True)
     return [emit.slice_dim(ctx.g, x, dim, end - size, end) for end, size in pairs]
-
-
-@tf_op("Slice", static=(1, 2))
-def slice_(ctx: TfContext, x: Tensor, begin: np.ndarray, sizes: np.ndarray) -> Tensor:
-    """Take a number of elements of each dimension from a place on; -1 is all the rest."""
-    starts = integers(begin)
-    stops = [
-        whole if size == -1 else start + size
-        for start, size, whole in zip(starts, integers(sizes), x.shape, strict=True)
-    ]
-    return emit.slice_(ctx.g, x, tuple(starts), tuple(stops), (1,) * x.rank)
-
-
-@tf_op("StridedSlice", static=(1, 2, 3))
-def strided_slice(
-    ctx: TfContext,
-    x: Tensor,
-    begin: np.ndarray,
-    end: np.ndarray,
-    strides: np.ndarray,
-    *,
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-) -> Tensor:
-    """x[...] with slices, numbers, new axes and an ellipsis, which the bits of the masks tell."""
-    index: list[Any] = []
-    for i, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
-        if ellipsis_mask >> i & 1:
-            index.append(Ellipsis)
-        elif new_axis_mask >> i & 1:
-            index.append(None)
-        elif shrink_axis_mask >> i & 1:
-            index.append(int(first))
-        else:
-            low = None if begin_mask >> i & 1 else int(first)
-            high = None if end_mask >> i & 1 else int(last)
-            index.append(slice(low, high, int(step)))
-    return _indexed(ctx, x, index)
-
-
-def _indexed(ctx: TfContext, x: Tensor, index: list[Any]) -> Tensor:
-    """Index as NumPy does."""
-    given = sum(part is not None and part is not Ellipsis for part in index)
-    rest = [slice(None)] * (x.rank - given)
-    at = index.index(Ellipsis) if Ellipsis in index else len(index)
-    full = [*index[:at], *rest, *index[at + 1 :]]
-    target: list[int] = []
-    dim = 0
-    for part in full:
-        if part is None:
-            target.append(1)
-            continue
-        if isinstance(part, slice):
-            x = _sliced(ctx, x, dim, part)
-            target.append(x.shape[dim])
-        else:
-            place = part % x.shape[dim]
-            x = emit.slice_dim(ctx.g, x, dim, place, place + 1)
-        dim += 1
-    return reshape(ctx.g, x, tuple(target))
-
-
-def _sliced(ctx: TfContext, x: Tensor, dim: int, part: slice) -> Tensor:
-    places = range(*part.indices(x.shape[dim]))
-    if not places:
-        raise Unsupported(f"the slice {part} of {list(x.shape)}, which is empty")
-    low, high = sorted((places[0], places[-1]))
-    x = emit.slice_dim(ctx.g, x, dim, low, high + 1, abs(places.step))
-    if places.step < 0:
-        x = Tensor(ctx.g.reverse(x.value, axes=(x.axis(dim),)), x.layout)
-    return x
 
 
 @tf_op("ReverseV2", static=(1,))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pockengine.compiler.ir import F32, I32, I64
 from pockengine.frontends import emit
-from pockengine.frontends.emit import Number, Operand
+from pockengine.frontends.emit import Number, Operand, distributions
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.emit.nn import Unsupported
@@ -20,7 +20,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 MOST_DRAWN = 1 << 24
 """A uniform number has 24 random bits."""
 
-UNORDERED = ("randperm.default", "multinomial.default", "poisson.default", "binomial.default")
+COUNTS = ("poisson.default", "binomial.default")
 
 
 def _checked(ctx: AtenContext) -> None:
@@ -136,13 +136,44 @@ def rrelu(
     return emit_activation.prelu(ctx.g, x, slope)
 
 
+@aten("_standard_gamma.default")
+def gamma(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
+    """Draw numbers of the gamma distribution, of scale 1."""
+    _checked(ctx)
+    return distributions.gamma(ctx.g, x.shape, x)
+
+
+@aten("_sample_dirichlet.default")
+def dirichlet(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
+    """Draw shares of a whole along the last dimension."""
+    parts = gamma(ctx, x)
+    whole = emit.reduce(ctx.g, "reduce_sum", parts, [-1], keepdims=True)
+    return emit.arithmetic(ctx.g, "div", parts, whole)
+
+
+@aten("multinomial.default")
+def multinomial(
+    ctx: AtenContext, x: Tensor, num_samples: int, replacement: bool = False, **_: Any
+) -> Tensor:
+    """Draw places of each line by their weights."""
+    chances = emit.unary("log")(ctx.g, x)
+    again = replacement or num_samples == 1
+    return distributions.categorical(ctx.g, chances, num_samples, replacement=again)
+
+
+@aten("randperm.default")
+def randperm(ctx: AtenContext, n: int, **_: Any) -> Tensor:
+    """Draw an order."""
+    return emit.cast(ctx.g, distributions.permutation(ctx.g, n), ctx.dtype or I64)
+
+
 def _define_refusal(overload: str) -> Callable[..., Tensor]:
     @aten(overload)
     def rule(ctx: AtenContext, **_: Any) -> Tensor:
-        raise Unsupported("a random order or choice inside of the model; pass it as an input")
+        raise Unsupported("random counts, which take as many draws as they say; pass them as input")
 
     return rule
 
 
-for _overload in UNORDERED:
+for _overload in COUNTS:
     _define_refusal(_overload)

@@ -35,7 +35,17 @@ GROUPS: dict[str, Callable[[], Iterable[EdgeCase]]] = {
 
 RANDOM = (
     *("bernoulli", "bernoulli_", "binomial", "exponential", "geometric", "log_normal", "normal"),
-    *("multinomial", "normal_", "normal_functional", "poisson", "rand", "rand_like", "randint"),
+    *(
+        "_sample_dirichlet",
+        "_standard_gamma",
+        "multinomial",
+        "normal_",
+        "normal_functional",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+    ),
     *("randint_like", "randn", "randn_like", "random", "randperm", "rrelu", "uniform"),
 )
 """Operators that draw numbers, which are not PyTorch's."""

@@ -1,16 +1,14 @@
-"""Layers of Keras beside its own results: volumes, sorting, noise, and augmentation."""
+"""Layers of Keras beside its own results: volumes, sorting and noise."""
 
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import layers
 
 import pockengine
 from pockengine.compiler.ir.evaluate import run
-from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
 
 VOLUME = (4, 6, 6, 3)
@@ -85,70 +83,3 @@ def test_noise_has_its_size_in_training_and_is_absent_elsewhere(name: str) -> No
     np.testing.assert_array_equal(outputs(model, x), x)
     assert noisy.mean() == pytest.approx(1, abs=0.05)
     assert noisy.std() == pytest.approx(deviation, rel=0.1)
-
-
-AUGMENTATIONS: dict[str, Callable[[], keras.layers.Layer]] = {
-    "brightness": lambda: layers.RandomBrightness(0.2),
-    "contrast": lambda: layers.RandomContrast(0.5),
-    "flip": lambda: layers.RandomFlip(),
-    "hue": lambda: layers.RandomHue(0.3),
-    "rotation": lambda: layers.RandomRotation(0.2),
-    "saturation": lambda: layers.RandomSaturation(0.4),
-    "shear": lambda: layers.RandomShear(0.2, 0.2),
-    "translation": lambda: layers.RandomTranslation(0.3, 0.3, fill_mode="nearest"),
-    "zoom": lambda: layers.RandomZoom((-0.4, -0.2)),
-}
-
-
-@pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_pictures_are_changed_in_training_alone(name: str) -> None:
-    model = keras.Sequential([keras.Input((8, 8, 3), batch_size=2), AUGMENTATIONS[name]()])
-    x = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3)).astype(np.float32)
-
-    changed = outputs(model, x, training=True)
-
-    np.testing.assert_array_equal(outputs(model, x), x)
-    assert (changed != x).any()
-    assert changed.min() >= -1e-3
-    assert changed.max() <= 255.001
-
-
-def test_augmentation_of_another_distribution_is_refused() -> None:
-    model = keras.Sequential([keras.Input((8, 8, 3), batch_size=2), layers.MixUp()])
-    with pytest.raises(ImportModelError, match=r"StatelessRandomGammaV3.*neither uniform nor"):
-        from_tensorflow(model, (random(2, 8, 8, 3),), training=True)
-
-
-PROJECTIONS = np.array(
-    [[0.9, 0.2, -0.7, -0.3, 1.1, 0.5, 0.0, 0.0], [1.2, 0, 2.5, 0, 0.7, -1.5, 0.02, 0.01]],
-    np.float32,
-)
-
-
-@pytest.mark.parametrize("fill_mode", ["CONSTANT", "NEAREST", "REFLECT"])
-@pytest.mark.parametrize("interpolation", ["BILINEAR", "NEAREST"])
-def test_projections_equal_tensorflow(interpolation: str, fill_mode: str) -> None:
-    def projected(x: tf.Tensor, transforms: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.ImageProjectiveTransformV3(
-            images=x,
-            transforms=transforms,
-            output_shape=[5, 7],
-            fill_value=0.5,
-            interpolation=interpolation,
-            fill_mode=fill_mode,
-        )
-
-    x = random(2, 6, 5, 3)
-    graph = from_tensorflow(projected, {"x": x, "transforms": PROJECTIONS})
-    found = next(iter(run(graph, {"x": x, "transforms": PROJECTIONS}).values()))
-
-    np.testing.assert_allclose(found, projected(x, PROJECTIONS), rtol=1e-4, atol=1e-5)
-
-
-def test_colours_equal_tensorflow() -> None:
-    x = np.random.default_rng(0).uniform(0, 1, (2, 4, 4, 3)).astype(np.float32)
-    x[0, 0] = [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.7, 0.7]]
-    for function in (tf.image.rgb_to_hsv, tf.image.hsv_to_rgb):
-        graph = from_tensorflow(lambda x, function=function: function(x), {"x": x})
-        found = next(iter(run(graph, {"x": x}).values()))
-        np.testing.assert_allclose(found, function(x), rtol=1e-4, atol=1e-6)

@@ -19,6 +19,16 @@ W = np.array([[-2, -1, -0.5, 0.0, 0.3], [1, 2, 6, 7, -8]], np.float32)
 V = np.array([[-2, -1, -0.5, 0.0, 0.3], [2, 1, 0, -1, -8]], np.float32)
 INDEX = np.array([1, 0, 1], np.int32)
 Function = Callable[[Any, Any, Any], Any]
+bits = tf.bitwise
+
+
+def sized(x: Any, *shape: int) -> Any:
+    """Tell TensorFlow a shape that it does not infer."""
+    return tf.ensure_shape(x, shape)
+
+
+def byte(x: Any) -> Any:
+    return tf.cast(tf.abs(x) * 31, tf.uint8)
 
 
 class Both(tf.Module):
@@ -47,6 +57,15 @@ FUNCTIONS: dict[str, Function] = {
     "abs": lambda w, v, i: tf.abs(w) * v,
     "beta": lambda w, v, i: tf.nn.swish(w, 2.0),
     "bias": lambda w, v, i: tf.nn.bias_add(w, v[0]),
+    "bins": lambda w, v, i: sized(tf.math.bincount(tf.minimum(tf.abs(i), 1), minlength=2), 2),
+    "bins of lines": lambda w, v, i: sized(
+        tf.math.bincount(tf.cast(tf.abs(w), tf.int32), minlength=4, maxlength=4, axis=-1), 2, 4
+    ),
+    "bins that are hit": lambda w, v, i: sized(
+        tf.math.bincount(i, minlength=3, maxlength=3, binary_output=True), 3
+    ),
+    "bytes, moved": lambda w, v, i: bits.left_shift(bits.right_shift(byte(w), 2), byte(v) & 7),
+    "bytes, wrapped": lambda w, v, i: (byte(w) + byte(v), byte(w) - 200, byte(v) * byte(w)),
     "booleans": lambda w, v, i: tf.cast((w > 0) & (w < 3), tf.float32) * v,
     "casts": lambda w, v, i: tf.cast(tf.cast(w, tf.int32), tf.float32) * v,
     "clip": lambda w, v, i: tf.clip_by_value(w, -1.0, 2.0) * v,
@@ -55,8 +74,17 @@ FUNCTIONS: dict[str, Function] = {
     "einsum": lambda w, v, i: tf.einsum("ab,cb->ac", w, v),
     "entropy": lambda w, v, i: tf.nn.sparse_softmax_cross_entropy_with_logits([1, 3], w),
     "extremes": lambda w, v, i: (tf.reduce_max(w, 1), tf.reduce_min(v)),
+    "first place": lambda w, v, i: tf.cast(tf.where(w > 0)[0], tf.float32) * v[:, :2],
+    "first place of a column": lambda w, v, i: tf.gather(w[0], tf.where(v > 0)[:, 1][0]),
+    "first place of a line": lambda w, v, i: (w[tf.where(v[1] < 1)[0, 0] - 2], tf.where(w[1])[0]),
     "gather": lambda w, v, i: tf.gather(w, i) * 2.0,
     "gather columns": lambda w, v, i: tf.gather(w, i, axis=1),
+    "index that is data": lambda w, v, i: (
+        w[i[0]],
+        sized(w[:, -i[0]], 2),
+        sized(w[i[0], 1:4], 3),
+        sized(w[..., i[0]], 2),
+    ),
     "gather of a batch": lambda w, v, i: tf.gather(w, i[:2, None], batch_dims=1, axis=1),
     "floor": lambda w, v, i: tf.floor(w) * v,
     "integers": lambda w, v, i: tf.cast((i * 7 - 9) % 3, tf.float32) * w[0, 0],
@@ -78,6 +106,12 @@ FUNCTIONS: dict[str, Function] = {
     "sigmoid entropy": lambda w, v, i: tf.nn.sigmoid_cross_entropy_with_logits(
         tf.constant(np.float32(W > 0)), w
     ),
+    "slice at data": lambda w, v, i: (
+        sized(w[:, i[0] : i[0] + 3] * v[:, i[0] - 1 : 2 + i[0]], 2, 3),
+        tf.slice(v, [i[1], 0], [1, 4]),
+        tf.slice(w, tf.stack([i[1], i[0] + 1]), [2, 3]),
+        sized(tf.slice(w, i[:2] % 2, [1, 4])[0, i[2] : 1 + i[2]], 1),
+    ),
     "slices": lambda w, v, i: (w[:, ::-2], v[1, 1:], w[..., tf.newaxis]),
     "stop_gradient": lambda w, v, i: tf.stop_gradient(w) * v,
     "straight through": lambda w, v, i: (w + tf.stop_gradient(tf.round(w) - w)) * v,
@@ -85,6 +119,7 @@ FUNCTIONS: dict[str, Function] = {
     "transposed": lambda w, v, i: tf.transpose(w) @ v,
     "unstack": lambda w, v, i: tf.unstack(w, axis=1),
     "xlogy": lambda w, v, i: tf.math.xlogy(w[1], v[1] ** 2 + 1),
+    "quotient of whole numbers": lambda w, v, i: w * tf.cast(tf.reduce_sum(i / 3), tf.float32),
     "sums so far": lambda w, v, i: (
         tf.cumsum(w, 1, reverse=True) * tf.cumsum(v, 1, exclusive=True)
         + tf.cumsum(w, 0, exclusive=True, reverse=True)
@@ -177,12 +212,26 @@ OWN: dict[str, Function] = {
 
 
 REFUSED: dict[str, tuple[Function, str]] = {
+    "bins": (
+        lambda w, v, i: tf.reduce_sum(tf.math.bincount(i)),
+        "number of bins that depends on data",
+    ),
+    "bytes": (lambda w, v, i: tf.reduce_max(byte(w)), "Max .*bytes .uint8.; convert"),
+    "double": (lambda w, v, i: tf.cast(w, tf.float64) * 2, "Cast .*a cast to float64; use"),
+    "open slice": (lambda w, v, i: tf.reduce_sum(w[:, i[0] :]), "size depends on data"),
+    "places": (lambda w, v, i: tf.reduce_sum(tf.where(w > 0)), "shape of its result depends"),
+    "second place": (lambda w, v, i: tf.where(w > 0)[1], "shape of its result depends"),
+    "two ends": (lambda w, v, i: tf.reduce_sum(w[0, i[0] : i[1] + 3]), "size depends on data"),
     "PreventGradient": (lambda w, v, i: forbidden(w), "PreventGradient .*: no gradient may pass"),
     "py_function": (
         lambda w, v, i: tf.ensure_shape(tf.py_function(lambda x: x, [w], tf.float32), w.shape),
         "EagerPyFunc .*calls back into Python",
     ),
-    "gamma noise": (lambda w, v, i: w + tf.random.gamma([2, 5], 1.0), "RandomGamma.* neither"),
+    "counted noise": (lambda w, v, i: w + tf.random.poisson([2, 5], 1.0), "Poisson.* counts"),
+    "noise of a shape that trains": (
+        lambda w, v, i: tf.random.stateless_gamma([2, 5], i[:2], tf.abs(w)),
+        "Gamma.* whose shape trains",
+    ),
     "segments by data": (
         lambda w, v, i: tf.reshape(tf.math.segment_sum(w[0, :3], i * 0), [1]),
         "SegmentSum.*number depends on data",

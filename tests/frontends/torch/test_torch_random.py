@@ -20,6 +20,8 @@ SIZE = (64, 64)
 STEPS = 8
 X = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
 
+PLACES = torch.arange(1.0, 65.0).expand(64, 64)
+
 Draw = Callable[[torch.Tensor], torch.Tensor]
 
 DRAWS: dict[str, Draw] = {
@@ -48,6 +50,12 @@ DRAWS: dict[str, Draw] = {
     "alpha dropout": lambda x: functional.alpha_dropout(x, 0.3, True),
     "difference": lambda x: torch.rand(64, 64) - torch.rand(64, 64),
     "dropout and rand": lambda x: functional.dropout(torch.ones_like(x), 0.4) * torch.rand(64, 64),
+    "gamma": lambda x: torch._standard_gamma(torch.full((64, 64), 2.5)),
+    "gamma, steep": lambda x: torch._standard_gamma(torch.full((64, 64), 0.4)),
+    "dirichlet": lambda x: torch._sample_dirichlet(torch.full((64, 64), 0.7)),
+    "multinomial": lambda x: torch.multinomial(PLACES + x[0].exp(), 64, replacement=True).float(),
+    "distinct places": lambda x: torch.multinomial(PLACES, 40).float().tile(2)[:, :64],
+    "order": lambda x: torch.stack([torch.randperm(64).float() for _ in range(8)]).tile(8, 1),
     "noise added": lambda x: x.clone().add_(torch.randn(64, 64), alpha=0.1),
 }
 
@@ -66,8 +74,8 @@ class Scaled(nn.Module):
 
 def drawn(graph: Graph, seed: int, x: torch.Tensor = X) -> dict[str, np.ndarray]:
     """Run the graph's outputs under a seed."""
-    given = {"seed": np.int32(seed), "x": x.numpy()}
-    return run(graph, {value.name: given[value.name] for value in graph.inputs})
+    given = {"seed": np.int32(seed)}
+    return run(graph, {value.name: given.get(value.name, x.numpy()) for value in graph.inputs})
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -183,6 +191,24 @@ def test_noise_in_generated_code_is_the_oracles() -> None:
     assert found == pytest.approx(float(drawn(graph, 1)["loss"]), rel=1e-4)  # the first step's seed
 
 
-def test_random_order_is_refused_by_name() -> None:
-    with pytest.raises(ImportModelError, match=r"randperm.*pass it as an input"):
-        from_torch(Function(lambda x: x[torch.randperm(64)]), (X,))
+def test_a_random_order_has_each_place_once() -> None:
+    graph = from_torch(Function(lambda x: torch.randperm(64).float() * x[0].sign().abs()), (X,))
+
+    orders = [drawn(graph, seed)["output"] for seed in range(3)]
+
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(64))
+    assert not np.array_equal(orders[0], orders[1])
+
+
+def test_places_drawn_without_replacement_are_distinct() -> None:
+    draw = Function(lambda x: torch.multinomial(torch.ones(8) + x[0, :8].abs(), 8).float())
+
+    found = drawn(from_torch(draw, (X,)), 1)["output"]
+
+    np.testing.assert_array_equal(np.sort(found), np.arange(8))
+
+
+def test_random_counts_are_refused_by_name() -> None:
+    with pytest.raises(ImportModelError, match=r"poisson.*pass them as input"):
+        from_torch(Function(lambda x: torch.poisson(x.abs())), (X,))

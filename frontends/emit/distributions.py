@@ -1,0 +1,102 @@
+"""Distributions that take more than a formula on uniform numbers, and random orders and choices."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pockengine.compiler.ir import F32, Builder, Shape
+from pockengine.frontends import emit
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.order import order_of
+from pockengine.frontends.emit.random import LEAST, box_muller, exponential, uniform
+from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
+
+LOG_TINY = -87.0
+"""Logarithm of a number that f32 holds in full."""
+
+TRIES = 8
+"""Of drawing by rejection: one is rejected in twenty at most, so that all are in 4e-11."""
+
+Draw = Callable[[str, Shape], Tensor]
+"""Draws uniform numbers of a shape for a use, which is a name: each use is another stream."""
+
+
+def gumbel(g: Builder, shape: Shape) -> Tensor:
+    """Draw numbers the largest of which stands at each place with the chance of its weight."""
+    return emit.unary("neg")(g, emit.unary("log")(g, exponential(g, shape)))
+
+
+def truncated_normal(g: Builder, shape: Shape) -> Tensor:
+    """Draw normal numbers that are no farther from 0 than 2, by the inverse of erf."""
+    most = math.erf(math.sqrt(2.0))
+    inside = emit.arithmetic(g, "sub", emit.weighted(g, uniform(g, shape), 2 * most), most)
+    return emit.weighted(g, emit.unary("erf_inv")(g, inside), math.sqrt(2.0))
+
+
+def log_gamma(g: Builder, shape: Shape, alpha: emit.Operand, draw: Draw) -> Tensor:
+    """Draw the logarithm of numbers of the gamma distribution of shape `alpha` and scale 1.
+
+    By the method of Marsaglia and Tsang (2000), which rejects some draws: as many as `TRIES` stand
+    ready, and the first that is accepted is taken. Below an alpha of 1 it is that of alpha + 1
+    times u^(1 / alpha). An alpha that trains is refused: its gradient is no formula's.
+    """
+    if isinstance(alpha, Tensor) and emit.trains(g, alpha):
+        raise Unsupported("gamma-distributed numbers whose shape trains; keep the shape fixed")
+    alpha = emit.arithmetic(g, "mul", alpha, plain(g.constant(np.ones(shape, np.float32))))
+    small = emit.arithmetic(g, "lt", alpha, 1.0)
+    raised = emit.arithmetic(g, "add", alpha, emit.cast(g, small, F32))
+    d = emit.arithmetic(g, "sub", raised, 1 / 3)
+    candidates = _marsaglia(g, reshape(g, d, (*shape, 1)), draw)
+    size = emit.arithmetic(g, "add", emit.unary("log")(g, d), reshape(g, candidates, shape))
+    rest = emit.arithmetic(g, "sub", 1.0, draw("power", shape))  # never zero
+    power = emit.arithmetic(g, "div", emit.unary("log")(g, rest), alpha)
+    return emit.arithmetic(g, "add", size, emit.choose(g, small, power, 0.0))
+
+
+def _marsaglia(g: Builder, d: Tensor, draw: Draw) -> Tensor:
+    """Return log v of the first accepted try, whose d v is of the gamma distribution."""
+    shape = (*d.shape[:-1], TRIES)
+    x = box_muller(g, draw("radius", shape), draw("angle", shape))
+    slope = emit.unary("rsqrt")(g, emit.weighted(g, d, 9.0))
+    base = emit.arithmetic(g, "add", emit.arithmetic(g, "mul", x, slope), 1.0)
+    above = emit.arithmetic(g, "gt", base, LEAST)
+    log_v = emit.weighted(g, emit.unary("log")(g, emit.arithmetic(g, "maximum", base, LEAST)), 3.0)
+    gain = emit.arithmetic(g, "sub", log_v, emit.unary("expm1")(g, log_v))
+    bound = emit.arithmetic(g, "mul", gain, d)
+    bound = emit.arithmetic(g, "add", bound, emit.weighted(g, emit.unary("square")(g, x), 0.5))
+    rest = emit.arithmetic(g, "sub", 1.0, draw("accept", shape))
+    within = emit.arithmetic(g, "lt", emit.unary("log")(g, rest), bound)
+    accepted = emit.cast(g, emit.arithmetic(g, "logical_and", above, within), F32)
+    first = g.argmax(framework_order(g, accepted), axis=len(shape) - 1)
+    place = reshape(g, plain(first), (*shape[:-1], 1))
+    values = framework_order(g, log_v), framework_order(g, place)
+    return plain(g.take_along(*values, axis=len(shape) - 1))
+
+
+def gamma(g: Builder, shape: Shape, alpha: emit.Operand) -> Tensor:
+    """Draw numbers of the gamma distribution of shape `alpha` and scale 1; none is 0."""
+    size = log_gamma(g, shape, alpha, lambda _, wanted: uniform(g, wanted))
+    return emit.unary("exp")(g, emit.arithmetic(g, "maximum", size, LOG_TINY))
+
+
+def categorical(g: Builder, logits: Tensor, count: int, *, replacement: bool) -> Tensor:
+    """Draw `count` places of each line, each with the chance that its logit gives it; i64.
+
+    By the largest of the logits with Gumbel noise; without replacement by the `count` largest
+    (Vieira 2014), which draws one after the other.
+    """
+    *lead, size = logits.shape
+    if not replacement:
+        if count > size:
+            raise Unsupported(f"{count} places of {size} without replacement")
+        noisy = emit.arithmetic(g, "add", logits, gumbel(g, logits.shape))
+        return emit.slice_dim(g, order_of(g, noisy, descending=True), -1, 0, count)
+    wide = reshape(g, logits, (*lead, 1, size))
+    noisy = emit.arithmetic(g, "add", wide, gumbel(g, (*lead, count, size)))
+    return plain(g.argmax(framework_order(g, noisy), axis=len(lead) + 1))
+
+
+def permutation(g: Builder, count: int) -> Tensor:
+    """Draw an order of `count` things; i64."""
+    return order_of(g, uniform(g, (count,)), descending=False)

@@ -1,0 +1,61 @@
+"""Numbers of types that our ops do not calculate with, held in wider or narrower ones.
+
+Bytes (uint8) are held in i32 and wrapped after each operator that may leave their range. float64 is
+held in f32 where it was made of whole numbers, as `/` makes it in TensorFlow, or stands beside such
+numbers to be chosen from; other casts to it are refused, as whoever writes one wants its digits.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import I32, I64, Builder
+from pockengine.frontends import emit
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+
+HELD = {"float64": "float32", "uint8": "int32"}
+"""TensorFlow's type -> NumPy's name of ours."""
+
+WRAPPING = frozenset({"Add", "AddV2", "Invert", "LeftShift", "Mul", "Neg", "Sub"})
+"""Operators that may leave the range of bytes."""
+
+_KEEPING = """
+    BitwiseAnd BitwiseOr BitwiseXor BroadcastTo Cast ConcatV2 Equal ExpandDims FloorDiv FloorMod
+    GatherV2 Greater GreaterEqual Identity IdentityN Less LessEqual Maximum Minimum NotEqual
+    OnesLike Pack Reshape RightShift Select SelectV2 Shape Slice Split SplitV Squeeze
+    StopGradient StridedSlice Tile Transpose Unpack ZerosLike
+"""
+BYTES = WRAPPING.union(_KEEPING.split())
+"""Operators that bytes may go through."""
+
+
+def as_byte(g: Builder, x: Tensor) -> Tensor:
+    """Convert to a byte: floats are cut to whole numbers, of which the lowest 8 bits remain."""
+    whole = emit.cast(g, x, I64 if x.dtype is I64 else I32)
+    return emit.cast(g, emit.arithmetic(g, "bit_and", whole, 0xFF), I32)
+
+
+def checked(op: Any) -> None:
+    """Raise Unsupported for an operator that does not keep bytes, or widens floats."""
+    if op.type not in BYTES and any(x.dtype.name == "uint8" for x in (*op.inputs, *op.outputs)):
+        raise Unsupported("bytes (uint8); convert to float32 or int32 before")
+    widens = op.type == "Cast" and op.inputs[0].dtype.is_floating
+    if widens and op.outputs[0].dtype.name == "float64":
+        readers = {reader.type for reader in op.outputs[0].consumers()}
+        if not readers or readers - {"Select", "SelectV2"}:
+            known_dtype(np.float64, "a cast to float64")
+
+
+def given(array: np.ndarray) -> np.ndarray:
+    """Return a known array in the type that holds it."""
+    return array.astype(HELD.get(array.dtype.name, array.dtype))
+
+
+def wrapped(g: Builder, op: Any, result: Any) -> Any:
+    """Bring an operator's result back into the range of its type."""
+    is_byte = isinstance(result, Tensor) and op.outputs[0].dtype.name == "uint8"
+    if not is_byte or op.type not in WRAPPING:
+        return result
+    return emit.arithmetic(g, "bit_and", result, 0xFF)
