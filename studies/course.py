@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine.errors import TrainingDiverged
 from pockengine.finetune.task import Examples, Task
 from pockengine.loaded import load
 
@@ -39,18 +40,21 @@ def accuracies(
 def _accuracy(
     artifact: Path, how: tuple[float, int], rows: tuple[Examples, Examples], course: Course
 ) -> float:
-    """Train from the start, and judge; a training that meets a NaN has learned nothing."""
+    """Train from the start, and judge; a training that diverges has learned nothing."""
     (rate, seed), (train, judged) = how, rows
     loaded = load(artifact)
-    loaded.fit(
-        _data(train),
-        epochs=course.epochs,
-        lr=rate,
-        schedule="cosine",
-        seed=seed,
-        threads=course.threads,
-        progress=False,
-    )
+    try:
+        loaded.fit(
+            _data(train),
+            epochs=course.epochs,
+            lr=rate,
+            schedule="cosine",
+            seed=seed,
+            threads=course.threads,
+            progress=False,
+        )
+    except TrainingDiverged:
+        return 0.0
     scores = loaded.evaluate(_data(judged), metrics={METRIC: accuracy}, threads=course.threads)
     return float(scores.metrics[METRIC])
 

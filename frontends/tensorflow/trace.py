@@ -6,7 +6,7 @@ ConcreteFunction whose results and variables have names.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,20 @@ class Arguments:
 
     names: tuple[str, ...]
     arrays: tuple[np.ndarray, ...]
+    given: tuple[Any, ...]
+    """What the call takes, one by one: an array each, or a mapping of some."""
     keys: tuple[str, ...] | None
     """Where the inputs are named ones: the names that the call knows them by."""
 
     def passed(self, subject: Subject, tensors: Sequence[Any]) -> Any:
         """Call the subject with these tensors in place of the examples."""
         structured = subject.model is not None and not _takes_several(subject.model)
-        if self.keys is None or (structured and len(tensors) == 1):
-            several = structured and len(tensors) > 1
-            return subject.call(list(tensors)) if several else subject.call(*tensors)
-        named = dict(zip(self.keys, tensors, strict=True))
+        waiting = iter(tensors)
+        given = [_filled(value, waiting) for value in self.given]
+        if self.keys is None or (structured and len(given) == 1):
+            several = structured and len(given) > 1
+            return subject.call(given) if several else subject.call(*given)
+        named = dict(zip(self.keys, given, strict=True))
         return subject.call(named) if structured else subject.call(**named)
 
 
@@ -208,12 +212,35 @@ def arguments_of(subject: Subject, given: Any) -> Arguments:
         keys, values = None, tuple(given)
     else:
         keys, values = None, (given,)
+    own = keys if keys is not None else _names(subject, len(values))
+    nested = any(isinstance(value, Mapping) for value in values)
+    leaves = [
+        leaf
+        for name, value in zip(own, values, strict=True)
+        for leaf in _leaves("" if nested and len(values) == 1 else name, value)
+    ]
+    names = tuple(name for name, _ in leaves)
+    told = range(len(leaves)) if keys is None and not nested else names
     arrays = tuple(
-        _array(subject.name, key, value)
-        for key, value in zip(keys or range(len(values)), values, strict=True)
+        _array(subject.name, key, value) for key, (_, value) in zip(told, leaves, strict=True)
     )
-    names = keys if keys is not None else _names(subject, len(values))
-    return Arguments(names, arrays, keys)
+    return Arguments(names, arrays, values, keys)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of an input, which may be a mapping, by the paths to them."""
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, item in value.items():
+        yield from _leaves(f"{name}.{key}" if name else str(key), item)
+
+
+def _filled(value: Any, tensors: Iterator[Any]) -> Any:
+    """Return an input as the call takes it, with tensors in place of its arrays."""
+    if not isinstance(value, Mapping):
+        return next(tensors)
+    return {key: _filled(item, tensors) for key, item in value.items()}
 
 
 def _array(name: str, key: Any, value: Any) -> np.ndarray:

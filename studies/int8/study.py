@@ -65,7 +65,7 @@ def outcome_of(variant: Variant, graph: Graph, task: Task, course: Course) -> Ou
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as temporary:
         folder = Path(temporary) / "artifact"
         compiled = compile(
-            graph,
+            variant.graph(graph),
             None,
             scheme=course.scheme,
             optimizer=OPTIMIZER,

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from pockengine.api import compile
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
@@ -100,6 +101,35 @@ def test_mixed_pictures_lie_between_two_of_the_batch() -> None:
     mean, deviation = 0.625, 0.389  # a beta distribution; one in four is mixed with itself
     assert own.sum(1).mean() == pytest.approx(mean, abs=0.1)
     assert own.sum(1).std() == pytest.approx(deviation, abs=0.08)
+
+
+class Mixed(keras.Model):
+    """Mixes labels with their pictures, which arrive in one mapping; the loss is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = layers.MixUp(0.4)
+        self.head = layers.Dense(3)
+
+    def call(self, rows: dict[str, tf.Tensor], training: bool = False) -> dict[str, tf.Tensor]:
+        mixed = self.mix(rows, training=training)
+        logits = self.head(layers.Flatten()(mixed["images"]))
+        loss = keras.losses.categorical_crossentropy(mixed["labels"], logits, from_logits=True)
+        return {"loss": tf.reduce_mean(loss), **mixed}
+
+
+def test_labels_are_mixed_as_their_pictures_are() -> None:
+    rows = {"images": np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1), "labels": np.eye(3)}
+    rows["labels"] = rows["labels"].astype(np.float32)
+    model = Mixed()
+    model(rows)
+
+    with compile(model, (rows,)).session() as session:
+        found = [session.train_step(rows, lr=0.1) for _ in range(3)]
+
+    for step in found:
+        np.testing.assert_allclose(step["labels"], step["images"].reshape(3, 3), rtol=1e-5)
+    assert not np.array_equal(found[0]["labels"], found[1]["labels"])
 
 
 class Called(keras.Model):
