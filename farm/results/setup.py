@@ -13,6 +13,8 @@ UNITS = {
     "guest_packets": "packets",
     "arena_bytes": "bytes",
     "arena_bound_bytes": "bytes",
+    "weights_bytes": "bytes",
+    "states_bytes": "bytes",
     "first_step_ms": "ms",
     "flops": "1",
     "roofline_ms": "ms",

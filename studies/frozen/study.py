@@ -1,0 +1,168 @@
+"""Accuracy, memory and step of MiniLM whose frozen weights lie in 8 or 4 bits, beside f32.
+
+    bazel run //studies/frozen -- --data DIR --json FILE
+
+Blocks of 32 weights have a scale, as in GGUF's Q8_0 and Q4_0. For each data set and scheme, f32
+chooses the rate on validation rows by the first seed; every way of storing trains by it and by the
+same seeds, rows and order. The head is new. Records are appended as each way ends.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from pockengine import __version__
+from pockengine.api import compile
+from pockengine.compiler.ir.graph import Graph, ParamKind
+from pockengine.compiler.optim import AdamW
+from pockengine.compiler.program import Program
+from pockengine.compiler.storage import Storage
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record, write_lines
+from pockengine.farm.results.setup import Setup
+from pockengine.finetune.task import TARGET, Task
+from pockengine.studies.course import METRIC, Course, accuracies
+from pockengine.studies.frozen.steps import Spread, cpu_times
+from pockengine.studies.sparse.sizes import Sizes
+from pockengine.studies.sparse.subjects import (
+    MODELS,
+    StudyFolders,
+    classes_of,
+    load_module,
+    make_subject,
+    make_task,
+)
+
+MODEL = "minilm-l6"
+BATCH = 16
+WEIGHTS = ("f32", "int8", "int4")
+RATES = (4e-4, 1.6e-3)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Frozen weights in one of WEIGHTS, compiled: what training holds besides the arena in bytes.
+
+    `weights_bytes` are of all weights, `states_bytes` of the optimiser; `step` is CPU time in ms.
+    """
+
+    weights: str
+    artifact: Path
+    arena_bytes: int
+    weights_bytes: int
+    states_bytes: int
+    step: Spread
+
+
+def compile_ways(graph: Graph, scheme: str, task: Task, folder: Path) -> list[Way]:
+    """Compile every way of storing into the folder, and time their steps in turns."""
+    programs: dict[str, Program] = {}
+    for weights in WEIGHTS:
+        programs[weights] = compile(
+            graph,
+            None,
+            scheme=scheme,
+            optimizer=AdamW(weight_decay=0.0),
+            storage=Storage(weights=weights),
+            folder=folder / weights,
+        ).program
+    steps = cpu_times([folder / weights for weights in WEIGHTS], _first_batch(task))
+    return [
+        Way(weights, folder / weights, program.arena_bytes, *_bytes(program), step)
+        for (weights, program), step in zip(programs.items(), steps, strict=True)
+    ]
+
+
+def _first_batch(task: Task) -> Mapping[str, np.ndarray]:
+    first = task.tuning.train.take(np.arange(BATCH))
+    return {**first.inputs, TARGET: first.labels}
+
+
+def _bytes(program: Program) -> tuple[int, int]:
+    """Return the bytes of weights, and of the optimiser's states."""
+    sizes = {True: 0, False: 0}
+    for param in program.params.values():
+        sizes[param.kind is ParamKind.OPTIMIZER] += param.value.type.nbytes
+    return sizes[False], sizes[True]
+
+
+def records_of(
+    setup: Setup, way: Way, course: Course, found: tuple[float, tuple[float, ...]], sizes: Sizes
+) -> list[Record]:
+    """Return a way's figures as records, whose dtype is that of its frozen weights."""
+    rate, values = found
+    record = replace(setup, dtype=way.weights).record
+    seeds = ", ".join(f"{value:.4f}" for value in values)
+    how = (
+        f"rate {rate:g}; {course.epochs} epochs of {sizes.train} rows; {sizes.test} test rows; "
+        f"seeds {seeds}"
+    )
+    named = ("pockengine", __version__, course.scheme)
+    mean, spread = float(np.mean(values)), (min(values), max(values), len(values))
+    step, times = way.step, (way.step.low, way.step.high, way.step.n)
+    return [
+        record(*named, METRIC, mean, spread=spread, note=how),
+        record(*named, "step_ms", step.median, spread=times, note="CPU time of one thread"),
+        record(*named, "arena_bytes", way.arena_bytes),
+        record(*named, "weights_bytes", way.weights_bytes),
+        record(*named, "states_bytes", way.states_bytes),
+    ]
+
+
+def study(
+    places: StudyFolders, dataset: str, course: Course, sizes: Sizes
+) -> Iterator[list[Record]]:
+    """Yield the records of each way of storing, f32 first, as its trainings end."""
+    model = MODELS[MODEL]
+    task = make_task(model, dataset, places, sizes)
+    module = load_module(model, places, classes_of(dataset))
+    graph = make_subject(model, module, dataset, BATCH).graph
+    setup = Setup(current_commit(), "host", "host", False, MODEL, dataset, BATCH, course.threads)
+    rates: tuple[float, ...] = RATES
+    with tempfile.TemporaryDirectory(prefix="pockengine-study-") as folder:
+        for way in compile_ways(graph, course.scheme, task, Path(folder)):
+            found = accuracies(way.artifact, rates, task, course)
+            rates = (found[0],)
+            yield records_of(setup, way, course, found, sizes)
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
+@click.option("--dataset", "datasets", multiple=True, default=("sst2", "clinc150"))
+@click.option("--scheme", "schemes", multiple=True, default=("lora-16", "sparse"), help="Presets.")
+@click.option("--train", default=1000, show_default=True, help="Rows; a fifth more validates.")
+@click.option("--test", default=800, show_default=True, help="Rows.")
+@click.option("--epochs", default=2, show_default=True)
+@click.option("--threads", default=1, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def main(
+    data: Path,
+    datasets: Sequence[str],
+    schemes: Sequence[str],
+    train: int,
+    test: int,
+    epochs: int,
+    threads: int,
+    json_file: Path | None,
+) -> None:
+    """Train MiniLM over frozen weights in f32, 8 and 4 bits, and say what each way reaches."""
+    places, sizes = StudyFolders(data, None, data), Sizes(train, train // 5, test)
+    for scheme in schemes:
+        for dataset in datasets:
+            for records in study(places, dataset, Course(scheme, epochs, threads), sizes):
+                for record in records:
+                    click.echo(
+                        f"{dataset} {scheme} {record.dtype} {record.metric} {record.value:g}"
+                    )
+                if json_file is not None:
+                    place = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+                    write_lines(records, place / json_file)
+
+
+if __name__ == "__main__":
+    main()
