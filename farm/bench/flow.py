@@ -5,8 +5,8 @@ not timed: a wrong engine has no speed.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,11 +15,11 @@ import numpy as np
 
 from pockengine import __version__
 from pockengine.api import Compiled
-from pockengine.backends.artifact import Artifact
 from pockengine.compiler.memory.timeline import live_bytes
-from pockengine.errors import FarmError, PockEngineError
+from pockengine.errors import FarmError
 from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout
 from pockengine.farm.bench.check import Check, compare
+from pockengine.farm.bench.counting import count_runtimes, count_steps
 from pockengine.farm.bench.graphics import (
     CUDA,
     NOT_TIMED,
@@ -30,17 +30,19 @@ from pockengine.farm.bench.graphics import (
 from pockengine.farm.bench.integers import check_integers, kinds, train_integers
 from pockengine.farm.bench.peers import (
     HostPeers,
-    InRuntime,
-    Measured,
-    count_ours,
-    count_peers,
-    counted_steps,
     what_is_missing,
 )
-from pockengine.farm.bench.predictions import count_prediction, oracle_prediction
+from pockengine.farm.bench.predictions import oracle_prediction
+from pockengine.farm.bench.result import (
+    F32,
+    INT8,
+    BenchOptions,
+    BenchResult,
+    Trained,
+    titled,
+)
 from pockengine.farm.bench.run import BoardRun, train_on_board
-from pockengine.farm.bench.table import TENSORFLOW
-from pockengine.farm.boards.board import Board, Local, Remote, UserEmulated
+from pockengine.farm.boards.board import Board, Local, Remote
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.load import watching
@@ -48,84 +50,8 @@ from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup, finite_or_large
 from pockengine.farm.transports.transport import Progress, Transport
-
-F32, INT8 = "f32", "int8"
-
-
-@dataclass(frozen=True)
-class BenchOptions:
-    """What the user asked for; `references` are measured on `reference_schemes` (None: on all).
-
-    `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
-    interpreters of those that need an environment apart. `int8` also counts predictions, where the
-    board has files. `backend` is another of the device's.
-    """
-
-    board: Board
-    model: str
-    schemes: tuple[str, ...]
-    steps: int
-    batch: int
-    threads: int
-    references: tuple[str, ...] = ()
-    reference_schemes: tuple[str, ...] | None = None
-    runtimes: tuple[str, ...] = ()
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    int8: bool = False
-    backend: str | None = None
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A scheme that ran on the board and was checked; `predicted` is the oracle's, where asked."""
-
-    name: str
-    dtype: str
-    engine: str
-    artifact: Artifact
-    live: list[int]  # bytes of the arena at each kernel of the step
-    data: JobData
-    losses: list[float]  # PyTorch's
-    run: BoardRun
-    check: Check
-    conditions: Conditions
-    predicted: dict[str, np.ndarray] | None = None
-
-    @property
-    def title(self) -> str:
-        """What it is called where something is said of it."""
-        return titled(self.name, self.dtype)
-
-
-@dataclass
-class BenchResult:
-    """What a bench found so far: records, and what went wrong by scheme."""
-
-    setup: Setup
-    records: list[Record] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, text: str | None) -> None:
-        """Keep a line to print below the table."""
-        if text:
-            self.notes.append(text)
-
-    @contextlib.contextmanager
-    def failing(self, scheme: str) -> Iterator[None]:
-        """Keep an error as this scheme's failure, so that the others still run."""
-        try:
-            yield
-        except PockEngineError as error:
-            self.failures[scheme] = str(error)
-
-
-def titled(name: str, dtype: str) -> str:
-    """Return what a scheme is called where something is said of it."""
-    return name if dtype == F32 else f"{name}, {dtype}"
 
 
 def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
@@ -154,9 +80,9 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     if options.board.emulated and options.backend == CUDA:
         result.note(NOT_TIMED)
     elif options.board.emulated:
-        _count(options, result, right, folder)
+        count_steps(options, result, right, folder)
         floats = [one for one in right if one.dtype == F32]
-        _count_runtimes(options, case, result, floats, folder)
+        count_runtimes(options, case, result, floats, folder)
     elif isinstance(options.board.place, Local):
         _time(options, result, right, folder)
     else:
@@ -270,64 +196,6 @@ def _add_run(result: BenchResult, one: Trained) -> None:
     result.records.append(setup.memory(one.engine, __version__, one.name, one.live, ok=right))
 
 
-def _count(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
-    """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
-    for one in right:
-        with result.failing(one.title):
-            ours = counted_steps(one.run.instructions)
-            if ours is None:
-                with step(f"{one.title}: count instructions of a step, twice"):
-                    ours = count_ours(one.artifact, one.data, folder / one.name)
-            _add_measured(result, (one.name, one.dtype), ours)
-            if one.predicted is not None:
-                _count_prediction(result, one, folder / one.name)
-            if one.dtype == F32 and not one.run.instructions:
-                _count_peers(options, result, one, ours.metric)
-    if isinstance(options.board.place, UserEmulated):
-        return
-    beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
-    floats = [one.name for one in right if one.dtype == F32]
-    result.note(what_is_missing([name for name in floats if name not in beside], []))
-
-
-def _count_prediction(result: BenchResult, one: Trained, folder: Path) -> None:
-    assert one.predicted is not None
-    with step(f"{one.title}: count instructions of a prediction, twice"):
-        found = count_prediction(one.artifact, one.data, one.predicted, folder)
-    _add_measured(result, (f"{one.name}, prediction", one.dtype), found)
-
-
-def _count_peers(options: BenchOptions, result: BenchResult, one: Trained, metric: str) -> None:
-    """Add the frameworks' own steps, which are in f32."""
-    if metric != "guest_instructions":
-        return
-    schemes = options.reference_schemes
-    measured = options.references if schemes is None or one.name in schemes else ()
-    peers, missing = count_peers(one.data, one.losses, measured)
-    for peer in peers:
-        _add_measured(result, (one.name, one.dtype), peer)
-    for framework, reason in missing.items():
-        result.note(f"No {framework} beside {one.name}: {reason}")
-
-
-def _count_runtimes(
-    options: BenchOptions, case: Case, result: BenchResult, right: list[Trained], folder: Path
-) -> None:
-    """Count our step in every runtime that was asked for; what has none is noted, with the why."""
-    schemes = {Path(scheme).stem: scheme for scheme in options.schemes}
-    for one in right:
-        for backend in options.runtimes:
-            scheme, device = schemes[one.name], options.board.device
-            python = options.pythons.get(backend)
-            there = InRuntime(backend, device, scheme, case.graph, one.data, python)
-            try:
-                figure = there.count(one.losses, folder / one.name / backend)
-            except PockEngineError as error:
-                result.note(f"No {backend} beside {one.name}: {error}")
-            else:
-                _add_measured(result, (one.name, F32), figure)
-
-
 def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
     """Time ours beside PyTorch and TensorFlow on this machine."""
     with contextlib.closing(HostPeers(options.threads)) as peers:
@@ -340,7 +208,7 @@ def _time(options: BenchOptions, result: BenchResult, right: list[Trained], fold
                 with watching() as load:
                     found = list(peers.measure(one.artifact, one.data, one.losses, job))
                 for measured in found:
-                    _add_measured(result, (one.name, one.dtype), measured, load.mark)
+                    result.add_measured((one.name, one.dtype), measured, load.mark)
         result.note(what_is_missing([], peers.missing))
 
 
@@ -373,28 +241,3 @@ def add_remote(result: BenchResult, one: Trained) -> None:
         )
     )
     result.note("; ".join(filter(None, [f"{one.name}: {text}", one.conditions.busy])))
-
-
-def _add_measured(
-    result: BenchResult, how: tuple[str, str], measured: Measured, busy: str | None = None
-) -> None:
-    engine, version, timing = measured.engine, measured.version, measured.timing
-    scheme, dtype = how
-    record = replace(result.setup, busy=busy, dtype=dtype).record
-    result.records.append(
-        record(
-            engine,
-            version,
-            scheme,
-            measured.metric,
-            timing.median,
-            spread=(timing.min, timing.max, timing.n),
-            samples=timing.values,
-        )
-    )
-    if measured.max_rel_error is not None:
-        error = measured.max_rel_error
-        result.records.append(record(engine, version, scheme, "max_rel_error", error))
-    if measured.peak_rss_bytes:
-        size = measured.peak_rss_bytes
-        result.records.append(record(engine, version, scheme, "peak_rss_bytes", size))

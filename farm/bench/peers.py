@@ -149,10 +149,11 @@ def count_peers(
             figures_by_engine |= figures or cached_guest(data, framework) or {}
         except FarmError as error:
             missing[framework] = str(error)
-    return [_measured(figure) for figure in figures_by_engine.values()], missing
+    return [measured_guest(figure) for figure in figures_by_engine.values()], missing
 
 
-def _measured(figure: GuestFigure) -> Measured:
+def measured_guest(figure: GuestFigure) -> Measured:
+    """Return what a bench records of an emulated engine."""
     timing = Timing.of([float(count) for count in figure.counts])
     named = (figure.engine, figure.version, "guest_instructions")
     return Measured(*named, timing, figure.max_rel_error)
@@ -180,7 +181,7 @@ class InRuntime:
         write_request(folder, self.graph, request)
         compile_by_worker(folder, self.backend, self.python)
         figure = measure_guest_runtime(self.backend, self.device, artifact, self.data, losses)
-        return _measured(figure)
+        return measured_guest(figure)
 
 
 def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:

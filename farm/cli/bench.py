@@ -17,10 +17,11 @@ from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
-from pockengine.farm.bench.flow import BenchOptions, BenchResult, run_bench
+from pockengine.farm.bench.flow import run_bench
 from pockengine.farm.bench.graphics import CUDA
 from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
 from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
+from pockengine.farm.bench.result import BenchOptions, BenchResult
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
 from pockengine.farm.bench.suite import FULL

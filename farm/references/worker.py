@@ -218,17 +218,28 @@ def why_lm_missing(engine: str, adapters: bool) -> str | None:
 
 def compile_by_worker(request: Path, backend: str, python: str | None = None) -> None:
     """Have a backend's worker do a request of `own_compile.py`; FarmError with its words."""
-    command, environment = _command(find_runtime(backend).worker, 1, {}, python)
+    arguments = ["compile", str(request)]
+    run_module(find_runtime(backend).worker, arguments, python, f"{backend} compiles nothing")
+
+
+def run_module(
+    module: str, arguments: Sequence[str], python: str | None = None, failure: str | None = None
+) -> None:
+    """Run a module of this folder to its end, with a framework of its own, as for workers.
+
+    FarmError, which begins with `failure`, has its last words.
+    """
+    command, environment = _command(module, 1, {}, python)
     try:
         done = subprocess.run(
-            [*command, "compile", str(request)],
+            [*command, *arguments],
             env=environment, capture_output=True, text=True, timeout=REPLY_TIMEOUT, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as expired:
-        raise FarmError(f"{backend} compiled for over {REPLY_TIMEOUT:g} s; ended") from expired
+        raise FarmError(f"{module} ran for over {REPLY_TIMEOUT:g} s; ended") from expired
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        raise FarmError(f"{backend} compiles nothing: {words[-1][-800:]}")
+        raise FarmError(f"{failure or f'{module} failed'}: {words[-1][-800:]}")
 
 
 def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker:

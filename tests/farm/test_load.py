@@ -11,6 +11,7 @@ from rich.console import Console
 from pockengine.farm import load
 from pockengine.farm.bench import flow
 from pockengine.farm.bench.peers import OURS
+from pockengine.farm.bench.result import BenchResult
 from pockengine.farm.bench.run import BoardRun
 from pockengine.farm.bench.table import bench_table
 from pockengine.farm.boards.conditions import Conditions
@@ -78,7 +79,7 @@ def test_times_are_marked_and_sizes_are_not() -> None:
 
 
 def test_a_boards_own_steps_carry_its_mark() -> None:
-    result = flow.BenchResult(replace(QUIET, board="shelf-1"))
+    result = BenchResult(replace(QUIET, board="shelf-1"))
     run = BoardRun([2.0], [5.0] * 9, {}, 1 << 20, 1 << 10)
     conditions = Conditions([parse("system Linux\n", "shelf-1")], MARK)
     said = {"name": "full", "dtype": "f32", "engine": OURS}

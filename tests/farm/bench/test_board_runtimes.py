@@ -1,17 +1,20 @@
 """Our step in runtimes on an emulated board: what is asked, kept and noted; no emulation."""
 
 import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench import flow, peers
+from pockengine.farm.bench import counting, flow, peers
 from pockengine.farm.bench.case import make_case
-from pockengine.farm.bench.flow import BenchOptions, BenchResult
 from pockengine.farm.bench.peers import InRuntime, Measured
+from pockengine.farm.bench.result import BenchOptions, BenchResult
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.cli import bench as bench_cli
 from pockengine.farm.references.guest import GuestFigure
@@ -64,13 +67,43 @@ def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
     case: Any = SimpleNamespace(graph=None, model=chosen.model, batch=2)
     result = BenchResult(flow._setup(chosen, case))
     one: Any = SimpleNamespace(name="full", data=None, losses=[])
-    flow._count_runtimes(chosen, case, result, [one], tmp_path)
+    counting.count_runtimes(chosen, case, result, [one], tmp_path)
 
     assert [(x.engine, x.metric) for x in result.records] == [
         ("pockengine-onnx", "guest_instructions"),
         ("pockengine-onnx", "max_rel_error"),
     ]
     assert result.notes == ["No tvm beside full: TVM is not here"]
+
+
+@pytest.mark.parametrize("reason", [None, "tflite for aarch64 could not be installed"])
+def test_tflites_inference_stands_beside_predictions_or_its_reason_does(
+    reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(device: str, data: object, wanted: np.ndarray) -> dict[str, GuestFigure]:
+        if reason:
+            raise FarmError(reason)
+        assert (device, wanted.shape) == ("rpi4", (2, 2))
+        return {dtype: replace(FIGURE, engine="tflite") for dtype in ("f32", "int8")}
+
+    monkeypatch.setattr(counting, "measure_inference", measure)
+    chosen = options(int8=True)
+    case: Any = SimpleNamespace(model=chosen.model, batch=2)
+    result = BenchResult(flow._setup(chosen, case))
+    predicted = {"logits": np.zeros((2, 2), np.float32)}
+    kinds = [("full", "f32"), ("full", "int8"), ("bias-only", "f32")]
+    ran: Any = [
+        SimpleNamespace(name=name, dtype=dtype, data=None, predicted=predicted)
+        for name, dtype in kinds
+    ]
+    counting._count_inference(chosen, result, ran)
+    rows = {(x.scheme, x.engine, x.dtype) for x in result.records}
+    if reason:
+        assert not rows
+        assert result.notes == [f"No TFLite beside predictions: {reason}"]
+    else:
+        schemes = ("full, prediction", "bias-only, prediction")
+        assert rows == set(product(schemes, ["tflite"], ["f32", "int8"]))
 
 
 @pytest.mark.parametrize(

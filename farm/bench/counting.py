@@ -1,0 +1,98 @@
+"""What an emulated board counts: ours, the frameworks' own steps, and ours in other runtimes."""
+
+from pathlib import Path
+
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.case import Case
+from pockengine.farm.bench.peers import (
+    InRuntime,
+    count_ours,
+    count_peers,
+    counted_steps,
+    measured_guest,
+    what_is_missing,
+)
+from pockengine.farm.bench.predictions import count_prediction
+from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, Trained
+from pockengine.farm.bench.table import TENSORFLOW
+from pockengine.farm.boards.board import UserEmulated
+from pockengine.farm.progress import step
+from pockengine.farm.references.tflite_inference import measure_inference
+
+
+def count_steps(
+    options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path
+) -> None:
+    """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
+    for one in right:
+        with result.failing(one.title):
+            ours = counted_steps(one.run.instructions)
+            if ours is None:
+                with step(f"{one.title}: count instructions of a step, twice"):
+                    ours = count_ours(one.artifact, one.data, folder / one.name)
+            result.add_measured((one.name, one.dtype), ours)
+            if one.predicted is not None:
+                _count_prediction(result, one, folder / one.name)
+            if one.dtype == F32 and not one.run.instructions:
+                _count_peers(options, result, one, ours.metric)
+    _count_inference(options, result, right)
+    if isinstance(options.board.place, UserEmulated):
+        return
+    beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
+    floats = [one.name for one in right if one.dtype == F32]
+    result.note(what_is_missing([name for name in floats if name not in beside], []))
+
+
+def _count_prediction(result: BenchResult, one: Trained, folder: Path) -> None:
+    assert one.predicted is not None
+    with step(f"{one.title}: count instructions of a prediction, twice"):
+        found = count_prediction(one.artifact, one.data, one.predicted, folder)
+    result.add_measured((f"{one.name}, prediction", one.dtype), found)
+
+
+def _count_inference(options: BenchOptions, result: BenchResult, right: list[Trained]) -> None:
+    """Add TFLite's inference beside predictions; it is of the weights all schemes start from."""
+    beside = [one for one in right if one.predicted is not None and one.dtype == F32]
+    if not beside:
+        return
+    assert beside[0].predicted is not None
+    (wanted,) = beside[0].predicted.values()
+    try:
+        figures = measure_inference(options.board.device, beside[0].data, wanted)
+    except FarmError as error:
+        result.note(f"No TFLite beside predictions: {error}")
+        return
+    for one in beside:
+        for dtype, figure in figures.items():
+            result.add_measured((f"{one.name}, prediction", dtype), measured_guest(figure))
+
+
+def _count_peers(options: BenchOptions, result: BenchResult, one: Trained, metric: str) -> None:
+    """Add the frameworks' own steps, which are in f32."""
+    if metric != "guest_instructions":
+        return
+    schemes = options.reference_schemes
+    measured = options.references if schemes is None or one.name in schemes else ()
+    peers, missing = count_peers(one.data, one.losses, measured)
+    for peer in peers:
+        result.add_measured((one.name, one.dtype), peer)
+    for framework, reason in missing.items():
+        result.note(f"No {framework} beside {one.name}: {reason}")
+
+
+def count_runtimes(
+    options: BenchOptions, case: Case, result: BenchResult, right: list[Trained], folder: Path
+) -> None:
+    """Count our step in every runtime that was asked for; what has none is noted, with the why."""
+    schemes = {Path(scheme).stem: scheme for scheme in options.schemes}
+    for one in right:
+        for backend in options.runtimes:
+            scheme, device = schemes[one.name], options.board.device
+            python = options.pythons.get(backend)
+            there = InRuntime(backend, device, scheme, case.graph, one.data, python)
+            try:
+                figure = there.count(one.losses, folder / one.name / backend)
+            except PockEngineError as error:
+                result.note(f"No {backend} beside {one.name}: {error}")
+            else:
+                result.add_measured((one.name, F32), figure)

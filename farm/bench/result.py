@@ -1,0 +1,118 @@
+"""What a bench is asked for, what ran of it, and what it found: records, failures and notes."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from pockengine.backends.artifact import Artifact
+from pockengine.errors import PockEngineError
+from pockengine.farm.bench.check import Check
+from pockengine.farm.bench.peers import Measured
+from pockengine.farm.bench.run import BoardRun
+from pockengine.farm.boards.board import Board
+from pockengine.farm.boards.conditions import Conditions
+from pockengine.farm.references.job import JobData
+from pockengine.farm.results.results import Record
+from pockengine.farm.results.setup import Setup
+
+F32, INT8 = "f32", "int8"
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What the user asked for; `references` are measured on `reference_schemes` (None: on all).
+
+    `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
+    interpreters of those that need an environment apart. `int8` also counts predictions, where the
+    board has files. `backend` is another of the device's.
+    """
+
+    board: Board
+    model: str
+    schemes: tuple[str, ...]
+    steps: int
+    batch: int
+    threads: int
+    references: tuple[str, ...] = ()
+    reference_schemes: tuple[str, ...] | None = None
+    runtimes: tuple[str, ...] = ()
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    int8: bool = False
+    backend: str | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A scheme that ran on the board and was checked; `predicted` is the oracle's, where asked."""
+
+    name: str
+    dtype: str
+    engine: str
+    artifact: Artifact
+    live: list[int]  # bytes of the arena at each kernel of the step
+    data: JobData
+    losses: list[float]  # PyTorch's
+    run: BoardRun
+    check: Check
+    conditions: Conditions
+    predicted: dict[str, np.ndarray] | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is called where something is said of it."""
+        return titled(self.name, self.dtype)
+
+
+@dataclass
+class BenchResult:
+    """What a bench found so far: records, and what went wrong by scheme."""
+
+    setup: Setup
+    records: list[Record] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str | None) -> None:
+        """Keep a line to print below the table."""
+        if text:
+            self.notes.append(text)
+
+    def add_measured(
+        self, how: tuple[str, str], measured: Measured, busy: str | None = None
+    ) -> None:
+        """Record what an engine took for a scheme in a dtype; `busy` is the mark of times."""
+        engine, version, timing = measured.engine, measured.version, measured.timing
+        scheme, dtype = how
+        record = replace(self.setup, busy=busy, dtype=dtype).record
+        self.records.append(
+            record(
+                engine,
+                version,
+                scheme,
+                measured.metric,
+                timing.median,
+                spread=(timing.min, timing.max, timing.n),
+                samples=timing.values,
+            )
+        )
+        if measured.max_rel_error is not None:
+            error = measured.max_rel_error
+            self.records.append(record(engine, version, scheme, "max_rel_error", error))
+        if measured.peak_rss_bytes:
+            size = measured.peak_rss_bytes
+            self.records.append(record(engine, version, scheme, "peak_rss_bytes", size))
+
+    @contextlib.contextmanager
+    def failing(self, scheme: str) -> Iterator[None]:
+        """Keep an error as this scheme's failure, so that the others still run."""
+        try:
+            yield
+        except PockEngineError as error:
+            self.failures[scheme] = str(error)
+
+
+def titled(name: str, dtype: str) -> str:
+    """Return what a scheme is called where something is said of it."""
+    return name if dtype == F32 else f"{name}, {dtype}"

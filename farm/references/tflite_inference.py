@@ -1,0 +1,104 @@
+"""Guest instructions of TFLite's own inference of a job's net, in f32 and int8, under emulation.
+
+This machine's TensorFlow converts the net; tflite-runtime's aarch64 wheel predicts the first batch
+on one thread, with the delegate that it takes by itself. A prediction that is not the right one has
+no figure.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pockengine.devices import Device, load_device
+from pockengine.errors import FarmError
+from pockengine.farm.progress import step
+from pockengine.farm.references.guest import GuestFigure
+from pockengine.farm.references.guest_install import GuestPython, install_guest_python
+from pockengine.farm.references.instructions import GUEST, count, emulator_version
+from pockengine.farm.references.job import JobData, write_job
+from pockengine.farm.references.tflite_names import PICTURES, TYPES, file_of
+from pockengine.farm.references.worker import run_module, why_missing
+
+ENGINE = "tflite"
+COUNTED = 3
+TOLERANCES = {"f32": 1e-4, "int8": 0.1}
+"""Of the largest output in f32: int8 rounds every activation, f32 none."""
+
+GUEST_MODULES = ("marks", "tflite_guest")
+
+
+def measure_inference(
+    device: str, data: JobData, wanted: NDArray[np.floating[Any]]
+) -> dict[str, GuestFigure]:
+    """Return the counts of a prediction of the job's first batch by type.
+
+    `wanted` are its right outputs [N, classes]. FarmError for a board that is not emulated, without
+    TensorFlow on this machine, where tflite-runtime cannot be installed, and for other outputs.
+    """
+    board = load_device(device)
+    if board.cpu.arch != GUEST or board.emulator is None:
+        raise FarmError(f"TFLite is emulated for {GUEST} boards alone, not for {device}")
+    reason = why_missing("tf-graph")
+    if reason:
+        raise FarmError(f"{reason}, which converts nets for TFLite")
+    guest = install_guest_python("tflite")
+    with tempfile.TemporaryDirectory(prefix="pockengine-tflite-") as name:
+        folder = Path(name)
+        write_job(folder, data)
+        with step("TensorFlow converts the net to TFLite, in f32 and int8"):
+            run_module("tflite_files", [str(folder)])
+        return {dtype: _count(guest, board, dtype, folder, wanted) for dtype in TYPES}
+
+
+def _count(
+    guest: GuestPython, board: Device, dtype: str, folder: Path, wanted: NDArray[np.floating[Any]]
+) -> GuestFigure:
+    """Count the inferences of a file in the folder."""
+    assert board.emulator is not None
+    sources = _stage_sources(folder / "sources")
+    module = "pockengine.farm.references.tflite_guest"
+    files = [str(folder / file_of(dtype)), str(folder / PICTURES)]
+    with step(f"aarch64 TFLite's {dtype} inference under emulation") as progress:
+        counted = count(
+            [str(guest.python), "-P", "-m", module, *files, str(COUNTED)],
+            COUNTED,
+            root=guest.root,
+            environment={
+                "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
+                "PATH": os.environ.get("PATH", os.defpath),
+            },
+            cpu=board.emulator.cpu,
+        )
+        found = json.loads(counted.stdout)
+        error = _checked(dtype, np.array(found["outputs"]), wanted)
+        progress.detail = f"outputs within {error:.1e} of the oracle's"
+    version = f"tflite-runtime {found['version']}"
+    return GuestFigure(ENGINE, version, emulator_version(), counted.regions, error)
+
+
+def _checked(dtype: str, found: NDArray[np.floating[Any]], wanted: NDArray[np.floating]) -> float:
+    """Return how far outputs are from the right ones; FarmError if it is too far."""
+    if found.shape != wanted.shape:
+        raise FarmError(f"TFLite predicts {list(found.shape)} numbers, not {list(wanted.shape)}")
+    error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    if not error <= TOLERANCES[dtype]:
+        raise FarmError(
+            f"TFLite in {dtype} predicts something else than the oracle, off by {error:.1e} where "
+            f"{TOLERANCES[dtype]:g} is allowed; its figure would mean nothing"
+        )
+    return error
+
+
+def _stage_sources(folder: Path) -> Path:
+    """Copy what the emulated Python runs into a package without the project's own imports."""
+    place = folder / "pockengine" / "farm" / "references"
+    place.mkdir(parents=True, exist_ok=True)
+    for module in GUEST_MODULES:
+        shutil.copyfile(Path(__file__).with_name(f"{module}.py"), place / f"{module}.py")
+    return folder
