@@ -1,10 +1,10 @@
 """From the contribution table to the searched scheme: a search, and a race with the presets."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse import Scheme, preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.candidates import PRESETS, Candidate, candidates, presets_within
@@ -30,37 +30,80 @@ from pockengine.studies.sparse.schemes import FULL, HEAD, LORA, SEARCHED
 from pockengine.studies.sparse.searching import search_once
 
 
-def find_scheme(desk: Desk, table: LoadedPair, signal: Signal) -> tuple[Scheme, Recipe]:
-    """Search within the budget, race what was found and the presets; return the winner."""
-    graph, effort = table.subject.graph, table.effort
+@dataclass(frozen=True)
+class Finding:
+    """A scheme, the recipe at its rate, and the share of full's extra memory that it may take."""
+
+    scheme: Scheme
+    recipe: Recipe
+    share: float
+
+
+def find_scheme(desk: Desk, table: LoadedPair, signal: Signal) -> Finding:
+    """Search within the first budget that keeps the winner close to full on what judges."""
+    effort = table.effort
+    full = _raced(desk, table, [preset(FULL, table.subject.graph)], ())[0].mean
+
+    def race_within(share: float) -> Standing:
+        best = _race_within(desk, table, signal, share)
+        found = f"{100 * best.mean:.1f}% within {share:.3f} of full's extra memory"
+        desk.tell(f"{table.pair}: {best.scheme.name}, {found}; full has {100 * full:.1f}%")
+        return best
+
+    share, best = first_close(effort.budgets, race_within, full - effort.close)
+    return Finding(replace(best.scheme, name=SEARCHED), best.recipe, share)
+
+
+def first_close(
+    shares: Sequence[float], race_within: Callable[[float], Standing], least: float
+) -> tuple[float, Standing]:
+    """Return the first share whose winner reaches `least`, else the last; and the winner."""
+    for share in shares:
+        best = race_within(share)
+        if best.mean >= least:
+            break
+    return share, best
+
+
+def _race_within(desk: Desk, table: LoadedPair, signal: Signal, share: float) -> Standing:
+    """Search within a share of full's extra memory, race finds and presets; return the winner."""
+    graph = table.subject.graph
     costs = CostModel(graph, load_device("host"), table.model.optimizer)
     gains = None if signal.contributions is None else shrunk(signal.contributions)
     names = (*PRESETS, f"last-{table.model.last}-blocks")
-    budget = budget_of(desk, table)
+    budget = budget_of(desk, table, share)
     presets = list(presets_within(costs, budget, gains, names))
-    found = [] if signal.contributions is None else _found(desk, table, signal.contributions, costs)
+    found: list[Point] = []
+    if signal.contributions is not None:
+        found = _found(desk, table, signal.contributions, costs, budget)
     entrants = candidates(costs, found, presets)
     schemes = [one.scheme for one in entrants]
-    run = _trainer(desk, table)
-    recipe = Recipe(table.model.rates[0], effort.epochs, 0, table.model.optimizer)
-    fixed = [one.scheme for one in presets]
-    results = race(schemes, fixed, recipe, table.model.rates, effort.race_seeds, run)
+    results = _raced(desk, table, schemes, [one.scheme for one in presets])
     _store(desk, table, signal, entrants, results)
-    return replace(results[0].scheme, name=SEARCHED), results[0].recipe
+    return results[0]
 
 
-def budget_of(desk: Desk, table: LoadedPair) -> Budget:
+def _raced(
+    desk: Desk, table: LoadedPair, schemes: Sequence[Scheme], presets: Sequence[Scheme]
+) -> list[Standing]:
+    """Race schemes by the pair's rates and seeds."""
+    recipe = Recipe(table.model.rates[0], table.effort.epochs, 0, table.model.optimizer)
+    run, seeds = _trainer(desk, table), table.effort.race_seeds
+    return race(schemes, presets, recipe, table.model.rates, seeds, run)
+
+
+def budget_of(desk: Desk, table: LoadedPair, share: float) -> Budget:
     """Return a share of full's extra memory, and LoRA's modelled work where that is compared."""
     full = _memory(cost_entry(desk, table, FULL))
     work = cost_entry(desk, table, LORA)["work"] if table.model.text else None
-    return Budget(memory_bytes=round(table.effort.budget * full), work=work)
+    return Budget(memory_bytes=round(share * full), work=work)
 
 
 def budgets_of(desk: Desk, table: LoadedPair) -> list[Budget]:
-    """Return the budget, and one in which next to nothing fits, for comparing ways to search."""
+    """Return the first budget, and one in which next to nothing fits, for comparing ways to search."""
     full, head = (_memory(cost_entry(desk, table, name)) for name in (FULL, HEAD))
     tight = max(round(table.effort.tight * full), 2 * head)
-    return [budget_of(desk, table), Budget(memory_bytes=tight)]
+    return [budget_of(desk, table, table.effort.budgets[0]), Budget(memory_bytes=tight)]
 
 
 def _memory(cost: Mapping[str, Any]) -> int:
@@ -77,10 +120,14 @@ def cost_entry(desk: Desk, table: LoadedPair, scheme: str) -> Mapping[str, Any]:
 
 
 def _found(
-    desk: Desk, table: LoadedPair, contributions: Contributions, costs: CostModel
+    desk: Desk,
+    table: LoadedPair,
+    contributions: Contributions,
+    costs: CostModel,
+    budget: Budget,
 ) -> list[Point]:
     """Return the points of a search's front that are worth racing."""
-    front = search_once(desk, table, contributions, budget_of(desk, table))
+    front = search_once(desk, table, contributions, budget)
     plain = front["points"]
     places = finalists([point["gain"] for point in plain], table.effort.finalists)
     return [_point(plain[place], costs) for place in places]

@@ -20,7 +20,7 @@ from pockengine.finetune.task import Tuning
 from pockengine.studies.sparse.control import run_control
 from pockengine.studies.sparse.criteria import compare_criteria
 from pockengine.studies.sparse.desk import TEST, VALIDATION, Desk, LoadedPair, Trial, run_trials
-from pockengine.studies.sparse.finding import budgets_of, find_scheme
+from pockengine.studies.sparse.finding import Finding, budgets_of, find_scheme
 from pockengine.studies.sparse.head import with_trained_head
 from pockengine.studies.sparse.measures import count_instructions, measure_costs, measure_steps
 from pockengine.studies.sparse.plan import Effort, Pair
@@ -73,10 +73,10 @@ def study_table(
     recipes = tuned_recipes(desk, table, schemes)
     signal = measure_gains(desk, table, recipes[sparse], out)
     desk.tell(f"{table.pair}: {signal}")
-    scheme, recipe = find_scheme(desk, table, signal)
-    _save(scheme, scheme_file(out, table.pair), table)
-    measure_costs(desk, table, [scheme])
-    recipes[scheme] = recipe
+    found = find_scheme(desk, table, signal)
+    _save(found, scheme_file(out, table.pair), table)
+    measure_costs(desk, table, [found.scheme])
+    recipes[found.scheme] = found.recipe
     final_runs(desk, table, recipes)
     run_control(desk, table, recipes)
     measure_steps(desk, table, list(recipes))
@@ -180,7 +180,7 @@ def scheme_file(out: Path, pair: Pair) -> Path:
     return out / "schemes" / f"{pair.model}-{pair.dataset}.toml"
 
 
-def _save(scheme: Scheme, path: Path, table: LoadedPair) -> None:
+def _save(found: Finding, path: Path, table: LoadedPair) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    budget = f"{table.effort.budget:.3f} of full's extra memory"
-    save_scheme(scheme, path, f"Searched for {table.pair} under {budget}; see ../sparse.md.")
+    budget = f"{found.share:.3f} of full's extra memory"
+    save_scheme(found.scheme, path, f"Searched for {table.pair} under {budget}; see ../sparse.md.")
