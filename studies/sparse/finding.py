@@ -100,7 +100,7 @@ def budget_of(desk: Desk, table: LoadedPair, share: float) -> Budget:
 
 
 def budgets_of(desk: Desk, table: LoadedPair) -> list[Budget]:
-    """Return the first budget, and one in which next to nothing fits, for comparing ways to search."""
+    """Return the first budget, and one in which next to nothing fits, to compare searches."""
     full, head = (_memory(cost_entry(desk, table, name)) for name in (FULL, HEAD))
     tight = max(round(table.effort.tight * full), 2 * head)
     return [budget_of(desk, table, table.effort.budgets[0]), Budget(memory_bytes=tight)]
