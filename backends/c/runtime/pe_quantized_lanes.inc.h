@@ -94,6 +94,23 @@ PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, const int32_t low, const int32
     const HVX_Vector y = bytes ? pe_hvx_quotient(a, b) : pe_hvx_quotient_lanes(a, b);
     return pe_narrow_sb((pe_vi)y, low, high, zero);
 }
+#elif PE_NEON && defined(__aarch64__)
+/* Halves round to even: FCVTNS, which saturates what does not fit, and makes 0 of NaN. */
+PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int32_t zero) {
+    union {
+        pe_vf x;
+        float32x4_t quads[PE_VL / 4];
+    } from = {.x = x / scale};
+    union {
+        pe_vi y;
+        int32x4_t quads[PE_VL / 4];
+    } to;
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 4; i++) {
+        to.quads[i] = vcvtnq_s32_f32(from.quads[i]);
+    }
+    return pe_narrow_sb(to.y, low, high, zero);
+}
 #else
 /* Halves round to even. */
 PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int32_t zero) {

@@ -1,4 +1,4 @@
-"""Floats in vectors of integers are IEEE's bit for bit, on the emulated DSP.
+"""Floats in vectors of integers are IEEE's bit for bit, on the emulated DSP; Arm rounds as they do.
 
 A vector whose lanes are all decided by integers takes another way than one that goes to the scalar
 unit, so each kind of number fills vectors of its own, and some are mixed.
@@ -16,7 +16,7 @@ from pockengine.backends.c.integer_vectors import integer_lanes
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.passes.fuse import fuse
-from pockengine.devices import load_device
+from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import OPTIMISED, Case, device_of, run_cases
 
 TYPES = {"float32": F32, "int32": I32, "int8": DType.I8, "bool": BOOL}
@@ -52,18 +52,18 @@ def beside_halves(rng: np.random.Generator, scale: np.ndarray) -> np.ndarray:
     return exact
 
 
-def case_of(op: str, operands: Sequence[np.ndarray], **attrs: object) -> Case:
+def case_of(op: str, operands: Sequence[np.ndarray], device: Device = DSP, **attrs: object) -> Case:
     """One op of these operands."""
     g = Builder(Graph("case"))
     made = [
         g.input(f"x{i}", TensorType(TYPES[str(array.dtype)], array.shape))
         for i, array in enumerate(operands)
     ]
-    return _case(g.emit(op, *made, **attrs), operands)
+    return _case(g.emit(op, *made, **attrs), operands, device)
 
 
-def _case(node: Node, operands: Sequence[np.ndarray]) -> Case:
-    return Case(node, CBackend(DSP).kernel(node), tuple(operands))
+def _case(node: Node, operands: Sequence[np.ndarray], device: Device = DSP) -> Case:
+    return Case(node, CBackend(device).kernel(node), tuple(operands))
 
 
 def largest(x: np.ndarray) -> Case:
@@ -96,14 +96,15 @@ def cases() -> list[Case]:
     return found
 
 
-def check(found: Sequence[Case], folder: Path) -> None:
+def check(found: Sequence[Case], folder: Path, device: Device = DSP) -> None:
     """Compare bits with the oracle's, and NaN as such."""
-    emulator = shutil.which("qemu-hexagon")
+    emulator = shutil.which(f"qemu-{device.cpu.arch}")
     if emulator is None:
-        pytest.skip("qemu-hexagon is not installed: apt install qemu-user")
-    assert DSP.emulator is not None
-    toolchain = find_toolchain(DSP)
-    how = {"launcher": (emulator, "-cpu", DSP.emulator.cpu), "environment": toolchain.environment}
+        pytest.skip(f"qemu-{device.cpu.arch} is not installed: apt install qemu-user")
+    assert device.emulator is not None
+    toolchain = find_toolchain(device)
+    launcher = (emulator, "-cpu", device.emulator.cpu)
+    how = {"launcher": launcher, "environment": toolchain.environment}
     with np.errstate(all="ignore"):
         expected = [case.expected[0] for case in found]
     compiler = (*toolchain.command, *OPTIMISED, "-s")
@@ -120,6 +121,15 @@ def test_floats_in_vectors_of_integers_are_ieees(tmp_path: Path) -> None:
     found = cases()
     assert all("x32" in CBackend(DSP).choose(case.node).label for case in found)
     check(found, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rpi4", "rpi5"])
+def test_boards_round_what_does_not_fit_and_nan_as_the_oracle(tmp_path: Path, name: str) -> None:
+    device, rng = load_device(name), np.random.default_rng(0)
+    pairs = [(x, SCALES[i : i + 1]) for x in floats(rng) for i in (0, 3, 4)]
+    pairs += [(beside_halves(rng, np.atleast_1d(scale)), np.atleast_1d(scale)) for scale in SCALES]
+    found = [case_of("quantize", pair, device, zero=zero) for pair in pairs for zero in (0, -128)]
+    check(found, tmp_path, device)
 
 
 def test_vectors_of_floats_are_left_as_they_are() -> None:
