@@ -5,28 +5,35 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import tvm
 from tvm import relax
+from tvm.relax.backend.cpu_generic import pipeline
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.frontend.onnx import from_onnx
+from tvm.tirx import PrimFunc
 
 from pockengine.backends.c.build import link_library
 from pockengine.backends.tvm.anonymous import make_anonymous, node_name
 from pockengine.backends.tvm.nans import keep_nans
+from pockengine.backends.tvm.schedules import scheduled
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 GNU = "linux-gnu.2.28"
 """The C library that TVM's own runtime needs."""
 
+WIDE = 64
+"""Bytes of a vector of which registers hold 8 rows of 16 sums; of narrower ones they hold 4."""
+
 
 def build_library(models: Mapping[str, onnx.ModelProto], device: Device, path: Path) -> None:
     """Build a function for each model; CompileError with TVM's words where it refuses one."""
     module = module_of(models)
     try:
-        executable = tvm.compile(module, target=target_of(device))
+        executable = compiled(module, device)
     except Exception as error:  # TVM's errors have no base of their own
         raise CompileError(f"TVM {tvm.__version__} cannot build it: {_words(error)}") from error
 
@@ -44,6 +51,17 @@ def module_of(models: Mapping[str, onnx.ModelProto]) -> tvm.IRModule:
     return builder.get()
 
 
+def compiled(module: tvm.IRModule, device: Device) -> Any:
+    """Compile a module: TVM's own passes for CPUs, its kernels scheduled between them."""
+    target = target_of(device)
+    before = [*pipeline.library_dispatch_passes(target), *pipeline.legalize_passes(target)]
+    after = [*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)]
+    with target:
+        legal = tvm.transform.Sequential(before)(module)
+        lowered = tvm.transform.Sequential(after)(_scheduled(legal, device))
+    return tvm.compile(lowered, target=target, relax_pipeline=None)
+
+
 def target_of(device: Device) -> tvm.target.Target:
     """Return LLVM set to a device."""
     if device.toolchain.cpu == "native":
@@ -51,6 +69,16 @@ def target_of(device: Device) -> tvm.target.Target:
     triple = device.toolchain.target.replace("linux-musl", "linux-gnu")
     mcpu = device.toolchain.cpu.replace("_", "-")
     return tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu})
+
+
+def _scheduled(module: tvm.IRModule, device: Device) -> tvm.IRModule:
+    """Schedule a module's kernels for a device's registers."""
+    rows = 8 if device.cpu.vector_bytes >= WIDE else 4
+    functions = {
+        var: scheduled(function, rows) if isinstance(function, PrimFunc) else function
+        for var, function in module.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
 
 
 @mutator

@@ -1,7 +1,8 @@
 """Maxima and minima that keep NaN, as ONNX's do: TVM's give the other operand.
 
 A training that diverges must be seen in its loss, so a ReLU may not make a zero of NaN. Each such
-operator of floats becomes a choice by comparisons, which are false for NaN.
+operator of floats becomes a choice by comparisons, which are false for NaN. TVM's simplifier holds
+x = x for true, and the negation of a comparison for the opposite one, so an operator asks that.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,6 +50,10 @@ class _Writer:
             self._graph.initializer.append(tensor)
         return self._scalars[number]
 
+    def number(self, x: str, out: str) -> str:
+        """Give whether x is a number; TVM takes x = x for true where it fuses a kernel."""
+        return self.node("Not", [self.node("IsNaN", [x], f"{out}.nan")], out)
+
     def bounded(self, comparison: str, x: str, bound: str, out: str) -> str:
         """Give the bound where x compares so, else x."""
         beyond = self.node(comparison, [x, bound], f"{out}.beyond")
@@ -83,23 +88,32 @@ def _hard_sigmoid(w: _Writer, node: NodeProto) -> None:
 def _extreme(w: _Writer, node: NodeProto, comparison: str) -> None:
     (x, y), out = node.input, node.output[0]
     chosen = w.bounded(comparison, x, y, f"{out}.chosen")
-    w.node("Where", [w.node("Equal", [y, y], f"{out}.number"), chosen, y], out)
+    w.node("Where", [w.number(y, f"{out}.number"), chosen, y], out)
 
 
 def _reduced(w: _Writer, node: NodeProto) -> None:
     """Add the sum of what is 0 but for NaN."""
     (x, axes), out = node.input, node.output[0]
     attrs = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    number = w.node("Equal", [x, x], f"{out}.number")
+    number = w.number(x, f"{out}.number")
     nans = w.node("Where", [number, w.scalar(0.0), x], f"{out}.nans")
     total = w.node("ReduceSum", [nans, axes], f"{out}.total", **attrs)
     extreme = w.node(node.op_type, [x, axes], f"{out}.extreme", **attrs)
     w.node("Add", [extreme, total], out)
 
 
+def _equal(w: _Writer, node: NodeProto) -> None:
+    (x, y), out = node.input, node.output[0]
+    if x == y:
+        w.number(x, out)
+    else:
+        w.node("Equal", [x, y], out)
+
+
 REWRITES: Mapping[str, Rewrite] = {
     "Relu": _relu,
     "Clip": _clip,
+    "Equal": _equal,
     "HardSigmoid": _hard_sigmoid,
     "Max": partial(_extreme, comparison="Less"),
     "Min": partial(_extreme, comparison="Greater"),

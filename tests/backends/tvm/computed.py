@@ -11,7 +11,7 @@ from pockengine.backends.onnx.bindings import CONSTANTS, model_name
 from pockengine.backends.onnx.model import write_models
 from pockengine.backends.tvm.anonymous import function_of
 from pockengine.backends.tvm.backend import TvmBackend
-from pockengine.backends.tvm.library import module_of, target_of
+from pockengine.backends.tvm.library import compiled, module_of
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.types import DType
@@ -26,7 +26,7 @@ def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[
     write_models(program, folder)
     model = onnx.load(str(folder / model_name("case")), load_external_data=False)
     function = function_of(model)
-    built = tvm.compile(module_of({"case": model}), target=target_of(BACKEND.device))
+    built = compiled(module_of({"case": model}), BACKEND.device)
     bytes_ = np.fromfile(folder / CONSTANTS, np.uint8)
     given = [inputs[name] for name in function.inputs]
     for constant in function.constants:
