@@ -206,7 +206,7 @@ def _transpose(schedule: Schedule, block: SBlockRV) -> None:
     """Copy square by square what is read along another axis than it is written."""
     inner, loops = schedule.get(block), schedule.get_loops(block)
     axes = [each.var for each in inner.iter_vars]
-    if len(inner.reads) != 1 or len(loops) != len(axes):
+    if len(inner.reads) != 1 or not inner.reads[0].region or len(loops) != len(axes):
         return
     last = inner.reads[0].region[-1].min
     read = [axis for axis, var in enumerate(axes[:-1]) if var.same_as(last)]
