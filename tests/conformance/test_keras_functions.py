@@ -21,7 +21,7 @@ LAYERS = r"Dense\(3\)|Conv2D\(3, 3, groups|GRU\(3\) |ConvLSTM1D|GroupQuery|Categ
 
 REFUSED = {
     "layers.CategoryEncoding(3, output_mode='one_hot')": "nothing would train",
-    "layers.CategoryEncoding(3, output_mode='multi_hot')": "DenseBincount",
+    "layers.CategoryEncoding(3, output_mode='multi_hot')": "nothing would train",
     "layers.SpectralNormalization(layers.Dense(3))": "it changes a trainable variable",
 }
 """Words of the refusals among them."""
