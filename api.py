@@ -28,6 +28,7 @@ from pockengine.backends.within_budget import within_budget
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
@@ -144,7 +145,7 @@ class Compiled(Trainer):
     def load_adapters(self, session: Session, folder: Path | str) -> None:
         """Take the adapters of a PEFT folder into the session: all of it, or AdapterError."""
         for name, data in load_adapters(self._tuning(), Path(folder)).items():
-            session.set_param(name, data)
+            session.set_param(name, converted(data, session.artifact.params[name].type.dtype))
 
     def _is_torch(self) -> bool:
         return self.visitor is not None and self.visitor.door.framework == "PyTorch"

@@ -11,7 +11,7 @@ import click
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.storage import ACTIVATIONS, STATES, WEIGHTS, Storage
+from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -22,6 +22,7 @@ OWN = "own"
 
 ROWS = "Rows of a batch; by default 1, or as MODEL has it."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
+LAYERS = "weights of linear layers and embeddings"
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
 
@@ -63,37 +64,29 @@ records_option = click.option(
 )
 
 
-def storage_options(command: Command) -> Command:
-    """Give a command --frozen-weights, --saved-activations and --states, as one `storage`."""
+STORAGE = (
+    ("weights", "--frozen-weights", WEIGHTS, f"How {LAYERS} that do not train are stored."),
+    ("activations", "--saved-activations", ACTIVATIONS, "How activations wait for the way back."),
+    ("states", "--states", STATES, "How the optimizer's states are stored."),
+    ("trained", "--trained-weights", TRAINED, f"How {LAYERS} that train are stored."),
+)
+"""Fields of `Storage`, their options, what they take, and their help."""
 
-    @click.option(
-        "--frozen-weights",
-        type=click.Choice(WEIGHTS),
-        default=WEIGHTS[0],
-        show_default=True,
-        help="How weights of linear layers and embeddings that do not train are stored.",
-    )
-    @click.option(
-        "--saved-activations",
-        type=click.Choice(ACTIVATIONS),
-        default=ACTIVATIONS[0],
-        show_default=True,
-        help="How activations wait for the way back.",
-    )
-    @click.option(
-        "--states",
-        type=click.Choice(STATES),
-        default=STATES[0],
-        show_default=True,
-        help="How the optimizer's states are stored.",
-    )
+
+def storage_options(command: Command) -> Command:
+    """Give a command the options of STORAGE, as one `storage`."""
+
     @wraps(command)
-    def wrapped(
-        *args: Any, frozen_weights: str, saved_activations: str, states: str, **given: Any
-    ) -> Any:
-        storage = Storage(frozen_weights, saved_activations, states)
+    def wrapped(*args: Any, **given: Any) -> Any:
+        storage = Storage(**{field: given.pop(field) for field, *_ in STORAGE})
         return command(*args, storage=storage, **given)
 
+    for field, flag, known, words in reversed(STORAGE):
+        kind = click.Choice(known)
+        option = click.option(
+            flag, field, type=kind, default=known[0], show_default=True, help=words
+        )
+        wrapped = option(wrapped)
     return wrapped
 
 

@@ -16,7 +16,7 @@ from pockengine.cli.options import (
     print_json,
 )
 from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.storage import ACTIVATIONS, STATES, WEIGHTS, Storage
+from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
 from pockengine.finetune.lm.plan import Plan, Shape, plans
 from pockengine.models.decoders import SIZES, shapes_of
 
@@ -47,6 +47,7 @@ built. The compiler plans every byte: what is printed is what the program's memo
 )
 @click.option("--saved-activations", default="f32", type=click.Choice(ACTIVATIONS))
 @click.option("--states", default="f32", type=click.Choice(STATES), help="Of the optimizer.")
+@click.option("--trained-weights", default="f32", type=click.Choice(TRAINED))
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
 @optimizer_option("adamw")
 @device_option
@@ -60,6 +61,7 @@ def plan_lm(
     weights: Sequence[str],
     saved_activations: str,
     states: str,
+    trained_weights: str,
     memory_budget: int | None,
     optimizer: Optimizer,
     device: str,
@@ -68,7 +70,7 @@ def plan_lm(
     """Plan each scheme with each form of what it leaves frozen."""
     shape = Shape(batch, length, micro_batches)
     methods = [
-        (scheme, Storage(form, saved_activations, states))
+        (scheme, Storage(form, saved_activations, states, trained_weights))
         for scheme in schemes
         for form in (weights if scheme != "full" else ("f32",))
     ]

@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.compiler.storage import EXACT, Storage
-from pockengine.compiler.stored_weights import with_stored_weights
+from pockengine.compiler.stored_weights import weights_of, with_stored_weights
 from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
 
@@ -152,11 +152,7 @@ def _prepared(
     report: Callable[[Recomputation], None] = lambda recomputation: None,
 ) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
     """Return the graph with its adapters, these, and what the passes need to know."""
-    if training.storage.states != F32.value and not target.takes("blockwise_update"):
-        raise CompileError(
-            f"target {target.name} keeps optimiser states in f32; leave {training.storage.states} "
-            "states out, or compile by the C backend"
-        )
+    _check_target(training.storage, target)
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     written = _written(forward, trained)
     forward = with_stored_weights(forward, training.storage.weights, written)
@@ -170,10 +166,33 @@ def _prepared(
         training.memory_budget,
         training.storage.activations,
         training.storage.states,
+        _rounded(forward, training.storage, trained),
         integers=_integers(forward, training),
         report=report,
     )
     return forward, adapters, options
+
+
+def _check_target(storage: Storage, target: Target) -> None:
+    """Raise CompileError where what updates write is to be stored small, and the target cannot."""
+    for what, name in (("optimiser states", storage.states), ("trained weights", storage.trained)):
+        if name != F32.value and not target.takes("blockwise_update"):
+            raise CompileError(
+                f"target {target.name} keeps {what} in f32; leave {name} {what.split()[-1]} out, "
+                "or compile by the C backend"
+            )
+
+
+def _rounded(forward: Graph, storage: Storage, trained: Iterable[str]) -> Set[str]:
+    """Return the names of the trained weights to store as bf16; CompileError without any."""
+    if storage.trained == F32.value:
+        return frozenset()
+    if not (names := weights_of(forward, set(trained))):
+        raise CompileError(
+            f"trained weights are to be stored as {storage.trained}, and there are none: no weight "
+            f"of a linear layer or embedding with {SMALLEST} elements or more trains"
+        )
+    return names
 
 
 def _integers(forward: Graph, training: Training) -> Integers | None:

@@ -14,10 +14,10 @@ import numpy as np
 from pockengine.compiler.ir.blocks import Blocks, scales_name
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.contents import Contents, Converted
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import rewrite
-from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.errors import CompileError, GraphError
 
@@ -27,21 +27,6 @@ SMALLEST = 4096
 
 FLOATS = {"bf16": DType.BF16, "f16": DType.F16}
 BITS = {"int8": 8, "int4": 4}
-
-
-@dataclass(frozen=True)
-class _Cast(Contents):
-    """A weight's numbers in another type."""
-
-    weight: Contents
-    type: TensorType
-
-    @property
-    def known(self) -> bool:
-        return self.weight.known
-
-    def read(self) -> np.ndarray:
-        return converted(self.weight.read(), self.type.dtype)
 
 
 @dataclass(frozen=True)
@@ -117,6 +102,16 @@ def with_stored_weights(forward: Graph, storage: str, written: Set[str]) -> Grap
     return graph
 
 
+def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
+    """Return which of these params are f32 weights of linear layers and embeddings, and large."""
+    users = forward.users()
+    return {
+        name
+        for name in names
+        if _is_weight(forward.params[name], users.get(forward.params[name].value, []))
+    }
+
+
 def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
     """Whether all that reads it are linear layers and look-ups of rows."""
     value = param.value
@@ -157,7 +152,7 @@ def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
     name, held = param.name, param.contents
     if isinstance(form, DType):
         type_ = TensorType(form, param.value.shape)
-        return _Stored(_replaced(graph, param, _Cast(held, type_)))
+        return _Stored(_replaced(graph, param, Converted(held, type_)))
     codes, scales = form.types(param.value.shape)
     made = _replaced(graph, param, _Encoded(name, held, form, False, codes), form)
     contents = _Encoded(name, held, form, True, scales)

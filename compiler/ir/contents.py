@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.compiler.ir.quantization import Quantization
-from pockengine.compiler.ir.scalars import DType, numbers_of, of_numbers
+from pockengine.compiler.ir.scalars import DType, converted, numbers_of, of_numbers
 from pockengine.compiler.ir.types import Shape, TensorType
 from pockengine.errors import GraphError
 
@@ -72,6 +72,23 @@ class Filled(Contents):
     def is_finite(self) -> bool:
         """Judge the number alone."""
         return bool(np.isfinite(self.number))
+
+
+@dataclass(frozen=True)
+class Converted(Contents):
+    """Other contents' numbers in a type of the same shape."""
+
+    source: Contents
+    type: TensorType
+
+    @property
+    def known(self) -> bool:
+        """Whether the others are."""
+        return self.source.known
+
+    def read(self) -> np.ndarray:
+        """Read and convert; GraphError where there are none."""
+        return converted(self.source.read(), self.type.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
 from pockengine.compiler.passes.store_states import store_states
+from pockengine.compiler.passes.store_trained import store_trained
 from pockengine.compiler.passes.tile_attention import tile_attention
 from pockengine.compiler.passes.tile_channels import tile_channels
 from pockengine.compiler.program import Recomputation
@@ -186,6 +187,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "schedule": schedule,
     "simplify": simplify,
     "store_states": store_states,
+    "store_trained": store_trained,
     "tile_attention": tile_attention,
     "tile_channels": tile_channels,
 }

@@ -22,7 +22,8 @@ class PipelineOptions:
     """What the passes need to know. `written`: params that some entry of the program updates.
 
     `others` are the bytes that other entries take of the memory budget's arena anyway. `integers`
-    is None where no param is held as integers. `finer` divides what a block of attention may take.
+    is None where no param is held as integers. `rounded` are trained weights that are stored as
+    bf16. `finer` divides what a block of attention may take.
     """
 
     trained: Mapping[str, Channels]
@@ -34,6 +35,7 @@ class PipelineOptions:
     memory_budget: int | None = None
     saved_activations: str = F32.value
     states: str = F32.value
+    rounded: Set[str] = frozenset()
     others: int = 0
     integers: Integers | None = None
     finer: int = 1
@@ -127,8 +129,11 @@ def _integers(options: PipelineOptions) -> list[Pass]:
 
 
 def _states(options: PipelineOptions) -> list[Pass]:
-    """Passes that store the states of updates small, those of integers too."""
-    return [] if options.states == F32.value else [make("store_states", dtype=options.states)]
+    """Passes that store small what updates write: weights, and the states of integers too."""
+    trained = [make("store_trained", names=options.rounded)] if options.rounded else []
+    if options.states == F32.value:
+        return trained
+    return [*trained, make("store_states", dtype=options.states)]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:

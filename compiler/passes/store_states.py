@@ -2,32 +2,33 @@
 
 Updates compute in f32 all the same. A second moment loses a thousandth of itself at a step, which
 bf16's 8 bits cannot say: rounded to the nearest it would never fall. So what is written is rounded
-up or down by chance, in proportion to how near either is; chance is a hash of the bits that stay
-and of the step's seed. Blocks of 8 bits need none: their scale is f32, and falls with the block.
+by chance (`small_updates.py`). Blocks of 8 bits need none: their scale is f32, and falls with the
+block.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Contents, Filled
-from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value
+from pockengine.compiler.ir.graph import Graph, Node, ParamKind, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.state_blocks import code_of, scales_shape
-from pockengine.compiler.ir.types import F32, I32, DType, TensorType, f32
-from pockengine.compiler.ops.random import MIXER
+from pockengine.compiler.ir.types import F32, DType, TensorType, f32
 from pockengine.compiler.ops.registry import written_operands
-from pockengine.compiler.ops.update import PART, updated_type
-from pockengine.compiler.optim.base import SEED, STATE_PREFIX, run_time_scalar
+from pockengine.compiler.ops.update import updated_type
+from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.small_updates import (
+    part_of,
+    replaced,
+    rounded_update,
+    update_body,
+)
 from pockengine.errors import CompileError
 
 BITS_8 = "8bit"
 SMALLEST = 4096
 """Elements from which on a state is stored small, as 8-bit optimisers have it."""
-
-_UPPER, _LOW = 0xFFFF0000, 0xFFFF
-"""The bits of an f32 that bf16 keeps, and those that it lacks."""
 
 
 def store_states(graph: Graph, dtype: str) -> None:
@@ -76,45 +77,12 @@ def _is_plain(node: Node) -> bool:
 
 def _store_rounded(g: Builder, node: Node, places: Sequence[int]) -> None:
     """Keep states as bf16, rounded by chance."""
-    seed = run_time_scalar(g, SEED, I32)
-    operands = [*node.operands, seed]
+    small = {}
     for place in places:
-        kept = TensorType(DType.BF16, operands[place].shape)
-        operands[place] = _replaced(g, operands[place], Filled(kept, _start(g, operands[place])))
-    current = [value.type for value in operands]
-
-    def body(g: Builder, inner: list[Value]) -> list[Value]:
-        wide = [
-            g.cast(value, dtype=F32.value) if place in places else value
-            for place, value in enumerate(inner)
-        ]
-        new = FORMULAS[node.op](g, node, wide[:-1])
-        written = written_operands(node)
-        return [
-            _rounded(g, value, inner[-1]) if place in places else value
-            for place, value in zip(written, new, strict=True)
-        ]
-
-    attrs = {"body": _body(node, current, body), "writes": written_operands(node)}
-    g.emit("elementwise_update", *operands, **attrs, **_part(node))
-
-
-def _rounded(g: Builder, value: Value, seed: Value) -> Value:
-    """The number as bf16, up or down by chance; what is no number stays none."""
-
-    def number(of: int) -> Value:
-        return g.scalar(of - (of >> 31 << 32), I32)
-
-    bits = g.float_bits(value)
-    upper = g.bit_and(bits, number(_UPPER))
-    chance = g.bit_xor(upper, seed)  # of these alone: what rounding differs by changes no chance
-    for shift, factor in MIXER:
-        moved = g.bit_and(g.shift_right(chance, number(shift)), number((1 << (32 - shift)) - 1))
-        chance = g.bit_xor(chance, moved)
-        chance = chance if factor == 1 else g.mul(chance, number(factor))
-    raised = g.add(bits, g.bit_and(chance, number(_LOW)))
-    cut = g.bits_float(g.bit_and(raised, number(_UPPER)))
-    return g.cast(g.where(g.eq(value, value), cut, value), dtype=DType.BF16.value)
+        state = node.operands[place]
+        kept = Filled(TensorType(DType.BF16, state.shape), _start(g, state))
+        small[place] = replaced(g.graph, state, kept)
+    rounded_update(g, node, small)
 
 
 def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
@@ -122,14 +90,14 @@ def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
     written, count = written_operands(node), len(node.operands)
     shapes = [scales_shape(node.operands[place].shape) for place in places]
     types = [value.type for value in node.operands] + [f32(*shape) for shape in shapes]
-    body = _body(node, types, lambda g, inner: FORMULAS[node.op](g, node, inner[:count]))
+    body = update_body(node, types, lambda g, inner: FORMULAS[node.op](g, node, inner[:count]))
     signs = {place: not _stays_above(body, place, written.index(place)) for place in places}
     operands, scales = list(node.operands), []
     for place, shape in zip(places, shapes, strict=True):
         state, start = operands[place], _start(g, operands[place])
         code = code_of(1.0 if start else 0.0, signs[place])
         kept = Filled(TensorType(DType.U8, state.shape), code)
-        operands[place] = _replaced(g, state, kept)
+        operands[place] = replaced(g.graph, state, kept)
         scales.append(_scales(g, state.name, Filled(f32(*shape), start)))
     last = range(count, count + len(scales))
     g.emit(
@@ -140,7 +108,7 @@ def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
         writes=(*written, *last),
         signed=tuple(place for place in places if signs[place]),
         unsigned=tuple(place for place in places if not signs[place]),
-        **_part(node),
+        **part_of(node),
     )
 
 
@@ -155,31 +123,6 @@ def _scales(g: Builder, state: str, contents: Contents) -> Value:
     kind, _, rest = state.removeprefix(STATE_PREFIX).partition(".")
     name = f"{STATE_PREFIX}{kind}_scales.{rest}"
     return g.param(name, contents, trainable=False, kind=ParamKind.OPTIMIZER)
-
-
-def _replaced(g: Builder, state: Value, contents: Contents) -> Value:
-    """Let a param of another type take a state's place, under its name."""
-    value = Value(state.name, contents.type)
-    param: Param = g.graph.params[state.name]
-    g.graph.params[state.name] = replace(param, value=value, contents=contents)
-    return value
-
-
-def _body(
-    node: Node, types: Sequence[TensorType], build: Callable[[Builder, list[Value]], list[Value]]
-) -> Graph:
-    """Return a graph from the part of a param and other operands to what an update writes."""
-    body = Graph("update")
-    g = Builder(body)
-    seen = [updated_type(types[0], node.attrs), *types[1:]]
-    inner = [g.input(f"x{place}", type_) for place, type_ in enumerate(seen)]
-    for place, value in enumerate(build(g, inner)):
-        g.output(f"new_{place}", value)
-    return body
-
-
-def _part(node: Node) -> dict[str, object]:
-    return {name: node.attrs[name] for name in PART}
 
 
 _Sign = Callable[[list[bool]], bool]

@@ -37,6 +37,7 @@ class Plan:
     frozen_weights: str
     saved_activations: str
     states: str
+    trained_weights: str
     trained: int
     trained_bytes: int
     states_bytes: int
@@ -101,6 +102,7 @@ def _plan(program: Program, scheme: str, storage: Storage) -> Plan:
         storage.weights,
         storage.activations,
         storage.states,
+        storage.trained,
         sum(program.params[name].value.type.size for name in trained),
         layout.params_bytes - states,
         states,

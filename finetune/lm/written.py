@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.session import Session
+from pockengine.backends.stored import decoded
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.contents import Contents, Held, Lazy
@@ -29,10 +30,10 @@ WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 
 
 def trained_params(session: Session) -> dict[str, np.ndarray]:
-    """Return copies of the params that train, and of no others."""
+    """Return copies of the params that train, and of no others, in f32."""
     specs = session.artifact.params
     names = [name for name, spec in specs.items() if spec.trained and spec.kind == "param"]
-    return {name: session.get_param(name) for name in names}
+    return decoded(specs, {name: session.get_param(name) for name in names})
 
 
 def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of MiniLM with frozen weights and optimiser states in fewer bits, beside f32.
+"""Accuracy of MiniLM with weights and optimiser states in fewer bits, beside f32.
 
     bazel run //studies/states -- --data DIR --json FILE
 
@@ -41,7 +41,13 @@ MODEL = "minilm-l6"
 BATCH = 16
 RATES = {"lora-16": (4e-4, 1.6e-3), "full": (1e-4, 4e-4)}
 STORED = {
-    "full": (Storage(), Storage(states="bf16"), Storage(states="8bit")),
+    "full": (
+        Storage(),
+        Storage(states="bf16"),
+        Storage(states="8bit"),
+        Storage(trained="bf16"),
+        Storage(trained="bf16", states="8bit"),
+    ),
     "lora-16": (
         Storage(),
         Storage(states="8bit"),
@@ -64,7 +70,13 @@ class Outcome:
     @property
     def name(self) -> str:
         """What is stored how."""
-        return f"{self.storage.weights} frozen weights, {self.storage.states} states"
+        stored = self.storage
+        forms = (
+            (stored.weights, "frozen weights"),
+            (stored.trained, "trained weights"),
+            (stored.states, "states"),
+        )
+        return ", ".join(f"{form} {what}" for form, what in forms)
 
 
 def outcome_of(

@@ -49,10 +49,9 @@ def net() -> Graph:
 
 
 def trained(
-    optimizer: Optimizer, states: str, steps: int = 10
+    optimizer: Optimizer, storage: Storage, steps: int = 10
 ) -> tuple[Program, list[float], Arrays]:
     """Train and return the losses and what the params became."""
-    storage = Storage(states=states)
     program = compile_program(net(), Training(optimizer=optimizer, storage=storage), check=True)
     params = {name: param.data.copy() for name, param in program.params.items()}
     rng, losses = np.random.default_rng(1), []
@@ -66,9 +65,9 @@ def trained(
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_ten_steps_stay_near_those_of_f32_states(name: str) -> None:
-    _, exact, wanted = trained(OPTIMIZERS[name], "f32")
+    _, exact, wanted = trained(OPTIMIZERS[name], Storage())
     for states, near in (("bf16", 0.02), ("8bit", 0.05)):
-        program, losses, found = trained(OPTIMIZERS[name], states)
+        program, losses, found = trained(OPTIMIZERS[name], Storage(states=states))
         moved = wanted["w"] - program.params["w"].data
         away = np.linalg.norm(found["w"] - wanted["w"]) / np.linalg.norm(moved)
         assert losses[0] == exact[0]
@@ -78,7 +77,7 @@ def test_ten_steps_stay_near_those_of_f32_states(name: str) -> None:
 
 def test_states_take_two_bytes_or_one_and_a_scale_for_each_block() -> None:
     def taken(states: str) -> int:
-        params = trained(Adam(), states, 1)[0].params.values()
+        params = trained(Adam(), Storage(states=states), 1)[0].params.values()
         return sum(p.value.type.nbytes for p in params if p.name.startswith("optimizer."))
 
     size, blocks = 70 * 71, 20
@@ -90,11 +89,11 @@ def test_states_take_two_bytes_or_one_and_a_scale_for_each_block() -> None:
 
 
 def test_second_moments_have_no_sign() -> None:
-    program, *_ = trained(Adam(), "8bit", 1)
+    program, *_ = trained(Adam(), Storage(states="8bit"), 1)
     (update,) = [n for n in program.entries["train"].graph.nodes if n.op == "blockwise_update"]
     states = [update.operands[place].name for place in update.attrs["unsigned"]]
     assert states == ["optimizer.second.w"]
-    program, *_ = trained(RMSprop(0.9, momentum=0.5), "8bit", 1)
+    program, *_ = trained(RMSprop(0.9, momentum=0.5), Storage(states="8bit"), 1)
     (update,) = [n for n in program.entries["train"].graph.nodes if n.op == "blockwise_update"]
     assert update.operands[update.attrs["unsigned"][0]].name == "optimizer.square.w"
     assert update.operands[update.attrs["signed"][0]].name == "optimizer.velocity.w"

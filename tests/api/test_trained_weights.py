@@ -1,0 +1,82 @@
+"""Trained weights in bf16, in generated C: a step is PyTorch's within a place, and goes back."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import pockengine
+from pockengine.api import Compiled
+
+RATE = 0.05
+LARGE = ("0.weight", "2.weight")
+
+
+def model() -> nn.Sequential:
+    """Two layers whose weights are numbers of bf16 already."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 64))
+    for name in LARGE:
+        weight = net.get_parameter(name)
+        weight.data = weight.data.bfloat16().float()
+    return net
+
+
+def compiled_by(scheme: object) -> Compiled:
+    return pockengine.compile(
+        model(),
+        (torch.zeros(4, 64),),
+        loss="mse",
+        scheme=scheme,
+        storage=pockengine.Storage(trained="bf16"),
+    )
+
+
+def batch() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {name: rng.standard_normal((4, 64)).astype(np.float32) for name in ("x", "target")}
+
+
+def feed(compiled: Compiled) -> dict[str, np.ndarray]:
+    names = [name for name in compiled.artifact.entries["train"].inputs if name not in CONTROLS]
+    return dict(zip(names, batch().values(), strict=True))
+
+
+CONTROLS = ("lr", "step", "seed")
+
+
+def test_a_step_is_pytorchs_but_for_rounding(tmp_path: Path) -> None:
+    compiled, net = compiled_by("full"), model()
+    params = compiled.artifact.params
+    assert {params[name].type.dtype.value for name in LARGE} == {"bf16"}
+    with compiled.session() as session:
+        loss = float(session.train_step(feed(compiled), RATE)["loss"])
+        session.save(tmp_path / "saved")
+        found = compiled.state_dict(session)
+    x, target = map(torch.from_numpy, batch().values())
+    wanted = nn.functional.mse_loss(net(x), target)
+    wanted.backward()
+    torch.optim.SGD(net.parameters(), RATE).step()
+
+    assert loss == pytest.approx(wanted.item(), rel=1e-5)
+    for name, tensor in net.state_dict().items():
+        place = tensor.abs() * 2**-7 if name in LARGE else 0
+        assert ((found[name] - tensor).abs() <= place + 1e-6).all(), name
+    assert (found["0.weight"] == found["0.weight"].bfloat16().float()).all()
+    net.load_state_dict(found, strict=True)
+    torch.testing.assert_close(compiled.state_dict(tmp_path / "saved"), found, rtol=0, atol=0)
+
+
+def test_adapters_in_bf16_go_to_peft_and_come_back(tmp_path: Path) -> None:
+    compiled = compiled_by(pockengine.lora(64, 8, ["0.weight"], ["2.bias"]))
+    params = compiled.artifact.params
+    assert {params[f"0.weight.lora_{part}"].type.dtype.value for part in "AB"} == {"bf16"}
+    with compiled.session() as session, compiled.session() as other:
+        for _ in range(2):
+            session.train_step(feed(compiled), RATE)
+        compiled.save_adapters(session, tmp_path / "adapter")
+        compiled.load_adapters(other, tmp_path / "adapter")
+        for name, array in session.params().items():
+            np.testing.assert_array_equal(other.get_param(name), array, err_msg=name)
