@@ -88,10 +88,11 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
 
 
+@pytest.mark.parametrize("stored", [(), ("--trained-weights=bf16", "--states=8bit")], ids=str)
 def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
-    folder: Path, data: Path, tmp_path: Path
+    stored: tuple[str, ...], folder: Path, data: Path, tmp_path: Path
 ) -> None:
-    options = ("--scheme=full", "--save-every=2", "--schedule=constant")
+    options = ("--scheme=full", "--save-every=2", "--schedule=constant", *stored)
     whole = finetuned(folder, data, tmp_path / "whole", "--epochs=2", *options)
     finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
     checkpoints = sorted((tmp_path / "parts" / "checkpoints").glob("step-*"))
