@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from safetensors import safe_open
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.rate_schedule import RateSchedule
+from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
@@ -164,10 +164,11 @@ class Session(ABC):
 
     def restart(self) -> None:
         """Begin a training anew on the params as they are: fresh optimiser states, counts of 0."""
-        with self._locked(), safe_open(self.artifact.weights, "np") as compiled:
+        with self._locked():
+            compiled = mapped(self.artifact.weights)
             for name, spec in self.artifact.params.items():
                 if spec.kind == "state":
-                    self.set_param(name, compiled.get_tensor(name))
+                    self.set_param(name, compiled[name].read())
             self._go_on_from(Progress())
 
     @property
