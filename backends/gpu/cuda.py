@@ -1,81 +1,35 @@
-"""The backend that CUDA's driver runs: kernels as a cubin, and a C program that launches them.
+"""The backend that CUDA's driver runs: kernels as a cubin within the program that launches them.
 
-It makes the choices and the plan of the GPU backend. The program loads `libcuda.so.1` when it
-starts, so that nothing of CUDA is needed to build it but NVRTC, and nothing to run it but a driver.
+Nothing of CUDA is needed to build it but NVRTC, and nothing to run it but a driver:
+`libcuda.so.1`, which the program loads when it starts.
 """
 
-import shutil
-from dataclasses import replace
 from pathlib import Path
 
-from pockengine.backends.c.build import build, copy_runtime
-from pockengine.backends.c.package import cmake_lists, package
-from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cubins import kept_cubin
-from pockengine.backends.gpu.kernel import GpuKernel
-from pockengine.backends.gpu.launches import image_symbol, launching_program
+from pockengine.backends.gpu.driven import DrivenBackend
+from pockengine.backends.gpu.launches import image_symbol
 from pockengine.backends.gpu.nvrtc import compiler_version
-from pockengine.backends.gpu.source import CUDA, source_of
-from pockengine.backends.placement import kernel_nodes
-from pockengine.backends.protocol import Built, Facts, Progress
-from pockengine.compiler.ir import Node
+from pockengine.backends.gpu.source import CUDA
+from pockengine.backends.protocol import Built, Progress
 from pockengine.compiler.program import Program
-from pockengine.compiler.target import Choice, MemorySpace, Target
 from pockengine.devices.schema import Device
-from pockengine.errors import CompileError
 
-RUNTIME = Path(__file__).parent / "runtime"
 KERNELS, CUBIN, IMAGE = "kernels.cu", "kernels.cubin", "cubin.c"
 """Files in an artifact's folder `code`: the text, what NVRTC makes of it, and that as C."""
-
-LIBRARIES = ("dl",)
-
-STATIC, DYNAMIC = "-linux-musl", "-linux-gnu.2.28"
-"""A static program loads no driver: the first target becomes the second."""
 
 IN_A_LINE = 64
 
 
-class CudaBackend:
+class CudaBackend(DrivenBackend):
     """Writes programs for one device of NVIDIA's."""
 
     def __init__(self, device: Device) -> None:
-        if device.graphics is None or device.graphics.language != CUDA:
-            raise CompileError(
-                f"device {device.name} has no GPU that takes CUDA; describe one in a [gpu] table "
-                'of its file, with language = "cuda", or choose another backend'
-            )
-        self.device = _launching(device)
-        self._gpu = GpuBackend(device)
-
-    def target(self) -> Target:
-        """Return the target of the GPU backend, with the GPU's memory."""
-        memory = self.device.gpu.memory_bytes or self.device.memory_bytes
-        name = f"cuda on {self.device.name}"
-        return replace(self._gpu.target(), name=name, spaces=(MemorySpace(size=memory),))
-
-    def choose(self, node: Node) -> Choice:
-        """Choose as the GPU backend does."""
-        return self._gpu.choose(node)
-
-    def frugal(self) -> None:
-        """Return None: no kernel could do with less."""
-
-    def facts(self, program: Program) -> Facts:
-        """Return the architecture, one thread, which launches, and the number of kernels."""
-        symbols = {kernel.symbol for kernel in self.kernels(program)}
-        return Facts(f"cuda, {self.device.gpu.architecture}", 1, len(symbols))
+        super().__init__(device, CUDA, "CUDA", KERNELS)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write the kernels' text, the tables of their launches, and the runtime."""
-        files = launching_program(program, self._gpu.gpu_kernel, self.device)
-        files["CMakeLists.txt"] = cmake_lists(program, self.device, LIBRARIES)
-        files[KERNELS] = source_of(self.kernels(program), CUDA)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        copy_runtime(folder / "runtime")
-        for source in sorted(RUNTIME.glob("*.[ch]")):
-            shutil.copyfile(source, folder / "runtime" / source.name)
+        """Write the kernels' text, what launches them, and the head of the file of their code."""
+        super().write(program, folder)
         head = _image_head(image_symbol(program), self.device.gpu.architecture)
         (folder / IMAGE).write_text(head, encoding="utf-8")
 
@@ -88,24 +42,7 @@ class CudaBackend:
         (code / CUBIN).write_bytes(cubin)
         with (code / IMAGE).open("a", encoding="utf-8") as file:
             file.write(_image_text(cubin))
-        return build(code, self.device, out, progress, LIBRARIES)
-
-    def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write what C and C++ programs link."""
-        package(program, self.device, code, place, LIBRARIES)
-
-    def kernels(self, program: Program) -> list[GpuKernel]:
-        """Return the kernel of each node that has one, entry by entry."""
-        entries = program.entries.values()
-        return [self._gpu.gpu_kernel(node) for entry in entries for node in kernel_nodes(entry)]
-
-
-def _launching(device: Device) -> Device:
-    """Return the device for a program that launches: one thread, and libraries can be loaded."""
-    toolchain = device.toolchain
-    if toolchain.target.endswith(STATIC):
-        toolchain = replace(toolchain, target=toolchain.target.removesuffix(STATIC) + DYNAMIC)
-    return replace(device, processor=replace(device.cpu, cores=1), compiler=toolchain)
+        return super().build(code, out, progress)
 
 
 def _image_head(symbol: str, architecture: str) -> str:

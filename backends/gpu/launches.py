@@ -30,7 +30,7 @@ MOST_POINTERS = 64
 
 Kernels = Callable[[Node], GpuKernel]
 
-_HEAD = """#include "pe_cuda.h"
+_HEAD = """#include "{runtime}.h"
 """
 
 _TAIL = """static const pe_gpu_code code = {{
@@ -44,7 +44,7 @@ _TAIL = """static const pe_gpu_code code = {{
 }};
 
 static const pe_accelerator accelerator = {{
-    pe_cuda_open, pe_cuda_close, pe_cuda_run, pe_cuda_fetch, &code,
+    {runtime}_open, {runtime}_close, {runtime}_run, {runtime}_fetch, &code,
 }};
 """
 
@@ -54,18 +54,23 @@ def image_symbol(program: Program) -> str:
     return f"pe_image_{identifier(program.name)}"
 
 
-def launching_program(program: Program, kernels: Kernels, device: Device) -> dict[str, str]:
-    """Return the C files of a program whose kernels are launched, but for their code."""
+def launching_program(
+    program: Program, kernels: Kernels, device: Device, runtime: str
+) -> dict[str, str]:
+    """Return the C files of a program whose kernels are launched, but for their code.
+
+    `runtime` is how the names of the C functions that launch them begin: `pe_cuda`.
+    """
     layout = checked_layout(program, device)
     tables = _Tables(layout, kernels)
     for entry in program.entries.values():
         tables.add(entry)
     text = [
         comment(f"Program {program.name}. Generated: change the model, not this file."),
-        _HEAD,
+        _HEAD.format(runtime=runtime),
         static_assertion(program, layout),
         f"extern const pe_gpu_image {image_symbol(program)};\n",
-        tables.text(image_symbol(program)),
+        tables.text(image_symbol(program), runtime),
         program_tables(program, layout, device, "accelerator"),
     ]
     return {"program.c": "\n".join(text), **files_around(program, device)}
@@ -91,11 +96,14 @@ class _Tables:
         count = len(self._launches) - first
         self._steps.append(f"{{{first}, {count}, {'true' if writes else 'false'}}},")
 
-    def text(self, image: str) -> str:
+    def text(self, image: str, runtime: str) -> str:
         """Return the tables, and what names them; C has no empty ones."""
         numbers = ", ".join(map(str, self._numbers or b"\0"))
         tail = _TAIL.format(
-            image=image, numbers_bytes=len(self._numbers), launches=len(self._launches)
+            image=image,
+            runtime=runtime,
+            numbers_bytes=len(self._numbers),
+            launches=len(self._launches),
         )
         return "\n".join(
             [

@@ -78,7 +78,7 @@ OF_BACKENDS = {
 # What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
 KNOWS_C = {
     "backends/gpu/backend.py": "emulates a GPU by a program of C",
-    "backends/gpu/cuda.py": "builds the program that launches kernels by the C toolchain",
+    "backends/gpu/driven.py": "builds the program that launches kernels by the C toolchain",
     "backends/gpu/emulated.py": "writes kernels as functions of C",
     "backends/gpu/kind.py": "opens what it writes as any program of C",
     "backends/gpu/launches.py": "writes a program's tables as those of C",

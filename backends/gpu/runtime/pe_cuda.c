@@ -40,23 +40,13 @@ typedef struct cuda {
 
 static cuda *cuda_of(const pe_session *session) { return session->accelerated; }
 
-static const pe_gpu_code *code_of(const pe_session *session) {
-    return session->program->accelerator->code;
-}
-
 static size_t aligned(size_t bytes) {
     return (bytes + PE_GPU_ALIGN - 1) / PE_GPU_ALIGN * PE_GPU_ALIGN;
 }
 
-static void place_memories(cuda *c, const pe_program *program, const pe_gpu_code *code) {
-    const size_t sizes[PE_GPU_MEMORIES] = {
-        [PE_GPU_PARAMS] = program->params_bytes,
-        [PE_GPU_FROZEN] = program->frozen_bytes,
-        [PE_GPU_NUMBERS] = code->numbers_bytes,
-        [PE_GPU_ARENA] = program->arena_bytes,
-    };
+static void place_memories(cuda *c, const pe_session *session) {
     for (int i = 0; i < PE_GPU_MEMORIES; i++) {
-        c->begins[i + 1] = c->begins[i] + aligned(sizes[i]);
+        c->begins[i + 1] = c->begins[i] + aligned(pe_gpu_bytes(session, (pe_gpu_memory)i));
     }
 }
 
@@ -70,7 +60,7 @@ static pe_status find_device(pe_session *session) {
     TRY(session, device_name, c->name, DEVICE_NAME, c->device);
     TRY(session, device_attribute, &major, CAPABILITY_MAJOR, c->device);
     TRY(session, device_attribute, &minor, CAPABILITY_MINOR, c->device);
-    const char *wanted = code_of(session)->image->architecture;
+    const char *wanted = pe_gpu_code_of(session)->image->architecture;
     if (atoi(wanted + sizeof "sm_" - 1) != major * 10 + minor) {
         return pe_fail(session->message, PE_ERROR_MISMATCH,
                        "program %s is compiled for %s, and %s is sm_%d: compile it for a device "
@@ -87,26 +77,17 @@ static pe_status find_device(pe_session *session) {
 /* Says what was planned and what would fit. */
 static pe_status fail_memory(pe_session *session) {
     cuda *c = cuda_of(session);
-    const pe_program *program = session->program;
     size_t free = 0, total = 0;
     TRY(session, memory_info, &free, &total);
     const size_t kept = c->begins[PE_GPU_ARENA];
-    char fix[128];
-    pe_fail(fix, PE_OK, "give a memory_budget of %zu bytes, or make the batch smaller",
-            free > kept ? free - kept : 0);
-    return pe_fail(session->message, PE_ERROR_SYSTEM,
-                   "program %s was planned with %zu bytes of device memory (params %zu, frozen "
-                   "%zu, arena %zu), and %s has %zu free of %zu: %s",
-                   program->name, c->begins[PE_GPU_MEMORIES], program->params_bytes,
-                   program->frozen_bytes, program->arena_bytes, c->name, free, total,
-                   free > kept ? fix
-                               : "no batch is small enough; keep frozen weights in 4 or 8 bits "
-                                 "(Storage), or train fewer");
+    char has[PE_MESSAGE_BYTES];
+    pe_fail(has, PE_OK, "%s has %zu free of %zu", c->name, free, total);
+    return pe_gpu_fail_memory(session, has, free > kept ? free - kept : 0);
 }
 
 static pe_status take_memory(pe_session *session) {
     cuda *c = cuda_of(session);
-    place_memories(c, session->program, code_of(session));
+    place_memories(c, session);
     const size_t bytes = c->begins[PE_GPU_MEMORIES];
     const int error = c->driver.memory_take(&c->memory, bytes ? bytes : PE_GPU_ALIGN);
     if (error) {
@@ -121,7 +102,7 @@ static pe_status take_memory(pe_session *session) {
 /* Finds every launch's function, all of which the driver loads now and not within a capture. */
 static pe_status find_functions(pe_session *session) {
     cuda *c = cuda_of(session);
-    const pe_gpu_code *code = code_of(session);
+    const pe_gpu_code *code = pe_gpu_code_of(session);
     TRY(session, module_load, &c->module, code->image->code);
     for (int i = 0; i < code->launch_count; i++) {
         int most = 0;
@@ -155,21 +136,6 @@ static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t off
     return PE_OK;
 }
 
-static pe_status prepare(pe_session *session) {
-    cuda *c = cuda_of(session);
-    const pe_gpu_code *code = code_of(session);
-    pe_status status = take_memory(session);
-    status = status == PE_OK ? find_functions(session) : status;
-    if (status == PE_OK) {
-        TRY(session, stream_create, &c->stream, NON_BLOCKING);
-        status = copy_there(session, PE_GPU_NUMBERS, 0, code->numbers, code->numbers_bytes);
-    }
-    if (status == PE_OK) {
-        TRY(session, stream_synchronize, c->stream);
-    }
-    return status;
-}
-
 /* Makes the context this thread's for a call; an error in `status` is kept before one of ours. */
 static pe_status enter(pe_session *session) {
     TRY(session, context_push, cuda_of(session)->context);
@@ -184,17 +150,82 @@ static pe_status leave(pe_session *session, pe_status status) {
                : status;
 }
 
+/* Puts one launch into the capture. */
+static pe_status record(pe_session *session, int number) {
+    const cuda *c = cuda_of(session);
+    const pe_gpu_launch *each = &pe_gpu_code_of(session)->launches[number];
+    pe_cuda_address addresses[PE_GPU_POINTERS];
+    void *arguments[PE_GPU_POINTERS];
+    for (int i = 0; i < each->count; i++) {
+        const pe_gpu_place *place = &pe_gpu_code_of(session)->places[each->first + i];
+        addresses[i] = c->memory + c->begins[place->memory] + place->offset;
+        arguments[i] = &addresses[i];
+    }
+    TRY(session, launch, c->functions[number], (unsigned)each->groups, 1, 1, (unsigned)each->items,
+        1, 1, 0, c->stream, arguments, NULL);
+    return PE_OK;
+}
+
+/* Makes a graph of an entry's launches. */
+static pe_status capture(pe_session *session, int entry) {
+    cuda *c = cuda_of(session);
+    const pe_gpu_step *step = &pe_gpu_code_of(session)->steps[entry];
+    pe_status status = PE_OK;
+    void *graph = NULL;
+    TRY(session, capture_begin, c->stream, CAPTURE_THREAD);
+    for (int i = 0; status == PE_OK && i < step->count; i++) {
+        status = record(session, step->first + i);
+    }
+    const int error = c->driver.capture_end(c->stream, &graph); /* also of one that failed */
+    if (status == PE_OK && error) {
+        status = pe_cuda_fail(&c->driver, "capture_end", error, session->message);
+    }
+    if (status == PE_OK) {
+        const int failed = c->driver.graph_instantiate(&c->graphs[entry], graph, 0);
+        status = failed ? pe_cuda_fail(&c->driver, "graph_instantiate", failed, session->message)
+                        : PE_OK;
+    }
+    if (graph) {
+        c->driver.graph_destroy(graph);
+    }
+    return status;
+}
+
+/* Launches an entry's graph. */
+static pe_status launch(pe_session *session, int entry) {
+    const cuda *c = cuda_of(session);
+    TRY(session, graph_launch, c->graphs[entry], c->stream);
+    return PE_OK;
+}
+
+static pe_status wait(pe_session *session) {
+    TRY(session, stream_synchronize, cuda_of(session)->stream);
+    return PE_OK;
+}
+
+static const pe_gpu_queue QUEUE = {copy_there, copy_here, launch, wait};
+
+static pe_status prepare(pe_session *session) {
+    pe_status status = take_memory(session);
+    status = status == PE_OK ? find_functions(session) : status;
+    if (status == PE_OK) {
+        TRY(session, stream_create, &cuda_of(session)->stream, NON_BLOCKING);
+        status = pe_gpu_prepare(session, &QUEUE);
+    }
+    return status;
+}
+
 static pe_status start(pe_session *session) {
     cuda *c = cuda_of(session);
     pe_status status =
-        pe_cuda_load(&c->driver, code_of(session)->image->compiler, session->message);
+        pe_cuda_load(&c->driver, pe_gpu_code_of(session)->image->compiler, session->message);
     status = status == PE_OK ? find_device(session) : status;
     status = status == PE_OK ? enter(session) : status;
     return status == PE_OK ? leave(session, prepare(session)) : status;
 }
 
 pe_status pe_cuda_open(pe_session *session) {
-    const size_t launches = (size_t)code_of(session)->launch_count;
+    const size_t launches = (size_t)pe_gpu_code_of(session)->launch_count;
     const size_t entries = (size_t)session->program->entry_count;
     cuda *c = calloc(1, sizeof *c + (launches + entries) * sizeof(void *));
     if (!c) {
@@ -244,89 +275,10 @@ void pe_cuda_close(pe_session *session) {
     session->accelerated = NULL;
 }
 
-static pe_status launch(pe_session *session, int number) {
-    const cuda *c = cuda_of(session);
-    const pe_gpu_launch *each = &code_of(session)->launches[number];
-    pe_cuda_address addresses[PE_GPU_POINTERS];
-    void *arguments[PE_GPU_POINTERS];
-    for (int i = 0; i < each->count; i++) {
-        const pe_gpu_place *place = &code_of(session)->places[each->first + i];
-        addresses[i] = c->memory + c->begins[place->memory] + place->offset;
-        arguments[i] = &addresses[i];
-    }
-    TRY(session, launch, c->functions[number], (unsigned)each->groups, 1, 1, (unsigned)each->items,
-        1, 1, 0, c->stream, arguments, NULL);
-    return PE_OK;
-}
-
-/* Makes a graph of an entry's launches. */
-static pe_status capture(pe_session *session, int entry) {
-    cuda *c = cuda_of(session);
-    const pe_gpu_step *step = &code_of(session)->steps[entry];
-    pe_status status = PE_OK;
-    void *graph = NULL;
-    TRY(session, capture_begin, c->stream, CAPTURE_THREAD);
-    for (int i = 0; status == PE_OK && i < step->count; i++) {
-        status = launch(session, step->first + i);
-    }
-    const int error = c->driver.capture_end(c->stream, &graph); /* also of one that failed */
-    if (status == PE_OK && error) {
-        status = pe_cuda_fail(&c->driver, "capture_end", error, session->message);
-    }
-    if (status == PE_OK) {
-        const int failed = c->driver.graph_instantiate(&c->graphs[entry], graph, 0);
-        status = failed ? pe_cuda_fail(&c->driver, "graph_instantiate", failed, session->message)
-                        : PE_OK;
-    }
-    if (graph) {
-        c->driver.graph_destroy(graph);
-    }
-    return status;
-}
-
-/* Copies what was written here since, and the inputs. */
-static pe_status send(pe_session *session, const pe_entry *entry) {
-    const pe_program *program = session->program;
-    pe_status status = PE_OK;
-    if (session->newer & PE_PARAMS_HERE) {
-        status = copy_there(session, PE_GPU_PARAMS, 0, session->params, program->params_bytes);
-    }
-    if (status == PE_OK && session->newer & PE_FROZEN_HERE) {
-        status = copy_there(session, PE_GPU_FROZEN, 0, session->frozen, program->frozen_bytes);
-    }
-    for (int i = 0; status == PE_OK && i < entry->input_count; i++) {
-        const pe_tensor *input = &entry->inputs[i];
-        status = copy_there(session, PE_GPU_ARENA, input->offset, pe_tensor_data(session, input),
-                            pe_tensor_bytes(input));
-    }
-    return status;
-}
-
-static pe_status receive(pe_session *session, const pe_entry *entry) {
-    pe_status status = PE_OK;
-    for (int i = 0; status == PE_OK && i < entry->output_count; i++) {
-        const pe_tensor *output = &entry->outputs[i];
-        status = copy_here(session, PE_GPU_ARENA, output->offset, pe_tensor_data(session, output),
-                           pe_tensor_bytes(output));
-    }
-    if (status == PE_OK) {
-        TRY(session, stream_synchronize, cuda_of(session)->stream);
-    }
-    return status;
-}
-
 static pe_status run(pe_session *session, const pe_entry *entry) {
-    const cuda *c = cuda_of(session);
     const int number = (int)(entry - session->program->entries);
-    pe_status status = c->graphs[number] ? PE_OK : capture(session, number);
-    status = status == PE_OK ? send(session, entry) : status;
-    if (status == PE_OK) {
-        TRY(session, graph_launch, c->graphs[number], c->stream);
-        session->newer = code_of(session)->steps[number].writes ? PE_PARAMS_THERE
-                                                                : session->newer & PE_PARAMS_THERE;
-        status = receive(session, entry);
-    }
-    return status;
+    const pe_status status = cuda_of(session)->graphs[number] ? PE_OK : capture(session, number);
+    return status == PE_OK ? pe_gpu_run(session, entry, &QUEUE) : status;
 }
 
 pe_status pe_cuda_run(pe_session *session, const pe_entry *entry) {
@@ -334,17 +286,7 @@ pe_status pe_cuda_run(pe_session *session, const pe_entry *entry) {
     return status == PE_OK ? leave(session, run(session, entry)) : status;
 }
 
-static pe_status fetch(pe_session *session) {
-    const pe_status status =
-        copy_here(session, PE_GPU_PARAMS, 0, session->params, session->program->params_bytes);
-    if (status == PE_OK) {
-        TRY(session, stream_synchronize, cuda_of(session)->stream);
-        session->newer &= ~(unsigned)PE_PARAMS_THERE;
-    }
-    return status;
-}
-
 pe_status pe_cuda_fetch(pe_session *session) {
     const pe_status status = enter(session);
-    return status == PE_OK ? leave(session, fetch(session)) : status;
+    return status == PE_OK ? leave(session, pe_gpu_fetch(session, &QUEUE)) : status;
 }

@@ -1,0 +1,100 @@
+"""A backend whose kernels a GPU's driver runs: a C program that launches them by tables.
+
+It makes the choices and the plan of the GPU backend. The program loads the driver's library when it
+starts, so that nothing of it is needed to build the program.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from pockengine.backends.c.build import build, copy_runtime
+from pockengine.backends.c.package import cmake_lists, package
+from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.launches import launching_program
+from pockengine.backends.gpu.source import source_of
+from pockengine.backends.placement import kernel_nodes
+from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.compiler.ir import Node
+from pockengine.compiler.program import Program
+from pockengine.compiler.target import Choice, MemorySpace, Target
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+RUNTIME = Path(__file__).parent / "runtime"
+
+LIBRARIES = ("dl",)
+
+STATIC, DYNAMIC = "-linux-musl", "-linux-gnu.2.28"
+"""A static program loads no driver: the first target becomes the second."""
+
+
+class DrivenBackend:
+    """Writes programs for one device by the driver of a language: cuda or opencl.
+
+    `title` is its name to people; `kernels_file` the artifact's file of the kernels' text.
+    """
+
+    def __init__(self, device: Device, language: str, title: str, kernels_file: str) -> None:
+        if device.graphics is None or device.graphics.language != language:
+            raise CompileError(
+                f"device {device.name} has no GPU that takes {title}; describe one in a [gpu] "
+                f'table of its file, with language = "{language}", or choose another backend'
+            )
+        self.device = _launching(device)
+        self._gpu = GpuBackend(device)
+        self._language, self._kernels_file = language, kernels_file
+
+    def target(self) -> Target:
+        """Return the target of the GPU backend, with the GPU's memory."""
+        memory = self.device.gpu.memory_bytes or self.device.memory_bytes
+        name = f"{self._language} on {self.device.name}"
+        return replace(self._gpu.target(), name=name, spaces=(MemorySpace(size=memory),))
+
+    def choose(self, node: Node) -> Choice:
+        """Choose as the GPU backend does."""
+        return self._gpu.choose(node)
+
+    def frugal(self) -> None:
+        """Return None: no kernel could do with less."""
+
+    def facts(self, program: Program) -> Facts:
+        """Return what runs it, one thread, which launches, and the number of kernels."""
+        symbols = {kernel.symbol for kernel in self.kernels(program)}
+        names = filter(None, (self._language, self.device.gpu.architecture))
+        return Facts(", ".join(names), 1, len(symbols))
+
+    def write(self, program: Program, folder: Path) -> None:
+        """Write the kernels' text, the tables of their launches, and the runtime."""
+        runtime = f"pe_{self._language}"
+        files = launching_program(program, self._gpu.gpu_kernel, self.device, runtime)
+        files["CMakeLists.txt"] = cmake_lists(program, self.device, LIBRARIES)
+        files[self._kernels_file] = source_of(self.kernels(program), self._language)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        copy_runtime(folder / "runtime")
+        for pattern in ("pe_gpu*.[ch]", f"{runtime}*.[ch]"):
+            for source in sorted(RUNTIME.glob(pattern)):
+                shutil.copyfile(source, folder / "runtime" / source.name)
+
+    def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
+        """Build the program, in which the kernels are already."""
+        return build(code, self.device, out, progress, LIBRARIES)
+
+    def package(self, program: Program, code: Path, place: Path) -> None:
+        """Write what C and C++ programs link."""
+        package(program, self.device, code, place, LIBRARIES)
+
+    def kernels(self, program: Program) -> list[GpuKernel]:
+        """Return the kernel of each node that has one, entry by entry."""
+        entries = program.entries.values()
+        return [self._gpu.gpu_kernel(node) for entry in entries for node in kernel_nodes(entry)]
+
+
+def _launching(device: Device) -> Device:
+    """Return the device for a program that launches: one thread, and libraries can be loaded."""
+    toolchain = device.toolchain
+    if toolchain.target.endswith(STATIC):
+        toolchain = replace(toolchain, target=toolchain.target.removesuffix(STATIC) + DYNAMIC)
+    return replace(device, processor=replace(device.cpu, cores=1), compiler=toolchain)

@@ -1,0 +1,112 @@
+/* What a session on a GPU does by whatever driver: which bytes go there, and which come back. */
+#include "pe_gpu.h"
+
+#include <string.h>
+
+const pe_gpu_code *pe_gpu_code_of(const pe_session *session) {
+    return session->program->accelerator->code;
+}
+
+size_t pe_gpu_bytes(const pe_session *session, pe_gpu_memory memory) {
+    const pe_program *program = session->program;
+    switch (memory) {
+    case PE_GPU_PARAMS:
+        return program->params_bytes;
+    case PE_GPU_FROZEN:
+        return program->frozen_bytes;
+    case PE_GPU_NUMBERS:
+        return pe_gpu_code_of(session)->numbers_bytes;
+    default:
+        return program->arena_bytes;
+    }
+}
+
+/* Waits, also for what was put onto the queue before an error, which is kept. */
+static pe_status finish(pe_session *session, pe_status status, const pe_gpu_queue *queue) {
+    char message[PE_MESSAGE_BYTES];
+    if (status == PE_OK) {
+        return queue->wait(session);
+    }
+    memcpy(message, session->message, sizeof message);
+    queue->wait(session);
+    memcpy(session->message, message, sizeof message);
+    return status;
+}
+
+pe_status pe_gpu_prepare(pe_session *session, const pe_gpu_queue *queue) {
+    const pe_gpu_code *code = pe_gpu_code_of(session);
+    const pe_status status =
+        queue->copy_there(session, PE_GPU_NUMBERS, 0, code->numbers, code->numbers_bytes);
+    return finish(session, status, queue);
+}
+
+/* Copies what was written here since, and the inputs. */
+static pe_status send(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue) {
+    const pe_program *program = session->program;
+    pe_status status = PE_OK;
+    if (session->newer & PE_PARAMS_HERE) {
+        status =
+            queue->copy_there(session, PE_GPU_PARAMS, 0, session->params, program->params_bytes);
+    }
+    if (status == PE_OK && session->newer & PE_FROZEN_HERE) {
+        status =
+            queue->copy_there(session, PE_GPU_FROZEN, 0, session->frozen, program->frozen_bytes);
+    }
+    for (int i = 0; status == PE_OK && i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        status = queue->copy_there(session, PE_GPU_ARENA, input->offset,
+                                   pe_tensor_data(session, input), pe_tensor_bytes(input));
+    }
+    return status;
+}
+
+static pe_status receive(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue) {
+    pe_status status = PE_OK;
+    for (int i = 0; status == PE_OK && i < entry->output_count; i++) {
+        const pe_tensor *output = &entry->outputs[i];
+        status = queue->copy_here(session, PE_GPU_ARENA, output->offset,
+                                  pe_tensor_data(session, output), pe_tensor_bytes(output));
+    }
+    return status;
+}
+
+pe_status pe_gpu_run(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue) {
+    const int number = (int)(entry - session->program->entries);
+    pe_status status = send(session, entry, queue);
+    status = status == PE_OK ? queue->launch(session, number) : status;
+    if (status == PE_OK) {
+        session->newer = pe_gpu_code_of(session)->steps[number].writes
+                             ? PE_PARAMS_THERE
+                             : session->newer & PE_PARAMS_THERE;
+        status = receive(session, entry, queue);
+    }
+    return finish(session, status, queue);
+}
+
+pe_status pe_gpu_fetch(pe_session *session, const pe_gpu_queue *queue) {
+    pe_status status = queue->copy_here(session, PE_GPU_PARAMS, 0, session->params,
+                                        session->program->params_bytes);
+    status = finish(session, status, queue);
+    if (status == PE_OK) {
+        session->newer &= ~(unsigned)PE_PARAMS_THERE;
+    }
+    return status;
+}
+
+pe_status pe_gpu_fail_memory(pe_session *session, const char *has, size_t room) {
+    const pe_program *program = session->program;
+    size_t bytes = 0;
+    for (int i = 0; i < PE_GPU_MEMORIES; i++) {
+        bytes += pe_gpu_bytes(session, (pe_gpu_memory)i);
+    }
+    char fix[PE_MESSAGE_BYTES];
+    pe_fail(fix, PE_OK, "give a memory_budget of %zu bytes, or make the batch smaller", room);
+    return pe_fail(session->message, PE_ERROR_SYSTEM,
+                   "program %s was planned with %zu bytes of device memory (params %zu, frozen "
+                   "%zu, arena %zu), and %s: %s",
+                   program->name, bytes, program->params_bytes, program->frozen_bytes,
+                   program->arena_bytes, has,
+                   room ? fix
+                        : "no batch is small enough; keep frozen weights in 4 or 8 bits "
+                          "(Storage), or train fewer");
+}
