@@ -15,7 +15,7 @@ from pockengine.devices.schema import Device
 from pockengine.errors import DeviceError
 
 GROUP = "pockengine.backends"
-BUILT_IN = ("c", "cuda", "gpu", "onnx", "tflite", "tvm")
+BUILT_IN = ("c", "cuda", "gpu", "onnx", "opencl", "tflite", "tvm")
 
 _REGISTERED: dict[str, BackendKind] = {}
 
@@ -65,14 +65,10 @@ def _kind(name: str, user: str) -> BackendKind:
         from pockengine.backends.c.kind import KIND
 
         return KIND
-    if name == "gpu":
-        from pockengine.backends.gpu.kind import KIND as GPU
+    if name in ("cuda", "gpu", "opencl"):
+        from pockengine.backends.gpu.kind import KINDS
 
-        return GPU
-    if name == "cuda":
-        from pockengine.backends.gpu.kind import CUDA_KIND
-
-        return CUDA_KIND
+        return KINDS[name]
     if name == "onnx":
         from pockengine.backends.onnx.kind import KIND as ONNX
 

@@ -2,6 +2,7 @@
 
 `kernels/` writes kernels in a subset of C99, over the names of `dialect/`: a prelude maps those to
 a language. Sessions of the backend `gpu` run by `emulated.py`: on the CPU, item by item. Those of
-the backend `cuda` (`cuda.py`) launch by NVIDIA's driver: `source.py` makes the text, `nvrtc.py`
-builds it, `launches.py` writes tables for `runtime/`. By `opencl_step.py` OpenCL runs one entry.
+`cuda` and `opencl` (`cuda.py`, `opencl.py`) are launched by a driver (`driven.py`): `source.py`
+makes the text, `launches.py` writes tables for `runtime/`. `nvrtc.py` builds CUDA's text here,
+OpenCL's driver its own when a session opens.
 """

@@ -20,7 +20,7 @@ from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 ALIGNMENT = 128
-"""Bytes: a transaction of every GPU that we know, and what OpenCL wants of a sub-buffer."""
+"""Bytes: a transaction of every GPU that we know."""
 
 ISA = "gpu, emulated"
 

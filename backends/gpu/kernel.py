@@ -13,6 +13,9 @@ from pockengine.backends.gpu.scalars import scalar_of
 from pockengine.compiler.ir import Value
 from pockengine.errors import CompileError
 
+HEAD = "PE_KERNEL void PE_NAME(PE_PARAMETERS) {"
+"""How every kernel begins, here and in the templates."""
+
 SYMBOL = "PE_SYMBOL"
 """Stands for the kernel's own symbol in its text."""
 
@@ -136,7 +139,7 @@ def _stage(stage: Stage, number: int, parameters: Sequence[Parameter]) -> str:
     if stage.template:
         lines.append(f'#include "{stage.template}"')
     else:
-        lines += ["PE_KERNEL void PE_NAME(PE_PARAMETERS) {", *_indented(stage.body), "}"]
+        lines += [HEAD, *_indented(stage.body), "}"]
     lines += [f"#undef {name.partition('(')[0]}" for name in macros]
     return "\n".join(lines) + "\n"
 

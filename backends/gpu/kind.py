@@ -1,8 +1,9 @@
-"""The GPU backend and the one that CUDA's driver runs, as the registry offers them."""
+"""The GPU backend and those that drivers run, as the registry offers them."""
 
 from pockengine.backends.c.session import LibrarySession
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.gpu.opencl import OpenClBackend
 from pockengine.backends.protocol import BackendKind, BackendOptions
 from pockengine.devices.schema import Device
 
@@ -19,5 +20,14 @@ def make_cuda(device: Device, options: BackendOptions) -> CudaBackend:
     return CudaBackend(device)
 
 
-KIND = BackendKind(make, LibrarySession, emulated=True)
-CUDA_KIND = BackendKind(make_cuda, LibrarySession, accelerated=True)
+def make_opencl(device: Device, options: BackendOptions) -> OpenClBackend:
+    """Set the OpenCL backend to a device."""
+    options.refuse_all_but("opencl", frozenset())
+    return OpenClBackend(device)
+
+
+KINDS = {
+    "cuda": BackendKind(make_cuda, LibrarySession, accelerated=True),
+    "gpu": BackendKind(make, LibrarySession, emulated=True),
+    "opencl": BackendKind(make_opencl, LibrarySession, accelerated=True),
+}

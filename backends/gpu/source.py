@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.kernel import HEAD, GpuKernel
 
 DIALECT = Path(__file__).parent / "dialect"
 
@@ -17,8 +17,18 @@ _INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 
 def source_of(kernels: Iterable[GpuKernel], language: str) -> str:
     """Return a prelude and kernels, each once, in the order of their symbols."""
-    texts = {kernel.symbol: kernel.text for kernel in kernels}
-    return _whole("\n".join([f'#include "{language}.h"', *(texts[key] for key in sorted(texts))]))
+    chosen = {kernel.symbol: kernel for kernel in kernels}
+    texts = [_text(chosen[key], language) for key in sorted(chosen)]
+    return "\n".join([_whole(f'#include "{language}.h"'), *texts])
+
+
+def _text(kernel: GpuKernel, language: str) -> str:
+    """Return a kernel's text; in OpenCL it begins by making pointers of buffers and offsets."""
+    text = _whole(kernel.text)
+    if language != OPENCL:
+        return text
+    begin = " ".join(map(str, kernel.parameters)).replace("(", "_AT(")
+    return text.replace(HEAD, f"{HEAD}\n    {begin}")
 
 
 def _whole(text: str) -> str:

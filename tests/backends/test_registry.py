@@ -38,7 +38,7 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
 
     with pytest.raises(
         DeviceError,
-        match=r"device toy needs the backend 'glow'; known.*c, cuda, gpu, onnx, tflite, toy",
+        match=r"device toy needs the backend 'glow'; known.*: c, cuda, gpu, onnx, opencl, .*toy",
     ):
         pockengine.compile(residual_net(), None, device=device)
 

@@ -82,6 +82,7 @@ KNOWS_C = {
     "backends/gpu/emulated.py": "writes kernels as functions of C",
     "backends/gpu/kind.py": "opens what it writes as any program of C",
     "backends/gpu/launches.py": "writes a program's tables as those of C",
+    "backends/gpu/opencl.py": "writes a text as C does",
     "backends/registry.py": "loads it when a device names it",
     "backends/tvm/backend.py": "names a library by its content",
     "backends/tvm/library.py": "links what LLVM has built by the C toolchain",

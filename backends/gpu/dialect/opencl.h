@@ -9,8 +9,6 @@ typedef half pe_half;
 
 #define PE_KERNEL __kernel __attribute__((reqd_work_group_size(PE_ITEMS, 1, 1)))
 #define PE_FUNCTION static inline
-#define PE_READ(type, name) __global const type *name
-#define PE_WRITE(type, name) __global type *name
 #define PE_SHARED(type, name, count) __local type name[count]
 #define PE_LOCAL __local
 #define PE_GLOBAL __global
@@ -25,6 +23,14 @@ typedef half pe_half;
 #define pe_barrier() barrier(CLK_LOCAL_MEM_FENCE)
 #define pe_bits(x) as_uint(x)
 #define pe_from_bits(x) as_float(x)
+
+/* A host has no addresses of the device's, and buffers within a buffer begin where a device likes:
+ * a parameter is a buffer, and the bytes from its beginning, which are added before all else. */
+#define PE_READ(type, name) __global const type *name, const ulong name##_at
+#define PE_WRITE(type, name) __global type *name, const ulong name##_at
+#define PE_READ_AT(type, name)                                                                     \
+    name = (__global const type *)((__global const uchar *)name + name##_at);
+#define PE_WRITE_AT(type, name) name = (__global type *)((__global uchar *)name + name##_at);
 
 /* A half is storage: it is read and written, and never a variable. */
 #define pe_load_half(p, i) vload_half(i, p)

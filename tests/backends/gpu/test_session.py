@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import pockengine
+from pockengine.backends.gpu.kernel import HEAD
+from pockengine.backends.gpu.source import DIALECT
 from pockengine.compiler.ir import F32, Builder, DType, Graph, TensorType
 from pockengine.errors import CompileError, DeviceError
 from pockengine.tests.backends.session_tests import SessionTests
@@ -20,10 +22,16 @@ def test_an_artifact_says_that_it_is_emulated() -> None:
     assert compiled.artifact.isa == "gpu, emulated"
 
 
-def test_offsets_are_those_that_opencl_wants_of_sub_buffers() -> None:
+def test_offsets_are_those_of_transactions() -> None:
     compiled = pockengine.compile(residual_net(), None, backend="gpu")
     for entry in compiled.program.entries.values():
         assert all(place.offset % 128 == 0 for place in entry.plan.values.values())
+
+
+def test_every_kernel_begins_as_the_text_for_opencl_wants() -> None:
+    for path in sorted(DIALECT.glob("*.inc.h")):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("PE_KERNEL") == text.count(HEAD) > 0, path.name
 
 
 def test_an_op_without_a_kernel_is_refused_by_name() -> None:

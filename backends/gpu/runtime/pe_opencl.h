@@ -1,0 +1,17 @@
+/* Runs programs by OpenCL: the functions of a pe_accelerator, whose code is a pe_gpu_code.
+ *
+ * When a session opens the driver builds the kernels of their text, each memory becomes a buffer,
+ * and each launch gets a kernel of its own whose arguments are set for good: a buffer and an offset
+ * for each place. An entry is then its launches in order on one queue, with no host work between.
+ */
+#ifndef PE_OPENCL_H
+#define PE_OPENCL_H
+
+#include "pe_gpu.h"
+
+pe_status pe_opencl_open(pe_session *session);
+void pe_opencl_close(pe_session *session);
+pe_status pe_opencl_run(pe_session *session, const pe_entry *entry);
+pe_status pe_opencl_fetch(pe_session *session);
+
+#endif

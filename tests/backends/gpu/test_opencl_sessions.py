@@ -1,0 +1,218 @@
+"""Sessions and the runner by OpenCL, whole, on what this machine has: PoCL, a CPU and no GPU.
+
+Where there is no OpenCL the tests are skipped; bazelw installs PoCL.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import pockengine
+from pockengine.api import Compiled
+from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.session import Session
+from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
+from pockengine.compiler.optim import Adam, Sgd
+from pockengine.devices import load_device
+from pockengine.errors import CompileError, DeviceError
+from pockengine.tests.backends.gpu.watched_opencl import LIBRARY, build_watched, has_opencl
+from pockengine.tests.backends.inputs import draw
+from pockengine.tests.backends.session_tests import SessionTests
+from pockengine.tests.backends.trainings import TRAININGS
+from pockengine.tests.compiler.small_nets import residual_net
+
+STEPS, RATE = 10, 0.01
+OPENCL = {"device": "host-opencl", "backend": "opencl"}
+
+
+def _perceptron() -> Graph:
+    """Two layers over rows of 37, odd as sizes are that no tile divides."""
+    rng = np.random.default_rng(0)
+    g = Builder(Graph("perceptron"))
+    x, target = g.input("x", TensorType(F32, (5, 37))), g.input("target", TensorType(I32, (5,)))
+    w = [
+        g.param(f"{name}.weight", rng.normal(0, 0.2, shape).astype(np.float32))
+        for name, shape in (("a", (37, 19)), ("b", (19, 7)))
+    ]
+    b = g.param("a.bias", np.zeros(19, np.float32))
+    logits = g.matmul(g.relu(g.add(g.matmul(x, w[0]), b)), w[1])
+    g.output("loss", g.cross_entropy(logits, target))
+    return g.graph
+
+
+NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
+    "perceptron": (_perceptron(), {"optimizer": Adam(eps=1e-2)}),
+    "convolutions": (residual_net(), {"optimizer": Sgd(momentum=0.9)}),
+    "micro-batches": (residual_net(), {"micro_batches": 2, "scheme": "head-only"}),
+    "transformer": TRAININGS["bert-lora"],
+    "sparse": TRAININGS["mobile-sparse"],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """PoCL keeps what it builds in a folder of these tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POCL_CACHE_DIR", str(tmp_path_factory.mktemp("pocl")))
+        if not has_opencl():
+            pytest.skip("this machine has no OpenCL")
+        yield
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return pockengine.compile(residual_net(), None, scheme="head-only", **OPENCL)
+
+
+class TestSession(SessionTests):
+    backend, device = "opencl", "host-opencl"
+
+
+def _trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
+    losses = []
+    for number in range(STEPS):
+        losses.append(session.train_step(draw(graph, number), RATE)["loss"])
+        if session.is_update_due:
+            session.apply_updates(RATE)
+    return {"losses": np.array(losses), **session.params()}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_ten_steps_are_those_of_c(name: str) -> None:
+    graph, options = NETS[name]
+    with pockengine.compile(graph, None, **OPENCL, **options).session() as session:
+        found = _trained(session, graph)
+    with pockengine.compile(graph, None, backend="c", **options).session() as session:
+        wanted = _trained(session, graph)
+    for key, array in wanted.items():
+        most = max(1.0, float(np.abs(array).max()))
+        np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
+
+
+def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> None:
+    graph = compiled.graph
+    with compiled.session() as session, compiled.session() as other:
+        for number in range(4):
+            session.train_step(draw(graph, number), RATE)
+            if number == 1:
+                session.save(tmp_path / "saved")
+        other.load(tmp_path / "saved")
+        for number in (2, 3):
+            other.train_step(draw(graph, number), RATE)
+        found, wanted = other.params(), session.params()
+    for key, array in wanted.items():
+        np.testing.assert_array_equal(found[key], array, err_msg=key)
+
+
+def _train(compiled: Compiled, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Let the runner train on drawn rows, where a folder has the library."""
+    batches = [draw(compiled.graph, number) for number in range(STEPS)]
+    rows = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+    save_file(rows, folder / "rows")
+    files = ["--weights", str(compiled.artifact.weights), "--data", str(folder / "rows")]
+    steps = ["--steps", str(STEPS), "--lr", repr(RATE), "--save", str(folder / "saved")]
+    command = [str(compiled.artifact.executable), "train", *files, *steps]
+    folders = ":".join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    place = {**os.environ, "LD_LIBRARY_PATH": folders, **settings}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=place)
+
+
+def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path) -> None:
+    build_watched(tmp_path)
+    done = _train(compiled, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    with compiled.session() as session:
+        wanted = _trained(session, compiled.graph)
+    losses = [line["loss"] for line in lines if "loss" in line]
+    np.testing.assert_allclose(losses, wanted["losses"], rtol=1e-6)
+    for key, array in load_file(tmp_path / "saved").items():
+        np.testing.assert_array_equal(array, wanted[key], err_msg=key)
+
+
+def test_a_step_waits_once_and_copies_inputs_and_outputs(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    build_watched(tmp_path)
+    said = _train(compiled, tmp_path).stderr
+    there, here, launches, waits, made, released = map(int, re.findall(r" (\d+)", said)[-6:])
+    spec = compiled.artifact.entries["train"]
+    memories = 3  # the program's numbers, the params and the frozen ones, once each
+    assert there == STEPS * len(spec.inputs) + memories
+    assert here == STEPS * len(spec.outputs) + 1  # the params, to be saved
+    assert waits == STEPS + 2  # once it is open, and once the params are there
+    assert launches % STEPS == 0
+    assert launches // STEPS >= len(compiled.program.entries["train"].graph.nodes) / 2
+    assert made == released
+
+
+TROUBLES = {
+    "no device": (["-DDEVICES=0"], "OpenCL has no device: see what clinfo lists"),
+    "memory": (
+        ["-DMEMORY=1000000", "-DMOST=7000"],
+        r"planned with \d+ bytes of device memory \(params \d+, frozen \d+, arena \d+\), and .* "
+        "has 1000000, of which a buffer takes 7000 at most: give a memory_budget of 7000 bytes",
+    ),
+    "no memory": (["-DMEMORY=512", "-DMOST=512"], "no batch is small enough; .*4 or 8 bits"),
+    "text": (
+        ['-DTEXT="__kernel void k(__global float *x) { x[0] = nothing; }"'],
+        "does not build the kernels of program .*undeclared identifier 'nothing'.*: update its",
+    ),
+    "items": (["-DITEMS=16"], r"groups of 16 items of pe_gpu_\w+ at most, and \d+ are launched"),
+    "fault": (["-DFAULT=3"], "clFinish: error -14, a kernel before it failed: .*open another"),
+    "incomplete": (["-DclFinish=clOther"], "library lacks clFinish, .*OpenCL 1.2: install"),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_a_machine_that_cannot_run_it_is_told(
+    name: str, compiled: Compiled, tmp_path: Path
+) -> None:
+    flags, words = TROUBLES[name]
+    build_watched(tmp_path, flags)
+    done = _train(compiled, tmp_path)
+    assert done.returncode != 0
+    assert re.search(words, done.stderr), done.stderr
+    made, released = re.findall(r"made (\d+), released (\d+)", done.stderr)[-1]
+    assert made == released
+
+
+def test_a_machine_without_opencl_is_told(compiled: Compiled, tmp_path: Path) -> None:
+    for name in (LIBRARY, LIBRARY.removesuffix(".1")):
+        (tmp_path / name).write_text("no library", encoding="utf-8")
+    done = _train(compiled, tmp_path)
+    assert done.returncode != 0
+    assert re.search(r"this machine has no OpenCL \(.*\): install the GPU's driver", done.stderr)
+
+
+def test_a_machine_without_drivers_is_told(compiled: Compiled, tmp_path: Path) -> None:
+    done = _train(compiled, tmp_path, OCL_ICD_VENDORS=str(tmp_path))
+    assert done.returncode != 0
+    assert "clGetPlatformIDs: error -1001, no driver is registered" in done.stderr
+
+
+def test_a_phones_runner_is_built_with_the_text_inside() -> None:
+    phone = pockengine.compile(residual_net(), None, device="adreno-740", backend="opencl")
+    runner = phone.artifact.executable
+    assert runner is not None
+    data = runner.read_bytes()
+    assert data[18:20] == b"\xb7\0"  # EM_AARCH64
+    assert b"reqd_work_group_size" in data
+    assert b"libOpenCL.so.1" in data
+
+
+def test_devices_without_such_a_gpu_are_refused() -> None:
+    with pytest.raises(DeviceError, match="host takes no backend 'opencl'"):
+        pockengine.compile(residual_net(), None, backend="opencl")
+    with pytest.raises(CompileError, match="device h100 has no GPU that takes OpenCL"):
+        OpenClBackend(load_device("h100"))
+    with pytest.raises(CompileError, match="backend opencl has no option bf16"):
+        pockengine.compile(residual_net(), None, bf16=True, **OPENCL)
