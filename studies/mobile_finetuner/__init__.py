@@ -1,0 +1,1 @@
+"""A step of decoders on one core by MobileFineTuner and by ours."""

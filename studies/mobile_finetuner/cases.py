@@ -1,0 +1,127 @@
+"""What is trained: shapes of MobileFineTuner's own examples, with drawn weights, in their files."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+from tokenizers import ByteLevelBPETokenizer
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.sparse.lora import lora
+
+RATE, RANK = 1e-4, 8
+WORDS = 300
+"""Of the tokenizer, which is opened and asked for nothing; rows are of these."""
+SPECIALS = ("<|endoftext|>", "<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>")
+PREFIX = "transformer."
+
+
+@dataclass(frozen=True)
+class Case:
+    """A net, how it is trained, and the example of theirs that trains it.
+
+    `row`: it takes a row of tokens, and not a text, so that the first losses must be equal.
+    """
+
+    name: str
+    save: Callable[[Path], None]
+    scheme: Scheme | str
+    example: str
+    binary: str
+    row: bool = True
+
+    def program(self, source: Path, build: str) -> Path:
+        """Return their program in a build folder of their example."""
+        return source / "examples" / self.example / build / self.binary
+
+    def command(self, source: Path, build: str, folder: Path, tokens: int, steps: int) -> list[str]:
+        """Return their command for a training of so many steps, with what `write` left."""
+        gemma = self.example.startswith("gemma")
+        names = (
+            ("model_dir", "max_steps", "batch", "max_grad_norm", "output_dir")
+            if gemma
+            else ("pretrained_dir", "steps", "batch_size", "clip_grad_norm", "lora_out")
+        )
+        given = dict(zip(names, (folder, steps, 1, 0, folder / "out"), strict=True))
+        if self.row:
+            given |= dict.fromkeys(("jsonl_train", "jsonl_valid"), folder / "rows.jsonl")
+        else:
+            given["output_path"] = given.pop("lora_out")
+            given["data_dir"] = folder
+        given |= {"seq_len": tokens, "lr": RATE}
+        return [
+            str(self.program(source, build)),
+            *(part for key, value in given.items() for part in (f"--{key}", str(value))),
+        ]
+
+
+def write(case: Case, folder: Path, tokens: int) -> np.ndarray:
+    """Write a model's folder, with data as theirs read it; return its row of tokens i64 [1, T]."""
+    folder.mkdir(parents=True, exist_ok=True)
+    case.save(folder)
+    words = ByteLevelBPETokenizer()
+    words.train_from_iterator(["words"], vocab_size=WORDS, special_tokens=list(SPECIALS))
+    words.save_model(str(folder))
+    words.save(str(folder / "tokenizer.json"))
+    row = np.random.default_rng(0).integers(len(SPECIALS), 256, tokens)
+    line = json.dumps({"ids": row.tolist(), "mask": [1] * tokens})
+    (folder / "rows.jsonl").write_text(f"{line}\n" * 16)
+    text = "some words of a text that is long enough\n" * 20_000
+    for part in ("train", "valid", "test"):
+        (folder / f"wiki.{part}.raw").write_text(text)
+    return row[None]
+
+
+def _gpt2(folder: Path, hidden: int, layers: int, heads: int) -> None:
+    """Names of weights are without a prefix, as in the file that OpenAI's model comes in."""
+    config = GPT2Config(n_embd=hidden, n_layer=layers, n_head=heads)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    path = folder / "model.safetensors"
+    tensors = {name.removeprefix(PREFIX): array for name, array in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def _gemma(folder: Path) -> None:
+    config = Gemma3TextConfig(
+        vocab_size=262_144,
+        hidden_size=640,
+        intermediate_size=2048,
+        num_hidden_layers=18,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        head_dim=256,
+        sliding_window=512,
+    )
+    Gemma3ForCausalLM(config).save_pretrained(folder)
+
+
+ATTENTION = lora(RANK, 16.0, ["*attn.c_attn.weight", "*attn.c_proj.weight"])
+GPT2 = "gpt2_small_lora_finetune"
+CASES = {
+    case.name: case
+    for case in (
+        Case("gpt2-lora", lambda folder: _gpt2(folder, 768, 12, 12), ATTENTION, GPT2, "train"),
+        Case(
+            "gpt2-full",
+            lambda folder: _gpt2(folder, 768, 12, 12),
+            "full",
+            GPT2,
+            "train_full",
+            row=False,
+        ),
+        Case(
+            "gpt2-medium-lora", lambda folder: _gpt2(folder, 1024, 24, 16), ATTENTION, GPT2, "train"
+        ),
+        Case(
+            "gemma-3-270m-lora",
+            _gemma,
+            lora(RANK, 32.0, ["*_proj.weight"]),
+            "gemma_3_270m_lora_finetune",
+            "train",
+        ),
+    )
+}

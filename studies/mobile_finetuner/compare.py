@@ -1,0 +1,199 @@
+"""Beside MobileFineTuner: a training step of decoders, on one core.
+
+    git clone https://github.com/Edge-Intelligence-Lab/MobileFineTuner DIR
+    git -C DIR checkout b62d3b1
+    git -C DIR checkout 90e2df1 -- operator/finetune_ops/data  # what b62d3b1 builds, and lacks
+    cmake -S DIR/examples/EXAMPLE -B DIR/examples/EXAMPLE/build -DCMAKE_BUILD_TYPE=Release
+    cmake --build DIR/examples/EXAMPLE/build
+    bazel run //studies/mobile_finetuner -- --source DIR --build build
+
+EXAMPLE is gpt2_small_lora_finetune or gemma_3_270m_lora_finetune; another build folder, of
+`-DUSE_BLAS=ON`, is one more `--build`. Weights are drawn, rows are of one batch. Times are CPU
+seconds: theirs of a longer training less those of one step. Memory is the highest resident one, of
+ours that of the program which a device would run. The first losses must be equal.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import numpy as np
+from rich.table import Table
+from safetensors.numpy import save_file
+
+from pockengine.api import Compiled, compile
+from pockengine.compiler.optim import Adam
+from pockengine.errors import JobFailed, PockEngineError
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.studies.mobile_finetuner.cases import CASES, RATE, Case, write
+from pockengine.terminal import PlainConsole
+
+STEPS = 3
+TOLERANCE = 1e-4
+MIB = 2**20
+LOSS = re.compile(r"[Ll]oss[ =](\d+\.\d+)")
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+Feed = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Row:
+    """CPU seconds of a step, the highest resident memory, and the loss of the first step."""
+
+    case: str
+    engine: str
+    seconds: float
+    peak_bytes: int
+    loss: float
+
+
+def measure_theirs(
+    case: Case, source: Path, build: str, folder: Path, tokens: int
+) -> tuple[float, int, float]:
+    """Return CPU seconds of a step, bytes and the first loss; JobFailed with their last words."""
+    first = _trained(case.command(source, build, folder, tokens, 1))
+    more = _trained(case.command(source, build, folder, tokens, 1 + STEPS))
+    return (more[0] - first[0]) / STEPS, more[1], more[2]
+
+
+def _trained(command: list[str]) -> tuple[float, int, float]:
+    """Run to the end; return CPU seconds, the highest resident bytes and the first loss."""
+    with TemporaryDirectory() as place, Path(place, "log").open("w+") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **ONE_THREAD})
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        words = log.read()
+    losses = LOSS.findall(words)
+    if child.returncode or not losses:
+        raise JobFailed(f"{command[0]} ended with {child.returncode}: {words[-500:]}")
+    return usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss, float(losses[0])
+
+
+def measure_ours(compiled: Compiled, feed: Feed, folder: Path) -> tuple[float, int, float]:
+    """Return CPU seconds of a step, bytes and the first loss."""
+    losses, times = [], []
+    with compiled.session(1) as session:
+        for _ in range(1 + STEPS):
+            start = time.process_time()
+            losses.append(float(session.train_step(feed, RATE)["loss"]))
+            times.append(time.process_time() - start)
+    return (
+        statistics.median(times[1:]),
+        _peak(compiled, feed, folder / "feed.safetensors"),
+        losses[0],
+    )
+
+
+def _peak(compiled: Compiled, feed: Feed, data: Path) -> int:
+    """Return the highest resident memory of the program that a device would run."""
+    save_file({name: np.concatenate([array, array]) for name, array in feed.items()}, data)
+    artifact = compiled.artifact
+    command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
+    command += ["--data", str(data), "--steps", "2", "--lr", str(RATE), "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise JobFailed(f"{artifact.name}: {done.stderr[-500:]}")
+    return int(json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"])
+
+
+def compare(
+    case: Case, source: Path, builds: tuple[str, ...], tokens: int, rounds: int
+) -> list[Row]:
+    """Measure ours and each build of theirs in turns; JobFailed where first losses differ."""
+    for build in builds:
+        program = case.program(source, build)
+        if not program.exists():
+            raise JobFailed(f"{program} is not there; build the example, or name its --build")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        row = write(case, folder, tokens)
+        graph = open_causal_lm(folder).graph(1, tokens)
+        made = compile(
+            graph, None, scheme=case.scheme, optimizer=Adam(), folder=folder / "artifact"
+        )
+        feed = _feed(made, row)
+        found: dict[str, list[tuple[float, int, float]]] = {}
+        for _ in range(rounds):
+            found.setdefault("pockengine", []).append(measure_ours(made, feed, folder))
+            for build in builds:
+                theirs = measure_theirs(case, source, build, folder, tokens)
+                found.setdefault(f"MobileFineTuner, {build}", []).append(theirs)
+    ours = found["pockengine"][0][2]
+    for engine, runs in found.items():
+        if case.row and abs(runs[0][2] - ours) > TOLERANCE * ours:
+            raise JobFailed(f"{case.name}: {engine} has a first loss of {runs[0][2]}, ours {ours}")
+    return [
+        Row(case.name, engine, statistics.median(run[0] for run in runs), runs[0][1], runs[0][2])
+        for engine, runs in found.items()
+    ]
+
+
+def _feed(compiled: Compiled, row: np.ndarray) -> Feed:
+    """Inputs of a step: the row, its positions, and the row as labels, which the graph shifts."""
+    known = {"input_ids": row, "labels": row, "position_ids": np.arange(row.size)[None]}
+    inputs = compiled.artifact.entries["train"].inputs
+    return {
+        name: known[name].reshape(type_.shape) for name, type_ in inputs.items() if name in known
+    }
+
+
+@click.command()
+@click.option(
+    "--source",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A clone of MobileFineTuner, built.",
+)
+@click.option("--build", "builds", multiple=True, default=("build",), show_default=True)
+@click.option(
+    "--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="By default all."
+)
+@click.option("--tokens", default=128, show_default=True, type=click.IntRange(8))
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--json", "out", type=click.Path(path_type=Path), help="For a line of each engine.")
+def main(
+    source: Path,
+    builds: tuple[str, ...],
+    cases: tuple[str, ...],
+    tokens: int,
+    rounds: int,
+    out: Path | None,
+) -> None:
+    """Print a step's CPU seconds and memory by both."""
+    base = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
+    table = Table(title=f"1 x {tokens} tokens, Adam, one thread; medians of {rounds} rounds")
+    for column in ("case", "engine", "CPU s a step", "x", "peak MiB", "first loss"):
+        table.add_column(column, justify="left" if column in ("case", "engine") else "right")
+    for name in cases or CASES:
+        click.echo(f"{name} ...", err=True)
+        try:
+            rows = compare(CASES[name], (base / source).resolve(), builds, tokens, rounds)
+        except PockEngineError as error:
+            raise click.ClickException(str(error)) from error
+        for row in rows:
+            ratio = f"{row.seconds / rows[0].seconds:.1f}"
+            figures = (
+                f"{row.seconds:.3f}",
+                ratio,
+                f"{row.peak_bytes / MIB:,.0f}",
+                f"{row.loss:.4f}",
+            )
+            table.add_row(row.case, row.engine, *figures)
+        if out is not None:
+            with (base / out).open("a", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+    PlainConsole(100).print(table)
+
+
+if __name__ == "__main__":
+    main()

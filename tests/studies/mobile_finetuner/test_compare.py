@@ -1,0 +1,64 @@
+"""The comparison with MobileFineTuner, beside a program that says what theirs would."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from pockengine.compiler.sparse import Scheme
+from pockengine.errors import JobFailed
+from pockengine.studies.mobile_finetuner.cases import ATTENTION, GPT2, Case
+from pockengine.studies.mobile_finetuner.compare import compare, measure_theirs
+
+TOKENS = 8
+
+
+def small(folder: Path) -> None:
+    config = GPT2Config(vocab_size=300, n_positions=32, n_embd=32, n_layer=1, n_head=2)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+def case(scheme: Scheme | str = ATTENTION) -> Case:
+    return Case("small", small, scheme, GPT2, "train")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Callable[[str], Path]:
+    """A clone whose program writes some words, and fails unless it is asked for the rows."""
+
+    def clone(words: str) -> Path:
+        place = tmp_path / "clone" / "examples" / GPT2 / "build"
+        place.mkdir(parents=True)
+        script = f"#!/bin/sh\ncase \"$*\" in *rows.jsonl*) echo '{words}';; *) exit 3;; esac\n"
+        (place / "train").write_text(script)
+        (place / "train").chmod(0o755)
+        return tmp_path / "clone"
+
+    return clone
+
+
+def test_another_first_loss_is_an_error(source: Callable[[str], Path]) -> None:
+    clone = source("step 1 | loss 9.5000 | step 2 | loss 9.4000")
+    with pytest.raises(
+        JobFailed, match=r"small: MobileFineTuner, build has a first loss of 9\.5, o"
+    ):
+        compare(case(), clone, ("build",), TOKENS, 1)
+
+
+def test_a_text_is_given_where_no_row_can_be(source: Callable[[str], Path], tmp_path: Path) -> None:
+    text = Case("small", small, "full", GPT2, "train", row=False)
+    with pytest.raises(JobFailed, match="ended with 3"):
+        measure_theirs(text, source("loss 9.5000"), "build", tmp_path, TOKENS)
+
+
+def test_what_is_not_built_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobFailed, match="build/train is not there; build the example"):
+        compare(case(), tmp_path, ("build",), TOKENS, 1)
+
+
+def test_a_program_without_a_loss_is_an_error(
+    source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with pytest.raises(JobFailed, match="ended with 0: nothing"):
+        measure_theirs(case(), source("nothing"), "build", tmp_path, TOKENS)
