@@ -1,7 +1,9 @@
 """Picture data sets as tasks: CIFAR-10 (JPEG bytes) and Fashion-MNIST, at any resolution.
 
 A task takes each class's own share of its pictures, drawn by a seed. The test pictures come
-from the data set's own test part.
+from the data set's own test part. So do all the others, where a model was pretrained on the
+training part: of pictures that it has learned, nothing is left to learn, and they judge badly what
+it makes of new ones.
 """
 
 import io
@@ -22,6 +24,7 @@ IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 IMAGENET_SPREAD = np.array([0.229, 0.224, 0.225], np.float32)
 
 Read = Callable[[int], Image.Image]
+TRAIN, TEST = 0, 1
 
 
 @dataclass(frozen=True)
@@ -32,27 +35,40 @@ class Part:
     read: Read
 
 
-def picture_task(root: Path, name: str, resolution: int, norm: str, sizes: Sizes) -> Task:
+def picture_task(
+    root: Path, name: str, resolution: int, norm: str, sizes: Sizes, seen: bool = False
+) -> Task:
     """Return `cifar10` or `fashion_mnist`: inputs `x` f32 [N, 3, resolution, resolution].
 
-    `norm` is "symmetric", "imagenet" or "bytes" (from 0 to 255). FinetuneError names a file that is
-    missing or damaged.
+    `norm` is "symmetric", "imagenet" or "bytes" (from 0 to 255); `seen` says that the model was
+    pretrained on the training file. FinetuneError names a file that is missing or damaged.
     """
-    read, train, test = SETS[name]
-    parts = []
-    for file, count in ((train, sizes.train + sizes.validation), (test, sizes.test)):
-        part = read(root / file)
-        index = stratified(part.labels, count, sizes.seed)
-        parts.append(_examples(part, index, resolution, norm))
-    return Task(name, CLASSES, split(parts[0], sizes.validation, sizes.seed), parts[1])
+    part, index = _tuning(root, name, sizes, seen)
+    tuning = _examples(part, index[: sizes.train + sizes.validation], resolution, norm)
+    part = _part(root, name, TEST)
+    test = _examples(part, stratified(part.labels, sizes.test, sizes.seed), resolution, norm)
+    return Task(name, CLASSES, split(tuning, sizes.validation, sizes.seed), test)
 
 
-def more_pictures(root: Path, name: str, resolution: int, norm: str, sizes: Sizes) -> Examples:
-    """Return `sizes.more` pictures of the training file that the task has not."""
-    read, train, _ = SETS[name]
-    part, taken = read(root / train), sizes.train + sizes.validation
-    index = stratified(part.labels, taken + sizes.more, sizes.seed)[taken:]
-    return _examples(part, index, resolution, norm)
+def more_pictures(
+    root: Path, name: str, resolution: int, norm: str, sizes: Sizes, seen: bool = False
+) -> Examples:
+    """Return `sizes.more` pictures for choices, which the task has in no part."""
+    part, index = _tuning(root, name, sizes, seen)
+    return _examples(part, index[sizes.train + sizes.validation :], resolution, norm)
+
+
+def _tuning(root: Path, name: str, sizes: Sizes, seen: bool) -> tuple[Part, np.ndarray]:
+    """Return where all but the test pictures come from, and which they are."""
+    part = _part(root, name, TEST if seen else TRAIN)
+    tested = sizes.test if seen else 0
+    count = tested + sizes.train + sizes.validation + sizes.more
+    return part, stratified(part.labels, count, sizes.seed)[tested:]
+
+
+def _part(root: Path, name: str, place: int) -> Part:
+    read, *files = SETS[name]
+    return read(root / files[place])
 
 
 def _examples(part: Part, index: np.ndarray, resolution: int, norm: str) -> Examples:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pockengine.studies.sparse.agreement import agreement_section, agreements_of
 from pockengine.studies.sparse.figures import (
     PairFigures,
     SchemeRow,
@@ -31,7 +32,7 @@ INTRODUCTION = """\
 Written by `bazel run //studies/sparse -- --out docs/results`, which goes on where it stopped. All
 training in the tables runs in PockEngine's compiled C, on one thread, with Adam. The new head is
 trained alone first, and every scheme starts from there. Each tries the same learning rates on the
-validation part, and on more examples of the training file where a pair says so; where "The races"
+validation part, and on more examples where a pair says so; where "The races"
 says so, the searched scheme is the winner of a race on them. The test part judges once for each
 seed, at the rate that was chosen. Nothing that chooses has seen it.
 
@@ -63,6 +64,7 @@ def write_report(journal: Journal, out: Path) -> Path:
     if predictions:
         draw_predictions(predictions, out / "sparse-predicted.png")
     parts += [race_section(races, figures), searched(searches, predictions)]
+    parts.append(agreement_section(agreements_of(journal)))
     parts.append(predictor_section(read_predictors(out / PREDICTORS)))
     parts.append(missing(journal, figures, races))
     if (out / READING).exists():

@@ -35,9 +35,16 @@ def sentence_task(root: Path, name: str, tokenizer: Path, length: int, sizes: Si
     """
     text = _read(root, name)
     words = load_tokenizer(tokenizer, length)
-    wanted = (text.train, sizes.train + sizes.validation), (text.test, sizes.test)
-    parts = [_examples(words, rows, count, sizes.seed) for rows, count in wanted]
-    return Task(name, text.classes, split(parts[0], sizes.validation, sizes.seed), parts[1])
+    tuning = _examples(words, text.train, sizes.train + sizes.validation, sizes.seed)
+    test = _examples(words, text.test, sizes.test, sizes.seed)
+    return Task(name, text.classes, split(tuning, sizes.validation, sizes.seed), test)
+
+
+def more_sentences(root: Path, name: str, tokenizer: Path, length: int, sizes: Sizes) -> Examples:
+    """Return `sizes.more` further sentences of the training file, or as many as it has."""
+    words, taken = load_tokenizer(tokenizer, length), sizes.train + sizes.validation
+    both = _examples(words, _read(root, name).train, taken + sizes.more, sizes.seed)
+    return both.take(np.arange(taken, len(both)))
 
 
 def load_tokenizer(folder: Path, length: int) -> Tokenizer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Sizes:
     """Examples of each part, and the seed that draws them (not the seed of a training run).
 
-    `more` are examples of the training file that judge rates and races beside the validation part:
+    `more` are further examples that judge rates and races beside the validation part:
     by that alone schemes that differ by a point are not told apart.
     """
 

@@ -21,7 +21,7 @@ from pockengine.models.minilm import load_minilm
 from pockengine.models.mlperf import load_resnet8
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 from pockengine.studies.sparse.pictures import CLASSES, more_pictures, picture_task
-from pockengine.studies.sparse.sentences import sentence_task
+from pockengine.studies.sparse.sentences import more_sentences, sentence_task
 from pockengine.studies.sparse.sizes import Sizes
 
 BATCH = 16
@@ -52,7 +52,8 @@ class Model:
     `size` is the resolution of pictures, or the number of tokens unless the data set has its own;
     `last` the K of last-K-blocks, about the last third.
     `rates` are the learning rates that every scheme tries; `head_rates` those of the head, which is
-    trained alone first; `norm` how pixels become numbers.
+    trained alone first; `norm` how pixels become numbers; `seen` the data set whose training part
+    the model was pretrained on.
     """
 
     name: str
@@ -63,19 +64,21 @@ class Model:
     head_rates: tuple[float, ...] = HEAD_RATES
     text: bool = False
     norm: str = ""
+    seen: str = ""
     optimizer: Optimizer = ADAM
 
 
 INT8 = "weights/mcunet_int8"
 RESNET20 = "weights/resnet_cifar10/resnet20-12fca82f.npz"
+RESNET8 = "weights/mlperf_tiny/ic_resnet8.h5"
 MODELS = {
     model.name: model
     for model in (
         Model("mcunet-5fps", f"{INT8}/mcunet-5fps.npz", 128, RATES, 4, norm="symmetric"),
         Model("mbv2-w0.35", f"{INT8}/mbv2-w0.35.npz", 128, RATES, 4, norm="symmetric"),
-        Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet"),
+        Model("resnet20", RESNET20, 32, RATES, 3, norm="imagenet", seen="cifar10"),
         Model("minilm-l6", "", 32, LOWER_RATES, 2, text=True),
-        Model("resnet8", "weights/mlperf_tiny/ic_resnet8.h5", 32, RATES, 1, norm="bytes"),
+        Model("resnet8", RESNET8, 32, RATES, 1, norm="bytes", seen="cifar10"),
     )
 }
 TOKENS = {"clinc150": 16, "banking77": 24}
@@ -124,16 +127,22 @@ def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) ->
     if model.text:
         length = TOKENS.get(dataset, model.size)
         return sentence_task(places.data, dataset, minilm_folder(places), length, sizes)
-    return picture_task(places.data, dataset, model.size, model.norm, sizes)
+    seen = model.seen == dataset
+    return picture_task(places.data, dataset, model.size, model.norm, sizes, seen)
 
 
 def choosing_examples(
     model: Model, dataset: str, places: StudyFolders, sizes: Sizes, task: Task
 ) -> Examples:
     """Return what judges rates and races: the validation part, and more pictures where asked."""
-    if model.text or not sizes.more:
+    if not sizes.more:
         return task.tuning.validation
-    more = more_pictures(places.data, dataset, model.size, model.norm, sizes)
+    if model.text:
+        length = TOKENS.get(dataset, model.size)
+        more = more_sentences(places.data, dataset, minilm_folder(places), length, sizes)
+    else:
+        seen = model.seen == dataset
+        more = more_pictures(places.data, dataset, model.size, model.norm, sizes, seen)
     return task.tuning.validation.joined(more)
 
 

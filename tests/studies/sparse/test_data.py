@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pockengine.errors import FinetuneError
 from pockengine.studies.sparse.pictures import more_pictures, picture_task, stratified
-from pockengine.studies.sparse.sentences import sentence_task
+from pockengine.studies.sparse.sentences import more_sentences, sentence_task
 from pockengine.studies.sparse.sizes import Sizes
 
 SIZES = Sizes(train=20, validation=10, test=20)
@@ -64,6 +64,21 @@ def test_more_pictures_are_new_and_leave_the_task_as_it_is(tmp_path: Path) -> No
     assert task.tuning.train.digest() == picture_task(*wanted, SIZES).tuning.train.digest()
 
 
+def test_of_what_a_model_has_seen_nothing_trains_or_judges(tmp_path: Path) -> None:
+    folder = tmp_path / "vision" / "fashion_mnist"
+    folder.mkdir(parents=True)
+    for part, shift in (("train", 0), ("test", 100)):
+        image = np.arange(shift, shift + 60, dtype=np.uint8).repeat(784).reshape(60, 28, 28, 1)
+        np.savez(folder / f"fashion_mnist_{part}.npz", image=image, label=np.arange(60) % 10)
+    sizes = Sizes(20, 10, 20, more=10)
+    wanted = tmp_path, "fashion_mnist", 4, "bytes", sizes
+    task, more = picture_task(*wanted, seen=True), more_pictures(*wanted, seen=True)
+    both = task.tuning.train.joined(task.tuning.validation).joined(more).joined(task.test)
+
+    assert sorted(both.inputs["x"][:, 0, 0, 0].tolist()) == list(range(100, 160))
+    assert task.test.digest() == picture_task(*wanted).test.digest()
+
+
 def test_jpeg_that_is_none_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "vision" / "cifar10"
     folder.mkdir(parents=True)
@@ -103,6 +118,22 @@ def test_sentences_are_cut_and_filled_up(tmp_path: Path) -> None:
     assert ids == {(2, 4, 4, 4), (3, 1, 4, 0)}
     assert task.classes == 2
     assert len(task.tuning.train) == 20
+
+
+def test_more_sentences_are_new_as_far_as_the_file_goes(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    folder = tmp_path / "text" / "sst2"
+    folder.mkdir(parents=True)
+    words = ("good", "bad", "film", "none")
+    rows = [f"{words[n % 4]} {words[n // 4 % 4]} {words[n // 16]}\t{n % 2}\n" for n in range(64)]
+    for part in ("train", "test"):
+        (folder / f"{part}.tsv").write_text("".join(rows))
+    wanted = tmp_path, "sst2", tmp_path, 3, Sizes(20, 10, 20, more=100)
+    task, more = sentence_task(*wanted), more_sentences(*wanted)
+    both = task.tuning.train.joined(task.tuning.validation).joined(more)
+
+    assert len(more) == 34
+    assert len(np.unique(both.inputs["input_ids"], axis=0)) == len(both) == 64
 
 
 def test_damaged_table_is_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from pockengine.errors import FinetuneError
 from pockengine.farm.results.results import Record
+from pockengine.studies.sparse.agreement import agreement_section, agreements_of
 from pockengine.studies.sparse.figures import SchemeRow, against, gather
 from pockengine.studies.sparse.journal import Journal
 from pockengine.studies.sparse.plan import BLIND, PAIRS, find_pairs
@@ -111,6 +112,30 @@ def with_race(journal: Journal) -> Journal:
         },
     )
     return journal
+
+
+def test_page_says_how_far_the_judge_and_the_test_part_agree(tmp_path: Path) -> None:
+    journal = with_race(Journal(tmp_path / "journal.jsonl"))
+    journal.put({"kind": "pair", "pair": PAIR}, {"commit": "abc"})
+    runs = {
+        ("a", 0.01): (0.5, 0.6),
+        ("a", 0.02): (0.8, None),  # its best rate
+        ("b", 0.01): (0.7, 0.8),
+        ("c", 0.01): (0.6, 0.7),
+        ("full", 0.01): (0.9, 0.1),
+        ("d", 0.01): (0.1, None),  # not tested
+    }
+    for (scheme, rate), accuracies in runs.items():
+        for purpose, accuracy in zip(("choice", "final"), accuracies, strict=True):
+            key = {"kind": "trial", "pair": PAIR, "purpose": purpose, "scheme": scheme}
+            if accuracy is not None:
+                journal.put({**key, "rules": scheme, "rate": rate}, {"accuracy": accuracy})
+    (found,) = agreements_of(journal)
+    assert (found.judged, found.tested) == ((0.8, 0.7, 0.6), (0.6, 0.8, 0.7))
+    assert found.rho == pytest.approx(-0.5)
+    said = agreement_section([found])
+    assert f"is -0.50, the mean of 1 pairs ({PAIR} -0.50 of 3 schemes)" in said
+    assert agreement_section([]) == ""
 
 
 def test_page_shows_races_and_the_searched_scheme_beside_the_best_preset(tmp_path: Path) -> None:
