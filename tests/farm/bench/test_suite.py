@@ -47,7 +47,7 @@ def test_every_engine_is_checked_and_timed(result: SuiteResult) -> None:
     for line in result.lines:
         assert 0 < line.timing.min <= line.timing.median
         assert line.max_rel_error < (1e-3 if line.engine != "pockengine-bf16" else 2e-2)
-        assert line.first_step_ms > line.timing.min
+        assert line.first_step_ms > 0
         assert line.peak_rss_bytes > 2**20
     assert best_peer(result).engine.startswith("torch-eager")
     assert result.work.flops > 0
