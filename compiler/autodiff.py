@@ -19,9 +19,12 @@ Channels = ChannelSet | None
 """Which channels of a weight train: a range, or sorted indices; None for all of them."""
 
 
-def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Value, Value]:
+def backward(
+    g: Builder, loss: Value, wrt: Mapping[Value, Channels], seed: Value | None = None
+) -> dict[Value, Value]:
     """Append the backward nodes of the scalar `loss`; return the gradient of each value in `wrt`.
 
+    Gradients are those of the loss times `seed`, an f32[], by default 1.
     A value with some channels gets the gradient of those only. Values that `loss` does not
     depend on are absent from the result.
     """
@@ -33,7 +36,7 @@ def backward(g: Builder, loss: Value, wrt: Mapping[Value, Channels]) -> dict[Val
     needed = _depend_on(forward, wrt)
     if loss not in needed:
         return {}
-    cotangents: dict[Value, Value] = {loss: g.scalar(1.0)}
+    cotangents: dict[Value, Value] = {loss: g.scalar(1.0) if seed is None else seed}
     for node in reversed(forward):
         dy = _cotangent(node, cotangents)
         if dy is not None:

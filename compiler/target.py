@@ -86,7 +86,8 @@ class Target:
 
     `ops` and `dtypes` of None mean all of them. Offsets in its memory are multiples of `alignment`
     bytes. Of the optional passes those in `passes` pay on it. One of its `spaces` holds the
-    constant params, and one, or the same, the mutable ones.
+    constant params, and one, or the same, the mutable ones. With `rate_first` plain steps pay when
+    the rate multiplies the loss's gradient once, not that of each param.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -97,6 +98,7 @@ class Target:
     alignment: int = ALIGNMENT
     passes: frozenset[str] = OPTIONAL
     spaces: tuple[MemorySpace, ...] = (MemorySpace(),)
+    rate_first: bool = False
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

@@ -40,6 +40,7 @@ class ModelBackend:
             dtypes=frozenset(self.models.dtypes),
             passes=self.models.passes,
             spaces=(MemorySpace(size=self.device.memory_bytes),),
+            rate_first=True,
         )
 
     def choose(self, node: Node) -> Choice:

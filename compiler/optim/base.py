@@ -30,7 +30,7 @@ Results = tuple[Value, ...]
 class Update:
     """One parameter, its gradient, and the channels along `axis` that train (None: all).
 
-    `rate` is what the learning rate is multiplied by.
+    `rate` is what the learning rate is multiplied by; with `scaled` the gradient already is.
     """
 
     g: Builder
@@ -39,10 +39,13 @@ class Update:
     axis: int | None = None
     channels: Channels = None
     rate: float = 1.0
+    scaled: bool = False
 
     @property
     def lr(self) -> Value:
         """The learning rate, f32[]."""
+        if self.scaled:
+            return self.g.scalar(1.0)
         lr = run_time_scalar(self.g, LEARNING_RATE, F32)
         return lr if self.rate == 1 else self.g.mul(lr, self.g.scalar(self.rate))
 

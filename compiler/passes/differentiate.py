@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled
 from pockengine.compiler.ir.graph import Graph, ParamKind, Value
 from pockengine.compiler.ir.rewrite import Rule, lower
-from pockengine.compiler.ir.types import I32, f32
+from pockengine.compiler.ir.types import F32, I32, f32
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.custom import COTANGENT, CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.random import NOISE_STREAM, normal
-from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Update
-from pockengine.compiler.optim.base import SEED, run_time_scalar
+from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Sgd, Update
+from pockengine.compiler.optim.base import LEARNING_RATE, SEED, run_time_scalar
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
@@ -51,20 +51,31 @@ def differentiate(
     optimizer: Optimizer,
     clip: Clip | None = None,
     micro_batches: int = 1,
+    rate_first: bool = False,
 ) -> None:
     """Append the backward pass of output `loss` and one update for each trained parameter.
 
     Adds the inputs that the optimiser reads: `lr`, and `step` where it needs it. With several micro
     batches the updates only add to states `optimizer.gradient.*`, for `apply_gradients` to use.
+    With `rate_first` gradients are made of the loss's times `lr`, where steps are all that is done
+    with them: derivatives are linear, so that the steps are the same.
     CompileError when there is no loss, or when it does not depend on a parameter that should train.
     """
-    g = Builder(graph)
-    updates = _gradients(g, trained)
+    g, clip = Builder(graph), clip or Clip()
+    scaled = rate_first and micro_batches == 1 and _is_plain(graph, optimizer, clip)
+    seed = run_time_scalar(g, LEARNING_RATE, F32) if scaled else None
+    updates = [replace(update, scaled=scaled) for update in _gradients(g, trained, seed)]
     delay_writes(graph)
     if micro_batches > 1:
-        _collect(g, updates, clip or Clip(), micro_batches)
+        _collect(g, updates, clip, micro_batches)
         return
     _append_updates(g, updates, optimizer, clip)
+
+
+def _is_plain(graph: Graph, optimizer: Optimizer, clip: Clip) -> bool:
+    """Whether steps are the rate times gradients; a gradient of a user's own may be no product."""
+    own = any(node.op == CUSTOM for node in graph.nodes)
+    return optimizer == Sgd() and clip == Clip() and not own
 
 
 def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) -> None:
@@ -93,7 +104,7 @@ def apply_gradients(
         zeros = Filled(f32(*shape))
         total = g.param(state, zeros, trainable=False, kind=ParamKind.OPTIMIZER)
         updates.append(Update(g, param, total, axes.get(name), channels))
-    _append_updates(g, updates, optimizer, clip)
+    _append_updates(g, updates, optimizer, clip or Clip())
     for update in updates:
         g.emit("assign", update.grad, g.scalar(0.0))
 
@@ -112,7 +123,7 @@ def drop_stops(graph: Graph) -> None:
     dead_code(graph)  # the formulas that stood for gradients
 
 
-def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:
+def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) -> list[Update]:
     graph = g.graph
     if LOSS not in graph.outputs:
         known = ", ".join(graph.outputs)
@@ -122,7 +133,7 @@ def _gradients(g: Builder, trained: Mapping[str, Channels]) -> list[Update]:
         if name not in graph.params:  # dead code is gone already, and what only that read
             raise _without_influence(name)
     wrt = {graph.params[name].value: channels for name, channels in trained.items()}
-    gradients = backward(g, graph.outputs[LOSS], wrt)
+    gradients = backward(g, graph.outputs[LOSS], wrt, seed)
     updates = []
     for value, channels in wrt.items():
         if value not in gradients:
@@ -138,13 +149,10 @@ def _without_influence(name: str) -> CompileError:
     )
 
 
-def _append_updates(
-    g: Builder, updates: list[Update], optimizer: Optimizer, clip: Clip | None
-) -> None:
-    clip = clip or Clip()
+def _append_updates(g: Builder, updates: list[Update], optimizer: Optimizer, clip: Clip) -> None:
     grads = _noisy(g, _clipped(g, [update.grad for update in updates], clip), clip.noise)
     for update, grad in zip(updates, grads, strict=True):
-        optimizer.update(Update(g, update.param, grad, update.axis, update.channels))
+        optimizer.update(replace(update, grad=grad))
 
 
 def _clipped(g: Builder, grads: list[Value], clip: Clip) -> list[Value]:

@@ -18,6 +18,7 @@ from pockengine.compiler.passes import (
 )
 from pockengine.compiler.passes.common_subexpressions import common_subexpressions
 from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.simplify import simplify
 from pockengine.compiler.target import Target
 
 RULES: Mapping[str, Rule] = {
@@ -41,6 +42,7 @@ def legalize(graph: Graph, target: Target) -> None:
         lower(graph, rules)
         lowered = True
     if lowered:
+        simplify(graph)
         common_subexpressions(graph)
         dead_code(graph)
         delay_writes(graph)

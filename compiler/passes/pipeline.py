@@ -58,6 +58,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
             optimizer=options.optimizer,
             clip=options.clip,
             micro_batches=options.micro_batches,
+            rate_first=options.target.rate_first and options.integers is None,
         ),
         *_integers(options),
         *_states(options),

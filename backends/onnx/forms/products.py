@@ -32,7 +32,7 @@ def _matrices(
         names.append(w.read(matrix, layout))
         turned.append(int(flipped != (layout != canonical(2))))
     step = step_of(w, node.result)
-    if step is not None and pair[0].type.size < node.result.type.size:
+    if step is not None:
         both, sides = (names[0], names[1]), (turned[0], turned[1])
         w.bind(step.result, stepped(w, step, both, sides, w.read(step.param)))
         return

@@ -1,7 +1,4 @@
-"""Plain steps w - rate g that the product which makes g can take: it adds w, and g is never made.
-
-The rate multiplies an operand of the product, where that is smaller than g.
-"""
+"""Plain steps w - g that the product which makes g can take: it adds w, and g is never made."""
 
 from dataclasses import dataclass
 
@@ -11,36 +8,26 @@ from pockengine.compiler.ir import Node, Value
 
 @dataclass(frozen=True)
 class Step:
-    """`result` = `param` - `rate` times a gradient that nothing else reads; `nodes` compute it."""
+    """`result`, made by `node`, is `param` less a gradient, times the rate, that only it reads."""
 
     param: Value
-    rate: Value
     result: Value
-    nodes: tuple[Node, Node]
+    node: Node
 
 
 def step_of(w: EntryWriter, gradient: Value) -> Step | None:
     """Return the step that reads a gradient; None where more is done with it."""
-    scaled = w.only_reader(gradient, "mul")
-    last = None if scaled is None else w.only_reader(scaled.result, "sub")
-    if scaled is None or last is None:
+    node = w.only_reader(gradient, "sub")
+    if node is None:
         return None
-    param, taken = last.operands
-    (rate,) = [value for value in scaled.operands if value is not gradient] or [gradient]
-    known = rate.shape == () and rate.node is None  # else it may not have been computed yet
-    if not known or taken is not scaled.result or w.graph.param_of(param) is None:
-        return None
-    return Step(param, rate, last.result, (scaled, last)) if param.shape == gradient.shape else None
+    param, taken = node.operands
+    fits = taken is gradient and param.shape == gradient.shape
+    return Step(param, node.result, node) if fits and w.graph.param_of(param) else None
 
 
 def stepped(
     w: EntryWriter, step: Step, pair: tuple[str, str], turned: tuple[int, int], content: str
 ) -> str:
-    """Return the content of a param less the rate times the product of a pair of matrices.
-
-    The first of the pair is what the rate multiplies.
-    """
-    w.done |= {*step.nodes}
-    first = w.node("Mul", pair[0], w.read(step.rate))
-    names = (first, pair[1], content)
-    return w.node("Gemm", *names, transA=turned[0], transB=turned[1], alpha=-1.0)
+    """Return the content of a param less the product of a pair of matrices."""
+    w.done.add(step.node)
+    return w.node("Gemm", *pair, content, transA=turned[0], transB=turned[1], alpha=-1.0)

@@ -9,7 +9,7 @@ import pytest
 
 import pockengine
 from pockengine.backends.onnx.bindings import model_name
-from pockengine.backends.onnx.forms.windows import CHANNELS
+from pockengine.backends.onnx.forms.depthwise import CHANNELS, FEW_PIXELS
 from pockengine.backends.onnx.model import write_models
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
@@ -156,3 +156,51 @@ def test_depthwise_weight_gradients_take_channels_last_where_these_are_many(
     )
     transposes = _ops(tmp_path / model_name("case"))["Transpose"]
     assert (transposes == 0) == (channels == CHANNELS)
+
+
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_dx"])
+@pytest.mark.parametrize(
+    ("size", "stride", "dilation", "padding", "by_taps"),
+    [
+        ((4, 4), (1, 1), (1, 1), (1, 1, 1, 0), True),
+        ((3, 4), (1, 1), (1, 2), (2, 1, 1, 0), True),
+        ((7, 6), (2, 2), (1, 1), (1, 0, 1, 0), True),
+        ((4, FEW_PIXELS), (1, 1), (1, 1), (1, 1, 1, 0), False),
+    ],
+)
+def test_small_depthwise_convolutions_go_by_taps(
+    op: str,
+    size: tuple[int, int],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[int, ...],
+    by_taps: bool,
+    tmp_path: Path,
+) -> None:
+    g = Builder(Graph("small"))
+    geometry = {"stride": stride, "dilation": dilation, "padding": padding, "groups": CHANNELS}
+    x = g.input("x", TensorType(F32, (2, *size, CHANNELS)))
+    window = g.input("w", TensorType(F32, (3, 2, 1, CHANNELS)))
+    y = g.conv2d(x, window, **geometry)
+    g.output("y", y)
+    if op == "conv2d_dx":
+        dy = g.input("dy", y.type)
+        g.output("dx", g.conv2d_dx(dy, window, input_shape=x.shape, **geometry))
+    random = np.random.default_rng(0)
+    inputs = {v.name: random.normal(size=v.shape).astype(np.float32) for v in g.graph.inputs}
+    found = computed(g.graph, inputs, tmp_path)
+    for name, wanted in run(g.graph, inputs, {}).items():
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
+    ops = _ops(tmp_path / model_name("case"))
+    turned = op == "conv2d_dx" and stride == (1, 1)
+    assert ops["Gather"] == by_taps * (1 + turned)
+
+
+def test_a_frozen_window_is_the_runtime_s_to_lay_out(tmp_path: Path) -> None:
+    g = Builder(Graph("frozen"))
+    x = g.input("x", TensorType(F32, (2, 3, 3, CHANNELS)))
+    window = g.constant(np.ones((3, 3, 1, CHANNELS), np.float32), "w")
+    geometry = {"stride": (1, 1), "dilation": (1, 1), "padding": (1, 1, 1, 1), "groups": CHANNELS}
+    g.output("y", g.conv2d(x, window, **geometry))
+    computed(g.graph, {"x": np.ones(x.shape, np.float32)}, tmp_path)
+    assert _ops(tmp_path / model_name("case"))["Conv"] == 1
