@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 from tokenizers import ByteLevelBPETokenizer
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import lora
@@ -17,6 +24,12 @@ RATE, RANK = 1e-4, 8
 WORDS = 300
 """Of the tokenizer, which is opened and asked for nothing; rows are of these."""
 SPECIALS = ("<|endoftext|>", "<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>")
+FLAGS = {
+    "gpt2": ("pretrained_dir", "steps", "batch_size", "clip_grad_norm", "lora_out"),
+    "gemma": ("model_dir", "max_steps", "batch", "max_grad_norm", "output_dir"),
+    "qwen": ("model_dir", "max_steps", "batch_size", "max_grad_norm", "output_dir"),
+}
+"""What each family's examples call a folder, steps, rows, the limit of a gradient, and results."""
 PREFIX = "transformer."
 
 
@@ -40,13 +53,8 @@ class Case:
 
     def command(self, source: Path, build: str, folder: Path, tokens: int, steps: int) -> list[str]:
         """Return their command for a training of so many steps, with what `write` left."""
-        gemma = self.example.startswith("gemma")
-        names = (
-            ("model_dir", "max_steps", "batch", "max_grad_norm", "output_dir")
-            if gemma
-            else ("pretrained_dir", "steps", "batch_size", "clip_grad_norm", "lora_out")
-        )
-        given = dict(zip(names, (folder, steps, 1, 0, folder / "out"), strict=True))
+        flags = FLAGS[self.example.partition("_")[0]]
+        given = dict(zip(flags, (folder, steps, 1, 0, folder / "out"), strict=True))
         if self.row:
             given |= dict.fromkeys(("jsonl_train", "jsonl_valid"), folder / "rows.jsonl")
         else:
@@ -85,18 +93,32 @@ def _gpt2(folder: Path, hidden: int, layers: int, heads: int) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def _gemma(folder: Path) -> None:
+def _gemma(folder: Path, hidden: int, inner: int, layers: int) -> None:
     config = Gemma3TextConfig(
         vocab_size=262_144,
-        hidden_size=640,
-        intermediate_size=2048,
-        num_hidden_layers=18,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=1,
         head_dim=256,
         sliding_window=512,
     )
     Gemma3ForCausalLM(config).save_pretrained(folder)
+
+
+def _qwen(folder: Path) -> None:
+    config = Qwen2Config(
+        vocab_size=151_936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        rope_theta=1e6,
+        tie_word_embeddings=True,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
 
 
 ATTENTION = lora(RANK, 16.0, ["*attn.c_attn.weight", "*attn.c_proj.weight"])
@@ -118,10 +140,24 @@ CASES = {
         ),
         Case(
             "gemma-3-270m-lora",
-            _gemma,
+            lambda folder: _gemma(folder, 640, 2048, 18),
             lora(RANK, 32.0, ["*_proj.weight"]),
             "gemma_3_270m_lora_finetune",
             "train",
+        ),
+        Case(
+            "gemma-3-1b-lora",
+            lambda folder: _gemma(folder, 1152, 6912, 26),
+            lora(RANK, 32.0, ["*_proj.weight"]),
+            "gemma_3_1b_pt_lora_finetune",
+            "train",
+        ),
+        Case(
+            "qwen-2.5-0.5b-lora",
+            _qwen,
+            lora(RANK, 16.0, ["*.self_attn.*_proj.weight"]),
+            "qwen_lora_finetune",
+            "train_wikitext",
         ),
     )
 }

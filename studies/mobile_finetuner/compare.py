@@ -7,10 +7,10 @@
     cmake --build DIR/examples/EXAMPLE/build
     bazel run //studies/mobile_finetuner -- --source DIR --build build
 
-EXAMPLE is gpt2_small_lora_finetune or gemma_3_270m_lora_finetune; another build folder, of
-`-DUSE_BLAS=ON`, is one more `--build`. Weights are drawn, rows are of one batch. Times are CPU
-seconds: theirs of a longer training less those of one step. Memory is the highest resident one, of
-ours that of the program which a device would run. The first losses must be equal.
+EXAMPLE is as in `cases.py`; another build folder, of `-DUSE_BLAS=ON`, is one more `--build`.
+Weights are drawn, rows are of one batch. Times are CPU seconds: theirs of a longer training less
+those of one step. Memory is the highest resident one, of ours that of the program which a device
+would run. The first losses must be equal.
 """
 
 import json
