@@ -17,6 +17,7 @@ from pockengine.cli.options import (
 )
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
+from pockengine.devices import find_device
 from pockengine.finetune.lm.plan import Plan, Shape, plans
 from pockengine.models.decoders import SIZES, shapes_of
 
@@ -51,6 +52,7 @@ built. The compiler plans every byte: what is printed is what the program's memo
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
 @optimizer_option("adamw")
 @device_option
+@click.option("--backend", help="Of those that the device takes; by default its own.")
 @json_option
 def plan_lm(
     model: str,
@@ -65,6 +67,7 @@ def plan_lm(
     memory_budget: int | None,
     optimizer: Optimizer,
     device: str,
+    backend: str | None,
     as_json: bool,
 ) -> None:
     """Plan each scheme with each form of what it leaves frozen."""
@@ -74,12 +77,15 @@ def plan_lm(
         for scheme in schemes
         for form in (weights if scheme != "full" else ("f32",))
     ]
-    found = list(plans(shapes_of(model), shape, methods, optimizer, device, memory_budget))
+    target = find_device(device).on(backend)
+    found = list(plans(shapes_of(model), shape, methods, optimizer, target, memory_budget))
     if as_json:
-        facts = {"model": model, "device": device, **asdict(shape), "optimizer": str(optimizer)}
+        facts = {"model": model, "device": device, "backend": target.backend, **asdict(shape)}
+        facts["optimizer"] = str(optimizer)
         print_json({**facts, "plans": [_row(plan) for plan in found]})
         return
-    console().print(_table(f"{model}, {batch} x {length} tokens, {optimizer}", found))
+    title = f"{model}, {batch} x {length} tokens, {optimizer}, {target.backend} on {target.name}"
+    console().print(_table(title, found))
 
 
 def _row(plan: Plan) -> dict[str, Any]:

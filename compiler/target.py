@@ -87,7 +87,8 @@ class Target:
     `ops` and `dtypes` of None mean all of them. Offsets in its memory are multiples of `alignment`
     bytes. Of the optional passes those in `passes` pay on it. One of its `spaces` holds the
     constant params, and one, or the same, the mutable ones. With `rate_first` plain steps pay when
-    the rate multiplies the loss's gradient once, not that of each param.
+    the rate multiplies the loss's gradient once, not that of each param. `attention` is the longest
+    head, in numbers, of which its kernels compute attention as one op: 0 where it has none.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -99,6 +100,7 @@ class Target:
     passes: frozenset[str] = OPTIONAL
     spaces: tuple[MemorySpace, ...] = (MemorySpace(),)
     rate_first: bool = False
+    attention: int = 0
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

@@ -9,6 +9,7 @@ from pockengine.backends.c.program import generate
 from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.kernels import FAMILIES
+from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, Facts, Progress
@@ -77,6 +78,7 @@ class GpuBackend:
             ALIGNMENT,
             OPTIONAL - {"save_masks"},
             (MemorySpace(size=self.device.memory_bytes),),
+            attention=LONGEST,
         )
 
     def choose(self, node: Node) -> Choice:

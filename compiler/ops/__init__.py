@@ -2,6 +2,7 @@
 
 import pockengine.compiler.ir  # noqa: F401  first: the builder and the registry need each other
 from pockengine.compiler.ops import (
+    attention,
     bits,
     blocks,
     blockwise_update,
@@ -36,6 +37,7 @@ from pockengine.compiler.ops.registry import OpDef, all_ops, define, lookup, nod
 __all__ = [
     "OpDef",
     "all_ops",
+    "attention",
     "bits",
     "blocks",
     "blockwise_update",

@@ -26,6 +26,7 @@ from pockengine.compiler.passes.differentiate import (
 from pockengine.compiler.passes.fold_constants import fold_constants
 from pockengine.compiler.passes.fold_scales import fold_scales
 from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.fuse_attention import fuse_attention
 from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
@@ -174,6 +175,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "fold_constants": fold_constants,
     "fold_scales": fold_scales,
     "fuse": _fuse,
+    "fuse_attention": fuse_attention,
     "hold_integers": hold_integers,
     "infer_only": infer_only,
     "integer_arithmetic": integer_arithmetic,

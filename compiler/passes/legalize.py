@@ -11,6 +11,7 @@ from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.passes import (
     legal_arithmetic,
+    legal_attention,
     legal_mathematics,
     legal_rows,
     legal_updates,
@@ -23,6 +24,7 @@ from pockengine.compiler.target import Target
 
 RULES: Mapping[str, Rule] = {
     **legal_arithmetic.RULES,
+    **legal_attention.RULES,
     **legal_mathematics.RULES,
     **legal_rows.RULES,
     **legal_updates.RULES,

@@ -92,10 +92,24 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
     budget = options.memory_budget
     most = None if budget is None else budget // options.finer
     return [
+        *_attention(options),
         *([] if most is None else [make("tile_attention", memory_budget=most)]),
         make("fold_constants", written=options.written),
         make("simplify"),
         make("fold_scales", written=options.written),
+        make("dead_code"),
+    ]
+
+
+def _attention(options: PipelineOptions) -> list[Pass]:
+    """Passes that find attention as the frontends write it, before anything cuts it."""
+    if not options.target.attention:
+        return []
+    written = options.written
+    return [
+        make("fold_constants", written=written),
+        make("simplify"),
+        make("fuse_attention", target=options.target, written=written),
         make("dead_code"),
     ]
 

@@ -2,8 +2,9 @@
 
 The forward pass is exact. What the way back reads of it, in f32 and large, is rounded where it is
 made, and each reader widens it again just before it reads. What was let go of, or packed to bits,
-before is not there to be rounded; logits, which are read again at once, stay. Comparisons of two
-activations keep them exact: the gradient of a maximum looks for the element that equals it.
+before is not there to be rounded; logits, which are read again at once, stay, and so does
+what attention makes its shares again from. Comparisons of two activations keep them exact: the
+gradient of a maximum looks for the element that equals it.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ def save_rounded(graph: Graph, loss: Value, dtype: DType) -> None:
     readers = readers_on_the_way_back(graph, loss)
     exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
     exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
+    exact |= {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
     rounder = _Rounder(graph, loss, dtype)
     for value in readers:
         if value.dtype is F32 and storage(value) not in exact and storage(value).node is not None:

@@ -14,7 +14,7 @@ from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
-from pockengine.devices import find_device
+from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.models.causal_lm import shapes_graph
 
@@ -65,10 +65,10 @@ def plans(
     shape: Shape,
     methods: Sequence[Method],
     optimizer: Optimizer,
-    device: str = "host",
+    device: Device | str = "host",
     memory_budget: int | None = None,
 ) -> Iterator[Plan]:
-    """Import a decoder once, and plan each method; one with nothing to store small is left out."""
+    """Import a decoder once, and plan each method for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
     backend = backend_for(find_device(device))
     for scheme, storage in methods:

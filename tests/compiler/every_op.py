@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.blocks import BLOCK, Blocks
 from pockengine.compiler.ops import lookup
+from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.ops.conv import window_output
 from pockengine.tests.compiler.op_case import OpCase
 from pockengine.tests.compiler.op_cases import draw_case
@@ -67,6 +68,18 @@ def _channels(op: str, count: int) -> Callable[[Draw], OpCase]:
     return case
 
 
+def _gradient_of_attention(op: str) -> Callable[[Draw], OpCase]:
+    def case(draw: Draw) -> OpCase:
+        forward = draw(draw_case("attention"))
+        q, k, v, *mask = forward.types
+        attrs = lookup("attention").complete_attrs(forward.attrs)
+        y, stats = lookup("attention").infer(forward.types, attrs)
+        delta = y.with_shape((*y.shape[:3], 1))
+        return OpCase(op, (y, q, k, v, stats, delta, *mask), forward.attrs)
+
+    return case
+
+
 def _dropout(draw: Draw) -> OpCase:
     shape = tuple(draw(st.lists(st.integers(1, 5), max_size=3)))
     types = (TensorType(F32, shape), TensorType(I32, ()))
@@ -109,6 +122,7 @@ CASES: dict[str, Callable[[Draw], OpCase]] = {
     "rms_norm_dx": _gradient_of_rows("rms_norm_dx"),
     "cross_entropy_dx": _cross_entropy_dx,
     "take_dx": _take_dx,
+    **{op: _gradient_of_attention(op) for op in GRADIENTS},
     "moments": _channels("moments", 1),
     "batch_norm_sums": _channels("batch_norm_sums", 4),
     "dropout": _dropout,
@@ -151,6 +165,8 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
     arrays = case.arrays(seed)
     if case.op.startswith("cross_entropy"):
         arrays[1] = np.where(rng.random(arrays[1].shape) < 0.2, -100, arrays[1])
+    if case.op in GRADIENTS:  # greatest scores and sums
+        arrays[4] = np.abs(arrays[4]) + 10
     if case.op in ("max_pool2d", "max_pool2d_dx") and arrays[0].size > 3:
         arrays[0].flat[rng.integers(arrays[0].size, size=2)] = np.nan, 0.5
         arrays[0] = np.round(arrays[0])  # some maxima are equal

@@ -213,6 +213,26 @@ def _batch_norm(draw: Draw, op: str) -> OpCase:
     return OpCase(op, (x, _t(channels), _t(channels)), {"eps": 1e-3})
 
 
+@st.composite
+def _attention(draw: Draw, op: str) -> OpCase:
+    """Heads that share keys or do not, a mask of either kind or none, which hides by a number."""
+    batch, groups, share = (draw(st.integers(1, 2)) for _ in range(3))
+    rows, columns, size, width = (draw(SIZES) for _ in range(4))
+    types = [
+        _t(batch, rows, groups * share, size),
+        _t(batch, columns, groups, size),
+        _t(batch, columns, groups, width),
+    ]
+    dtype = draw(st.sampled_from((None, F32, BOOL)))
+    if dtype is not None:
+        scores = (batch, groups * share, rows, columns)
+        shape = tuple(draw(st.sampled_from((1, full))) for full in scores)
+        types.append(TensorType(dtype, shape))
+    hidden = draw(st.sampled_from((-2.0, -math.inf))) if dtype is not BOOL else -2.0
+    attrs = {"scale": draw(st.sampled_from((1.0, 0.5))), "causal": draw(st.booleans())}
+    return OpCase(op, tuple(types), {**attrs, "hidden": hidden})
+
+
 def draw_case(op: str) -> st.SearchStrategy[OpCase]:
     """Strategy of random applications of `op`."""
     if op in UNARY or op in STEPS:
@@ -227,6 +247,7 @@ def draw_case(op: str) -> st.SearchStrategy[OpCase]:
         "conv2d": lambda: _conv(op),
         "conv2d_dx": lambda: _conv_transpose(op),
         "concat": lambda: _concat(op),
+        "attention": lambda: _attention(op),
         "batch_norm": lambda: _batch_norm(op),
         "ctc_loss": lambda: _ctc(op),
     }

@@ -131,6 +131,24 @@ def _torch_matmul(a: torch.Tensor, b: torch.Tensor, **attrs: Any) -> torch.Tenso
     return a @ (b.transpose(-1, -2) if attrs["transpose_b"] else b)
 
 
+def _torch_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *mask: torch.Tensor, **attrs: Any
+) -> torch.Tensor:
+    share = q.shape[2] // k.shape[2]
+    q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+    k, v = (part.repeat_interleave(share, 1) for part in (k, v))
+    scores = q @ k.transpose(-1, -2) * attrs["scale"]
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
+    if attrs["causal"]:
+        seen = seen.tril()
+    for part in mask:
+        if part.dtype is torch.bool:
+            seen = seen & part
+        else:
+            scores = scores + part.detach()
+    return (F.softmax(scores.where(seen, attrs["hidden"]), -1) @ v).transpose(1, 2)
+
+
 def _torch_batch_norm(
     x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float
 ) -> torch.Tensor:
@@ -257,6 +275,7 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps),
     "rms_norm": lambda x, eps: F.rms_norm(x, x.shape[-1:], eps=eps),
     "conv2d_dx": _torch_conv_transpose,
+    "attention": _torch_attention,
     "matmul": _torch_matmul,
     "conv2d": _torch_conv,
     "max_pool2d": _torch_max_pool,

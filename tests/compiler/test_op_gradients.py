@@ -44,7 +44,7 @@ HELPERS = {
     "cotangent",
     "custom_gradient",
 }
-GRADIENTS = {op.name for op in all_ops() if op.name.endswith("_dx") or op.name.endswith("_dw")}
+GRADIENTS = {op.name for op in all_ops() if op.name.endswith(("_dx", "_dw", "_dq", "_dk", "_dv"))}
 
 
 def build(case: OpCase) -> tuple[Builder, list[Value], Value]:

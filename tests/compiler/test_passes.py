@@ -22,6 +22,7 @@ RULES = FusionRules(
     frozenset({"matmul"}),
 )
 TARGETS = {
+    "gpu": Target(name="gpu", attention=64),
     "test": Target(RULES, name="test"),
     "small": Target(
         name="small",

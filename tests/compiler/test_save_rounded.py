@@ -10,6 +10,7 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.passes.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
+from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.small_nets import residual_net
 from pockengine.tests.compiler.transformers import Sizes, bert_net, llama_net
@@ -27,6 +28,18 @@ NETS = {
 def compiled(graph: Graph, scheme: str, activations: str) -> Program:
     storage = Storage(activations=activations)
     return compile_program(graph, Training(scheme, Sgd(), storage=storage), check=True)
+
+
+def test_what_attention_makes_its_shares_again_from_stays() -> None:
+    graph = llama_net(2, 32, SIZES)
+    training = Training("full", Sgd(), storage=Storage(activations="bf16"))
+    program = compile_program(graph, training, target=Target(attention=64), check=True)
+    nodes = program.entries["train"].graph.nodes
+    made = [node for node in nodes if node.op == "attention"]
+    assert len(made) == SIZES.layers
+    for node in made:
+        (again,) = (n for n in nodes if n.op == "attention_dv" and n.operands[4] is node.results[1])
+        assert again.operands[1] is not node.operands[0]  # the queries were rounded
 
 
 def batch_of(graph: Graph) -> Arrays:

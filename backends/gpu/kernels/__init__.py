@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from pockengine.backends.gpu.expression import OPS as ELEMENTWISE
 from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.kernels.attention import OPS as ATTENTION
+from pockengine.backends.gpu.kernels.attention import attention_kernel
 from pockengine.backends.gpu.kernels.blocks import blocks_kernel
 from pockengine.backends.gpu.kernels.convolution import convolution_kernel
 from pockengine.backends.gpu.kernels.elementwise import elementwise_kernel, update_kernel
@@ -38,6 +40,7 @@ FAMILIES: dict[str, Emit] = {
     **dict.fromkeys(ROWS, row_kernel),
     **dict.fromkeys(("cross_entropy", "cross_entropy_dx"), cross_entropy_kernel),
     **dict.fromkeys(GATHERS, gather_kernel),
+    **dict.fromkeys(ATTENTION, attention_kernel),
     "decode_blocks": blocks_kernel,
     "take_dx": take_dx_kernel,
     "take_update": take_update_kernel,

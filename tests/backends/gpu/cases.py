@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from pockengine.compiler.ir import F32, I64, Graph, TensorType
+from pockengine.compiler.ir import BOOL, F32, I64, Graph, TensorType
+from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.storage import Storage
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
@@ -64,6 +65,42 @@ LABELS = [
 ]
 
 
+def attention_cases(
+    heads: int,
+    groups: int,
+    rows: int,
+    size: int,
+    columns: int | None = None,
+    width: int | None = None,
+    mask: TensorType | None = None,
+    **attrs: Any,
+) -> list[OpCase]:
+    """Attention of two samples, and its gradients."""
+    columns, width = columns or rows, width or size
+    types = (
+        floats(2, rows, heads, size),
+        floats(2, columns, groups, size),
+        floats(2, columns, groups, width),
+        *([mask] if mask else []),
+    )
+    attrs = {"scale": 0.3, **attrs}
+    rest = floats(2, rows, heads, width), *types[:3], floats(2, rows, heads, 2)
+    operands = (*rest, floats(2, rows, heads, 1), *types[3:])
+    gradients = [OpCase(op, operands, attrs) for op in GRADIENTS]
+    return [OpCase("attention", types, attrs), *gradients]
+
+
+ATTENTION = [
+    *attention_cases(1, 1, 1, 1),
+    *attention_cases(4, 2, 64, 16, causal=True),
+    *attention_cases(2, 2, 65, 17, 130, 33, TensorType(BOOL, (1, 1, 65, 130)), hidden=-3.0),
+    *attention_cases(3, 1, 130, 64, 65, 64, floats(2, 1, 1, 65)),
+    *attention_cases(2, 1, 70, 8, 140, 130, floats(2, 2, 70, 140), causal=True),
+    *attention_cases(1, 1, 66, 256, causal=True, hidden=-1e30),
+]
+"""Rows and columns below a tile, equal and above; every kind of mask; the longest head."""
+
+
 def _gradients(case: OpCase) -> list[OpCase]:
     graph = graph_of(case)
     dy, (x, w) = graph.outputs["y0"].type, case.types
@@ -79,6 +116,7 @@ KINDS = {
     "convolutions": [*CONVOLUTIONS, *BACKWARD],
     "trees": TREES,
     "rows": [*ROWS, *LABELS],
+    "attention": ATTENTION,
 }
 
 STORED: dict[str, tuple[Graph, dict[str, Any]]] = {

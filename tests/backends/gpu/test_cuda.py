@@ -15,7 +15,14 @@ from pockengine.backends.placement import kernel_nodes
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
-from pockengine.tests.backends.gpu.cases import CONVOLUTIONS, PRODUCTS, ROWS, STORED, TREES
+from pockengine.tests.backends.gpu.cases import (
+    CONVOLUTIONS,
+    PRODUCTS,
+    ROWS,
+    STORED,
+    TREES,
+    attention_cases,
+)
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
@@ -25,10 +32,19 @@ SHARED = 32768
 """Bytes that OpenCL 1.2 promises; CUDA has 48 KiB."""
 
 GOLDEN = {
-    "sm_87": ((48, 0, 8192), (40, 0, 6144), (18, 0, 1024), (38, 0, 1024)),
-    "sm_90": ((48, 0, 8192), (40, 0, 6144), (17, 0, 1024), (31, 0, 1024)),
+    "sm_87": (
+        *((48, 0, 8192), (40, 0, 6144), (18, 0, 1024), (38, 0, 1024)),
+        *((80, 0, 24576), (128, 0, 24576), (121, 0, 24576), (77, 0, 24576)),
+    ),
+    "sm_90": (
+        *((48, 0, 8192), (40, 0, 6144), (17, 0, 1024), (31, 0, 1024)),
+        *((78, 0, 24576), (128, 0, 24576), (122, 0, 24576), (76, 0, 24576)),
+    ),
 }
-"""Registers, spills and shared memory of a large product, a convolution, a tree and a softmax."""
+"""Registers, spills and shared memory of a large product, a convolution, a tree, a softmax; and of
+attention by heads of 64 numbers with its gradients."""
+
+HEAD = attention_cases(heads=12, groups=12, rows=512, size=64)
 
 
 def _kernel(case: OpCase) -> GpuKernel:
@@ -37,7 +53,8 @@ def _kernel(case: OpCase) -> GpuKernel:
 
 @pytest.mark.parametrize("architecture", GOLDEN)
 def test_kernels_take_what_they_took(architecture: str) -> None:
-    kernels = [_kernel(case) for case in (PRODUCTS[4], CONVOLUTIONS[0], TREES[0], ROWS[-3])]
+    cases = [PRODUCTS[4], CONVOLUTIONS[0], TREES[0], ROWS[-3], *HEAD]
+    kernels = [_kernel(case) for case in cases]
     usage = build_cubin(source_of(kernels, CUDA), architecture).usage
     found = tuple(astuple(usage[kernel.launches[0].function]) for kernel in kernels)
     assert found == GOLDEN[architecture]

@@ -10,7 +10,7 @@ from pockengine.api import compile
 from pockengine.cli.plan_lm import plan_lm
 from pockengine.compiler.optim import AdamW
 from pockengine.compiler.storage import Storage
-from pockengine.errors import ImportModelError
+from pockengine.errors import DeviceError, ImportModelError
 from pockengine.finetune.lm.plan import ORIN, Plan, Shape, plans
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.decoders import shapes_of
@@ -64,6 +64,26 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
     assert whole["orin_ms"] > whole["trained_bytes"] / ORIN.gbytes / 1e6
     shown = CliRunner().invoke(plan_lm, [str(folder), *options[:-1]], catch_exceptions=False)
     assert "params that train" in shown.stdout
+
+
+def test_a_gpu_keeps_no_scores(tmp_path: Path) -> None:
+    folder = save(tmp_path, llama(**SIZES, max_position_embeddings=128))
+    arenas = {}
+    for backend in ("c", "cuda"):
+        options = ["--max-length=128", "--scheme=full", f"--backend={backend}", "--device=h100"]
+        result = CliRunner().invoke(plan_lm, [str(folder), *options, "--json"])
+        facts = json.loads(result.stdout)
+        assert (facts["device"], facts["backend"]) == ("h100", backend)
+        arenas[backend] = facts["plans"][0]["arena_bytes"]
+    scores = 4 * 4 * 128 * 128
+    assert arenas["cuda"] < arenas["c"] - 2 * scores
+
+
+def test_a_backend_that_the_device_lacks_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, llama(**SIZES))
+    result = CliRunner().invoke(plan_lm, [str(folder), "--device=rpi4", "--backend=cuda"])
+    assert isinstance(result.exception, DeviceError)
+    assert "device rpi4 takes no backend 'cuda'" in str(result.exception)
 
 
 def test_an_unknown_decoder_names_those_that_are_known(tmp_path: Path) -> None:

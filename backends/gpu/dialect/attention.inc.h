@@ -1,0 +1,50 @@
+/* Attention: a group has 64 rows of a head, and goes through the columns in tiles of 64. It keeps a
+ * row's greatest score and sum of exponentials so far, and scales what it has when a greater score
+ * comes (FlashAttention-2, arXiv 2307.08691). q, k, v, mask are read; y and stats are written.
+ *
+ * PE_HEADS, PE_GROUPS   heads of a sample, and those that keys and values have
+ * PE_ROWS, PE_COLUMNS   of the scores
+ * PE_SIZE, PE_WIDTH     numbers of a query and a key, of a value
+ * PE_STOP(row)          columns that rows below this one see; no one looks further
+ * PE_SCORE(sum, head, row, column)   a product of a query and a key, scaled and masked
+ */
+#include "attention_tiles.h"
+
+PE_KERNEL void PE_NAME(PE_PARAMETERS) {
+    PE_SHARED(float, shares, PE_SIDE *PE_SIDE);
+    PE_SHARED(float, tiles, PE_TILES);
+    const int x = pe_item() % 16, y0 = pe_item() / 16;
+    const int pieces = (PE_ROWS + PE_SIDE - 1) / PE_SIDE;
+    const int head = pe_group() / pieces, row0 = pe_group() % pieces * PE_SIDE;
+    const int group = head / (PE_HEADS / PE_GROUPS), stop = PE_STOP(row0 + PE_SIDE);
+    const int queries = PE_QUERIES(head, row0) * PE_SIZE;
+    float out[4][PE_OWN(PE_WIDTH)], sums[4][4], total[4], kept[4];
+    float most[4] = {-PE_INFINITY, -PE_INFINITY, -PE_INFINITY, -PE_INFINITY};
+    PE_EACH_ROW(i) { total[i] = 0.0f; }
+    PE_EACH(i, j, PE_OWN(PE_WIDTH)) { out[i][j] = 0.0f; }
+    for (int column0 = 0; column0 < stop; column0 += PE_SIDE) {
+        const int keys = PE_KEYS(group, column0), columns = PE_COLUMNS - column0;
+        pe_tile_scores(tiles, q + queries, PE_HEADS * PE_SIZE, PE_ROWS - row0, k + keys * PE_SIZE,
+                       PE_GROUPS * PE_SIZE, columns, PE_SIZE, sums);
+        PE_EACH(i, j, 4) {
+            const int row = row0 + y0 + 16 * i, column = column0 + x + 16 * j;
+            const int inside = row < PE_ROWS && column < PE_COLUMNS;
+            sums[i][j] = inside ? PE_SCORE(sums[i][j], head, row, column) : -PE_INFINITY;
+        }
+        pe_tile_shares(tiles, shares, sums, most, total, kept);
+        PE_EACH(i, j, PE_OWN(PE_WIDTH)) { out[i][j] *= kept[i]; }
+        PE_TILE_MIX(out, 0, v + keys * PE_WIDTH, PE_GROUPS * PE_WIDTH, columns, PE_WIDTH)
+    }
+    pe_row_sums(tiles, total);
+    PE_EACH_ROW(i) {
+        if (row0 + y0 + 16 * i < PE_ROWS && x < 2) {
+            stats[PE_QUERIES(head, row0 + y0 + 16 * i) * 2 + x] = x ? total[i] : most[i];
+        }
+    }
+    PE_EACH(i, j, PE_OWN(PE_WIDTH)) {
+        const int row = row0 + y0 + 16 * i, at = PE_QUERIES(head, row) * PE_WIDTH + x + 16 * j;
+        if (row < PE_ROWS && x + 16 * j < PE_WIDTH) {
+            y[at] = out[i][j] / total[i];
+        }
+    }
+}

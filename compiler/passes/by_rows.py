@@ -1,0 +1,75 @@
+"""Queries, keys and values as layers make them, (batch, rows, heads, size), before any was moved.
+
+Frontends turn heads outwards, and repeat keys and values for the heads that share them, by moves:
+`broadcast_to`, `reshape`, `transpose`. They are followed here on numbers, each element's place in
+what was there before them; so no spelling of them matters, and none of them is computed.
+"""
+
+from functools import lru_cache
+from itertools import permutations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Node, Value
+from pockengine.compiler.ops.registry import lookup
+
+MOVES = frozenset({"broadcast_to", "reshape", "transpose"})
+SWAPPED = (0, 2, 1, 3)
+"""From (batch, heads, rows, size) to (batch, rows, heads, size), and back."""
+
+Shape = tuple[int, ...]
+Steps = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+
+
+def by_rows(g: Builder, x: Value, *, shared: bool) -> Value:
+    """Return x, (batch, heads, rows, size), as (batch, rows, heads, size).
+
+    With `shared` only one of neighbouring heads that moves made of one is kept.
+    """
+    root, steps = x, list[Node]()
+    while root.node is not None and root.node.op in MOVES:
+        steps.insert(0, root.node)
+        root = root.node.operands[0]
+    found = _arrangement(root.shape, tuple(map(_step, steps)), x.shape, shared)
+    if found is None:
+        return g.transpose(x, perm=SWAPPED)
+    perm, groups = found
+    line = g.reshape(root, shape=_sizes(root.shape))
+    batch, _, rows, size = x.shape
+    return g.reshape(g.transpose(line, perm=perm), shape=(batch, rows, groups, size))
+
+
+def _step(node: Node) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    return node.op, tuple(node.attrs.items())
+
+
+def _sizes(shape: Shape) -> Shape:
+    """Return the sizes that a transpose can tell apart."""
+    return tuple(size for size in shape if size > 1)
+
+
+@lru_cache
+def _arrangement(root: Shape, steps: Steps, shape: Shape, shared: bool) -> tuple[Shape, int] | None:
+    """Return the transpose by which a root is (batch, rows, groups, size), and how many groups.
+
+    None where it takes more than a transpose. All layers of a net have the same moves.
+    """
+    places = np.arange(prod(root)).reshape(root)
+    for op, attrs in steps:
+        (places,) = lookup(op).eval((places,), dict(attrs))
+    batch, heads, rows, size = shape
+    places = places.reshape(shape)
+    groups = prod(root) // (batch * rows * size) or heads
+    if shared and groups < heads and heads % groups == 0:
+        grouped = places.reshape(batch, groups, heads // groups, rows, size)
+        if np.array_equal(grouped, np.broadcast_to(grouped[:, :, :1], grouped.shape)):
+            places = grouped[:, :, 0]
+    wanted = places.swapaxes(1, 2).ravel()
+    numbers = np.arange(prod(root)).reshape(_sizes(root))
+    for perm in permutations(range(numbers.ndim)):
+        if np.array_equal(numbers.transpose(perm).ravel(), wanted):
+            return perm, places.shape[1]
+    return None

@@ -1,0 +1,222 @@
+"""Attention as one op, where a target has kernels that never hold its scores whole.
+
+    softmax(scale (q kᵀ), masked) v  =>  attention(q, k, v, mask)
+
+A mask that is added, a bool that says what is seen (`where`), or none; a constant lower triangle
+becomes `causal`. Done on the forward graph, whose way back then has the op's gradients. What does
+not fit stays as it is: dropout between the softmax and the values, a mask that trains, scores that
+something else reads, heads that are longer than the target takes.
+"""
+
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.ir.types import F32
+from pockengine.compiler.ops.attention import seen_at_all
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.by_rows import SWAPPED, by_rows
+from pockengine.compiler.target import Target
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """What lies between the product of queries and keys and the softmax.
+
+    `seen` are conditions, each with what it must be where a score is seen; others are `hidden`.
+    """
+
+    product: Node
+    scale: float
+    added: Value | None
+    seen: Sequence[tuple[Value, bool]]
+    hidden: float
+
+
+def fuse_attention(graph: Graph, target: Target, written: Set[str] = frozenset()) -> None:
+    """Make every attention that the target has a kernel for one node.
+
+    Requires: a forward graph, simplified. `written` are the params that some entry updates. Leaves:
+    the products and what was between them as dead nodes.
+    """
+    finder = _Finder(graph, written)
+
+    def rule(g: Builder, node: Node) -> tuple[Value] | None:
+        found = finder.scores_of(node)
+        y = _attention(g, found, node, target.attention) if found else _followed(g, node)
+        return None if y is None else (y,)
+
+    rewrite(graph, rule)
+
+
+class _Finder:
+    """Looks from the product with the values back; knows who reads a value, and what trains."""
+
+    def __init__(self, graph: Graph, written: Set[str]) -> None:
+        self._constants = graph.constants
+        self._readers: dict[Value, int] = {}
+        for value in (*(v for n in graph.nodes for v in n.operands), *graph.outputs.values()):
+            self._readers[value] = self._readers.get(value, 0) + 1
+        self._trains = {param.value for name, param in graph.params.items() if name in written}
+        for node in graph.nodes:
+            if not self._trains.isdisjoint(node.operands):
+                self._trains.update(node.results)
+
+    def scores_of(self, result: Node) -> _Scores | None:
+        """Return the scores of an attention that ends with this product, if it is one."""
+        softmax = self._maker(result.operands[0]) if result.op == "matmul" else None
+        if softmax is None or softmax.op != "softmax" or result.attrs["transpose_a"]:
+            return None
+        found = self._masked(softmax.operands[0])
+        if found is None or found.product.result.shape != softmax.result.shape:
+            return None
+        masks = [found.added, *(condition for condition, _ in found.seen)]
+        return None if any(mask in self._trains for mask in masks) else found
+
+    def _masked(self, value: Value) -> _Scores | None:
+        """Read what was done last first: what hides scores, then what is added, then a factor."""
+        seen: list[tuple[Value, bool]] = []
+        hidden = -math.inf
+        while (node := self._maker(value)) is not None and node.op == "where":
+            condition, yes, no = node.operands
+            shown = self._number(no) is not None
+            number = self._number(no if shown else yes)
+            if number is None or (seen and number != hidden):
+                return None
+            seen.append((condition, shown))
+            value, hidden = (yes if shown else no), number
+        pairs: list[tuple[Value, Value | None]] = [(value, None)]
+        if node is not None and node.op == "add":
+            pairs = [(node.operands[0], node.operands[1]), (node.operands[1], node.operands[0])]
+        for inner, added in pairs:
+            product, scale = self._scaled(inner)
+            if product is not None and (added is None or added.dtype is F32):
+                return _Scores(product, scale, added, seen, hidden)
+        return None
+
+    def _scaled(self, value: Value) -> tuple[Node | None, float]:
+        """Return the product that a value is a multiple of, and its factor."""
+        scale = 1.0
+        while (node := self._maker(value)) is not None and node.op in ("mul", "div"):
+            first, second = node.operands
+            divides = node.op == "div"
+            if not divides and self._number(first) is not None:
+                first, second = second, first
+            factor = self._number(second)
+            if not factor:
+                return None, scale
+            value, scale = first, scale / factor if divides else scale * factor
+        return (node if node is not None and node.op == "matmul" else None), scale
+
+    def _number(self, value: Value) -> float | None:
+        """Return the number that every element of a constant is, if there is one."""
+        data = self._constants.get(value)
+        if data is None or data.dtype != np.float32 or not data.size:
+            return None
+        return float(data.flat[0]) if np.all(data == data.flat[0]) else None
+
+    def _maker(self, value: Value) -> Node | None:
+        """Return what makes a value, where only one node reads it."""
+        return value.node if self._readers.get(value) == 1 else None
+
+
+def _attention(g: Builder, found: _Scores, result: Node, longest: int) -> Value | None:
+    """Build the op of what was found; None where it has no such sizes or masks."""
+    product = found.product
+    q = _matrix(g, product.operands[0], product.attrs["transpose_a"])
+    k = _matrix(g, product.operands[1], not product.attrs["transpose_b"])
+    v = _matrix(g, result.operands[1], result.attrs["transpose_b"])
+    *lead, rows, columns = product.result.shape
+    of_one_batch = all(list(x.shape[:-2]) == lead for x in (q, k, v)) and len(lead) <= 2
+    if not of_one_batch or max(q.shape[-1], v.shape[-1]) > longest:
+        return None
+    causal, conditions = _conditions(g, found, rows, columns)
+    masks = [*conditions, *([] if found.added is None else [found.added])]
+    if len(masks) > 1:
+        return None
+    queries = by_rows(g, _of_four(g, q, lead), shared=False)
+    keys, values = (by_rows(g, _of_four(g, x, lead), shared=True) for x in (k, v))
+    if keys.shape[2] != values.shape[2]:
+        keys, values = (by_rows(g, _of_four(g, x, lead), shared=False) for x in (k, v))
+    operands = (queries, keys, values, *(_of_four(g, mask, lead) for mask in masks))
+    attrs = {"scale": found.scale, "causal": causal, "hidden": found.hidden}
+    y = g.emit("attention", *operands, **attrs).results[0]
+    if y.shape[2] > 1:  # one head is turned by its shape alone
+        y = g.transpose(y, perm=SWAPPED)
+    return y if y.shape == result.result.shape else g.reshape(y, shape=result.result.shape)
+
+
+def _followed(g: Builder, node: Node) -> Value | None:
+    """Build what is computed of attention's result, element by element, by rows too.
+
+    What follows turns the heads back, which is then nothing to do; rows that see nothing are set to
+    zero before that.
+    """
+    turned = [value for value in node.operands if _is_by_heads(value)]
+    if len(turned) != 1 or not lookup(node.op).elementwise:
+        return None
+    if node.result.shape != turned[0].shape:
+        return None
+    operands = []
+    for value in node.operands:
+        if value is turned[0]:
+            assert value.node is not None
+            operands.append(value.node.operands[0])
+        else:
+            swapped = g.transpose(_of_four(g, value), perm=SWAPPED) if value.shape else value
+            operands.append(swapped)
+    return g.transpose(g.emit(node.op, *operands, **node.attrs).result, perm=SWAPPED)
+
+
+def _is_by_heads(value: Value) -> bool:
+    """Whether a value is attention's result with its heads turned outwards."""
+    node = value.node
+    if node is None or node.op != "transpose" or node.attrs["perm"] != SWAPPED:
+        return False
+    made = node.operands[0].node
+    return made is not None and made.op == "attention"
+
+
+def _matrix(g: Builder, x: Value, transposed: bool) -> Value:
+    last = len(x.shape) - 1
+    return g.transpose(x, perm=(*range(last - 1), last, last - 1)) if transposed else x
+
+
+def _of_four(g: Builder, x: Value, lead: Sequence[int] = ()) -> Value:
+    """Give a tensor four dimensions; one that leads is samples, not heads."""
+    missing = 4 - len(x.shape)
+    if not missing:
+        return x
+    ones = (1,) * missing
+    samples = len(lead) == 1 and missing == 1
+    return g.reshape(x, shape=(x.shape[0], 1, *x.shape[1:]) if samples else (*ones, *x.shape))
+
+
+def _conditions(
+    g: Builder, found: _Scores, rows: int, columns: int
+) -> tuple[bool, Sequence[Value]]:
+    """Return whether scores are seen as far as the diagonal, and the one condition beside that."""
+    causal, others = False, list[Value]()
+    triangle = seen_at_all(rows, columns)
+    for condition, shown in found.seen:
+        data = g.graph.constants.get(condition)
+        if data is not None and _is_matrix(data, triangle if shown else ~triangle):
+            causal = True
+        else:
+            others.append(condition if shown else g.logical_not(condition))
+    if len(others) > 1:
+        both = others[0]
+        for other in others[1:]:
+            both = g.logical_and(both, other)
+        others = [both]
+    return causal, others
+
+
+def _is_matrix(data: np.ndarray, matrix: np.ndarray) -> bool:
+    """Whether every matrix of a constant is this one."""
+    return data.shape[-2:] == matrix.shape and bool(np.all(data == matrix))
