@@ -34,7 +34,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     const int start = PE_GRADIENT ? PE_START(first) / PE_SIDE * PE_SIDE : 0;
     const int stop = PE_GRADIENT ? PE_ROWS : PE_STOP(first + PE_SIDE);
     float sums[4][4], toward[4][4], out[4][PE_OWN(PE_DX_SIZE)];
-    PE_EACH(i, j, PE_OWN(PE_DX_SIZE)) { out[i][j] = 0.0f; }
+    PE_EACH_NUMBER(i, j, PE_OWN(PE_DX_SIZE)) { out[i][j] = 0.0f; }
     for (int head = head0; head < head0 + (PE_GRADIENT ? PE_SHARE : 1); head++) {
         for (int other = start; other < stop; other += PE_SIDE) {
             const int row0 = PE_GRADIENT ? other : first, column0 = PE_GRADIENT ? first : other;
@@ -45,7 +45,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
             pe_tile_scores(tiles, dy + queries * PE_WIDTH, PE_HEADS * PE_WIDTH, rows,
                            v + keys * PE_WIDTH, PE_GROUPS * PE_WIDTH, columns,
                            PE_GRADIENT == 2 ? 0 : PE_WIDTH, toward);
-            PE_EACH(i, j, 4) {
+            PE_EACH_NUMBER(i, j, 4) {
                 const int row = row0 + y0 + 16 * i, column = column0 + x + 16 * j;
                 shares[(y0 + 16 * i) * PE_SIDE + x + 16 * j] =
                     row < PE_ROWS && column < PE_COLUMNS && PE_COUNTS(head, row, column)
@@ -55,7 +55,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
             PE_DX_MIX(queries, keys, rows, columns)
         }
     }
-    PE_EACH(i, j, PE_OWN(PE_DX_SIZE)) {
+    PE_EACH_NUMBER(i, j, PE_OWN(PE_DX_SIZE)) {
         const int line = first + y0 + 16 * i;
         if (line < PE_DX_ROWS && x + 16 * j < PE_DX_SIZE) {
             dx[PE_DX_AT(line) * PE_DX_SIZE + x + 16 * j] =

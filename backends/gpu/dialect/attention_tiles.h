@@ -20,7 +20,7 @@
 #define PE_EACH_ROW(i)                                                                             \
     PE_UNROLL                                                                                      \
     for (int i = 0; i < 4; i++)
-#define PE_EACH(i, j, count)                                                                       \
+#define PE_EACH_NUMBER(i, j, count)                                                                \
     PE_EACH_ROW(i)                                                                                 \
     PE_UNROLL                                                                                      \
     for (int j = 0; j < (count); j++)
@@ -31,7 +31,7 @@ PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a,
                                 int rows, const PE_GLOBAL float *b, int b_step, int columns,
                                 int size, float sums[4][4]) {
     const int x = pe_item() % 16, y0 = pe_item() / 16;
-    PE_EACH(i, j, 4) { sums[i][j] = 0.0f; }
+    PE_EACH_NUMBER(i, j, 4) { sums[i][j] = 0.0f; }
     for (int k0 = 0; k0 < size; k0 += 16) {
         for (int e = pe_item(); e < 16 * PE_SIDE; e += 256) {
             const int row = e / 16, k = k0 + e % 16, at = e % 16 * PE_SIDE + row;
@@ -40,7 +40,7 @@ PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a,
         }
         pe_barrier();
         for (int k = 0; k < 16; k++) {
-            PE_EACH(i, j, 4) {
+            PE_EACH_NUMBER(i, j, 4) {
                 const float one = tiles[k * PE_SIDE + y0 + 16 * i];
                 const float other = tiles[(16 + k) * PE_SIDE + x + 16 * j];
                 sums[i][j] = PE_MATH(fma)(one, other, sums[i][j]);
@@ -76,7 +76,7 @@ PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, f
     const int x = pe_item() % 16, y0 = pe_item() / 16;
     float greatest[4];
     PE_EACH_ROW(i) { greatest[i] = most[i]; }
-    PE_EACH(i, j, 4) { greatest[i] = pe_maximum(greatest[i], sums[i][j]); }
+    PE_EACH_NUMBER(i, j, 4) { greatest[i] = pe_maximum(greatest[i], sums[i][j]); }
     pe_tell_row(tiles, greatest);
     PE_EACH_ROW(i) {
         for (int c = 0; c < 16; c++) {
