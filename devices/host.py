@@ -19,6 +19,11 @@ def detect_bf16() -> bool:
     return detect_isa() == "avx512" and "avx512_bf16" in _cpu_flags()
 
 
+def detect_amx() -> bool:
+    """Whether this machine multiplies tiles of bf16 pairs."""
+    return detect_bf16() and {"amx_tile", "amx_bf16"} <= _cpu_flags()
+
+
 def detect_cores() -> int:
     """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):

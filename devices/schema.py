@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pockengine.devices.host import detect_bf16, detect_cores, detect_isa, detect_memory, detect_mhz
+from pockengine.devices.host import (
+    detect_amx,
+    detect_bf16,
+    detect_cores,
+    detect_isa,
+    detect_memory,
+    detect_mhz,
+)
 from pockengine.devices.isa import ISAS
 from pockengine.errors import DeviceError
 from pockengine.files import read_toml
@@ -40,8 +47,9 @@ NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm
 class Cpu:
     """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none).
 
-    `bf16` says that it multiplies pairs of bf16 numbers. `mhz` is the nominal clock, by which
-    modelled cycles become modelled time; 0 where it is not known.
+    `bf16` says that it multiplies pairs of bf16 numbers, `amx` that it has Intel's tiles of them.
+    `mhz` is the nominal clock, by which modelled cycles become modelled time; 0 where it is not
+    known.
     """
 
     arch: str
@@ -53,6 +61,7 @@ class Cpu:
     l2_bytes: int
     l3_bytes: int
     bf16: bool = False
+    amx: bool = False
     mhz: int = 0
 
     @property
@@ -222,6 +231,7 @@ def read_device(path: Path) -> Device:
     emulator, gpu = _table(table, "emulator", path), _table(table, "gpu", path)
     if cpu is not None and cpu.get("isa") == "detect":
         values = {"isa": detect_isa(), "cores": detect_cores(), "bf16": detect_bf16()}
+        values |= {"amx": detect_amx()}
         cpu |= {**values, "mhz": detect_mhz()}
         table["memory_bytes"] = detect_memory() or table.get("memory_bytes")
     sections = {

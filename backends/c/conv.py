@@ -9,6 +9,7 @@ conv_dw.inc.h: direct.py has chosen the tile, the blocks, and what threads share
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pockengine.backends.c.amx import AmxSpec
 from pockengine.backends.c.depthwise import DepthwiseSpec, choose_depthwise, depthwise_kernel
 from pockengine.backends.c.direct import (
     ConvPlan,
@@ -146,7 +147,7 @@ def conv_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
         return strided_kernel(node, spec, device)
     opened = open_fusion(node, device)
     match spec:
-        case DotSpec() | TiledSpec():
+        case DotSpec() | TiledSpec() | AmxSpec():
             return product_kernel(opened, spec, device)
         case DepthwiseSpec():
             return depthwise_kernel(opened, spec, device)

@@ -1,26 +1,20 @@
 """Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
 
-The templates are runtime/kernels/gemm.inc.h and gemm_dot.inc.h; product.py has chosen the numbers,
-an epilogue comes along from the fusion.
+The templates are gemm.inc.h, gemm_dot.inc.h and gemm_amx.inc.h of runtime/kernels; product.py has
+chosen the numbers, an epilogue comes along from the fusion.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pockengine.backends.c.amx import AmxSpec
 from pockengine.backends.c.epilogue import Anchored, open_fusion, split_fusion
 from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.kernel import Kernel, define_kernel
 from pockengine.backends.c.modelled import whole_cycles
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.product import (
-    BatchStride,
-    DotSpec,
-    Product,
-    ProductSpec,
-    TiledSpec,
-    choose_product,
-    product_of,
-)
+from pockengine.backends.c.product import DotSpec, ProductSpec, TiledSpec, choose_product
+from pockengine.backends.c.product_shape import BatchStride, Product, product_of
 from pockengine.backends.c.tile import Tile
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
@@ -36,7 +30,7 @@ def choose_matmul(node: Node, device: Device, options: KernelOptions) -> Choice:
 
 def matmul_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
     """Emit a matmul, or a fusion around one, as it was chosen."""
-    assert isinstance(choice.spec, DotSpec | TiledSpec)
+    assert isinstance(choice.spec, ProductSpec)
     return product_kernel(open_fusion(node, device), choice.spec, device)
 
 
@@ -64,6 +58,9 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
         macros = _matrix_macros(opened, spec.product, spec.tile)
         prelude = _comment(spec.product) + template(macros, opened.store, "gemm_dot")
         return [opened.io, run, *opened.end], prelude
+    if isinstance(spec, AmxSpec):
+        run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
+        return [opened.io, run, *opened.end], _amx_prelude(opened, spec)
     return _tiled_body(opened, spec), _tiled_prelude(opened, spec)
 
 
@@ -105,6 +102,28 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
     if spec.f32:
         macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
     return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")
+
+
+def _amx_prelude(opened: Anchored, spec: AmxSpec) -> str:
+    p = spec.product
+    macros: dict[str, object] = {
+        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
+        "PE_VL": 16,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+        "PE_A_STEP": p.a_step,
+        "PE_B_PITCH": p.b_pitch,
+        "PE_B_TRANSPOSED": int(p.b_transposed),
+        "PE_BY_ROWS": int(spec.by_rows),
+        "PE_BLOCK_COLUMNS": spec.block_columns,
+        "PE_BATCH": p.batch,
+        "PE_THREADS": spec.packers,
+        "PE_A_BATCH(i)": batch_offset(p.a_batch, p.batch),
+        "PE_B_BATCH(i)": batch_offset(p.b_batch, p.batch),
+    }
+    return _comment(p) + template(macros, opened.store, "gemm_amx")
 
 
 def _matrix_macros(opened: Anchored, p: Product, tile: Tile) -> dict[str, object]:

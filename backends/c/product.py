@@ -1,18 +1,17 @@
-"""How a product of matrices is computed: its shape, its tile, its blocks, what threads share.
+"""How a product of matrices is computed: its tile, its blocks, what threads share.
 
 Numbers only; gemm.py writes the C that they mean.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from pockengine.backends.c.amx import AmxSpec, choose_amx
 from pockengine.backends.c.kernel import align
 from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.product_shape import Product
 from pockengine.backends.c.tile import Machine, Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.picking import Candidate, Picker, cheapest, picked
-from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -35,35 +34,6 @@ LONG_BLOCK = 384
 
 TRANSPOSE_CYCLES = 0.5
 """Cycles to transpose one element into a panel."""
-
-
-@dataclass(frozen=True)
-class BatchStride:
-    """One dimension of a batch: matrix i is `i / inner % extent` steps of so many elements on."""
-
-    inner: int
-    extent: int
-    step: int
-
-
-@dataclass(frozen=True)
-class Product:
-    """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
-
-    `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
-    start where the strides `a_batch` and `b_batch` lead; all at the same one where there are none.
-    """
-
-    m: int
-    n: int
-    k: int
-    a_row: int
-    a_step: int
-    b_pitch: int
-    b_transposed: bool = False
-    batch: int = 1
-    a_batch: tuple[BatchStride, ...] = ()
-    b_batch: tuple[BatchStride, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,46 +113,7 @@ class TiledSpec:
         return 4 * (self.sums + self.panel * self.plan.threads + sum(self.operands))
 
 
-ProductSpec = DotSpec | TiledSpec
-
-
-def product_of(node: Node) -> Product:
-    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
-    a, b = (operand.shape for operand in node.operands)
-    transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
-    batches = node.result.shape[:-2]
-    m, n = node.result.shape[-2:]
-    k = a[-2] if transpose_a else a[-1]
-    a_row, a_step = (1, m) if transpose_a else (k, 1)
-    if math.prod(b[:-2]) == 1 and not transpose_a and math.prod(a[:-2]) == math.prod(batches):
-        m, batches = m * math.prod(batches), ()
-    return Product(
-        m=m,
-        n=n,
-        k=k,
-        a_row=a_row,
-        a_step=a_step,
-        b_pitch=k if transpose_b else n,
-        b_transposed=transpose_b,
-        batch=math.prod(batches),
-        a_batch=_batch_strides(a, batches),
-        b_batch=_batch_strides(b, batches),
-    )
-
-
-def _batch_strides(operand: Sequence[int], batches: Sequence[int]) -> tuple[BatchStride, ...]:
-    """Return where an operand's matrices lie, as the result's batch counts them."""
-    size = operand[-2] * operand[-1]
-    own = [1] * (len(batches) - len(operand[:-2])) + list(operand[:-2])
-    if math.prod(own) == 1:
-        return ()
-    if tuple(own) == tuple(batches):
-        return (BatchStride(1, math.prod(batches), size),)
-    return tuple(
-        BatchStride(math.prod(batches[index + 1 :]), extent, size * math.prod(own[index + 1 :]))
-        for index, extent in enumerate(own)
-        if extent > 1
-    )
+ProductSpec = DotSpec | TiledSpec | AmxSpec
 
 
 def choose_product(product: Product, plain: bool, device: Device, options: KernelOptions) -> Choice:
@@ -193,6 +124,9 @@ def choose_product(product: Product, plain: bool, device: Device, options: Kerne
     """
     if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
         return Choice("dot", spec=DotSpec(product, _dot_tile(product, machine_of(device))))
+    tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
+    if tiles_of_pairs is not None:
+        return tiles_of_pairs
     f32, kind = None, "f32"
     smallest = min(product.m, product.n, product.k)
     if options.bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:

@@ -18,7 +18,8 @@ from pockengine.backends.c.kernel import (
     note,
 )
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.product import Product, ProductSpec, choose_product
+from pockengine.backends.c.product import ProductSpec, choose_product
+from pockengine.backends.c.product_shape import Product
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.window import Window, describe
 from pockengine.compiler.ir import Node

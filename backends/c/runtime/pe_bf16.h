@@ -22,18 +22,47 @@
 /* The bits of the number rounded to bf16, in the high half of the lane. */
 PE_INLINE pe_vi16 pe_rounded_bits(const pe_vf16 v) { return (pe_vi16)pe_round_bf16(v); }
 
-PE_INLINE void pe_store_pairs(float *to, const pe_vi16 low, const pe_vi16 high, const int lanes) {
-    const pe_vi16 pairs = ((low >> 16) & 0xffff) | high;
-    pe_store_part_i16((int32_t *)to, pairs, lanes);
+#if PE_BF16_NATIVE
+/* By the instruction that rounds, to which numbers below 2^-126 are zero: so they are to products.
+ */
+PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
+    return (pe_vi16)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 }
+
+PE_INLINE pe_vi16 pe_step_pairs(const pe_vf16 low, const pe_vf16 high) {
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    const pe_vi16 first = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (pe_vi16)_mm512_permutexvar_epi16((__m512i)(first | ((first + 16) << 16)), halves);
+}
+#else
+/* Lanes of two steps, in each lane a pair. */
+PE_INLINE pe_vi16 pe_step_pairs(const pe_vf16 low, const pe_vf16 high) {
+    return ((pe_rounded_bits(low) >> 16) & 0xffff) | pe_rounded_bits(high);
+}
+
+/* 32 numbers in a row, in pairs of neighbours. */
+PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
+    typedef short halves __attribute__((vector_size(64), aligned(4)));
+    const pe_vi16 a = pe_rounded_bits(first), b = pe_rounded_bits(second);
+    halves x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    const halves pairs =
+        __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33,
+                                35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+    pe_vi16 words;
+    memcpy(&words, &pairs, sizeof words);
+    return words;
+}
+#endif
 
 /* Pairs of two rows, element by element; `second` is NULL where the last step has no partner. */
 PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, const ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i += 16) {
         const int lanes = n - i < 16 ? (int)(n - i) : 16;
-        const pe_vi16 low = pe_rounded_bits(pe_load_part16(first + i, lanes));
-        const pe_vf16 other = second ? pe_load_part16(second + i, lanes) : pe_zero16();
-        pe_store_pairs(to + i, low, pe_rounded_bits(other), lanes);
+        const pe_vf16 low = pe_load_part16(first + i, lanes);
+        const pe_vf16 high = second ? pe_load_part16(second + i, lanes) : pe_zero16();
+        pe_store_part_i16((int32_t *)to + i, pe_step_pairs(low, high), lanes);
     }
 }
 
@@ -41,21 +70,13 @@ PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, 
 PE_INLINE void pe_pair_neighbours(float *to, const float *from, const ptrdiff_t n) {
     ptrdiff_t i = 0;
     for (; i + 32 <= n; i += 32) {
-        typedef short halves __attribute__((vector_size(64), aligned(4)));
-        const pe_vi16 a = pe_rounded_bits(pe_load16(from + i));
-        const pe_vi16 b = pe_rounded_bits(pe_load16(from + i + 16));
-        halves x, y;
-        memcpy(&x, &a, sizeof x);
-        memcpy(&y, &b, sizeof y);
-        const halves pairs =
-            __builtin_shufflevector(x, y, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-                                    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
-        memcpy(to + i / 2, &pairs, sizeof pairs);
+        const pe_vi16 pairs = pe_neighbour_pairs(pe_load16(from + i), pe_load16(from + i + 16));
+        pe_store_i16((int32_t *)to + i / 2, pairs);
     }
     for (; i < n; i += 2) {
-        const pe_vi16 low = pe_rounded_bits(pe_load_part16(from + i, 1));
-        const pe_vf16 other = i + 1 < n ? pe_load_part16(from + i + 1, 1) : pe_zero16();
-        pe_store_pairs(to + i / 2, low, pe_rounded_bits(other), 1);
+        const pe_vf16 low = pe_load_part16(from + i, 1);
+        const pe_vf16 high = i + 1 < n ? pe_load_part16(from + i + 1, 1) : pe_zero16();
+        pe_store_part_i16((int32_t *)to + i / 2, pe_step_pairs(low, high), 1);
     }
 }
 

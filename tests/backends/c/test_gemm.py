@@ -11,11 +11,12 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.epilogue import row_offset
 from pockengine.backends.c.gemm import MATMUL, batch_offset
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.product import plan_product, product_of
+from pockengine.backends.c.product import plan_product
+from pockengine.backends.c.product_shape import product_of
 from pockengine.backends.c.tile import machine_of, tiles
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
-from pockengine.devices.schema import load_device
+from pockengine.devices.schema import Device, load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.anchors import (
     FAST,
@@ -113,6 +114,47 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
     found = run_cases([case], tmp_path, FAST)[0][0][0]
     assert np.isnan(found[1]).all()  # a NaN, and an infinity times zero
     np.testing.assert_array_equal(np.delete(found, 1, 0), to_bf16(np.delete(x, 1, 0)))
+
+
+def with_tiles(isa: str) -> Device:
+    """A device that multiplies tiles of bf16; what is built without them does so by vectors."""
+    device = device_of(isa)
+    return replace(device, processor=replace(device.cpu, amx=True))
+
+
+def amx_case(node: Node, seed: int) -> Case:
+    case = case_of(node, lambda each, _: bf16_kernel(each, with_tiles("avx512")), "avx512", seed)
+    assert "_amx__" in case.kernel.symbol
+    return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
+
+
+def tiled_cases() -> list[Case]:
+    transposes = [(a, b) for a in (False, True) for b in (False, True)]
+    shapes = [(32, 32, 32), (33, 50, 65), (65, 33, 40), (600, 64, 700), (40, 1000, 97)]
+    nodes = [matmul(*shape, transpose) for shape in shapes for transpose in transposes]
+    nodes += [with_epilogue(matmul(40, 47, 1999), name) for name in ("residual", "two_results")]
+    nodes += [matmul(40, 33, 70, transpose, ((3,), (3,))) for transpose in transposes]
+    nodes.append(with_epilogue(matmul(32, 64, 32, batches=((2, 3), (3,))), "residual"))
+    return [amx_case(node, seed) for seed, node in enumerate(nodes)]
+
+
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+def test_tiles_of_bf16_sum_in_f32(compiler, tmp_path) -> None:
+    check(tiled_cases(), tmp_path, **({"compiler": compiler} if compiler else {}))
+
+
+@pytest.mark.skipif(not load_device("host").cpu.amx, reason="this CPU has no tiles of bf16")
+def test_the_machines_own_tiles_sum_in_f32(tmp_path) -> None:
+    check_with_zig(tiled_cases(), tmp_path, "host")
+
+
+def test_blocks_of_columns_meet_all_rows(tmp_path) -> None:
+    """A cache that holds 32 columns of 300 numbers: a product of 200 columns takes seven blocks."""
+    device = with_tiles("avx512")
+    device = replace(device, processor=replace(device.cpu, l2_bytes=40_000))
+    case = case_of(matmul(40, 200, 300), lambda n, _: bf16_kernel(n, device), "avx512", 0)
+    assert "#define PE_BLOCK_COLUMNS 32\n" in case.kernel.source
+    check([replace(case, operands=tuple(map(to_bf16, case.operands)))], tmp_path, compiler=FAST)
 
 
 def test_small_products_keep_f32() -> None:

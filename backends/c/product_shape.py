@@ -1,0 +1,75 @@
+"""The matrices of a product: sizes, strides, and which of a batch meet."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.compiler.ir import Node
+
+
+@dataclass(frozen=True)
+class BatchStride:
+    """One dimension of a batch: matrix i is `i / inner % extent` steps of so many elements on."""
+
+    inner: int
+    extent: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Product:
+    """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
+
+    `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
+    start where the strides `a_batch` and `b_batch` lead; all at the same one where there are none.
+    """
+
+    m: int
+    n: int
+    k: int
+    a_row: int
+    a_step: int
+    b_pitch: int
+    b_transposed: bool = False
+    batch: int = 1
+    a_batch: tuple[BatchStride, ...] = ()
+    b_batch: tuple[BatchStride, ...] = ()
+
+
+def product_of(node: Node) -> Product:
+    """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
+    a, b = (operand.shape for operand in node.operands)
+    transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
+    batches = node.result.shape[:-2]
+    m, n = node.result.shape[-2:]
+    k = a[-2] if transpose_a else a[-1]
+    a_row, a_step = (1, m) if transpose_a else (k, 1)
+    if math.prod(b[:-2]) == 1 and not transpose_a and math.prod(a[:-2]) == math.prod(batches):
+        m, batches = m * math.prod(batches), ()
+    return Product(
+        m=m,
+        n=n,
+        k=k,
+        a_row=a_row,
+        a_step=a_step,
+        b_pitch=k if transpose_b else n,
+        b_transposed=transpose_b,
+        batch=math.prod(batches),
+        a_batch=_batch_strides(a, batches),
+        b_batch=_batch_strides(b, batches),
+    )
+
+
+def _batch_strides(operand: Sequence[int], batches: Sequence[int]) -> tuple[BatchStride, ...]:
+    """Return where an operand's matrices lie, as the result's batch counts them."""
+    size = operand[-2] * operand[-1]
+    own = [1] * (len(batches) - len(operand[:-2])) + list(operand[:-2])
+    if math.prod(own) == 1:
+        return ()
+    if tuple(own) == tuple(batches):
+        return (BatchStride(1, math.prod(batches), size),)
+    return tuple(
+        BatchStride(math.prod(batches[index + 1 :]), extent, size * math.prod(own[index + 1 :]))
+        for index, extent in enumerate(own)
+        if extent > 1
+    )
