@@ -98,6 +98,7 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
         "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
         "PE_PART_FLOATS": spec.partial,
         "PE_PANEL_FLOATS": spec.panel,
+        "PE_B_COPIED": int(spec.plan.copied),
     }
     if spec.f32:
         macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}

@@ -32,19 +32,27 @@ SMALLEST_PAIRED = 16
 LONG_BLOCK = 384
 """Rows of a block that hide the transposition of a panel: 4 % of their products."""
 
+WIDE_LANES, PAGE, LONG_COPY = 8, 4096, 4
+"""From how wide vectors and how many tiles of rows on a panel is copied whose rows lie whole pages
+apart, and so in the same sets of a cache: 1.2 times as fast at rows of 2,048 floats."""
+
 TRANSPOSE_CYCLES = 0.5
 """Cycles to transpose one element into a panel."""
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is computed; `depth` steps and `rows` rows of A make a block."""
+    """How a product is computed; `depth` steps and `rows` rows of A make a block.
+
+    `copied` panels of B are copied before they meet the rows.
+    """
 
     tile: Tile
     split: Split
     depth: int
     threads: int
     rows: int
+    copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,8 @@ def choose_product(product: Product, plain: bool, device: Device, options: Kerne
         f32, product, kind = product, _pairs_of(product), "pairs of bf16"
     candidate = plan_product(product, device, options.pick, kind)
     plan = candidate.plan
-    panel = align(plan.depth * plan.tile.columns, 16) if product.b_transposed else 0
+    by_panels = product.b_transposed or plan.copied
+    panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
     spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, f32)
     return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
 
@@ -166,11 +175,23 @@ def plan_product(
         rows = _block_rows(product, tile, depth, device)
         steps = -(-product.k // threads) if splits == ("INNER",) else product.k
         whole = multiply_cycles(machine, tile, product.m, product.n, steps)
+        share = min(rows, -(-product.m // (threads if splits != ("INNER",) else 1)))
         for split in splits:
             cycles = _cycles(whole, product, tile, split, threads)
-            plan = ProductPlan(tile, split, depth, threads, rows)
+            copied = _pays_to_copy(product, tile, rows if split == "COLUMNS" else share)
+            plan = ProductPlan(tile, split, depth, threads, rows, copied)
             candidates.append(Candidate(f"{split} {tile.label}", cycles, plan))
     return picked(pick, f"{_key(product)} {kind}", candidates)
+
+
+def _pays_to_copy(p: Product, tile: Tile, rows: int) -> bool:
+    """Whether a panel of rows that share a cache's sets meets so many rows that copying it pays."""
+    return (
+        not p.b_transposed
+        and tile.lanes >= WIDE_LANES
+        and 4 * p.b_pitch % PAGE == 0
+        and min(rows, p.m) >= LONG_COPY * tile.rows
+    )
 
 
 def _key(p: Product) -> str:

@@ -73,6 +73,15 @@ LONG_SUMS = [
 ]
 
 
+def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path) -> None:
+    nodes = [matmul(130, 2048, 33), matmul(70, 1024, 500, (True, False)), matmul(130, 1024, 33)]
+    cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(nodes)]
+    assert all("#define PE_B_COPIED 1\n" in case.kernel.source for case in cases)
+    for node in (matmul(130, 2000, 33), matmul(9, 2048, 33)):
+        assert "#define PE_B_COPIED 0\n" in matmul_kernel(node, device_of("avx512")).source
+    check(cases, tmp_path)
+
+
 def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
     g = new_builder()
     a = g.input("a", f32(24, 24))

@@ -12,7 +12,7 @@
  *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
  *   PE_THREADS       most threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
- *   PE_PANEL_FLOATS  PE_B_TRANSPOSED: scratch of each thread for a panel
+ *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED: scratch of each thread for a panel
  *
  * With PE_PAIRS, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
  * f32 ones of PE_F32_K steps: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
@@ -78,7 +78,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
     if (w->index < PE_THREADS) {
         float *part = partial + w->index * (ptrdiff_t)PE_PART_FLOATS;
         PE_FN(block_args) t = {.io = io, .partial = part, .row_end = PE_M, .panel_end = PE_PANELS};
-#if PE_B_TRANSPOSED
+#if PE_B_PANEL
         t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
 #endif
         PE_FN(steps)(&t, a, b, share.begin, share.end, 1);
@@ -109,7 +109,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
     (void)partial, (void)panels;
     const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_UNITS, 1);
     PE_FN(block_args) t = {.io = io, .partial = partial, .panel_end = PE_PANELS};
-#if PE_B_TRANSPOSED
+#if PE_B_PANEL
     if (w->index < PE_THREADS) {
         t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
     }

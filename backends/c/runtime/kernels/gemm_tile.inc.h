@@ -15,6 +15,8 @@
  *   PE_A_ROW, PE_A_STEP  strides of A between rows and between steps
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
+ *   PE_B_COPIED        1: each panel is copied into scratch, where its rows lie together: in B they
+ *                      share the sets of a cache. Default 0
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs
  *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
  *                      Default 0
@@ -30,6 +32,10 @@
 #ifndef PE_AHEAD
 #define PE_AHEAD 0
 #endif
+#ifndef PE_B_COPIED
+#define PE_B_COPIED 0
+#endif
+#define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED)
 #ifndef PE_PAIRS
 #define PE_PAIRS 0
 #endif
@@ -109,7 +115,7 @@ PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b
                            const int vectors, const int lanes) {
     pe_vf vb[PE_NV];
     PE_FN(load_b)(vb, b, vectors, lanes);
-#if PE_VL > 4 && !PE_B_TRANSPOSED
+#if PE_VL > 4 && !PE_B_PANEL
     /* The first tile of a panel meets rows of B that lie pages apart: 1.4 times as fast with it on
      * weights of 9 MB, the same on small ones. */
     PE_UNROLL
@@ -188,8 +194,8 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
                            const int run) {
     pe_vf c[PE_MR][PE_NV];
     PE_FN(clear)(t, c, row, column, rows, vectors, run);
-    const ptrdiff_t pitch = PE_B_TRANSPOSED ? PE_NR : PE_B_PITCH;
-    const int valid = PE_B_TRANSPOSED ? PE_VL : lanes;
+    const ptrdiff_t pitch = PE_B_PANEL ? PE_NR : PE_B_PITCH;
+    const int valid = PE_B_PANEL ? PE_VL : lanes;
     const float *a = t->a + row * (ptrdiff_t)PE_A_ROW + run * PE_RUN(t, a_run);
 #if PE_SEGMENTED
     for (int s = 0; s < t->segment_count; s++) {
@@ -230,6 +236,16 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
     const int columns = (vectors - 1) * PE_VL + lanes;
     pe_transpose(t->panel, PE_NR, t->b + column * (ptrdiff_t)PE_B_PITCH, PE_B_PITCH, columns,
                  t->depth, PE_VL >= 8 ? 8 : 4);
+    b = t->panel;
+#elif PE_B_COPIED
+    for (int k = 0; k < t->depth; k++) {
+        pe_vf row[PE_NV];
+        PE_FN(load_b)(row, b + k * (ptrdiff_t)PE_B_PITCH, vectors, lanes);
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            pe_store(t->panel + k * PE_NR + j * PE_VL, row[j]);
+        }
+    }
     b = t->panel;
 #endif
     for (int run = 0; run < PE_RUN(t, runs); run++) {

@@ -11,6 +11,8 @@
 #undef PE_BLOCK_ROWS
 #undef PE_BLOCK_SEGMENTS
 #undef PE_B_BATCH
+#undef PE_B_COPIED
+#undef PE_B_PANEL
 #undef PE_B_PITCH
 #undef PE_B_TRANSPOSED
 #undef PE_CHANNELS
