@@ -132,8 +132,8 @@ def _attention(g: Builder, found: _Scores, result: Node, longest: int) -> Value 
     k = _matrix(g, product.operands[1], not product.attrs["transpose_b"])
     v = _matrix(g, result.operands[1], result.attrs["transpose_b"])
     *lead, rows, columns = product.result.shape
-    of_one_batch = all(list(x.shape[:-2]) == lead for x in (q, k, v)) and len(lead) <= 2
-    if not of_one_batch or max(q.shape[-1], v.shape[-1]) > longest:
+    alike = all(list(x.shape[:-2]) == lead and x.dtype is F32 for x in (q, k, v))
+    if not alike or len(lead) > 2 or max(q.shape[-1], v.shape[-1]) > longest:
         return None
     causal, conditions = _conditions(g, found, rows, columns)
     masks = [*conditions, *([] if found.added is None else [found.added])]
