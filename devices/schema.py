@@ -36,6 +36,9 @@ DEFAULT_BACKEND = "c"
 
 MOST_CORES = 1024
 
+FIRST_BF16 = 80
+"""CUDA's first architecture whose tensor cores multiply bf16."""
+
 ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": ""}
 """What a GPU's architecture is called, by its language."""
 
@@ -99,7 +102,8 @@ class Gpu:
     `language` is what its driver takes: cuda or opencl. `architecture` is CUDA's name, sm_87. Each
     of its `units` (CUDA's multiprocessors) makes `lanes` multiply-adds of f32 a cycle. `bandwidth`
     is in bytes a second; a group of items has `shared_bytes`. `memory_bytes` of 0 stand for the
-    device's own memory, which both share.
+    device's own memory, which both share. Its tensor cores make `bf16_lanes` multiply-adds of bf16
+    a cycle and a unit; 0 where it has none.
     """
 
     language: str
@@ -111,11 +115,17 @@ class Gpu:
     shared_bytes: int
     architecture: str = ""
     memory_bytes: int = 0
+    bf16_lanes: int = 0
 
     @property
     def multiplies_per_byte(self) -> float:
         """Multiply-adds of f32 in the time that a byte of memory takes."""
         return self.units * self.lanes * self.mhz * 1e6 / self.bandwidth
+
+    @property
+    def has_bf16(self) -> bool:
+        """Whether it has tensor cores that multiply bf16."""
+        return self.bf16_lanes > 0
 
 
 @dataclass(frozen=True)
@@ -301,6 +311,12 @@ def _check_gpu(gpu: Gpu, path: Path) -> None:
         raise DeviceError(f"device file {path.name}: numbers of [gpu] begin with 1")
     if gpu.memory_bytes < 0:
         raise DeviceError(f"device file {path.name}: a GPU of {gpu.memory_bytes} bytes of memory")
+    newest = gpu.language == "cuda" and int(gpu.architecture.removeprefix("sm_")) >= FIRST_BF16
+    if gpu.bf16_lanes < 0 or (gpu.has_bf16 and not newest):
+        raise DeviceError(
+            f"device file {path.name}: bf16_lanes = {gpu.bf16_lanes} of [gpu]; CUDA from "
+            f"sm_{FIRST_BF16} on has tensor cores for bf16; leave it out for others"
+        )
 
 
 _WORD = r"\w[\w.+-]*"

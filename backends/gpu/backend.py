@@ -8,7 +8,7 @@ from pockengine.backends.c.package import cmake_lists, package
 from pockengine.backends.c.program import generate
 from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import GpuKernel
-from pockengine.backends.gpu.kernels import FAMILIES
+from pockengine.backends.gpu.kernels import FAMILIES, PRODUCTS
 from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.placement import kernel_nodes, node_bytes
@@ -27,6 +27,9 @@ ISA = "gpu, emulated"
 
 MULTIPLIES_PER_BYTE = 13.0
 """Multiply-adds of f32 in the time of a byte: a Jetson Orin's, where a file has no [gpu] table."""
+
+TENSOR_CORES = 8.0
+"""Multiply-adds of bf16 for each of f32, likewise an Orin's."""
 
 SHARED_BYTES = 32768
 """What kernels take of a multiprocessor's shared memory at most: what OpenCL 1.2 promises."""
@@ -47,11 +50,14 @@ FUSION = FusionRules(
 
 
 class GpuBackend:
-    """Emits kernels for GPUs, and a program that emulates them on the CPU."""
+    """Emits kernels for GPUs, and a program that emulates them on the CPU.
+
+    With `bf16` tensor cores multiply what is large enough, of operands rounded to bf16.
+    """
 
     header = HEADER
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, bf16: bool = False) -> None:
         if device.freestanding:
             raise CompileError(
                 f"{device.name} has no operating system, and no GPU; compile for it by the "
@@ -63,8 +69,15 @@ class GpuBackend:
                 f"{device.name}: its GPU has {gpu.shared_bytes} bytes of shared memory, and "
                 f"kernels take up to {SHARED_BYTES}; choose another device"
             )
+        if bf16 and gpu is not None and not gpu.has_bf16:
+            raise CompileError(
+                f"{device.name} ({gpu.model}) has no bf16 products; compile for f32, or give "
+                "bf16_lanes in its file's table [gpu]"
+            )
         self.device = device
+        self._bf16 = bf16
         self._multiplies = gpu.multiplies_per_byte if gpu else MULTIPLIES_PER_BYTE
+        self._tensor_cores = gpu.bf16_lanes / gpu.lanes if gpu else TENSOR_CORES
         self._kernels: dict[Node, GpuKernel] = {}
 
     def target(self) -> Target:
@@ -87,7 +100,8 @@ class GpuBackend:
         Its cycles are bytes moved, or the multiply-adds that take as long.
         """
         kernel = self.gpu_kernel(node)
-        work = max(node_bytes(node), node_cost(node) / self._multiplies)
+        multiplies = self._multiplies * (self._tensor_cores if kernel.tensor_cores else 1)
+        work = max(node_bytes(node), node_cost(node) / multiplies)
         return Choice(_anchor(node), float(work), kernel.scratch_bytes)
 
     def frugal(self) -> None:
@@ -124,7 +138,8 @@ class GpuBackend:
             op = _anchor(node)
             if op not in FAMILIES:
                 raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
-            self._kernels[node] = FAMILIES[op](node)
+            options = (self._bf16,) if op in PRODUCTS else ()
+            self._kernels[node] = FAMILIES[op](node, *options)
         return self._kernels[node]
 
 

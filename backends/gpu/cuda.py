@@ -22,10 +22,10 @@ IN_A_LINE = 64
 
 
 class CudaBackend(DrivenBackend):
-    """Writes programs for one device of NVIDIA's."""
+    """Writes programs for one device of NVIDIA's; `bf16` is the GPU backend's."""
 
-    def __init__(self, device: Device) -> None:
-        super().__init__(device, CUDA, "CUDA", KERNELS)
+    def __init__(self, device: Device, bf16: bool = False) -> None:
+        super().__init__(device, CUDA, "CUDA", KERNELS, bf16)
 
     def write(self, program: Program, folder: Path) -> None:
         """Write the kernels' text, what launches them, and the head of the file of their code."""

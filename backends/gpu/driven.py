@@ -36,14 +36,16 @@ class DrivenBackend:
     `title` is its name to people; `kernels_file` the artifact's file of the kernels' text.
     """
 
-    def __init__(self, device: Device, language: str, title: str, kernels_file: str) -> None:
+    def __init__(
+        self, device: Device, language: str, title: str, kernels_file: str, bf16: bool = False
+    ) -> None:
         if device.graphics is None or device.graphics.language != language:
             raise CompileError(
                 f"device {device.name} has no GPU that takes {title}; describe one in a [gpu] "
                 f'table of its file, with language = "{language}", or choose another backend'
             )
         self.device = _launching(device)
-        self._gpu = GpuBackend(device)
+        self._gpu = GpuBackend(device, bf16)
         self._language, self._kernels_file = language, kernels_file
 
     def target(self) -> Target:

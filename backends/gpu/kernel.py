@@ -51,7 +51,7 @@ class Launch:
 class GpuKernel:
     """Text of the dialect, and the launches in order.
 
-    `templates` are the files of `dialect/` that the text includes.
+    `tensor_cores` says that they multiply in it.
     """
 
     symbol: str
@@ -59,13 +59,15 @@ class GpuKernel:
     parameters: tuple[Parameter, ...]
     launches: tuple[Launch, ...]
     scratch_bytes: int = 0
+    tensor_cores: bool = False
 
 
 @dataclass(frozen=True)
 class Stage:
     """One function: a template of `dialect/` with its macros, or statements of its own.
 
-    `helpers` are functions and tables before it.
+    `helpers` are functions and tables before it. Registers are left for so many groups at once on a
+    unit as are `resident`, where the language can say so.
     """
 
     groups: int
@@ -74,6 +76,7 @@ class Stage:
     body: Sequence[str] = ()
     template: str = ""
     helpers: str = ""
+    resident: int = 1
 
 
 def read(name: str, value: Value) -> Parameter:
@@ -131,6 +134,7 @@ def _stage(stage: Stage, number: int, parameters: Sequence[Parameter]) -> str:
     macros: dict[str, object] = {
         "PE_NAME": f"{SYMBOL}_{number}",
         "PE_ITEMS": stage.items,
+        "PE_BOUNDS": f"{stage.items}, {stage.resident}" if stage.resident > 1 else stage.items,
         "PE_PARAMETERS": ", ".join(map(str, parameters)),
         **stage.macros,
     }

@@ -10,14 +10,14 @@ from pockengine.devices.schema import Device
 
 def make(device: Device, options: BackendOptions) -> GpuBackend:
     """Set the GPU backend to a device."""
-    options.refuse_all_but("gpu", frozenset())
-    return GpuBackend(device)
+    options.refuse_all_but("gpu", frozenset({"bf16"}))
+    return GpuBackend(device, options.bf16)
 
 
 def make_cuda(device: Device, options: BackendOptions) -> CudaBackend:
     """Set the CUDA backend to a device."""
-    options.refuse_all_but("cuda", frozenset())
-    return CudaBackend(device)
+    options.refuse_all_but("cuda", frozenset({"bf16"}))
+    return CudaBackend(device, options.bf16)
 
 
 def make_opencl(device: Device, options: BackendOptions) -> OpenClBackend:

@@ -76,6 +76,8 @@ ORIN = (FOLDER / "jetson-orin.toml").read_text()
         ("shared_bytes = 49152", "shared_bytes = -1"),
         ("shared_bytes = 49152", "shared_bytes = 49152\nmemory_bytes = -1"),
         ("shared_bytes = 49152", "shared_bytes = 49152\nwarps = 4"),
+        ("bf16_lanes = 1024", "bf16_lanes = -1"),
+        ('architecture = "sm_87"', 'architecture = "sm_75"'),
         ("[gpu] ", "[[gpu]]"),
     ],
 )

@@ -31,6 +31,9 @@ from pockengine.compiler.optim.formulas import FORMULAS
 
 Emit = Callable[..., GpuKernel]
 
+PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
+"""Ops whose `Emit` takes a second argument: whether bf16 is asked for."""
+
 FAMILIES: dict[str, Emit] = {
     "matmul": product_kernel,
     **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), convolution_kernel),

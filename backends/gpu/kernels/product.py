@@ -1,14 +1,16 @@
-"""Products of matrices, and convolutions as such: one template, and where each element lies.
+"""Products of matrices, and convolutions as such: a template, and where each element lies.
 
 A convolution is an implicit product: rows are pixels, what is summed over are taps and channels,
 and a function finds the element of the image, or that it is padding. Nothing is copied.
 
 Where the result is small and what is summed over is long, as in a weight's gradient, groups share
 the sum: each adds up a part, and a second launch adds the parts, in order.
+
+Where bf16 is asked for, tensor cores multiply what is large enough: a template of its own.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel, over
 from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
@@ -18,8 +20,16 @@ from pockengine.backends.window import Window, window_of
 from pockengine.compiler.ir import F32, Node
 from pockengine.errors import CompileError
 
+TEMPLATE, TENSOR_TEMPLATE = "product.inc.h", "product_bf16.inc.h"
+
 SIDE = 16
-"""Items along either side of a tile."""
+"""Items along either side of a tile of f32."""
+
+ITEMS = 256
+"""Items of a group."""
+
+SMALLEST = 16
+"""Rows, columns and steps from which on a product goes by tensor cores: a tile of theirs."""
 
 BUSY = 64
 """Groups that give every unit of a GPU work: four for each of an Orin's 16."""
@@ -30,7 +40,11 @@ SHORTEST = 256
 
 @dataclass(frozen=True)
 class Product:
-    """Sizes, and the bodies of three functions that give places: of a, of b, of the result."""
+    """Sizes, and the bodies of three functions that give places: of a, of b, of the result.
+
+    Of an operand that is `deep`, numbers that are multiplied and added up are neighbours in memory,
+    and not those of different sums.
+    """
 
     rows: int
     columns: int
@@ -39,16 +53,45 @@ class Product:
     a: str
     b: str
     c: str
+    a_deep: bool
+    b_deep: bool
 
 
-def product_kernel(node: Node) -> GpuKernel:
-    """Emit a product or a convolution that is not depthwise, with what follows it."""
+@dataclass(frozen=True)
+class Tiling:
+    """A template, and how it tiles: its macros PE_MR and PE_NR, which make `rows` x `columns`.
+
+    A group adds up multiples of `step` products; a unit has `resident` groups at once at least.
+    """
+
+    template: str
+    mr: int
+    nr: int
+    rows: int
+    columns: int
+    step: int
+    resident: int = 1
+
+    def groups(self, product: Product) -> int:
+        """Return how many groups have a tile each."""
+        tiles = -(-product.rows // self.rows) * -(-product.columns // self.columns)
+        return product.batches * tiles
+
+
+def product_kernel(node: Node, bf16: bool = False) -> GpuKernel:
+    """Emit a product or a convolution that is not depthwise, with what follows it.
+
+    With `bf16` the operands of one that is large enough are rounded to bf16; sums are f32.
+    """
     opened = open_node(node)
     anchor = opened.anchor
     assert anchor is not None
     check_f32(node, anchor)
     kinds = {"matmul": _matmul, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
-    return _kernel(opened, kinds[anchor.op](anchor))
+    product = kinds[anchor.op](anchor)
+    smallest = min(product.rows, product.columns, product.depth)
+    tiling = _tensor_tiling(product) if bf16 and smallest >= SMALLEST else _tiling(product)
+    return _kernel(opened, product, tiling)
 
 
 def check_f32(node: Node, anchor: Node) -> None:
@@ -58,34 +101,53 @@ def check_f32(node: Node, anchor: Node) -> None:
             raise CompileError(f"{node}: the GPU backend multiplies f32, not {value.dtype.value}")
 
 
-def _kernel(opened: Opened, product: Product) -> GpuKernel:
-    tiles = [1 if size <= SIDE else 2 if size <= 2 * SIDE else 4 for size in _sides(product)]
-    groups = product.batches
-    for size, tile in zip(_sides(product), tiles, strict=True):
-        groups *= -(-size // (SIDE * tile))
-    share = _share(product.depth, groups)
+def _tiling(product: Product) -> Tiling:
+    """Return tiles of f32: of one, two or four sums of an item along each side."""
+    mr, nr = (
+        1 if size <= SIDE else 2 if size <= 2 * SIDE else 4
+        for size in (product.rows, product.columns)
+    )
+    return Tiling(TEMPLATE, mr, nr, SIDE * mr, SIDE * nr, SIDE)
+
+
+def _tensor_tiling(product: Product) -> Tiling:
+    """Return tiles of tensor cores: large ones, where they still give every unit work.
+
+    Two groups share a unit, so that one multiplies while the other waits for its operands.
+    """
+    large, small = (
+        Tiling(TENSOR_TEMPLATE, mr, nr, 32 * mr, 64 * nr, 32, resident=2)
+        for mr, nr in ((4, 2), (2, 1))
+    )
+    return large if large.groups(product) >= BUSY else small
+
+
+def _kernel(opened: Opened, product: Product, tiling: Tiling) -> GpuKernel:
+    groups = tiling.groups(product)
+    share = _share(product.depth, groups, tiling.step)
     parts = -(-product.depth // share)
     size = product.batches * product.rows * product.columns
     last = end(opened, "i", sum="sum")
     macros = {
-        **_macros(opened, product, tiles),
+        **_macros(opened, product, tiling),
         "PE_PARTS": parts,
         "PE_SHARE": share,
         "PE_END(sum, i)": f"scratch[part * {size} + i] = sum;" if parts > 1 else block(last),
     }
     helpers = _places(product)
-    template = "product.inc.h"
-    stages = [Stage(groups * parts, SIDE * SIDE, macros, template=template, helpers=helpers)]
+    products = Stage(groups * parts, ITEMS, macros, (), tiling.template, helpers, tiling.resident)
+    stages = [products]
     if parts > 1:
         sums = (
             f"for (int part = 0; part < {parts}; part++) {{ sum += scratch[part * {size} + i]; }}"
         )
         stages.append(over(size, ["float sum = 0.0f;", sums, *last]))
     scratch = 4 * parts * size if parts > 1 else 0
-    return define_kernel(opened.title, opened.parameters, stages, scratch)
+    kernel = define_kernel(opened.title, opened.parameters, stages, scratch)
+    return replace(kernel, tensor_cores=tiling.template == TENSOR_TEMPLATE)
 
 
-def _macros(opened: Opened, product: Product, tiles: list[int]) -> dict[str, int | str]:
+def _macros(opened: Opened, product: Product, tiling: Tiling) -> dict[str, int | str]:
     """Return the template's macros that do not depend on how a sum is shared."""
     a, b = opened.operands
     return {
@@ -93,20 +155,22 @@ def _macros(opened: Opened, product: Product, tiles: list[int]) -> dict[str, int
         "PE_N": product.columns,
         "PE_K": product.depth,
         "PE_BATCHES": product.batches,
-        "PE_MR": tiles[0],
-        "PE_NR": tiles[1],
+        "PE_MR": tiling.mr,
+        "PE_NR": tiling.nr,
         "PE_A": a,
         "PE_B": b,
         "PE_A_AT": f"{SYMBOL}_a",
         "PE_B_AT": f"{SYMBOL}_b",
         "PE_C_AT": f"{SYMBOL}_c",
+        "PE_A_DEEP": int(product.a_deep),
+        "PE_B_DEEP": int(product.b_deep),
     }
 
 
-def _share(depth: int, groups: int) -> int:
+def _share(depth: int, groups: int, step: int) -> int:
     """Return how much of a sum a group adds up: all, unless groups are few and the sum is long."""
     parts = min(-(-BUSY // groups), depth // SHORTEST)
-    return -(-depth // (parts * SIDE)) * SIDE if parts > 1 else depth
+    return -(-depth // (parts * step)) * step if parts > 1 else depth
 
 
 def _places(product: Product) -> str:
@@ -120,10 +184,6 @@ def _places(product: Product) -> str:
             ("c", "row", "column", product.c),
         )
     )
-
-
-def _sides(product: Product) -> tuple[int, int]:
-    return product.rows, product.columns
 
 
 def _matmul(node: Node) -> Product:
@@ -146,6 +206,8 @@ def _matmul(node: Node) -> Product:
         f"    return {first} + {at_a};",
         f"    return {second} + {at_b};",
         f"    return (batch * {rows} + row) * {columns} + column;",
+        not ta,
+        tb,
     )
 
 
@@ -199,6 +261,8 @@ def _forward(node: Node) -> Product:
         image_place(w, "row", *taps, f"batch * {own} + k % {own}"),
         f"    return k * {w.features} + batch * {features} + column;",
         f"    return row * {w.features} + batch * {features} + column;",
+        a_deep=True,
+        b_deep=False,
     )
 
 
@@ -215,6 +279,8 @@ def _dx(node: Node) -> Product:
         gradient_place(w, "row", *taps, f"batch * {features} + k % {features}"),
         f"    return {place} + batch * {features} + k % {features};",
         f"    return row * {w.channels} + batch * {own} + column;",
+        a_deep=True,
+        b_deep=True,
     )
 
 
@@ -230,4 +296,6 @@ def _dw(node: Node) -> Product:
         image_place(w, "k", *taps, f"batch * {own} + row % {own}"),
         f"    return k * {w.features} + batch * {features} + column;",
         f"    return row * {w.features} + batch * {features} + column;",
+        a_deep=False,
+        b_deep=False,
     )

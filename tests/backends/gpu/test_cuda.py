@@ -17,27 +17,32 @@ from pockengine.devices import load_device
 from pockengine.errors import BuildError
 from pockengine.tests.backends.gpu.cases import (
     CONVOLUTIONS,
+    NN,
+    NT,
     PRODUCTS,
     ROWS,
     STORED,
+    TN,
     TREES,
     attention_cases,
+    floats,
 )
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
 
 BACKEND = GpuBackend(load_device("host"))
+TENSOR_CORES = GpuBackend(load_device("host"), bf16=True)
 SHARED = 32768
 """Bytes that OpenCL 1.2 promises; CUDA has 48 KiB."""
 
 GOLDEN = {
     "sm_87": (
-        *((48, 0, 8192), (40, 0, 6144), (18, 0, 1024), (38, 0, 1024)),
+        *((48, 0, 8256), (40, 0, 6208), (18, 0, 1024), (38, 0, 1024)),
         *((80, 0, 24576), (128, 0, 24576), (121, 0, 24576), (77, 0, 24576)),
     ),
     "sm_90": (
-        *((48, 0, 8192), (40, 0, 6144), (17, 0, 1024), (31, 0, 1024)),
+        *((48, 0, 8256), (40, 0, 6208), (17, 0, 1024), (31, 0, 1024)),
         *((78, 0, 24576), (128, 0, 24576), (122, 0, 24576), (76, 0, 24576)),
     ),
 }
@@ -45,6 +50,13 @@ GOLDEN = {
 attention by heads of 64 numbers with its gradients."""
 
 HEAD = attention_cases(heads=12, groups=12, rows=512, size=64)
+
+
+LARGE = [
+    OpCase("matmul", (floats(1024, 1024), floats(1024, 1024)), attrs) for attrs in (NN, TN, NT)
+]
+GOLDEN_CORES = {"sm_87": (119, 121, 119, 80), "sm_90": (118, 120, 118, 80)}
+"""Registers of large products by tensor cores, and of a small one."""
 
 
 def _kernel(case: OpCase) -> GpuKernel:
@@ -60,11 +72,24 @@ def test_kernels_take_what_they_took(architecture: str) -> None:
     assert found == GOLDEN[architecture]
 
 
+@pytest.mark.parametrize("architecture", GOLDEN_CORES)
+def test_two_groups_of_tensor_cores_share_a_unit(architecture: str) -> None:
+    kernels = [TENSOR_CORES.gpu_kernel(graph_of(case).nodes[0]) for case in (*LARGE, PRODUCTS[4])]
+    usage = build_cubin(source_of(kernels, CUDA), architecture).usage
+    found = [usage[kernel.launches[0].function] for kernel in kernels]
+    assert tuple(each.registers for each in found) == GOLDEN_CORES[architecture]
+    assert all(2 * 256 * each.registers <= 65536 for each in found)
+    assert {each.shared_bytes for each in found} == {8192, 16384}
+    assert all(each.spill_bytes == 0 for each in found)
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["f32", "bf16"])
 @pytest.mark.parametrize("name", ["llama", "llama-int4", "llama-int8", "mobile-sparse"])
-def test_a_whole_step_builds_and_spills_nothing(name: str) -> None:
+def test_a_whole_step_builds_and_spills_nothing(name: str, bf16: bool) -> None:
     graph, options = {**TRAININGS, **STORED}[name]
-    program = compile_program(graph, Training(**options), target=BACKEND.target())
-    kernels = [BACKEND.gpu_kernel(node) for node in kernel_nodes(program.entries["train"])]
+    backend = TENSOR_CORES if bf16 else BACKEND
+    program = compile_program(graph, Training(**options), target=backend.target())
+    kernels = [backend.gpu_kernel(node) for node in kernel_nodes(program.entries["train"])]
     cubin = build_cubin(source_of(kernels, CUDA), "sm_87")
     functions = {launch.function for kernel in kernels for launch in kernel.launches}
     assert cubin.code.startswith(b"\x7fELF")

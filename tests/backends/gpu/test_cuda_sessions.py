@@ -98,6 +98,16 @@ def test_ten_steps_are_those_of_the_emulation_and_of_c(name: str, machine: Fake)
             )
 
 
+def test_tensor_cores_are_those_of_the_emulation(machine: Fake) -> None:
+    graph, options = TRAININGS["bert-lora"]
+    found = []
+    for where in (CUDA, {"backend": "gpu"}):
+        with pockengine.compile(graph, None, bf16=True, **where, **options).session() as session:
+            found.append(_trained(session, graph))
+    for key, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][key], err_msg=key)
+
+
 def test_a_step_is_one_graph_that_is_captured_once(compiled: Compiled, machine: Fake) -> None:
     batch = draw(compiled.graph, 0)
     with compiled.session() as session:
@@ -235,5 +245,5 @@ def test_devices_without_such_a_gpu_are_refused() -> None:
         pockengine.compile(residual_net(), None, backend="cuda")
     with pytest.raises(CompileError, match="device adreno-740 has no GPU that takes CUDA"):
         CudaBackend(load_device("adreno-740"))
-    with pytest.raises(CompileError, match="backend cuda has no option bf16"):
-        pockengine.compile(residual_net(), None, bf16=True, **CUDA)
+    with pytest.raises(CompileError, match="backend cuda has no option tuned"):
+        pockengine.compile(residual_net(), None, tuned="plans.json", **CUDA)

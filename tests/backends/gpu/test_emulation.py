@@ -1,10 +1,14 @@
-"""What the emulation finds: barriers that are missing or divergent, and local memory misused."""
+"""What the emulation finds: barriers that are missing or divergent, and local memory misused.
+
+And what a warp's product is: as PTX says which item holds what.
+"""
 
 import ctypes
 import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,6 +18,7 @@ from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.orders import ORDERS
 
 ITEMS = 64
+NUMBERS = np.arange(ITEMS, dtype=np.float32)
 REVERSAL = """
     PE_SHARED(float, s, 64);
     s[pe_item()] = x[pe_item()];
@@ -32,6 +37,29 @@ OTHER_BARRIER = """
 BEHIND = "PE_SHARED(float, s, 64); s[pe_item() + 1] = x[0]; pe_barrier(); y[pe_item()] = s[0];"
 UNWRITTEN = "PE_SHARED(float, s, 64); pe_barrier(); y[pe_item()] = s[pe_item()];"
 TOO_MUCH = "PE_SHARED(float, s, 9000); s[pe_item()] = x[0]; y[pe_item()] = s[0];"
+PRODUCT = """
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    pe_mma_bf16(sums, (const pe_u32 *)x + 6 * pe_item(), (const pe_u32 *)x + 6 * pe_item() + 4);
+    for (int i = 0; i < 4; i++) { y[4 * pe_item() + i] = sums[i]; }
+"""
+TURNS = """
+    PE_SHARED(pe_u32, s, 1);
+    const pe_u32 none[4] = {0, 0, 0, 0};
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int turn = 1; turn < 9; turn++) {
+        s[0] = (pe_u32)turn;
+        pe_barrier();
+        pe_mma_bf16(sums, none, none);
+        y[pe_item()] += (float)s[0];
+        BARRIER
+    }
+"""
+HALF_A_WARP = """
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (pe_item() % 32 < 16) { pe_mma_bf16(sums, (const pe_u32 *)x, (const pe_u32 *)x); }
+    pe_barrier();
+    y[pe_item()] = sums[0];
+"""
 
 SOURCE = """#include "pe_gpu_cpu.h"
 PE_KERNEL void kernel(PE_READ(float, x), PE_WRITE(float, y)) {{ {body} }}
@@ -62,12 +90,11 @@ def built(body: str, folder: Path) -> Path:
     return library
 
 
-def results(library: Path) -> list[np.ndarray]:
-    """Return what a kernel writes in each order."""
-    x = np.arange(ITEMS, dtype=np.float32)
+def results(library: Path, x: np.ndarray = NUMBERS, size: int = ITEMS) -> list[np.ndarray]:
+    """Return the floats that a kernel writes in each order."""
     found = []
     for order in ORDERS:
-        y = np.zeros(ITEMS, np.float32)
+        y = np.zeros(size, np.float32)
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in (x, y))
         ctypes.CDLL(str(library)).run(*pointers, order)
         found.append(y)
@@ -89,16 +116,62 @@ def test_local_memory_that_nobody_wrote_is_nan(tmp_path: Path) -> None:
         assert np.isnan(y).all()
 
 
+def held_by(item: int, rows: int) -> list[tuple[int, int]]:
+    """Return (row, k) of the numbers that an item has of rows x 16: CuTe's layout, as it says it.
+
+    Item t of (4, 8) and number v of (2, rows / 8, 2) lie at strides of column-major order
+    (`include/cute/atom/mma_traits_sm80.hpp`, SM80_16x8x16).
+    """
+    t0, t1 = item % 4, item // 4
+    strides = (rows, 8, 8 * rows) if rows == 16 else (rows, 8 * rows)
+    places = []
+    for v in range(2 ** len(strides)):
+        offset = t0 * 2 * rows + t1
+        offset += sum((v >> bit & 1) * stride for bit, stride in enumerate(strides))
+        places.append((offset % rows, offset // rows))
+    return places
+
+
+def test_items_of_a_warp_hold_what_ptx_says(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((2, n, 16)).astype(ml_dtypes.bfloat16) for n in (16, 8))
+    given = [
+        [
+            number
+            for matrix, rows in ((a[item // 32], 16), (b[item // 32], 8))
+            for number in (matrix[place] for place in held_by(item % 32, rows))
+        ]
+        for item in range(ITEMS)
+    ]
+    x = np.array(given, ml_dtypes.bfloat16).view(np.float32)
+    exact = np.einsum("wmk,wnk->wmn", a.astype(np.float64), b.astype(np.float64))
+    for y in results(built(PRODUCT, tmp_path), x, 4 * ITEMS):
+        for item, sums in enumerate(y.reshape(ITEMS, 4)):
+            row, column = item % 32 // 4, item % 4 * 2
+            wanted = exact[item // 32][[row, row, row + 8, row + 8], [column, column + 1] * 2]
+            np.testing.assert_array_equal(sums, wanted.astype(np.float32))
+
+
+def test_a_warp_that_is_far_ahead_shows_a_missing_barrier(tmp_path: Path) -> None:
+    turns = TURNS.replace("BARRIER", "pe_barrier();")
+    for y in results(built(turns, tmp_path)):
+        np.testing.assert_array_equal(y, np.full(ITEMS, 36, np.float32))
+    (tmp_path / "without").mkdir()
+    missing = results(built(TURNS.replace("BARRIER", ""), tmp_path / "without"))
+    assert all((y != 36).any() for y in missing)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (DIVERGENT, "divergent barrier"),
         (OTHER_BARRIER, "divergent barrier"),
+        (HALF_A_WARP, "divergent barrier: items of a warp"),
         (BEHIND, "a write behind its local memory"),
         (TOO_MUCH, "more local memory than every device has"),
     ],
-    ids=["some", "another", "behind", "much"],
+    ids=["some", "another", "warp", "behind", "much"],
 )
 def test_what_is_undefined_ends_the_process(
     body: str, words: str, order: int, tmp_path: Path

@@ -58,5 +58,5 @@ def test_a_product_of_integers_is_refused_by_name() -> None:
 def test_devices_and_options_that_it_lacks_are_refused() -> None:
     with pytest.raises(DeviceError, match="stm32f746 takes no backend 'gpu'"):
         pockengine.compile(residual_net(), None, device="stm32f746", backend="gpu")
-    with pytest.raises(CompileError, match="backend gpu has no option bf16"):
-        pockengine.compile(residual_net(), None, backend="gpu", bf16=True)
+    with pytest.raises(CompileError, match="backend gpu has no option tuned"):
+        pockengine.compile(residual_net(), None, backend="gpu", tuned="plans.json")

@@ -1,4 +1,4 @@
-/* Fibers, groups and local memory of pe_gpu_cpu.h. */
+/* Fibers, warps, groups and local memory of pe_gpu_cpu.h. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif
@@ -11,19 +11,28 @@
 
 enum {
     MOST_ITEMS = 256,
+    WARP = 32,
     STACK_BYTES = 1 << 16,
     GUARD_BYTES = 1 << 12,
     LOCAL_BYTES = 32768, /* what OpenCL 1.2 promises of every device */
     FENCE_BYTES = 64,    /* behind each array of local memory */
 };
 
-typedef enum { READY, WAITING, DONE } pe_gpu_state;
+/* WAITING for its group, MEETING the other items of its warp. */
+typedef enum { READY, WAITING, MEETING, DONE } pe_gpu_state;
+
+/* What an item gives to a product of its warp. */
+typedef struct pe_gpu_pieces {
+    pe_u32 a[4], b[2];
+} pe_gpu_pieces;
 
 typedef struct pe_gpu_fiber {
     void *stack_pointer;
     pe_gpu_state state;
-    int line;      /* of the barrier that it waits at */
+    int line;      /* of what it waits at */
     size_t cursor; /* bytes of local memory that it has asked for */
+    int turn;      /* of its pieces: those of the product before may still be read */
+    pe_gpu_pieces pieces[2];
 } pe_gpu_fiber;
 
 static struct {
@@ -77,14 +86,41 @@ int pe_item(void) { return gpu.item; }
 
 int pe_group(void) { return gpu.group; }
 
-void pe_gpu_wait(int line) {
+static void pause_item(pe_gpu_state state, int line) {
     if (gpu.alone) {
         stop("divergent barrier", ": another item passed none");
     }
     pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
-    fiber->state = WAITING;
+    fiber->state = state;
     fiber->line = line;
     pe_gpu_switch(&fiber->stack_pointer, gpu.host_stack);
+}
+
+void pe_gpu_wait(int line) { pause_item(WAITING, line); }
+
+/* One of a fragment's two numbers in each part. */
+static double number_of(pe_u32 pair, int place) {
+    return pe_from_bf16((pe_u16)(pair >> 16 * (place % 2)));
+}
+
+void pe_gpu_multiply(float *sums, const pe_u32 *a, const pe_u32 *b, int line) {
+    const int lane = gpu.item % WARP;
+    pe_gpu_fiber *fiber = &gpu.fibers[gpu.item], *warp = fiber - lane;
+    const int turn = fiber->turn;
+    memcpy(fiber->pieces[turn].a, a, sizeof fiber->pieces[turn].a);
+    memcpy(fiber->pieces[turn].b, b, sizeof fiber->pieces[turn].b);
+    fiber->turn = !turn;
+    pause_item(MEETING, line);
+    for (int each = 0; each < 4; each++) {
+        const int row = lane / 4, column = lane % 4 * 2 + each % 2, lower = each / 2;
+        double sum = sums[each];
+        for (int k = 0; k < 16; k++) {
+            const pe_u32 *left = warp[row * 4 + k % 8 / 2].pieces[turn].a;
+            const pe_u32 *right = warp[column * 4 + k % 8 / 2].pieces[turn].b;
+            sum += number_of(left[lower + k / 8 * 2], k) * number_of(right[k / 8], k);
+        }
+        sums[each] = (float)sum;
+    }
 }
 
 void *pe_gpu_shared(size_t bytes) {
@@ -146,16 +182,39 @@ static int in_order(int step, int count) {
     return (int)((((uint64_t)step * prime) + gpu.order) % (uint64_t)count);
 }
 
-/* Whether all items have come to the same barrier; aborts where only some have. */
-static int all_wait(int items) {
-    const pe_gpu_fiber *first = &gpu.fibers[0];
-    for (int item = 1; item < items; item++) {
-        const pe_gpu_fiber *fiber = &gpu.fibers[item];
-        if (fiber->state != first->state || fiber->line != first->line) {
-            stop("divergent barrier", ": items of a group are at different places");
+/* The state of `count` items from the first on; aborts where not all are at the same place. */
+static pe_gpu_state state_of(int first, int count, const char *where) {
+    const pe_gpu_fiber *fibers = &gpu.fibers[first];
+    for (int item = 1; item < count; item++) {
+        if (fibers[item].state != fibers->state || fibers[item].line != fibers->line) {
+            stop("divergent barrier", where);
         }
     }
-    return first->state == WAITING;
+    return fibers->state;
+}
+
+/* Lets warps whose items meet go on, one warp after another, until they wait for the group: that
+ * one is far ahead of the others shows where a barrier is missing. */
+static void run_warps(int items) {
+    const int warps = (items + WARP - 1) / WARP;
+    for (int step = 0; step < warps; step++) {
+        const int first = in_order(step, warps) * WARP;
+        const int count = items - first < WARP ? items - first : WARP;
+        while (state_of(first, count, ": items of a warp are at different places") == MEETING) {
+            if (count < WARP) {
+                stop("a product by a part of a warp", "");
+            }
+            for (int lane = 0; lane < WARP; lane++) {
+                resume(first + in_order(lane, WARP));
+            }
+        }
+    }
+}
+
+/* Whether all items have come to the same barrier; aborts where only some have. */
+static int all_wait(int items) {
+    run_warps(items);
+    return state_of(0, items, ": items of a group are at different places") == WAITING;
 }
 
 /* An item that meets no barrier leaves nothing to wait for: the others are plain calls. */

@@ -2,7 +2,8 @@
  *
  * An item is a fiber, the groups of a launch run one after another in one thread, and items run in
  * an order that can be chosen, each up to its next barrier. What a GPU would leave undefined is
- * found: a barrier that not all items of a group reach (the process aborts, and says which kernel),
+ * found: a barrier that not all items of a group reach, a product of a warp that not all of its
+ * items take part in (the process aborts, and says which kernel),
  * a read of local memory that nobody has written (it holds NaN), a write behind it (likewise
  * aborts), a barrier that is missing (results depend on the order). Global memory is not watched.
  */
@@ -34,6 +35,11 @@ typedef _Float16 pe_half;
 #define PE_MATH(name) name##f
 #define PE_NAN NAN
 #define PE_INFINITY INFINITY
+
+/* What an item holds of a tile of 16 x 16 bf16 numbers. */
+typedef struct pe_fragment {
+    _Alignas(16) pe_u32 part[4];
+} pe_fragment;
 
 #define pe_load_half(p, i) ((float)(p)[i])
 #define pe_store_half(p, i, v) ((p)[i] = (_Float16)(v))
@@ -72,5 +78,14 @@ void *pe_gpu_shared(size_t bytes);
 #define pe_barrier() pe_gpu_wait(__LINE__)
 
 #include "pe_gpu_common.h"
+
+PE_FUNCTION pe_u32 pe_pair_bf16(float low, float high) {
+    return pe_to_bf16(low) | (pe_u32)pe_to_bf16(high) << 16;
+}
+
+/* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8), of which each item
+ * holds what PTX's mma.m16n8k16 says. Its products and their sum are exact, and rounded once. */
+void pe_gpu_multiply(float *sums, const pe_u32 *a, const pe_u32 *b, int line);
+#define pe_mma_bf16(sums, a, b) pe_gpu_multiply(sums, a, b, __LINE__)
 
 #endif
