@@ -21,11 +21,10 @@ from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_lay
 from pockengine.farm.bench.check import Check, compare
 from pockengine.farm.bench.counting import count_runtimes, count_steps
 from pockengine.farm.bench.graphics import (
-    CUDA,
-    NOT_TIMED,
     check_gpu,
     engine_of,
     gpu_libraries,
+    why_not_timed,
 )
 from pockengine.farm.bench.integers import check_integers, kinds, train_integers
 from pockengine.farm.bench.peers import (
@@ -77,8 +76,9 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     for one in trained:
         _add_run(result, one)
     right = [one for one in trained if not one.check.problems]
-    if options.board.emulated and options.backend == CUDA:
-        result.note(NOT_TIMED)
+    reason = why_not_timed(options.backend, options.board)
+    if reason is not None:
+        result.note(reason)
     elif options.board.emulated:
         count_steps(options, result, right, folder)
         floats = [one for one in right if one.dtype == F32]

@@ -1,7 +1,8 @@
 """The bench by a GPU: which boards can, and what an emulated one has in the place of a driver.
 
 QEMU has no GPU. There the kernels run on the emulated CPU, item by item: losses and weights are
-checked as those of any run, and there is no speed to tell.
+checked as those of any run, and there is no speed to tell. Nor is there where this machine's OpenCL
+has a CPU alone.
 """
 
 from pathlib import Path
@@ -10,15 +11,16 @@ from pockengine.api import Compiled
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.peers import OURS
-from pockengine.farm.boards.board import Board
+from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.gpu.driver import emulated_gpu
+from pockengine.farm.gpu.opencl import first_device
 
-CUDA = "cuda"
+CUDA, OPENCL = "cuda", "opencl"
 MODELS = ("mobilenet_v2-0.35-96", "llama-260k-32")
 SCHEMES = ("full", "last-2-blocks")
 """What `--suite=gpu` trains: pictures and tokens, small enough for an emulated CPU."""
 
-NOT_TIMED = (
+EMULATED = (
     "The GPU is emulated: a driver that is none ran the kernels on the emulated CPU. What the host "
     "did, losses and weights are checked; no GPU has run this, and there is no speed."
 )
@@ -27,8 +29,31 @@ NOT_TIMED = (
 def check_gpu(backend: str | None, board: Board, int8: bool) -> None:
     """Raise an error for a board that has no such GPU, and for what the backend does not train."""
     load_device(board.device).on(backend)
-    if backend == CUDA and int8:
-        raise FarmError("--backend=cuda trains in f32; leave out --int8, or the backend")
+    if backend in (CUDA, OPENCL) and int8:
+        raise FarmError(f"--backend={backend} trains in f32; leave out --int8, or the backend")
+
+
+def gpu_backend(board: Board) -> str:
+    """Return the backend of a board's GPU, CUDA's where its device's file describes none."""
+    gpu = load_device(board.device).graphics
+    return CUDA if gpu is None else gpu.language
+
+
+def why_not_timed(backend: str | None, board: Board) -> str | None:
+    """Return why a run by a GPU has no speed; None where it has, and where it is by no GPU."""
+    if backend == CUDA and board.emulated:
+        return EMULATED
+    if backend != OPENCL or not isinstance(board.place, Local):
+        return None
+    device = first_device()
+    return (
+        None
+        if device.is_gpu
+        else (
+            f"This machine's OpenCL has no GPU: its {device.name} ran the kernels. Losses and weights "
+            "are checked; no GPU has run this, and there is no speed."
+        )
+    )
 
 
 def engine_of(backend: str | None) -> str:

@@ -18,7 +18,7 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.extras import need
 from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import run_bench
-from pockengine.farm.bench.graphics import CUDA
+from pockengine.farm.bench.graphics import CUDA, OPENCL, gpu_backend
 from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
 from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
 from pockengine.farm.bench.result import BenchOptions, BenchResult
@@ -38,11 +38,12 @@ from pockengine.farm.results.results import Record, Results, write_lines
 SPARSE = "sparse"  # the scheme file that comes with the bench
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL, BATCH = "mobilenet_v2-0.35-96", 4
+HOST = "host"
 PEERS, RUNTIMES, LLM, GPU = "peers", "runtimes", "llm", "gpu"
 
 
 @click.command()
-@click.option("--device", default="host", show_default=True, help="A device, a board, or all.")
+@click.option("--device", default=HOST, show_default=True, help="A device, a board, or all.")
 @click.option(
     "--model", "models", multiple=True, help=f"Default: {MODEL}; of a suite: all its own."
 )
@@ -88,7 +89,7 @@ PEERS, RUNTIMES, LLM, GPU = "peers", "runtimes", "llm", "gpu"
 @click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
 @click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
-@click.option("--backend", type=click.Choice([CUDA]), help="On a board: train by its GPU.")
+@click.option("--backend", type=click.Choice([CUDA, OPENCL]), help="Train by a GPU.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
 @click.option("--baseline", help="Compare with what is stored of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
@@ -117,6 +118,9 @@ def _on_all(boards: Sequence[Board], bench: Callable[[Board], int]) -> int:
     with_boards = dict.fromkeys(board.device for board in boards)
     for device in with_boards:
         board = board_for(device, boards)
+        if isinstance(board.place, Local) and device != HOST:
+            click.echo(f"{device}: not measured: it is this machine too; name it to measure it")
+            continue
         try:
             status |= bench(board)
         except PockEngineError as error:
@@ -138,7 +142,7 @@ def _on(
     if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file, database)
     status, records = 0, []
-    for run in _gpu_runs(options) if suite == GPU else [options]:
+    for run in _gpu_runs(options, board) if suite == GPU else [options]:
         result = _run_bench(run, board, threads)
         _store(result.records, json_file, database)
         status |= _report(result)
@@ -146,10 +150,10 @@ def _on(
     return status | _gate(records, options, database)
 
 
-def _gpu_runs(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _gpu_runs(options: Mapping[str, Any], board: Board) -> list[dict[str, Any]]:
     """Return the options of each run by a board's GPU: one for each model."""
     schemes = options["schemes"] or GPU_SCHEMES
-    given = {**options, "suite": None, "backend": CUDA, "schemes": schemes}
+    given = {**options, "suite": None, "backend": gpu_backend(board), "schemes": schemes}
     return [{**given, "models": (model,)} for model in options["models"] or GPU_MODELS]
 
 

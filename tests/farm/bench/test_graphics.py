@@ -5,13 +5,29 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pockengine.farm.bench import flow
+from pockengine.errors import FarmError
+from pockengine.farm.bench import flow, graphics
 from pockengine.farm.cli.bench import main
+from pockengine.farm.gpu import opencl
+from pockengine.farm.gpu.opencl import OpenClDevice, first_device
 from pockengine.farm.results.results import Record
 from pockengine.tests.farm.helpers import needs_qemu
 
 NET, TEXT = "mobilenet_v2-0.1-32", "llama-260k-4"
 JETSON = ("--device=jetson-orin", "--scheme=bias-only", "--steps=2", f"--model={NET}")
+
+
+def _has_opencl() -> bool:
+    try:
+        first_device()
+    except FarmError:
+        return False
+    return True
+
+
+needs_opencl = pytest.mark.skipif(
+    not _has_opencl(), reason="this machine has no OpenCL (./bazelw installs PoCL)"
+)
 
 
 def bench(folder: Path, *arguments: str, by: str = "--backend=cuda") -> tuple[int, str]:
@@ -32,6 +48,37 @@ def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
     assert metrics["max_rel_error"].ok
     assert metrics["max_rel_error"].value < 1e-3
     assert not {"step_ms", "guest_instructions"} & set(metrics)
+
+
+@needs_opencl
+def test_what_opencl_finds_here_trains_as_pytorch_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphics, "first_device", lambda: OpenClDevice("Chip", is_gpu=False))
+    path = tmp_path / "records.jsonl"
+    arguments = ("--device=host-opencl", *JETSON[1:], f"--json={path}")
+    status, output = bench(tmp_path, *arguments, by="--suite=gpu")
+    assert status == 0, output
+    assert "This machine's OpenCL has no GPU: its Chip ran the kernels" in " ".join(output.split())
+    records = [Record.from_json(line) for line in path.read_text().splitlines()]
+    metrics = {record.metric: record for record in records}
+    assert {(record.engine, record.device) for record in records} == {
+        ("pockengine-opencl", "host-opencl")
+    }
+    assert metrics["max_rel_error"].ok
+    assert metrics["max_rel_error"].value < 1e-3
+    assert "step_ms" not in metrics
+
+
+@needs_opencl
+def test_the_first_device_is_told_by_its_name() -> None:
+    assert first_device().name
+
+
+def test_a_machine_without_opencl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl, "LIBRARIES", ("libnone.so",))
+    with pytest.raises(FarmError, match="this machine has no OpenCL: install ocl-icd"):
+        first_device()
 
 
 @needs_qemu

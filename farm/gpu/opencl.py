@@ -1,0 +1,63 @@
+"""What this machine's OpenCL has: its first GPU, else its first device, as programs choose it."""
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pockengine.errors import FarmError
+
+LIBRARIES = ("libOpenCL.so.1", "libOpenCL.so")
+GPU, ANY = 1 << 2, 0xFFFFFFFF
+"""CL_DEVICE_TYPE_GPU and CL_DEVICE_TYPE_ALL, of CL/cl.h."""
+DEVICE_NAME = 0x102B
+MOST = 16
+
+
+@dataclass(frozen=True)
+class OpenClDevice:
+    """A device by its driver's name, and whether it is a GPU."""
+
+    name: str
+    is_gpu: bool
+
+
+def first_device() -> OpenClDevice:
+    """Return the device that a program takes; FarmError where there is none."""
+    library = _library()
+    for kind in (GPU, ANY):
+        for device in _devices(library, kind):
+            return OpenClDevice(_name(library, device), kind == GPU)
+    raise FarmError(
+        "this machine's OpenCL has no device: see what clinfo lists, and install a GPU's driver, "
+        "or PoCL for a CPU"
+    )
+
+
+def _library() -> ctypes.CDLL:
+    for name in LIBRARIES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise FarmError(
+        "this machine has no OpenCL: install ocl-icd-libopencl1 or what your system calls it, and a "
+        "GPU's driver, or PoCL for a CPU"
+    )
+
+
+def _devices(library: ctypes.CDLL, kind: int) -> Iterator[ctypes.c_void_p]:
+    """Yield the first device of a kind on each platform; a driver that fails has none."""
+    platforms, count = (ctypes.c_void_p * MOST)(), ctypes.c_uint()
+    if library.clGetPlatformIDs(MOST, platforms, ctypes.byref(count)) != 0:
+        return
+    for platform in platforms[: min(count.value, MOST)]:
+        device = ctypes.c_void_p()
+        wanted = ctypes.c_void_p(platform), ctypes.c_ulong(kind), 1, ctypes.byref(device), None
+        if library.clGetDeviceIDs(*wanted) == 0:
+            yield device
+
+
+def _name(library: ctypes.CDLL, device: ctypes.c_void_p) -> str:
+    text = ctypes.create_string_buffer(256)
+    library.clGetDeviceInfo(device, DEVICE_NAME, ctypes.c_size_t(len(text) - 1), text, None)
+    return text.value.decode(errors="replace").strip() or "a device without a name"
