@@ -118,11 +118,6 @@ class Gpu:
     bf16_lanes: int = 0
 
     @property
-    def multiplies_per_byte(self) -> float:
-        """Multiply-adds of f32 in the time that a byte of memory takes."""
-        return self.units * self.lanes * self.mhz * 1e6 / self.bandwidth
-
-    @property
     def has_bf16(self) -> bool:
         """Whether it has tensor cores that multiply bf16."""
         return self.bf16_lanes > 0

@@ -10,6 +10,7 @@ from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.kernels import FAMILIES, PRODUCTS
 from pockengine.backends.gpu.kernels.attention import LONGEST
+from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, Facts, Progress
@@ -17,7 +18,7 @@ from pockengine.compiler.ir import Node
 from pockengine.compiler.ops import lookup, node_cost
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Choice, FusionRules, MemorySpace, Target
-from pockengine.devices.schema import Device
+from pockengine.devices import Device, load_device
 from pockengine.errors import CompileError
 
 ALIGNMENT = 128
@@ -25,11 +26,8 @@ ALIGNMENT = 128
 
 ISA = "gpu, emulated"
 
-MULTIPLIES_PER_BYTE = 13.0
-"""Multiply-adds of f32 in the time of a byte: a Jetson Orin's, where a file has no [gpu] table."""
-
-TENSOR_CORES = 8.0
-"""Multiply-adds of bf16 for each of f32, likewise an Orin's."""
+EXAMPLE = "jetson-orin"
+"""The device whose GPU kernels are chosen for, where a file has no [gpu] table."""
 
 SHARED_BYTES = 32768
 """What kernels take of a multiprocessor's shared memory at most: what OpenCL 1.2 promises."""
@@ -75,9 +73,7 @@ class GpuBackend:
                 "bf16_lanes in its file's table [gpu]"
             )
         self.device = device
-        self._bf16 = bf16
-        self._multiplies = gpu.multiplies_per_byte if gpu else MULTIPLIES_PER_BYTE
-        self._tensor_cores = gpu.bf16_lanes / gpu.lanes if gpu else TENSOR_CORES
+        self._machine = machine_of(gpu or load_device(EXAMPLE).gpu, bf16)
         self._kernels: dict[Node, GpuKernel] = {}
 
     def target(self) -> Target:
@@ -100,8 +96,7 @@ class GpuBackend:
         Its cycles are bytes moved, or the multiply-adds that take as long.
         """
         kernel = self.gpu_kernel(node)
-        multiplies = self._multiplies * (self._tensor_cores if kernel.tensor_cores else 1)
-        work = max(node_bytes(node), node_cost(node) / multiplies)
+        work = max(node_bytes(node), node_cost(node) / self._machine.per_byte(kernel.tensor_cores))
         return Choice(_anchor(node), float(work), kernel.scratch_bytes)
 
     def frugal(self) -> None:
@@ -138,8 +133,8 @@ class GpuBackend:
             op = _anchor(node)
             if op not in FAMILIES:
                 raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
-            options = (self._bf16,) if op in PRODUCTS else ()
-            self._kernels[node] = FAMILIES[op](node, *options)
+            chosen_for = (self._machine,) if op in PRODUCTS else ()
+            self._kernels[node] = FAMILIES[op](node, *chosen_for)
         return self._kernels[node]
 
 

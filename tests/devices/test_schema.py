@@ -97,11 +97,6 @@ def test_a_gpu_of_opencl_has_no_architecture() -> None:
         _ = load_device("rpi4").gpu
 
 
-def test_the_balance_of_a_gpu_follows_from_its_file() -> None:
-    found = {name: load_device(name).gpu.multiplies_per_byte for name in ("jetson-orin", "h100")}
-    assert found == pytest.approx({"jetson-orin": 13.0, "h100": 9.99}, abs=0.01)
-
-
 def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:
     text = RPI4.replace("[toolchain]", '[toolchain]\nflags = ["-mfpu=neon-vfpv4", "-O2"]')
     assert read_device(device(tmp_path, text)).toolchain.flags == ("-mfpu=neon-vfpv4", "-O2")

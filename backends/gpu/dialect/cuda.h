@@ -11,7 +11,7 @@ typedef unsigned short pe_half;
 #define PE_FUNCTION static __device__ __forceinline__
 #define PE_READ(type, name) const type *name
 #define PE_WRITE(type, name) type *name
-#define PE_SHARED(type, name, count) __shared__ type name[count]
+#define PE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PE_LOCAL
 #define PE_GLOBAL
 #define PE_TABLE static __constant__ const

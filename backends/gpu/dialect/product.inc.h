@@ -4,7 +4,9 @@
  * PE_BATCHES            products, one after another
  * PE_PARTS, PE_SHARE    parts that what is summed over falls into, and how much of it each has;
  *                       `part` is a group's own
- * PE_MR, PE_NR          sums that an item has; a group of 16 x 16 has a tile of 16 PE_MR x 16 PE_NR
+ * PE_MR, PE_NR          rows and columns of sums that an item has: rows beside each other, which
+ *                       it reads at once, and columns 16 apart, which it writes with its
+ *                       neighbours; a group of 16 x 16 has a tile of 16 PE_MR x 16 PE_NR
  * PE_A, PE_B            operands; PE_A_AT(batch, row, k), PE_B_AT(batch, k, column) are places in
  *                       them, negative for a zero
  * PE_A_DEEP, PE_B_DEEP  whether k and k + 1 are neighbours in memory, and not rows, or columns
@@ -15,10 +17,11 @@
 #define PE_STEP 16
 #define PE_TILE_M (16 * PE_MR)
 #define PE_TILE_N (16 * PE_NR)
-/* Lines of an operand that was turned around lie one bank apart, so that 16 writes meet no bank
- * twice. */
-#define PE_PITCH_A (PE_TILE_M + PE_A_DEEP)
+/* Rows of an operand that is turned around on its way lie some banks apart, so that writes do not
+ * all meet one; four more, so that four numbers of A remain one read. */
+#define PE_PITCH_A (PE_TILE_M + 4 * PE_A_DEEP)
 #define PE_PITCH_B (PE_TILE_N + PE_B_DEEP)
+
 /* Every sum of an item. */
 #define PE_EACH(i, j)                                                                              \
     PE_UNROLL                                                                                      \
@@ -50,14 +53,14 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         pe_barrier();
         for (int k = 0; k < 16; k++) {
             PE_EACH(i, j) {
-                const float a = tile_a[k * PE_PITCH_A + y + 16 * i];
+                const float a = tile_a[k * PE_PITCH_A + y * PE_MR + i];
                 sums[i][j] = PE_MATH(fma)(a, tile_b[k * PE_PITCH_B + x + 16 * j], sums[i][j]);
             }
         }
         pe_barrier();
     }
     PE_EACH(i, j) {
-        const int row = row0 + y + 16 * i, column = column0 + x + 16 * j;
+        const int row = row0 + y * PE_MR + i, column = column0 + x + 16 * j;
         if (PE_ROW_INSIDE(row) && PE_COLUMN_INSIDE(column)) {
             const int at = PE_C_AT(batch, row, column);
             PE_END(sums[i][j], at)

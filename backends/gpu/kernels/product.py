@@ -7,6 +7,7 @@ Where the result is small and what is summed over is long, as in a weight's grad
 the sum: each adds up a part, and a second launch adds the parts, in order.
 
 Where bf16 is asked for, tensor cores multiply what is large enough: a template of its own.
+`tiling.py` chooses.
 """
 
 import math
@@ -14,28 +15,19 @@ from dataclasses import dataclass, replace
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel, over
 from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
+from pockengine.backends.gpu.kernels.tiling import (
+    ITEMS,
+    TENSOR_TEMPLATE,
+    GpuMachine,
+    Tiled,
+    Tiling,
+    choose_tiles,
+)
 from pockengine.backends.gpu.places import strided
 from pockengine.backends.space import broadcast_strides
 from pockengine.backends.window import Window, window_of
 from pockengine.compiler.ir import F32, Node
 from pockengine.errors import CompileError
-
-TEMPLATE, TENSOR_TEMPLATE = "product.inc.h", "product_bf16.inc.h"
-
-SIDE = 16
-"""Items along either side of a tile of f32."""
-
-ITEMS = 256
-"""Items of a group."""
-
-SMALLEST = 16
-"""Rows, columns and steps from which on a product goes by tensor cores: a tile of theirs."""
-
-BUSY = 64
-"""Groups that give every unit of a GPU work: four for each of an Orin's 16."""
-
-SHORTEST = 256
-"""Elements that a part of a sum has at least: more than what adding a part up again costs."""
 
 
 @dataclass(frozen=True)
@@ -57,41 +49,16 @@ class Product:
     b_deep: bool
 
 
-@dataclass(frozen=True)
-class Tiling:
-    """A template, and how it tiles: its macros PE_MR and PE_NR, which make `rows` x `columns`.
-
-    A group adds up multiples of `step` products; a unit has `resident` groups at once at least.
-    """
-
-    template: str
-    mr: int
-    nr: int
-    rows: int
-    columns: int
-    step: int
-    resident: int = 1
-
-    def groups(self, product: Product) -> int:
-        """Return how many groups have a tile each."""
-        tiles = -(-product.rows // self.rows) * -(-product.columns // self.columns)
-        return product.batches * tiles
-
-
-def product_kernel(node: Node, bf16: bool = False) -> GpuKernel:
-    """Emit a product or a convolution that is not depthwise, with what follows it.
-
-    With `bf16` the operands of one that is large enough are rounded to bf16; sums are f32.
-    """
+def product_kernel(node: Node, machine: GpuMachine) -> GpuKernel:
+    """Emit a product or a convolution that is not depthwise, with what follows it."""
     opened = open_node(node)
     anchor = opened.anchor
     assert anchor is not None
     check_f32(node, anchor)
-    kinds = {"matmul": _matmul, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
+    kinds = {"matmul": matmul_product, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
     product = kinds[anchor.op](anchor)
-    smallest = min(product.rows, product.columns, product.depth)
-    tiling = _tensor_tiling(product) if bf16 and smallest >= SMALLEST else _tiling(product)
-    return _kernel(opened, product, tiling)
+    sizes = product.rows, product.columns, product.depth, product.batches
+    return tiled_kernel(opened, product, choose_tiles(*sizes, machine))
 
 
 def check_f32(node: Node, anchor: Node) -> None:
@@ -101,30 +68,10 @@ def check_f32(node: Node, anchor: Node) -> None:
             raise CompileError(f"{node}: the GPU backend multiplies f32, not {value.dtype.value}")
 
 
-def _tiling(product: Product) -> Tiling:
-    """Return tiles of f32: of one, two or four sums of an item along each side."""
-    mr, nr = (
-        1 if size <= SIDE else 2 if size <= 2 * SIDE else 4
-        for size in (product.rows, product.columns)
-    )
-    return Tiling(TEMPLATE, mr, nr, SIDE * mr, SIDE * nr, SIDE)
-
-
-def _tensor_tiling(product: Product) -> Tiling:
-    """Return tiles of tensor cores: large ones, where they still give every unit work.
-
-    Two groups share a unit, so that one multiplies while the other waits for its operands.
-    """
-    large, small = (
-        Tiling(TENSOR_TEMPLATE, mr, nr, 32 * mr, 64 * nr, 32, resident=2)
-        for mr, nr in ((4, 2), (2, 1))
-    )
-    return large if large.groups(product) >= BUSY else small
-
-
-def _kernel(opened: Opened, product: Product, tiling: Tiling) -> GpuKernel:
-    groups = tiling.groups(product)
-    share = _share(product.depth, groups, tiling.step)
+def tiled_kernel(opened: Opened, product: Product, tiled: Tiled) -> GpuKernel:
+    """Emit a product by one way of tiling it."""
+    tiling, share = tiled.tiling, tiled.share
+    groups = tiling.groups((product.rows, product.columns, product.batches))
     parts = -(-product.depth // share)
     size = product.batches * product.rows * product.columns
     last = end(opened, "i", sum="sum")
@@ -167,12 +114,6 @@ def _macros(opened: Opened, product: Product, tiling: Tiling) -> dict[str, int |
     }
 
 
-def _share(depth: int, groups: int, step: int) -> int:
-    """Return how much of a sum a group adds up: all, unless groups are few and the sum is long."""
-    parts = min(-(-BUSY // groups), depth // SHORTEST)
-    return -(-depth // (parts * step)) * step if parts > 1 else depth
-
-
 def _places(product: Product) -> str:
     """Return the functions that say where elements lie."""
     return "\n".join(
@@ -186,7 +127,8 @@ def _places(product: Product) -> str:
     )
 
 
-def _matmul(node: Node) -> Product:
+def matmul_product(node: Node) -> Product:
+    """Return a product of matrices: batches of it, or of rows, where B is one matrix."""
     a, b, y = node.operands[0].shape, node.operands[1].shape, node.result.shape
     ta, tb = node.attrs["transpose_a"], node.attrs["transpose_b"]
     (rows, columns), depth = y[-2:], a[-2] if ta else a[-1]

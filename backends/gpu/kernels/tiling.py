@@ -1,0 +1,160 @@
+"""How a product is tiled, by a model of what each way takes: no GPU has measured it.
+
+A unit (CUDA's multiprocessor) runs the groups that it has room for at once, by their registers, and
+the others after them. A group goes through what is summed over step by step: it waits for its
+operands, and then multiplies, at the pace of its arithmetic or of shared memory. While one group
+waits others multiply; so a step takes the arithmetic of all of them, or the wait of one and its own
+arithmetic. Large tiles read less, small ones give every unit work; so does a sum that groups share,
+whose parts a second launch adds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pockengine.devices import Gpu
+
+ITEMS = 256
+"""Items of a group: eight warps."""
+
+WARPS = ITEMS // 32
+
+TEMPLATE, TENSOR_TEMPLATE = "product.inc.h", "product_bf16.inc.h"
+
+SMALLEST = 16
+"""Rows, columns and steps from which on a product goes by tensor cores: a tile of theirs."""
+
+SHORTEST = 256
+"""Elements that a part of a sum has at least: more than what adding a part up again costs."""
+
+MOST_PARTS = 64
+
+WAIT_CYCLES = 600.0
+"""That a group waits for operands from memory, taken to be."""
+
+LAUNCH_SECONDS = 2e-6
+"""Of a launch within a graph, taken to be."""
+
+REGISTERS = 65536
+"""Of a unit, of CUDA's from sm_70 on."""
+
+BANKS = 32
+"""Numbers of 4 bytes that shared memory moves in a cycle."""
+
+
+@dataclass(frozen=True)
+class GpuMachine:
+    """A GPU as kernels are chosen for it; `bf16_lanes` of 0 leave its tensor cores out."""
+
+    units: int
+    lanes: int
+    hertz: float
+    bytes_per_cycle: float
+    bf16_lanes: int = 0
+
+    def per_byte(self, tensor_cores: bool) -> float:
+        """Return the multiply-adds in the time that a byte of memory takes."""
+        lanes = self.bf16_lanes if tensor_cores else self.lanes
+        return self.units * lanes / self.bytes_per_cycle
+
+
+def machine_of(gpu: Gpu, bf16: bool) -> GpuMachine:
+    """Return what a device's file says; with tensor cores only where bf16 is asked for."""
+    hertz = gpu.mhz * 1e6
+    lanes = gpu.bf16_lanes if bf16 else 0
+    return GpuMachine(gpu.units, gpu.lanes, hertz, gpu.bandwidth / hertz, lanes)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A template, and how it tiles: its macros PE_MR and PE_NR, which make `rows` x `columns`.
+
+    A group adds up multiples of `step` products. An item takes `registers` at most; so many groups
+    are `resident` on a unit.
+    """
+
+    template: str
+    mr: int
+    nr: int
+    rows: int
+    columns: int
+    step: int
+    registers: int
+
+    @property
+    def resident(self) -> int:
+        """Groups that a unit has room for."""
+        return REGISTERS // (self.registers * ITEMS)
+
+    def groups(self, sizes: tuple[int, int, int]) -> int:
+        """Return how many tiles `batches` results of rows x columns have."""
+        rows, columns, batches = sizes
+        return batches * -(-rows // self.rows) * -(-columns // self.columns)
+
+    def step_cycles(self, machine: GpuMachine) -> float:
+        """Return what a step of one group takes a unit: its arithmetic, or shared memory."""
+        written = (self.rows + self.columns) * self.step
+        if self.template == TENSOR_TEMPLATE:
+            lanes = machine.bf16_lanes
+            reads = self.step // 16 * WARPS * 4 * (self.mr + self.nr)
+            moves = reads + written / 2 / BANKS
+        else:
+            lanes = machine.lanes
+            reads = self.step * WARPS * (-(-self.mr // 4) + self.nr)
+            moves = reads + written / BANKS
+        return max(self.rows * self.columns * self.step / lanes, moves)
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A tiling, and how much of what is summed over a group adds up."""
+
+    tiling: Tiling
+    share: int
+
+
+F32 = tuple(
+    Tiling(TEMPLATE, mr, nr, 16 * mr, 16 * nr, 16, registers=128 if mr * nr > 16 else 64)
+    for mr in (1, 2, 4, 8)
+    for nr in (1, 2, 4)
+)
+BF16 = tuple(
+    Tiling(TENSOR_TEMPLATE, mr, nr, 32 * mr, 64 * nr, 32, registers=128 if mr > 2 else 80)
+    for mr, nr in ((4, 2), (2, 2), (2, 1), (1, 1))
+)
+
+
+def choose_tiles(rows: int, columns: int, depth: int, batches: int, machine: GpuMachine) -> Tiled:
+    """Return the way of a product that the model says is fastest, of equal ones the first."""
+    by_cores = machine.bf16_lanes and min(rows, columns, depth) >= SMALLEST
+    ways = [
+        Tiled(tiling, share)
+        for tiling in (BF16 if by_cores else F32)
+        for share in _shares(depth, tiling.step)
+    ]
+    sizes = rows, columns, batches
+    return min(ways, key=lambda way: _cycles(way, sizes, depth, machine))
+
+
+def _shares(depth: int, step: int) -> Iterator[int]:
+    """Yield how much of a sum a group may add up: all, a half, a quarter."""
+    yield depth
+    parts = 2
+    while parts <= MOST_PARTS and depth // parts >= SHORTEST:
+        yield -(-depth // (parts * step)) * step
+        parts *= 2
+
+
+def _cycles(way: Tiled, sizes: tuple[int, int, int], depth: int, machine: GpuMachine) -> float:
+    """Return what a product takes: its steps, and where sums have parts, adding these."""
+    tiling = way.tiling
+    parts = -(-depth // way.share)
+    on_a_unit = -(-tiling.groups(sizes) * parts // machine.units)
+    at_once = min(tiling.resident, on_a_unit)
+    own = tiling.step_cycles(machine)
+    steps = -(-way.share // tiling.step)
+    total = steps * on_a_unit * max(own, (WAIT_CYCLES + own) / at_once)
+    if parts == 1:
+        return total
+    rows, columns, batches = sizes
+    moved = 8 * parts * rows * columns * batches
+    return total + moved / machine.bytes_per_cycle + LAUNCH_SECONDS * machine.hertz
