@@ -46,13 +46,11 @@ def why_not_timed(backend: str | None, board: Board) -> str | None:
     if backend != OPENCL or not isinstance(board.place, Local):
         return None
     device = first_device()
+    if device.is_gpu:
+        return None
     return (
-        None
-        if device.is_gpu
-        else (
-            f"This machine's OpenCL has no GPU: its {device.name} ran the kernels. Losses and weights "
-            "are checked; no GPU has run this, and there is no speed."
-        )
+        f"This machine's OpenCL has no GPU: its {device.name} ran the kernels. Losses and "
+        "weights are checked; no GPU has run this, and there is no speed."
     )
 
 

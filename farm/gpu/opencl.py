@@ -40,8 +40,8 @@ def _library() -> ctypes.CDLL:
         except OSError:
             continue
     raise FarmError(
-        "this machine has no OpenCL: install ocl-icd-libopencl1 or what your system calls it, and a "
-        "GPU's driver, or PoCL for a CPU"
+        "this machine has no OpenCL: install ocl-icd-libopencl1 or what your system calls it, "
+        "and a GPU's driver, or PoCL for a CPU"
     )
 
 

@@ -8,8 +8,8 @@ from pockengine.backends.gpu.kernels.product import (
     image_place,
     product_kernel,
 )
-from pockengine.backends.gpu.kernels.tiling import GpuMachine
 from pockengine.backends.gpu.kernels.reduction import Tree, tree_stage
+from pockengine.backends.gpu.kernels.tiling import GpuMachine
 from pockengine.backends.window import Window, window_of
 from pockengine.compiler.ir import Node
 
