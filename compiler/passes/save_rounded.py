@@ -3,8 +3,9 @@
 The forward pass is exact. What the way back reads of it, in f32 and large, is rounded where it is
 made, and each reader widens it again just before it reads. What was let go of, or packed to bits,
 before is not there to be rounded; logits, which are read again at once, stay, and so does
-what attention makes its shares again from. Comparisons of two activations keep them exact: the
-gradient of a maximum looks for the element that equals it.
+what attention makes its shares again from. What is made of params alone, as a weight that is
+decoded from fewer bits, is no activation: it is made again. Comparisons of two activations keep
+them exact: the gradient of a maximum looks for the element that equals it.
 """
 
 from collections.abc import Sequence
@@ -38,12 +39,22 @@ def save_rounded(graph: Graph, loss: Value, dtype: DType) -> None:
     exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
     exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
     exact |= {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
+    exact |= _of_params(graph)
     rounder = _Rounder(graph, loss, dtype)
     for value in readers:
         if value.dtype is F32 and storage(value) not in exact and storage(value).node is not None:
             for reader in rounder.backward.readers(value):
                 rounder.widen(reader, value)
     rounder.finish()
+
+
+def _of_params(graph: Graph) -> set[Value]:
+    """Return what follows from params and constants, and from no data."""
+    known = {param.value for param in graph.params.values()} | set(graph.constants)
+    for node in graph.nodes:
+        if node.operands and known.issuperset(node.operands):
+            known |= set(node.results)
+    return {storage(value) for value in known if value.node is not None}
 
 
 def _is_compared(value: Value, readers: Sequence[Node]) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.passes.second_computation import readers_on_the_way_back
@@ -109,6 +109,26 @@ def test_logits_stay_as_they_are_read_at_once() -> None:
     (loss,) = (node for node in graph.nodes if node.op == "cross_entropy")
     (back,) = (node for node in graph.nodes if node.op == "cross_entropy_dx")
     assert loss.operands[0] is back.operands[0]
+
+
+@pytest.mark.parametrize("weights", ["int4", "bf16"])
+def test_weights_that_are_stored_are_no_activations(weights: str) -> None:
+    """They are decoded again on the way back: kept in bf16 they were more than what was stored."""
+    storage = Storage(weights=weights, activations="bf16")
+    training = Training("sparse", Sgd(), storage=storage)
+    graph = compile_program(llama_net(2, 32, SIZES), training, check=True).entries["train"].graph
+    decoded = {
+        node.result
+        for node in graph.nodes
+        if node.operands and all(operand.name in graph.params for operand in node.operands)
+    }
+    assert decoded
+    rounded = [
+        node
+        for node in graph.nodes
+        if node.op == "cast" and node.result.dtype is DType.BF16 and node.operands[0] in decoded
+    ]
+    assert not rounded
 
 
 def test_other_types_are_refused() -> None:
