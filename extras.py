@@ -13,7 +13,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("onnx", "onnxruntime"),
     "tflite": ("flatbuffers", "tflite"),
     "litert": ("ai_edge_litert", "flatbuffers", "tflite"),
-    "tvm": ("onnx", "tvm"),
+    "tvm": ("onnx", "tvm", "tvm_ffi"),
     "models": ("torch", "transformers"),
     "language": ("jinja2", "torch", "transformers"),
     "federated": ("flwr",),

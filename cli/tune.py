@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 from rich.box import SIMPLE
+from rich.console import RenderableType
 from rich.table import Table
 
 from pockengine.backends.c.tune import (
@@ -36,6 +37,7 @@ from pockengine.cli.options import (
     optimizer_option,
     scheme_option,
 )
+from pockengine.cli.tune_tvm import KERNELS, LEAST_TRIALS, TRIALS, TVM, tune_tvm
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph, Node
 from pockengine.compiler.optim import Optimizer
@@ -61,7 +63,24 @@ that is estimated to be best for both."""
 @optimizer_option()
 @bf16_option
 @click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
-@click.option("--out", type=click.Path(path_type=Path), help="By default tuned-DEVICE.json.")
+@click.option("--backend", type=click.Choice([TVM]), help="Tune TVM's kernels by its own tuner.")
+@click.option(
+    "--trials",
+    default=TRIALS,
+    show_default=True,
+    type=click.IntRange(LEAST_TRIALS),
+    help="Of TVM: schedules that are tried of a kernel.",
+)
+@click.option(
+    "--kernels",
+    default=KERNELS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Of TVM: how many of those that take most of a step are tuned.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="By default tuned-DEVICE.json; tuned-tvm-DEVICE."
+)
 def tune_command(
     model: ModelChoice,
     wanted: str,
@@ -69,18 +88,53 @@ def tune_command(
     optimizer: Optimizer,
     bf16: bool,
     plans: int,
+    backend: str | None,
+    trials: int,
+    kernels: int,
     out: Path | None,
 ) -> None:
     """Measure the likeliest plans of MODEL's products and convolutions on a device.
 
     The table in the file --out is added to; `pockengine compile --tuned FILE` uses it. What it
-    holds already is not measured again.
+    holds already is not measured again. With --backend tvm MetaSchedule searches the schedules of
+    the kernels that take most of a step, on this machine.
     """
     board = board_for(wanted, load_boards())
+    training = Training(scheme, optimizer)
+    size = "" if model.batch is None else f", batch {model.batch}"
+    title = f"{model.name}{size}, {scheme}, {board.name}"
+    if backend == TVM:
+        device = _measured_here(board, bf16)
+        out = out or Path(f"tuned-tvm-{device.name}.json")
+        graph = model.find().graph()
+        found = tune_tvm(title, graph, training, device, out, (trials, kernels))
+        printed: list[RenderableType] = [found, f"{out} is what compile --backend tvm takes"]
+    else:
+        out = out or Path(f"tuned-{board.device}.json")
+        printed = _tune_c(title, model.find().graph(), training, board, out, (bf16, plans))
+    console = PlainConsole(WIDTH)
+    for each in printed:
+        console.print(each)
+
+
+def _measured_here(board: Board, bf16: bool) -> Device:
+    """Return the device of this machine; an error where TVM's tuner would measure another."""
+    if not isinstance(board.place, Local):
+        raise FarmError(
+            f"TVM's tuner measures on this machine, and not on {board.name}; leave out --device"
+        )
+    if bf16:
+        raise CompileError("backend tvm has no option bf16; leave it out")
+    return load_device(board.device)
+
+
+def _tune_c(
+    title: str, graph: Graph, training: Training, board: Board, out: Path, how: tuple[bool, int]
+) -> list[RenderableType]:
+    """Tune C's kernels into a table's file; return what was found, for people."""
+    bf16, plans = how
     device = load_device(board.device)
-    out = out or Path(f"tuned-{device.name}.json")
-    backend = backend_for(device, BackendOptions(bf16))
-    nodes = step_nodes(model.find().graph(), Training(scheme, optimizer), backend)
+    nodes = step_nodes(graph, training, backend_for(device, BackendOptions(bf16)))
     _tell(f"listing plans for {device.name}")
     problems = find_problems(nodes, device, bf16=bf16, plans=plans)
     with open_meter(board, device) as meter:
@@ -91,11 +145,8 @@ def tune_command(
                 f"{meter.unit}; give another --out"
             )
         table = tune(problems, meter, table, lambda partial: write_table(partial, out), _tell)
-    console = PlainConsole(WIDTH)
-    size = "" if model.batch is None else f", batch {model.batch}"
-    console.print(report(f"{model.name}{size}, {scheme}, {board.name}", problems, table))
-    console.print(summary(problems, table))
-    console.print(f"{len(table.rows)} rows in {out}")
+    found = report(title, problems, table), summary(problems, table)
+    return [*found, f"{len(table.rows)} rows in {out}"]
 
 
 def _tell(text: str) -> None:

@@ -1,6 +1,6 @@
 """The TVM backend, set to a device."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -13,7 +13,7 @@ from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.backends.runtimes.backend import ModelBackend
 from pockengine.backends.tvm.anonymous import function_of
 from pockengine.backends.tvm.functions import read_functions, write_functions
-from pockengine.backends.tvm.library import build_library
+from pockengine.backends.tvm.library import Traces, build_library
 from pockengine.compiler.ir import Node
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice, Target, choose_nothing
@@ -30,9 +30,13 @@ results; they are computed by other ops. Integers of 8 bits were not tried, and 
 
 @dataclass(frozen=True)
 class TvmBackend:
-    """The backend set to a device; CompileError where TVM has no code for it."""
+    """The backend set to a device; CompileError where TVM has no code for it.
+
+    `tuned` are schedules of kernels that were measured on it.
+    """
 
     device: Device
+    tuned: Traces = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.device.freestanding:
@@ -60,17 +64,17 @@ class TvmBackend:
     def write(self, program: Program, folder: Path) -> None:
         """Write a model for each entry, what they share, and what their functions will take."""
         self._models.write(program, folder)
-        models = {name: _load(folder, name) for name in program.entries}
+        models = {name: load_model(folder, name) for name in program.entries}
         write_functions({name: function_of(model) for name, model in models.items()}, folder)
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
         """Build all entries into a library that TVM's runtime loads."""
         out.mkdir(parents=True, exist_ok=True)
-        models = {name: _load(code, name) for name in read_functions(code)}
+        models = {name: load_model(code, name) for name in read_functions(code)}
         if progress:
             progress(f"building {len(models)} entries by TVM")
         library = out / LIBRARY
-        build_library(models, self.device, library)
+        build_library(models, self.device, library, self.tuned)
         return Built(library=named_by_content(library))
 
     def package(self, program: Program, code: Path, place: Path) -> None:
@@ -81,5 +85,6 @@ class TvmBackend:
         return onnx_backend(self.device)
 
 
-def _load(folder: Path, name: str) -> onnx.ModelProto:
+def load_model(folder: Path, name: str) -> onnx.ModelProto:
+    """Return an entry's model as `write` left it, without its constants."""
     return onnx.load(str(folder / model_name(name)), load_external_data=False)

@@ -1,12 +1,14 @@
 """The TVM backend as the registry offers it: TVM is imported where it is asked for."""
 
 import re
+from pathlib import Path
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
 from pockengine.backends.session import Session
+from pockengine.backends.tuned import read_table
 from pockengine.devices.schema import Device
-from pockengine.errors import MissingPackage
+from pockengine.errors import CompileError, MissingPackage
 from pockengine.extras import need, pip_command
 
 EXTRA = "tvm"
@@ -16,11 +18,24 @@ OLDEST = (0, 27)
 
 def make(device: Device, options: BackendOptions) -> Backend:
     """Set the TVM backend to a device."""
-    options.refuse_all_but("tvm", frozenset())
+    options.refuse_all_but("tvm", frozenset({"tuned"}))
     _need_tvm("the backend tvm")
     from pockengine.backends.tvm.backend import TvmBackend
 
-    return TvmBackend(device)
+    return TvmBackend(device, {} if options.tuned is None else _schedules(options.tuned, device))
+
+
+def _schedules(path: Path | str, device: Device) -> dict[str, str]:
+    """Return what won in a file of `pockengine tune --backend tvm`, by kernel."""
+    from pockengine.backends.tvm.tune import UNIT
+
+    table = read_table(Path(path), device)
+    if table.unit != UNIT:
+        raise CompileError(
+            f"tuned plans {path} are in {table.unit}, those of TVM in {UNIT}; run pockengine tune "
+            "--backend tvm into a file of its own"
+        )
+    return {key: row.plan for key, row in table.rows.items() if row.plan != row.default}
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:

@@ -19,8 +19,12 @@ from pockengine.backends.c.build import link_library
 from pockengine.backends.tvm.anonymous import make_anonymous, node_name
 from pockengine.backends.tvm.nans import keep_nans
 from pockengine.backends.tvm.schedules import scheduled
+from pockengine.backends.tvm.traces import applied, key_of
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
+
+Traces = Mapping[str, str]
+"""Tuned schedules by the keys of kernels."""
 
 GNU = "linux-gnu.2.28"
 """The C library that TVM's own runtime needs."""
@@ -29,11 +33,15 @@ WIDE = 64
 """Bytes of a vector of which registers hold 8 rows of 16 sums; of narrower ones they hold 4."""
 
 
-def build_library(models: Mapping[str, onnx.ModelProto], device: Device, path: Path) -> None:
+def build_library(
+    models: Mapping[str, onnx.ModelProto], device: Device, path: Path, tuned: Traces | None = None
+) -> None:
     """Build a function for each model; CompileError with TVM's words where it refuses one."""
     module = module_of(models)
     try:
-        executable = compiled(module, device)
+        executable = compiled(module, device, tuned)
+    except CompileError:  # ours, of what was tuned
+        raise
     except Exception as error:  # TVM's errors have no base of their own
         raise CompileError(f"TVM {tvm.__version__} cannot build it: {_words(error)}") from error
 
@@ -51,15 +59,21 @@ def module_of(models: Mapping[str, onnx.ModelProto]) -> tvm.IRModule:
     return builder.get()
 
 
-def compiled(module: tvm.IRModule, device: Device) -> Any:
+def compiled(module: tvm.IRModule, device: Device, tuned: Traces | None = None) -> Any:
     """Compile a module: TVM's own passes for CPUs, its kernels scheduled between them."""
     target = target_of(device)
-    before = [*pipeline.library_dispatch_passes(target), *pipeline.legalize_passes(target)]
     after = [*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)]
+    kernels = _scheduled(legal(module, target), rows_of(device), tuned or {})
     with target:
-        legal = tvm.transform.Sequential(before)(module)
-        lowered = tvm.transform.Sequential(after)(_scheduled(legal, device))
+        lowered = tvm.transform.Sequential(after)(kernels)
     return tvm.compile(lowered, target=target, relax_pipeline=None)
+
+
+def legal(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Return a module of plain loops, fused by TVM's own passes."""
+    before = [*pipeline.library_dispatch_passes(target), *pipeline.legalize_passes(target)]
+    with target:
+        return tvm.transform.Sequential(before)(module)
 
 
 def target_of(device: Device) -> tvm.target.Target:
@@ -71,14 +85,34 @@ def target_of(device: Device) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": mcpu})
 
 
-def _scheduled(module: tvm.IRModule, device: Device) -> tvm.IRModule:
-    """Schedule a module's kernels for a device's registers."""
-    rows = 8 if device.cpu.vector_bytes >= WIDE else 4
-    functions = {
-        var: scheduled(function, rows) if isinstance(function, PrimFunc) else function
-        for var, function in module.functions_items()
-    }
+def rows_of(device: Device) -> int:
+    """Return the rows of a tile of sums that a device's registers hold."""
+    return 8 if device.cpu.vector_bytes >= WIDE else 4
+
+
+def _scheduled(module: tvm.IRModule, rows: int, tuned: Traces) -> tvm.IRModule:
+    """Schedule a module's kernels: as they were tuned, else for a device's registers."""
+    functions = {}
+    for var, function in module.functions_items():
+        if isinstance(function, PrimFunc):
+            key = key_of(function) if tuned else ""
+            function = (
+                _tuned(var.name_hint, function, tuned[key])
+                if key in tuned
+                else scheduled(function, rows)
+            )
+        functions[var] = function
     return tvm.IRModule(functions, attrs=module.attrs, global_infos=module.global_infos)
+
+
+def _tuned(name: str, function: Any, trace: str) -> Any:
+    try:
+        return applied(function, trace)
+    except ValueError as error:
+        raise CompileError(
+            f"the tuned schedule of {name} does not fit: {error}; run pockengine tune again, into "
+            "a new file"
+        ) from error
 
 
 @mutator

@@ -1,8 +1,9 @@
 """Maxima and minima that keep NaN, as ONNX's do: TVM's give the other operand.
 
 A training that diverges must be seen in its loss, so a ReLU may not make a zero of NaN. Each such
-operator of floats becomes a choice by comparisons, which are false for NaN. TVM's simplifier holds
-x = x for true, and the negation of a comparison for the opposite one, so an operator asks that.
+operator of floats becomes a choice by comparisons, which are false for NaN. In fused kernels of TVM
+0.27 a choice by x = x was seen to take NaN for a number, and so was the negation of a comparison;
+an operator asks it.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ class _Writer:
         return self._scalars[number]
 
     def number(self, x: str, out: str) -> str:
-        """Give whether x is a number; TVM takes x = x for true where it fuses a kernel."""
+        """Give whether x is a number; a choice by x = x did not see NaN where TVM fuses kernels."""
         return self.node("Not", [self.node("IsNaN", [x], f"{out}.nan")], out)
 
     def bounded(self, comparison: str, x: str, bound: str, out: str) -> str:

@@ -12,6 +12,7 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
     "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
 }
 """Modules whose distribution has another name."""
 

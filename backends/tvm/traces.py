@@ -1,0 +1,105 @@
+"""Schedules that TVM's tuner found, as text: what it did to a kernel, step by step.
+
+A trace is MetaSchedule's own, as JSON. It comes from a file, so it is checked before TVM sees it:
+the steps that a tuner of CPUs takes and no others, for TVM has steps that put a file's text into
+the code. What it has left to say, TVM refuses where it does not fit the kernel.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
+STEPS = frozenset(
+    (
+        *("GetSBlock", "GetLoops", "GetChildBlocks", "GetConsumers", "GetProducers"),
+        *("SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"),
+        *("Split", "Fuse", "Reorder", "AddUnitLoop", "Vectorize", "Unroll"),
+        *("ComputeInline", "ReverseComputeInline", "ComputeAt", "ReverseComputeAt"),
+        *("CacheRead", "CacheWrite", "DecomposeReduction", "RFactor"),
+        *("Annotate", "Unannotate", "EnterPostproc"),
+    )
+)
+"""What a trace may do. Parallel is not among them: kernels run in one thread."""
+
+NOTES = frozenset(
+    (
+        "meta_schedule.tiling_structure",
+        "meta_schedule.vectorize",
+        "meta_schedule.unroll_explicit",
+        "pragma_auto_unroll_max_step",
+        "pragma_unroll_explicit",
+    )
+)
+"""What may be noted on a loop or a block; TVM's other pragmas may hold code."""
+
+MOST_UNROLLED = 512
+LONGEST = 1 << 16
+"""Characters of a trace."""
+
+
+def key_of(function: Any) -> str:
+    """Return what names a kernel in tables: a digest of its text and of TVM's release."""
+    text = function.without_attr("global_symbol").script(show_meta=True)
+    return hashlib.sha256(f"{tvm.__version__}\n{text}".encode()).hexdigest()[:16]
+
+
+def normalized(function: Any) -> tvm.IRModule:
+    """Return a module of a copy of a kernel, by the name that traces call it.
+
+    A copy of all: TVM 0.27 was seen to change a kernel in place by a trace that computes blocks
+    elsewhere, though another function still shared its body.
+    """
+    whole = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    return tvm.ir.load_json(tvm.ir.save_json(whole))
+
+
+def text_of(trace: Trace) -> str:
+    """Return a trace as JSON."""
+    return json.dumps(trace.as_json(), default=_number, separators=(",", ":"))
+
+
+def _number(constant: Any) -> int | float:
+    """Return the number of a constant of TVM's."""
+    value: int | float = constant.value
+    return value
+
+
+def applied(function: Any, text: str) -> Any:
+    """Return a kernel scheduled by a trace; ValueError where it is none, or does not fit."""
+    schedule = Schedule(normalized(function))
+    told = _checked(text)
+    try:
+        Trace.apply_json_to_schedule(told, schedule)
+    except Exception as error:  # TVM's errors have no base of their own
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ValueError(lines[-1] if lines else type(error).__name__) from error
+    symbol = function.attrs.get("global_symbol", "main")
+    return schedule.mod["main"].with_attr("global_symbol", symbol)
+
+
+def _checked(text: str) -> list[Any]:
+    """Read a trace; ValueError for one that does what a tuner of CPUs does not."""
+    if len(text) > LONGEST:
+        raise ValueError(f"a trace of {len(text)} characters; {LONGEST} are taken")
+    try:
+        told = json.loads(text)
+        steps, decisions = told
+        rows = [(name, list(inputs), list(attrs), list(out)) for name, inputs, attrs, out in steps]
+        places = [int(place) for place, _ in decisions]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"no trace of MetaSchedule: {error}") from error
+    for name, inputs, attrs, _ in rows:
+        if name not in STEPS:
+            raise ValueError(f"the step {name!r} is none of a tuner of CPUs")
+        if name in ("Annotate", "Unannotate") and not NOTES.issuperset(attrs):
+            raise ValueError(f"the note {attrs!r} is none of a tuner of CPUs")
+        numbers = [each for each in (*inputs, *attrs) if isinstance(each, int | float)]
+        if name == "Annotate" and any(number > MOST_UNROLLED for number in numbers):
+            raise ValueError(f"the note {attrs!r} of {numbers}; at most {MOST_UNROLLED}")
+    if any(not 0 <= place < len(rows) for place in places):
+        raise ValueError("a decision on a step that is not there")
+    return [steps, decisions]

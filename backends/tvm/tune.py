@@ -1,0 +1,317 @@
+"""Lets TVM's MetaSchedule tune the costliest kernels of a step, and keeps what wins.
+
+Every kernel of the step is timed as it is scheduled by default; of those that take most of a step
+MetaSchedule tries schedules, which it builds and runs in processes of its own. The best of them are
+timed again here, in turns with the default, and their results are compared with those of the plain
+loops. What is right and faster goes into a table, by the kernel's text.
+"""
+
+import logging
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.tirx import PrimFunc
+
+from pockengine.backends.protocol import Progress
+from pockengine.backends.tuned import TunedPlan, TunedTable
+from pockengine.backends.tvm.library import legal, module_of, rows_of, target_of
+from pockengine.backends.tvm.schedules import reductions, scheduled
+from pockengine.backends.tvm.traces import applied, key_of, normalized, text_of
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError, RuntimeFailure
+
+BEST = 3
+"""Schedules of a search that are timed again."""
+
+TURNS, CALL_SECONDS = 9, 0.02
+NOISE = 0.02
+"""A schedule that is not faster by this share does not win."""
+
+TOLERANCE = 1e-4
+"""Of a result that sums in another order, beside the largest of its numbers."""
+
+DEFAULT = "ours"
+UNIT = f"ns of 1 thread, by TVM {tvm.__version__}"
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel of a library that LLVM has built in this process."""
+
+    library: Any
+    name: str
+
+    def seconds(self, number: int, arguments: Sequence[Any]) -> float:
+        """Return what a call takes, of so many."""
+        timer = self.library.time_evaluator(self.name, tvm.cpu(), number=number)
+        return float(timer(*arguments).mean)
+
+
+Search = Callable[[Any, tvm.target.Target, int], Sequence[str]]
+"""Returns traces of a kernel, the fastest first, after so many trials."""
+
+Timed = Callable[[Sequence[BuiltKernel], Sequence[Any]], Sequence[float]]
+"""Returns the seconds of a call of each of some built kernels, of the same arguments."""
+
+
+@dataclass(frozen=True)
+class TvmProblem:
+    """A kernel that a step calls so often, and what a call takes by default."""
+
+    name: str
+    key: str
+    calls: int
+    function: Any
+    seconds: float
+
+
+def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
+    """Time a step's kernels that sum; return the costliest first, CompileError where none does."""
+    target = target_of(device)
+    module = legal(module_of({"train": model}), target)
+    calls = _calls(module)
+    functions = {
+        var.name_hint: function
+        for var, function in module.functions_items()
+        if isinstance(function, PrimFunc) and _sums(function)
+    }
+    rows = rows_of(device)
+    library = _built({name: scheduled(each, rows) for name, each in functions.items()}, target)
+    found: dict[str, TvmProblem] = {}
+    for name, function in functions.items():
+        key = key_of(function)
+        if key in found:
+            each = found[key]
+            found[key] = TvmProblem(
+                each.name, key, each.calls + calls[name], function, each.seconds
+            )
+            continue
+        seconds = _seconds([library[name]], _arguments(function))[0]
+        found[key] = TvmProblem(name, key, calls[name], function, seconds)
+    if not found:
+        raise CompileError("TVM has nothing to tune: no kernel of this step sums")
+    return sorted(found.values(), key=lambda each: -each.calls * each.seconds)
+
+
+def tune(
+    problems: Sequence[TvmProblem],
+    device: Device,
+    table: TunedTable,
+    keep: Callable[[TunedTable], None],
+    tell: Progress,
+    *,
+    trials: int,
+    search: Search | None = None,
+    timed: Timed | None = None,
+) -> TunedTable:
+    """Tune what the table lacks; it is kept after each kernel."""
+    search, timed = search or searched, timed or _seconds
+    target, rows = target_of(device), rows_of(device)
+    for number, problem in enumerate(problems, 1):
+        digest = key_of(scheduled(problem.function, rows))
+        row = table.rows.get(problem.key)
+        title = f"{number} of {len(problems)}: {problem.name}, called {problem.calls} times"
+        if row is not None and row.kernels == digest:
+            tell(f"{title}: tuned already")
+            continue
+        tell(f"{title}: {trials} trials")
+        traces = search(problem.function, target, trials)
+        plan, seconds, default = _winner(problem.function, traces, target, rows, timed)
+        figures = [round(1e9 * each) for each in (seconds, default)]
+        table = table.with_rows(
+            {problem.key: TunedPlan(plan, figures[0], DEFAULT, figures[1], digest)}
+        )
+        keep(table)
+    return table
+
+
+def searched(function: Any, target: tvm.target.Target, trials: int) -> list[str]:
+    """Have MetaSchedule try schedules of a kernel; RuntimeFailure where none ran."""
+    one_core = tvm.target.Target({**target.export(), "num-cores": 1})
+    with tempfile.TemporaryDirectory(prefix="pockengine-tvm-") as folder:
+        database = ms.tune_tasks(
+            tasks=[_task(function, one_core, trials)],
+            task_weights=[1.0],
+            work_dir=folder,
+            max_trials_global=trials,
+            num_trials_per_iter=min(16, trials),
+            cost_model="random",
+            database=ms.database.MemoryDatabase(),
+        )
+    workload = database.commit_workload(normalized(function))
+    records = database.get_top_k(workload, BEST)
+    traces = [text_of(record.trace) for record in records if _is_timed(record)]
+    if not traces:
+        raise RuntimeFailure(
+            f"MetaSchedule of TVM {tvm.__version__} ran no schedule of {trials}; try more --trials"
+        )
+    return traces
+
+
+def _task(function: Any, target: tvm.target.Target, trials: int) -> ms.TuneContext:
+    quiet = logging.getLogger("pockengine.tvm")
+    quiet.setLevel(logging.ERROR)
+    return ms.TuneContext(
+        mod=normalized(function),
+        target=target,
+        space_generator=_space(),
+        search_strategy=_strategy(trials),
+        rand_state=1,
+        num_threads=1,
+        logger=quiet,
+    ).clone()
+
+
+def _is_timed(record: Any) -> bool:
+    return all(0 < float(each) < 1e9 for each in record.run_secs)
+
+
+def _space() -> ms.space_generator.SpaceGenerator:
+    """The rules of TVM for CPUs, in one thread."""
+    rule = ms.schedule_rule
+    return ms.space_generator.PostOrderApply(
+        sch_rules=[
+            rule.InlineConstantScalars(),
+            rule.AutoInline(
+                into_producer=False,
+                into_consumer=True,
+                inline_const_tensor=True,
+                disallow_if_then_else=True,
+                require_injective=True,
+                require_ordered=True,
+                disallow_op=["tirx.exp"],
+            ),
+            rule.MultiLevelTiling(
+                structure="SSRSRS",
+                max_innermost_factor=64,
+                reuse_write=rule.ReuseType(req="may", levels=[1, 2], scope="global"),
+            ),
+            rule.RandomComputeLocation(),
+            rule.ParallelizeVectorizeUnroll(
+                max_jobs_per_core=-1,
+                max_vectorize_extent=64,
+                unroll_max_steps=[0, 16, 64, 512],
+                unroll_explicit=True,
+            ),
+        ],
+        postprocs=[
+            ms.postproc.DisallowDynamicLoop(),
+            ms.postproc.RewriteParallelVectorizeUnroll(),
+            ms.postproc.RewriteReductionBlock(),
+        ],
+        mutator_probs={
+            ms.mutator.MutateTileSize(): 0.9,
+            ms.mutator.MutateComputeLocation(): 0.05,
+            ms.mutator.MutateUnroll(): 0.05,
+        },
+    )
+
+
+def _strategy(trials: int) -> ms.search_strategy.SearchStrategy:
+    """Evolution from as many samples as there are trials: no model of costs chooses among more."""
+    return ms.search_strategy.EvolutionarySearch(
+        population_size=max(trials, 32), init_min_unmeasured=min(trials, 32), genetic_num_iters=2
+    )
+
+
+def _winner(
+    function: Any,
+    traces: Sequence[str],
+    target: tvm.target.Target,
+    rows: int,
+    timed: Timed,
+) -> tuple[str, float, float]:
+    """Return the plan to take, its seconds and the default's."""
+    arguments = _arguments(function)
+    wanted = _results(_one(function, target), arguments)
+    plans = {DEFAULT: _one(scheduled(function, rows), target)}
+    for trace in traces:
+        kernel = _one(applied(function, trace), target)
+        if _agree(_results(kernel, arguments), wanted):
+            plans[trace] = kernel
+    seconds = dict(zip(plans, timed(list(plans.values()), arguments), strict=True))
+    best = min(seconds, key=lambda plan: seconds[plan])
+    if seconds[best] > (1 - NOISE) * seconds[DEFAULT]:
+        best = DEFAULT
+    return best, seconds[best], seconds[DEFAULT]
+
+
+def _sums(function: Any) -> bool:
+    try:
+        return bool(reductions(Schedule(tvm.IRModule({"main": function}))))
+    except Exception:  # what is not made of blocks has no schedule
+        return False
+
+
+def _calls(module: tvm.IRModule) -> Counter[str]:
+    """Count how often each kernel is called."""
+    counted: Counter[str] = Counter()
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and expression.args:
+            callee = expression.args[0]
+            if isinstance(callee, tvm.ir.GlobalVar):
+                counted[callee.name_hint] += 1
+
+    for _, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return counted
+
+
+def _built(functions: Mapping[str, Any], target: tvm.target.Target) -> dict[str, BuiltKernel]:
+    named = {name: each.with_attr("global_symbol", name) for name, each in functions.items()}
+    library = tvm.compile(tvm.IRModule(named), target=target).jit()
+    return {name: BuiltKernel(library, name) for name in named}
+
+
+def _one(function: Any, target: tvm.target.Target) -> BuiltKernel:
+    return _built({"main": function}, target)["main"]
+
+
+def _arguments(function: Any) -> list[Any]:
+    """Draw what a kernel takes, results among it: small numbers, indices of 0."""
+    rng = np.random.default_rng(0)
+    arrays = []
+    for each in function.params:
+        shape, dtype = tuple(int(size) for size in each.shape), np.dtype(str(each.dtype))
+        drawn = rng.uniform(0.1, 1.0, shape) if dtype.kind == "f" else np.zeros(shape)
+        arrays.append(tvm.runtime.tensor(drawn.astype(dtype)))
+    return arrays
+
+
+def _results(kernel: BuiltKernel, arguments: Sequence[Any]) -> list[np.ndarray]:
+    """Run a kernel on copies; return all that it was given."""
+    copies = [tvm.runtime.tensor(each.numpy().copy()) for each in arguments]
+    kernel.library[kernel.name](*copies)
+    return [each.numpy() for each in copies]
+
+
+def _agree(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
+    return all(
+        np.array_equal(a, b)
+        or bool(np.abs(a - b).max() <= TOLERANCE * float(np.abs(b).max(initial=0.0)))
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def _seconds(kernels: Sequence[BuiltKernel], arguments: Sequence[Any]) -> list[float]:
+    """Time kernels in turns; return the median of each."""
+    slowest = max(kernel.seconds(1, arguments) for kernel in kernels)
+    number = max(1, math.ceil(CALL_SECONDS / max(slowest, 1e-7)))
+    times: list[list[float]] = [[] for _ in kernels]
+    for _ in range(TURNS):
+        for kernel, taken in zip(kernels, times, strict=True):
+            taken.append(kernel.seconds(number, arguments))
+    return [median(taken) for taken in times]

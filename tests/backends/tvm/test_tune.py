@@ -1,0 +1,188 @@
+"""TVM's tuner: what it finds is right, kept and used; what a file says is checked first."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+import pockengine
+from pockengine.backends.protocol import BackendOptions
+from pockengine.backends.registry import backend_for
+from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, write_table
+from pockengine.backends.tvm import tune as tuner
+from pockengine.backends.tvm.backend import load_model
+from pockengine.backends.tvm.library import target_of
+from pockengine.backends.tvm.traces import applied, key_of
+from pockengine.backends.tvm.tune import BuiltKernel, TvmProblem, find_problems, searched, tune
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.devices import load_device
+from pockengine.errors import CompileError
+from pockengine.tests.backends.inputs import draw
+from pockengine.tests.backends.tvm.kernels import FUNCTIONS, run
+from pockengine.tests.compiler.small_nets import residual_net
+
+HOST = load_device("host")
+GRAPH = residual_net()
+SPLIT = json.dumps(
+    [
+        [
+            ["GetSBlock", [], ["T_matmul_NN", "main"], ["b0"]],
+            ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
+            ["Reorder", ["l3", "l1", "l2"], [], []],
+        ],
+        [],
+    ]
+)
+
+
+def product() -> Any:
+    return FUNCTIONS["product"]
+
+
+def problem(function: Any) -> TvmProblem:
+    return TvmProblem("product", key_of(function), 2, function, 1e-6)
+
+
+def found_by(*traces: str) -> Any:
+    """A search that finds these."""
+    return lambda *_: list(traces)
+
+
+def faster(kernels: Sequence[BuiltKernel], _: Sequence[Any]) -> list[float]:
+    """Times in which each kernel is faster than the one before."""
+    return [1e-6 / (number + 1) for number in range(len(kernels))]
+
+
+def tuned_by(table: TunedTable, search: Any, timed: Any = faster) -> tuple[TunedTable, list[str]]:
+    told: list[str] = []
+    kept: list[TunedTable] = []
+    problems = [problem(product())]
+    table = tune(
+        problems, HOST, table, kept.append, told.append, trials=8, search=search, timed=timed
+    )
+    assert [each.rows for each in kept] in ([], [table.rows])
+    return table, told
+
+
+def test_a_search_finds_schedules_that_compute_the_same() -> None:
+    function = product()
+    for trace in searched(function, target_of(HOST), 8):
+        scheduled = applied(function, trace)
+        assert scheduled.script() != function.script()
+        np.testing.assert_allclose(run(scheduled), run(function), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_right_and_faster_wins_and_is_not_tuned_again() -> None:
+    table, told = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT))
+    (row,) = table.rows.values()
+    assert (row.plan, row.value, row.default_value) == (SPLIT, 500, 1000)
+    assert told == ["1 of 1: product, called 2 times: 8 trials"]
+    again, told = tuned_by(table, found_by())
+    assert (again, told) == (table, ["1 of 1: product, called 2 times: tuned already"])
+
+
+def test_what_is_hardly_faster_does_not_win() -> None:
+    hardly = lambda kernels, _: [1e-6, 0.99e-6][: len(kernels)]  # noqa: E731
+    table, _ = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT), hardly)
+    (row,) = table.rows.values()
+    assert row.plan == row.default
+
+
+def test_what_computes_something_else_does_not_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "_agree", lambda *_: False)
+    table, _ = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT))
+    (row,) = table.rows.values()
+    assert row.plan == row.default
+
+
+def test_results_that_differ_are_seen() -> None:
+    ones = [np.ones(3, np.float32)]
+    assert tuner._agree(ones, [ones[0] * np.float32(1 + 1e-5)])
+    assert not tuner._agree(ones, [ones[0] * np.float32(1 + 1e-3)])
+    assert not tuner._agree(ones, [np.full(3, np.nan, np.float32)])
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        ("{", "no trace of MetaSchedule"),
+        ("[[], [], []]", "no trace of MetaSchedule"),
+        ("[" * 70000, "a trace of 70000 characters"),
+        (SPLIT.replace("Reorder", "Tensorize"), "the step 'Tensorize' is none"),
+        (SPLIT.replace("Reorder", "Parallel"), "the step 'Parallel' is none"),
+        (
+            '[[["Annotate", ["b0", "x"], ["pragma_import_llvm"], []]], []]',
+            "the note .*pragma_import_llvm.* is none",
+        ),
+        (
+            '[[["Annotate", ["b0", 100000], ["pragma_auto_unroll_max_step"], []]], []]',
+            "at most 512",
+        ),
+        (SPLIT.replace("T_matmul_NN", "other"), "other"),
+        ("[[], [[3, 1]]]", "a decision on a step that is not there"),
+    ],
+)
+def test_a_trace_from_a_file_is_checked(trace: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        applied(product(), trace)
+
+
+def test_a_kernel_is_as_it_was_after_a_trace() -> None:
+    before = product().script()
+    applied(product(), SPLIT)
+    assert product().script() == before
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> list[TvmProblem]:
+    backend = backend_for(HOST.on("tvm"), BackendOptions())
+    program = compile_program(GRAPH, Training("full"), target=backend.target())
+    folder = tmp_path_factory.mktemp("models")
+    backend.write(program, folder)
+    return find_problems(load_model(folder, "train"), HOST)
+
+
+def test_kernels_are_listed_by_what_they_take(problems: list[TvmProblem]) -> None:
+    taken = [each.calls * each.seconds for each in problems]
+    assert len(problems) > 3
+    assert taken == sorted(taken, reverse=True)
+    assert min(taken) > 0
+
+
+def _write(path: Path, problems: list[TvmProblem], trace: str, unit: str = tuner.UNIT) -> Path:
+    rows = {each.key: TunedPlan(trace, 1, "ours", 2, "x") for each in problems}
+    write_table(new_table(HOST, unit).with_rows(rows), path)
+    return path
+
+
+def test_a_step_uses_what_was_tuned(problems: list[TvmProblem], tmp_path: Path) -> None:
+    first = problems[0]
+    (trace, *_) = searched(first.function, target_of(HOST), 8)
+    path = _write(tmp_path / "tuned.json", [first], trace)
+    batch, results = draw(GRAPH, 0), []
+    libraries = []
+    for tuned in (None, path):
+        compiled = pockengine.compile(GRAPH, None, backend="tvm", tuned=tuned)
+        assert compiled.artifact.library is not None
+        libraries.append(compiled.artifact.library.read_bytes())
+        with compiled.session() as session:
+            results.append([float(session.train_step(batch, 0.01)["loss"]) for _ in range(3)])
+    assert libraries[0] != libraries[1]
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4)
+
+
+def test_what_no_longer_fits_is_told(problems: list[TvmProblem], tmp_path: Path) -> None:
+    path = _write(tmp_path / "tuned.json", problems[:1], SPLIT.replace("T_matmul_NN", "gone"))
+    with pytest.raises(CompileError, match=r"the tuned schedule of \w+ does not fit: .*gone"):
+        pockengine.compile(GRAPH, None, backend="tvm", tuned=path)
+
+
+def test_a_table_of_another_release_is_refused(problems: list[TvmProblem], tmp_path: Path) -> None:
+    path = _write(tmp_path / "tuned.json", problems[:1], SPLIT, "ns of 1 thread, by TVM 0.1")
+    with pytest.raises(CompileError, match=r"are in ns of 1 thread, by TVM 0\.1, those of TVM in"):
+        pockengine.compile(GRAPH, None, backend="tvm", tuned=path)
+    assert tvm.__version__ in tuner.UNIT
