@@ -1,0 +1,154 @@
+"""Times a step by TVM's own gradients beside ours: bazel run //studies/tvm_gradient
+
+Nets are small, and of what TVM has gradients of. Losses of all agree with PyTorch's before a step
+is timed; ways take turns.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+
+import click
+import numpy as np
+import torch
+from rich.box import SIMPLE
+from rich.table import Table
+from torch import nn
+
+import pockengine
+from pockengine.errors import CompileError, PockEngineError, RuntimeFailure
+from pockengine.studies.tvm_gradient.own import OwnTraining
+from pockengine.terminal import PlainConsole
+
+CLASSES, RATE, CHECKED, TOLERANCE = 10, 0.01, 5, 1e-4
+Step = Callable[[np.ndarray, np.ndarray], float]
+
+
+@dataclass(frozen=True)
+class Net:
+    """A module and the shape of a batch."""
+
+    name: str
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+
+
+def perceptron(between: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
+    """Three layers, and an activation after the first two."""
+    layers = nn.Linear(784, 512), between(), nn.Linear(512, 256), between()
+    return nn.Sequential(*layers, nn.Linear(256, CLASSES))
+
+
+def convolutions(norm: bool = False) -> nn.Module:
+    """Two convolutions and a classifier; with `norm` a batch norm between them."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1)]
+    layers += [nn.BatchNorm2d(16)] if norm else []
+    layers += [nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2048, CLASSES))
+
+
+NETS = (
+    Net("perceptron of 784, 512, 256", perceptron, (32, 784)),
+    Net("two convolutions of 32 x 32", convolutions, (8, 3, 32, 32)),
+    Net("the same with a batch norm", lambda: convolutions(norm=True), (8, 3, 32, 32)),
+    Net("the perceptron with GELU", lambda: perceptron(nn.GELU), (32, 784)),
+)
+WAYS = ("TVM's gradient, plain loops", "TVM's gradient, our schedules", "ours in TVM", "ours in C")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Milliseconds of a way's step: the median, the least, the most; or why there are none."""
+
+    way: str
+    times: tuple[float, float, float] | None
+    refused: str = ""
+
+
+def measure(net: Net, rounds: int) -> list[Measured]:
+    """Time a net's ways in turns; RuntimeFailure where a loss is not PyTorch's."""
+    torch.manual_seed(0)
+    module = net.build()
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(net.shape, np.float32)
+    labels = rng.integers(0, CLASSES, net.shape[0])
+    wanted = _by_torch(copy.deepcopy(module), x, labels)
+    steps: dict[str, Step] = {}
+    refused: dict[str, str] = {}
+    with ExitStack() as stack:
+        for way in WAYS:
+            try:
+                steps[way] = _step_of(way, copy.deepcopy(module), x, stack)
+            except CompileError as error:
+                refused[way] = str(error)
+        for way, step in steps.items():
+            found = [step(x, labels) for _ in range(CHECKED)]
+            if not np.allclose(found, wanted, rtol=TOLERANCE):
+                raise RuntimeFailure(f"{net.name}, {way}: losses {found}, PyTorch's {wanted}")
+        times: dict[str, list[float]] = {way: [] for way in steps}
+        for _ in range(rounds):
+            for way, step in steps.items():
+                start = time.perf_counter()
+                step(x, labels)
+                times[way].append(1e3 * (time.perf_counter() - start))
+    return [
+        Measured(way, (median(times[way]), min(times[way]), max(times[way])))
+        if way in times
+        else Measured(way, None, refused[way])
+        for way in WAYS
+    ]
+
+
+def _step_of(way: str, module: nn.Module, x: np.ndarray, stack: ExitStack) -> Step:
+    if way in WAYS[:2]:
+        return OwnTraining(module, x, CLASSES, RATE, scheduled=way == WAYS[1]).step
+    backend = "tvm" if way == WAYS[2] else "c"
+    compiled = pockengine.compile(
+        module, (torch.from_numpy(x),), loss="cross_entropy", backend=backend
+    )
+    session = stack.enter_context(compiled.session(threads=1))
+
+    def step(x: np.ndarray, labels: np.ndarray) -> float:
+        return float(session.train_step({"input": x, "target": labels}, RATE)["loss"])
+
+    return step
+
+
+def _by_torch(module: nn.Module, x: np.ndarray, labels: np.ndarray) -> Sequence[float]:
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    losses = []
+    for _ in range(CHECKED):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(labels))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@click.command()
+@click.option("--rounds", default=30, show_default=True, type=click.IntRange(1))
+def main(rounds: int) -> None:
+    """Print milliseconds of a step by each way, net by net."""
+    console = PlainConsole(120)
+    try:
+        for net in NETS:
+            table = Table(title=f"{net.name}, batch {net.shape[0]}", box=SIMPLE)
+            for heading in ("way", "step, ms", "least to most"):
+                table.add_column(heading, justify="left" if heading == "way" else "right")
+            for each in measure(net, rounds):
+                if each.times is None:
+                    table.add_row(each.way, "-", each.refused)
+                else:
+                    middle, least, most = each.times
+                    table.add_row(each.way, f"{middle:.2f}", f"{least:.2f} to {most:.2f}")
+            console.print(table)
+    except PockEngineError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()
