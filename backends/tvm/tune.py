@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import median
 from typing import Any
 
@@ -29,7 +30,7 @@ from pockengine.backends.tvm.library import legal, module_of, rows_of, target_of
 from pockengine.backends.tvm.schedules import reductions, scheduled
 from pockengine.backends.tvm.traces import applied, key_of, normalized, text_of
 from pockengine.devices.schema import Device
-from pockengine.errors import CompileError, RuntimeFailure
+from pockengine.errors import CompileError, MissingPackage, RuntimeFailure
 
 BEST = 3
 """Schedules of a search that are timed again."""
@@ -139,6 +140,7 @@ def tune(
 def searched(function: Any, target: tvm.target.Target, trials: int) -> list[str]:
     """Have MetaSchedule try schedules of a kernel; RuntimeFailure where none ran."""
     one_core = tvm.target.Target({**target.export(), "num-cores": 1})
+    need_processes()
     with tempfile.TemporaryDirectory(prefix="pockengine-tvm-") as folder:
         database = ms.tune_tasks(
             tasks=[_task(function, one_core, trials)],
@@ -157,6 +159,16 @@ def searched(function: Any, target: tvm.target.Target, trials: int) -> list[str]
             f"MetaSchedule of TVM {tvm.__version__} ran no schedule of {trials}; try more --trials"
         )
     return traces
+
+
+def need_processes() -> None:
+    """Raise MissingPackage where TVM lacks what it starts processes by."""
+    lacking = [name for name in ("cloudpickle", "psutil") if find_spec(name) is None]
+    if lacking:
+        raise MissingPackage(
+            f"TVM's tuner needs {' and '.join(lacking)}, not installed here: "
+            "pip install 'apache-tvm[popen-pool]'"
+        )
 
 
 def _task(function: Any, target: tvm.target.Target, trials: int) -> ms.TuneContext:

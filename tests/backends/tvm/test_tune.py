@@ -20,7 +20,7 @@ from pockengine.backends.tvm.traces import applied, key_of
 from pockengine.backends.tvm.tune import BuiltKernel, TvmProblem, find_problems, searched, tune
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.devices import load_device
-from pockengine.errors import CompileError
+from pockengine.errors import CompileError, MissingPackage
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.tvm.kernels import FUNCTIONS, run
 from pockengine.tests.compiler.small_nets import residual_net
@@ -104,6 +104,12 @@ def test_results_that_differ_are_seen() -> None:
     assert tuner._agree(ones, [ones[0] * np.float32(1 + 1e-5)])
     assert not tuner._agree(ones, [ones[0] * np.float32(1 + 1e-3)])
     assert not tuner._agree(ones, [np.full(3, np.nan, np.float32)])
+
+
+def test_what_the_search_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match="needs cloudpickle and psutil, not installed"):
+        searched(product(), target_of(HOST), 8)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
 def test_what_opencl_finds_here_trains_as_pytorch_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))  # a sandbox has no home
     monkeypatch.setattr(graphics, "first_device", lambda: OpenClDevice("Chip", is_gpu=False))
     path = tmp_path / "records.jsonl"
     arguments = ("--device=host-opencl", *JETSON[1:], f"--json={path}")
