@@ -36,7 +36,9 @@ def test_what_is_not_installed_is_named(
     monkeypatch.setattr(extras, "find_spec", lambda module: None)
     with pytest.raises(MissingPackage, match=r"tvm, tvm_ffi, not installed.*pockengine\[tvm\]"):
         compiled.session()
-    with pytest.raises(MissingPackage, match=r"the backend tvm needs onnx, tvm, tvm_ffi, not installed"):
+    with pytest.raises(
+        MissingPackage, match=r"the backend tvm needs onnx, tvm, tvm_ffi, not installed"
+    ):
         pockengine.compile(residual_net(), None, backend="tvm")
 
 
