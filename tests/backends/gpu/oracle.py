@@ -11,6 +11,7 @@ from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import F32, I64, Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.scalars import from_bf16, to_bf16
 from pockengine.tests.backends.gpu.orders import ORDERS, ordered
 
 Arrays = Mapping[str, np.ndarray]
@@ -25,6 +26,11 @@ def drawn(graph: Graph) -> dict[str, np.ndarray]:
         else rng.integers(0, 300 if value.dtype is I64 else 2, value.shape, value.dtype.numpy)
         for value in graph.inputs
     }
+
+
+def rounded(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return the nearest bf16 numbers, as f32."""
+    return {name: from_bf16(to_bf16(x)) for name, x in arrays.items()}
 
 
 def compare(

@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.backends.gpu.source import DIALECT
+from pockengine.compiler.ir.scalars import numbers_of, to_bf16
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.orders import ORDERS
 
@@ -134,7 +134,7 @@ def held_by(item: int, rows: int) -> list[tuple[int, int]]:
 
 def test_items_of_a_warp_hold_what_ptx_says(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((2, n, 16)).astype(ml_dtypes.bfloat16) for n in (16, 8))
+    a, b = (to_bf16(rng.standard_normal((2, n, 16))) for n in (16, 8))
     given = [
         [
             number
@@ -143,8 +143,8 @@ def test_items_of_a_warp_hold_what_ptx_says(tmp_path: Path) -> None:
         ]
         for item in range(ITEMS)
     ]
-    x = np.array(given, ml_dtypes.bfloat16).view(np.float32)
-    exact = np.einsum("wmk,wnk->wmn", a.astype(np.float64), b.astype(np.float64))
+    x = np.array(given, a.dtype).view(np.float32)
+    exact = np.einsum("wmk,wnk->wmn", *(numbers_of(x).astype(np.float64) for x in (a, b)))
     for y in results(built(PRODUCT, tmp_path), x, 4 * ITEMS):
         for item, sums in enumerate(y.reshape(ITEMS, 4)):
             row, column = item % 32 // 4, item % 4 * 2

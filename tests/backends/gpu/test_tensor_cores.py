@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -14,7 +13,7 @@ from pockengine.devices import Device, load_device
 from pockengine.devices.schema import FOLDER, read_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.gpu.cases import BACKWARD, CONVOLUTIONS, NN, NT, PRODUCTS, TN, floats
-from pockengine.tests.backends.gpu.oracle import Arrays, compare, drawn
+from pockengine.tests.backends.gpu.oracle import compare, drawn, rounded
 from pockengine.tests.backends.gpu.orders import ORDERS, ordered
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.compiler.every_op import graph_of
@@ -39,10 +38,6 @@ LARGE = [
 """Beside the others: large tiles, whole and cut; a sum that groups share; batches; groups."""
 
 
-def _rounded(arrays: Arrays) -> dict[str, np.ndarray]:
-    return {name: x.astype(ml_dtypes.bfloat16).astype(np.float32) for name, x in arrays.items()}
-
-
 def _node(*sizes: int) -> Node:
     rows, depth, columns = sizes
     return graph_of(OpCase("matmul", (floats(rows, depth), floats(depth, columns)), NN)).nodes[0]
@@ -57,7 +52,7 @@ def test_products_are_those_of_rounded_operands(cases: list[OpCase], tmp_path: P
     kernels = {key: BACKEND.gpu_kernel(graph.nodes[0]) for key, graph in graphs.items()}
     by_cores = {key for key, kernel in kernels.items() if kernel.tensor_cores}
     assert 3 <= len(by_cores) < len(cases)
-    taken = {key: _rounded(x) if key in by_cores else x for key, x in inputs.items()}
+    taken = {key: rounded(x) if key in by_cores else x for key, x in inputs.items()}
     compare(BACKEND, graphs, inputs, tmp_path, taken=taken)
 
 
@@ -68,7 +63,7 @@ def test_what_follows_a_product_takes_its_sums(tmp_path: Path) -> None:
     )
     g.output("y", g.relu(g.add(g.matmul(x, w), bias)))
     inputs = {"net": drawn(g.graph)}
-    taken = {"net": {**_rounded(inputs["net"]), "b": inputs["net"]["b"]}}
+    taken = {"net": {**rounded(inputs["net"]), "b": inputs["net"]["b"]}}
     compare(BACKEND, {"net": g.graph}, inputs, tmp_path, taken=taken)
 
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -22,7 +21,7 @@ from pockengine.backends.gpu.nvrtc import build_cubin
 from pockengine.backends.gpu.source import CUDA, source_of
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import NN, NT, TN, floats
-from pockengine.tests.backends.gpu.oracle import compare, drawn
+from pockengine.tests.backends.gpu.oracle import compare, drawn, rounded
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
 
@@ -51,10 +50,7 @@ def test_every_way_gives_the_same_product(
     inputs = {key: drawn(graph) for key, graph in graphs.items()}
     taken = inputs
     if tiling.template == TENSOR_TEMPLATE:
-        taken = {
-            key: {name: x.astype(ml_dtypes.bfloat16).astype(np.float32) for name, x in each.items()}
-            for key, each in inputs.items()
-        }
+        taken = {key: rounded(each) for key, each in inputs.items()}
     compare(GpuBackend(load_device("host"), bf16=True), graphs, inputs, tmp_path, taken=taken)
 
 
