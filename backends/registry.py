@@ -15,7 +15,7 @@ from pockengine.devices.schema import Device
 from pockengine.errors import DeviceError
 
 GROUP = "pockengine.backends"
-BUILT_IN = ("c", "cuda", "gpu", "onnx", "opencl", "tflite", "tvm")
+BUILT_IN = ("c", "cuda", "gpu", "onnx", "opencl", "qnn", "tflite", "tvm")
 
 _REGISTERED: dict[str, BackendKind] = {}
 
@@ -73,6 +73,10 @@ def _kind(name: str, user: str) -> BackendKind:
         from pockengine.backends.onnx.kind import KIND as ONNX
 
         return ONNX
+    if name == "qnn":
+        from pockengine.backends.onnx.qnn.kind import KIND as QNN
+
+        return QNN
     if name == "tflite":
         from pockengine.backends.tflite.kind import KIND as TFLITE
 

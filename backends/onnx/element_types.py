@@ -15,3 +15,13 @@ NUMBERS: Mapping[DType, int] = {
     DType.BF16: 16,
 }
 """Our types that ONNX has."""
+
+RUNTIME_NAMES: Mapping[str, DType] = {
+    "tensor(float)": DType.F32,
+    "tensor(uint8)": DType.U8,
+    "tensor(int8)": DType.I8,
+    "tensor(int32)": DType.I32,
+    "tensor(int64)": DType.I64,
+    "tensor(bool)": DType.BOOL,
+}
+"""As ONNX Runtime names those of inputs and outputs that NumPy has too."""

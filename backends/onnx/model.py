@@ -1,11 +1,13 @@
 """A planned program as ONNX models, a file for each entry; `bindings.py` says what is beside."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
 
 from pockengine.backends.onnx.bindings import CONSTANTS, model_name
 from pockengine.backends.onnx.forms import FORMS
+from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.tensors import Tensors
 from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.backends.runtimes.bindings import Bindings, Frozen, write_bindings
@@ -14,25 +16,27 @@ from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
 
 
-def write_models(program: Program, folder: Path) -> None:
+def write_models(program: Program, folder: Path, forms: Mapping[str, Form] = FORMS) -> None:
     """Write a program's models into a folder; CompileError where ONNX's checker refuses one."""
     tensors = Tensors(folder / CONSTANTS)
     for name, entry in program.entries.items():
-        _save(_model(program, entry, tensors), folder / model_name(name))
+        _save(_model(program, entry, tensors, forms), folder / model_name(name))
     tensors.close()
     for name in program.entries:
         _check(folder / model_name(name))
     write_bindings(_bindings(program, tensors), folder)
 
 
-def _model(program: Program, entry: Entry, tensors: Tensors) -> onnx.ModelProto:
+def _model(
+    program: Program, entry: Entry, tensors: Tensors, forms: Mapping[str, Form]
+) -> onnx.ModelProto:
     writer = EntryWriter(entry.graph, tensors)
     for node in entry.graph.nodes:
         if node in writer.unchanged:
             writer.share(node.result, writer.unchanged[node])
         elif node not in writer.done:
             writer.begin(node)
-            FORMS[node.op](writer, node)
+            forms[node.op](writer, node)
     return writer.model(f"{program.name}.{entry.name}")
 
 

@@ -3,11 +3,12 @@
 import re
 import types
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from pockengine.backends.onnx.element_types import NUMBERS
+from pockengine.backends.onnx.element_types import NUMBERS, RUNTIME_NAMES
 from pockengine.compiler.ir.types import DType
 from pockengine.errors import MissingPackage, RuntimeFailure
 from pockengine.extras import need, pip_command
@@ -33,6 +34,22 @@ def import_runtime() -> types.ModuleType:
     return module
 
 
+class Provider(Protocol):
+    """What computes a model's nodes beside the runtime's own kernels."""
+
+    def add_to(self, runtime: Any, options: Any) -> None:
+        """Have the sessions that are opened with these options use it."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A node as the runtime has rewritten it: its operator, its name, and what runs it."""
+
+    op: str
+    name: str
+    provider: str
+
+
 class Model:
     """A model that the runtime has read; RuntimeFailure with its words where it refuses it.
 
@@ -41,7 +58,12 @@ class Model:
     """
 
     def __init__(
-        self, name: str, model: bytes, beside: Mapping[str, np.ndarray], threads: int
+        self,
+        name: str,
+        model: bytes,
+        beside: Mapping[str, np.ndarray],
+        threads: int,
+        provider: Provider | None = None,
     ) -> None:
         self.name = name
         self._runtime = import_runtime()
@@ -52,10 +74,12 @@ class Model:
         files = {name: data for name, data in beside.items() if data.size}
         sizes = [data.size for data in files.values()]
         options.add_external_initializers_from_files_in_memory([*files], [*files.values()], sizes)
+        providers = ["CPUExecutionProvider"] if provider is None else None
+        if provider is not None:
+            provider.add_to(self._runtime, options)
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         try:
-            self._session = self._runtime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = self._runtime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's errors have no base of their own
             raise self._failure("refuses", error) from error
 
@@ -68,6 +92,19 @@ class Model:
     def outputs(self) -> list[str]:
         """Names of the outputs in their order."""
         return [value.name for value in self._session.get_outputs()]
+
+    def placed(self) -> list[Placed]:
+        """Which provider runs each node; known of a model with a provider of its own."""
+        parts = self._session.get_provider_graph_assignment_info()
+        return [Placed(n.op_type, n.name, part.ep_name) for part in parts for n in part.get_nodes()]
+
+    def made(self, beginning: str) -> dict[str, np.ndarray]:
+        """Return arrays for the outputs whose names begin so."""
+        return {
+            value.name: np.empty(value.shape, RUNTIME_NAMES[value.type].numpy)
+            for value in self._session.get_outputs()
+            if value.name.startswith(beginning)
+        }
 
     def bind(self, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> Any:
         """Bind arrays, which must live as long: they are read and written where they are."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from pockengine.backends.artifact import Artifact, EntrySpec
-from pockengine.backends.onnx.bindings import CONSTANTS, NEXT, model_name
+from pockengine.backends.onnx.bindings import CONSTANTS, CUT, NEXT, model_name, update_name
 from pockengine.backends.onnx.models_session import ModelsSession
-from pockengine.backends.onnx.runtime import Model, import_runtime
+from pockengine.backends.onnx.runtime import Model, Placed, Provider, import_runtime
 
 
 class _Pair:
@@ -37,27 +37,29 @@ class _Pair:
         self.side = 1 - self.side
 
 
-class _Entry:
-    """An entry's model with arrays for its data and results."""
+class _Part:
+    """A model with the arrays that it reads and writes; what is not among these is a param's."""
 
-    def __init__(self, model: Model, spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
-        self._model = model
-        self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}
-        self._outputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.outputs.items()}
-        self._read = {name: pairs[name] for name in model.inputs if name not in spec.inputs}
-        news = (name for name in model.outputs if name not in spec.outputs)
+    def __init__(
+        self,
+        model: Model,
+        given: dict[str, np.ndarray],
+        made: dict[str, np.ndarray],
+        pairs: dict[str, _Pair],
+    ) -> None:
+        self.model = model
+        self._inputs = {name: given[name] for name in model.inputs if name in given}
+        self._outputs = {name: made[name] for name in model.outputs if name in made}
+        self._read = {name: pairs[name] for name in model.inputs if name not in given}
+        news = (name for name in model.outputs if name not in made)
         self._written = {name: pairs[name.removeprefix(NEXT)] for name in news}
         self._bindings: dict[tuple[int, ...], Any] = {}
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Run the model once, into the outputs and the params."""
-        for held, array in zip(self._inputs.values(), inputs, strict=True):
-            held[...] = array
-        self._model.run(self._binding())
+    def run(self) -> None:
+        """Run the model once, into its arrays and the params."""
+        self.model.run(self._binding())
         for pair in self._written.values():
             pair.swap()
-        for array, held in zip(outputs, self._outputs.values(), strict=True):
-            array[...] = held
 
     def _binding(self) -> Any:
         """What is bound for the sides that the params are on now; few of these ever occur."""
@@ -65,22 +67,50 @@ class _Entry:
         if sides not in self._bindings:
             read = {name: pair.content for name, pair in self._read.items()}
             written = {name: pair.next for name, pair in self._written.items()}
-            self._bindings[sides] = self._model.bind(
+            self._bindings[sides] = self.model.bind(
                 {**self._inputs, **read}, {**self._outputs, **written}
             )
         return self._bindings[sides]
 
 
-class OnnxSession(ModelsSession):
-    """An artifact's models as ONNX Runtime has read them."""
+class _Entry:
+    """An entry's models, one after the other, with arrays for its data and results."""
 
-    def __init__(self, artifact: Artifact, threads: int = 1) -> None:
+    def __init__(self, models: list[Model], spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
+        self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}
+        self._outputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.outputs.items()}
+        cuts = {name: array for model in models for name, array in model.made(CUT).items()}
+        given, made = {**self._inputs, **cuts}, {**self._outputs, **cuts}
+        self.parts = [_Part(model, given, made, pairs) for model in models]
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Run the models once, into the outputs and the params."""
+        for held, array in zip(self._inputs.values(), inputs, strict=True):
+            held[...] = array
+        for part in self.parts:
+            part.run()
+        for array, held in zip(outputs, self._outputs.values(), strict=True):
+            array[...] = held
+
+
+class OnnxSession(ModelsSession):
+    """An artifact's models as ONNX Runtime has read them.
+
+    A provider computes what it takes of them, but for updates that are models of their own.
+    """
+
+    def __init__(
+        self, artifact: Artifact, threads: int = 1, provider: Provider | None = None
+    ) -> None:
+        self._provider = provider
         self._pairs: dict[str, _Pair] = {}
         self._entries: dict[str, _Entry] = {}
         super().__init__(artifact, threads)
         import_runtime()
         folder = artifact.folder / "code"
-        self._models = {name: (folder / model_name(name)).read_bytes() for name in artifact.entries}
+        names = [part for name in artifact.entries for part in (name, update_name(name))]
+        paths = {name: folder / model_name(name) for name in names}
+        self._models = {name: path.read_bytes() for name, path in paths.items() if path.exists()}
 
     def _run_model(
         self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
@@ -90,10 +120,20 @@ class OnnxSession(ModelsSession):
     def _opened(self, entry: str) -> _Entry:
         """The entry's model, read when it is first run."""
         if entry not in self._entries:
-            beside = {CONSTANTS: self._constants}
-            model = Model(entry, self._models[entry], beside, self.threads)
-            self._entries[entry] = _Entry(model, self.artifact.entries[entry], self._pairs)
+            ways = {entry: self._provider, update_name(entry): None}
+            models = [self._read(name, way) for name, way in ways.items() if name in self._models]
+            self._entries[entry] = _Entry(models, self.artifact.entries[entry], self._pairs)
         return self._entries[entry]
+
+    def _read(self, name: str, provider: Provider | None) -> Model:
+        beside = {CONSTANTS: self._constants}
+        return Model(name, self._models[name], beside, self.threads, provider)
+
+    def placed(self, entry: str) -> list[Placed]:
+        """Return what runs each node of an entry, but for its updates, which the CPU runs."""
+        with self._locked():
+            self._check_open()
+            return self._opened(entry).parts[0].model.placed()
 
     def _hold(self, name: str, content: np.ndarray) -> None:
         if name in self._pairs:

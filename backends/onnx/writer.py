@@ -69,6 +69,10 @@ class EntryWriter(LayoutWriter[str]):
         alone = len(users) == 1 and all(value is not other for other in self.graph.outputs.values())
         return users[0] if alone and op in (None, users[0].op) else None
 
+    def readers(self, value: Value) -> Sequence[Node]:
+        """Return the nodes that read a value."""
+        return self._users.get(value, [])
+
     def is_gradient(self, value: Value) -> bool:
         """Whether a value goes into no output of the entry, but only into what it writes."""
         return value.node not in self._into_outputs

@@ -15,7 +15,8 @@ from pockengine.devices.schema import Device
 class Models:
     """What a runtime takes: the ops that have a form, their types, and how models are written.
 
-    `passes` are those that a target may do without.
+    `passes` are those that a target may do without. With `rate_first` plain SGD multiplies the
+    loss's gradient by the rate, and so all others.
     """
 
     runtime: str
@@ -23,6 +24,7 @@ class Models:
     dtypes: Collection[DType]
     passes: frozenset[str]
     write: Callable[[Program, Path], None]
+    rate_first: bool = True
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class ModelBackend:
             dtypes=frozenset(self.models.dtypes),
             passes=self.models.passes,
             spaces=(MemorySpace(size=self.device.memory_bytes),),
-            rate_first=True,
+            rate_first=self.models.rate_first,
         )
 
     def choose(self, node: Node) -> Choice:

@@ -21,7 +21,8 @@ TURNED: Layout = (2, 3, 0, 1)
 """A window whose convolution of dy gives channels of x."""
 
 
-def _geometry(windows: Windows, groups: int) -> dict[str, Any]:
+def geometry(windows: Windows, groups: int) -> dict[str, Any]:
+    """Return the attributes by which Conv and ConvTranspose know their windows."""
     return {
         "kernel_shape": list(windows.size),
         "strides": list(windows.stride),
@@ -38,7 +39,7 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
         name = convolved(w, x, _tap_rows(w, weight), node.result, windows)
     else:
         window = w.read(weight, WEIGHT_FIRST)
-        name = w.node("Conv", w.read(x, IMAGES_FIRST), window, **_geometry(windows, groups))
+        name = w.node("Conv", w.read(x, IMAGES_FIRST), window, **geometry(windows, groups))
     w.bind(node.result, name, IMAGES_FIRST)
 
 
@@ -71,7 +72,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
     else:
         around = {axis: (-1, BEFORE_FIRST, -1) for axis in (2, 3)}
         window = sliced(w, w.read(weight, WEIGHT_FIRST), around)
-    name = w.node("Conv", w.read(dy, IMAGES_FIRST), window, **_geometry(windows, groups))
+    name = w.node("Conv", w.read(dy, IMAGES_FIRST), window, **geometry(windows, groups))
     w.bind(node.result, name, IMAGES_FIRST)
 
 
@@ -108,7 +109,7 @@ def _transposed_convolution(w: EntryWriter, node: Node) -> None:
         w.read(dy, IMAGES_FIRST),
         w.read(weight, WEIGHT_FIRST),
         output_padding=rest,
-        **_geometry(windows_of(attrs, weight.shape), attrs["groups"]),
+        **geometry(windows_of(attrs, weight.shape), attrs["groups"]),
     )
     w.bind(node.result, name, IMAGES_FIRST)
 

@@ -1,0 +1,34 @@
+"""The backend qnn, set to a device."""
+
+from pathlib import Path
+
+from pockengine.backends.onnx.element_types import NUMBERS
+from pockengine.backends.onnx.model import write_models
+from pockengine.backends.onnx.qnn.entries import split
+from pockengine.backends.onnx.qnn.forms import FORMS
+from pockengine.backends.runtimes.backend import ModelBackend, Models
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device
+
+
+def _write(program: Program, folder: Path) -> None:
+    write_models(split(program), folder, FORMS)
+
+
+MISCOMPUTED = frozenset({"decode_blocks", "random_uniform"})
+"""Ops that the HTP computes otherwise: a Cast of 8 bits adds 128 there, and none has 64 bits."""
+
+# Gradients that a rate has made small would be nothing in 16 bits.
+MODELS = Models(
+    "qnn",
+    FORMS.keys() - MISCOMPUTED,
+    NUMBERS.keys(),
+    frozenset({"scatter_updates"}),
+    _write,
+    rate_first=False,
+)
+
+
+def qnn_backend(device: Device) -> ModelBackend:
+    """Set the backend to a device."""
+    return ModelBackend(device, MODELS)
