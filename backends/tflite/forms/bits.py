@@ -1,6 +1,6 @@
 """Bits of integers, of which the runtime has exclusive or and shifts to the right, of 32 bits.
 
-Integers of 64 bits are seen as pairs of 32, but for shifts, which are refused. What both operands
+Integers of 64 bits are seen as pairs of 32; `wide.py` has their shifts. What both operands
 have follows from a + b = (a ^ b) + 2 (a & b), in 64 bits.
 """
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 
 from pockengine.backends.runtimes.held import Operands
 from pockengine.backends.tflite.forms.form import Form
-from pockengine.backends.tflite.kinds import FLOAT, INT, TRUTH, UNSIGNED, WIDE
+from pockengine.backends.tflite.forms.wide import lower, moved_left, moved_right, power, words
+from pockengine.backends.tflite.kinds import FLOAT, INT, TRUTH, WIDE
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
 from pockengine.compiler.ir import I32, I64, Node
@@ -26,7 +27,7 @@ def _and(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
     """Halve a + b - (a ^ b), which has 33 bits: those below the sign, and the sign."""
     total = w.broadcast("ADD", w.cast(a, WIDE), w.cast(b, WIDE))
     twice = w.broadcast("SUB", total, w.cast(_xor(w, a, b), WIDE))
-    half = w.cast(w.broadcast("RIGHT_SHIFT", _lower(w, twice), w.unsigned(1)), INT)
+    half = w.cast(w.broadcast("RIGHT_SHIFT", lower(w, twice), w.unsigned(1)), INT)
     signed = w.broadcast("ADD", half, w.scalar(-(2**31), I32))
     negative = w.broadcast("LESS", twice, w.scalar(0, I64), kind=TRUTH)
     return w.broadcast("SELECT_V2", negative, signed, half)
@@ -46,50 +47,58 @@ def _bitwise(word: Word) -> Form:
         if node.result.dtype is I32:
             operands.give(word(w, a, b))
         elif node.result.dtype is I64:
-            found = word(w, _words(w, a), _words(w, b))
-            operands.give(w.op("BITCAST", found, shape=found.shape[:-1], kind=WIDE))
+            operands.give(_of_words(w, word, a, b))
         else:
             raise _refused(node)
 
     return form
 
 
+def _of_words(w: EntryWriter, word: Word, a: LiteTensor, b: LiteTensor) -> LiteTensor:
+    found = word(w, words(w, a), words(w, b))
+    return w.op("BITCAST", found, shape=found.shape[:-1], kind=WIDE)
+
+
+def lowest_bit(w: EntryWriter, x: LiteTensor) -> LiteTensor:
+    """Return the lowest bit of 64 that is set, alone."""
+    return _of_words(w, _and, x, w.broadcast("SUB", w.scalar(0, I64), x))
+
+
 def _shift_left(w: EntryWriter, node: Node) -> None:
-    """Multiply by a power of two, and keep the lower 32 bits."""
+    """Multiply by a power of two, and keep the lower bits."""
     operands = Operands(w, node)
-    a, by, inside = _shifted(w, node, operands, 0)
-    power = w.cast(w.broadcast("POW", w.scalar(2.0), w.cast(by, FLOAT)), WIDE)
-    low = _lower(w, w.broadcast("MUL", w.cast(a, WIDE), power))
-    moved = w.op("BITCAST", low, shape=low.shape, kind=INT)
-    operands.give(w.broadcast("SELECT_V2", inside, moved, w.scalar(0, I32)))
+    a, by, inside = _shifted(w, node, operands, lambda width: 0)
+    if node.result.dtype is I64:
+        moved = moved_left(w, a, by)
+    else:
+        low = lower(w, w.broadcast("MUL", w.cast(a, WIDE), power(w, by)))
+        moved = w.op("BITCAST", low, shape=low.shape, kind=INT)
+    operands.give(w.broadcast("SELECT_V2", inside, moved, w.scalar(0, node.result.dtype)))
 
 
 def _shift_right(w: EntryWriter, node: Node) -> None:
     operands = Operands(w, node)
-    a, by, _ = _shifted(w, node, operands, 31)
-    operands.give(w.broadcast("RIGHT_SHIFT", a, by))
+    a, by, _ = _shifted(w, node, operands, lambda width: width - 1)
+    wide = node.result.dtype is I64
+    operands.give(moved_right(w, a, by) if wide else w.broadcast("RIGHT_SHIFT", a, by))
 
 
 def _shifted(
-    w: EntryWriter, node: Node, operands: Operands[LiteTensor], outside: int
+    w: EntryWriter, node: Node, operands: Operands[LiteTensor], outside: Callable[[int], int]
 ) -> tuple[LiteTensor, ...]:
-    """Return a, the bits to shift by, `outside` where they are not of the width, and where."""
-    if node.result.dtype is not I32:
+    """Return a, the bits to shift by as i32, and where they are of the width.
+
+    Where they are not, they are what `outside` says of it.
+    """
+    dtype = node.result.dtype
+    if dtype not in (I32, I64):
         raise _refused(node)
-    a, b = operands.tensors
-    least = w.broadcast("GREATER_EQUAL", b, w.scalar(0, I32), kind=TRUTH)
-    most = w.broadcast("LESS", b, w.scalar(32, I32), kind=TRUTH)
+    (a, b), width = operands.tensors, 8 * dtype.numpy.itemsize
+    least = w.broadcast("GREATER_EQUAL", b, w.scalar(0, dtype), kind=TRUTH)
+    most = w.broadcast("LESS", b, w.scalar(width, dtype), kind=TRUTH)
     inside = w.broadcast("LOGICAL_AND", least, most)
-    return a, w.broadcast("SELECT_V2", inside, b, w.scalar(outside, I32)), inside
-
-
-def _lower(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """The lower 32 bits of 64, without a sign."""
-    return w.cast(w.broadcast("FLOOR_MOD", x, w.scalar(2**32, I64)), UNSIGNED)
-
-
-def _words(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    return w.op("BITCAST", x, shape=(*x.shape, 2), kind=INT)
+    by = w.broadcast("SELECT_V2", inside, b, w.scalar(outside(width), dtype))
+    return a, w.cast(by, INT), inside
 
 
 def _seen_as(kind: str) -> Form:
@@ -103,8 +112,8 @@ def _seen_as(kind: str) -> Form:
 
 def _refused(node: Node) -> CompileError:
     return CompileError(
-        f"{node}: TFLite shifts integers of 32 bits alone, and has no bits of {node.result.type}; "
-        "cast them to int32 before, or choose another backend"
+        f"{node}: TFLite has no bits of {node.result.type}; cast it to int32 or int64 before, or "
+        "choose another backend"
     )
 
 

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from pockengine.backends.runtimes.held import Operands
+from pockengine.backends.tflite.forms.bits import lowest_bit
 from pockengine.backends.tflite.forms.form import Form
+from pockengine.backends.tflite.forms.wide import divided, logarithm
 from pockengine.backends.tflite.kinds import FLOAT, KINDS, TRUTH
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
-from pockengine.compiler.ir import I32, Node
+from pockengine.compiler.ir import I32, I64, Node
 from pockengine.compiler.ir.types import DType
-from pockengine.errors import CompileError
 
 
 def _cast(w: EntryWriter, node: Node) -> None:
@@ -33,17 +34,19 @@ def _cast(w: EntryWriter, node: Node) -> None:
 
 def _quotient(w: EntryWriter, node: Node) -> None:
     """Divide integers towards zero; by 0 it is -1, and by -1 it wraps: neither may trap."""
-    if node.result.dtype is not I32:
-        raise CompileError(
-            f"{node}: TFLite divides integers of 32 bits alone, not {node.result.type}; cast "
-            "them to int32 before, or choose another backend"
-        )
-    operands = Operands(w, node)
+    operands, dtype = Operands(w, node), node.result.dtype
     a, b = operands.tensors
-    minus, by_zero, by_minus, safe = _safe(w, b, I32)
+    minus, by_zero, by_minus, safe = _safe(w, b, dtype)
     wrapped = w.broadcast("MUL", a, minus)
-    plain = w.broadcast("SELECT_V2", by_minus, wrapped, w.broadcast("DIV", a, safe))
+    towards_zero = w.broadcast("DIV", a, safe) if dtype is I32 else _wide_quotient(w, a, safe)
+    plain = w.broadcast("SELECT_V2", by_minus, wrapped, towards_zero)
     operands.give(w.broadcast("SELECT_V2", by_zero, minus, plain))
+
+
+def _wide_quotient(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
+    """Divide what is left without the remainder, which the runtime has of 64 bits."""
+    multiple = w.broadcast("SUB", a, _left_over(w, a, b, I64))
+    return divided(w, multiple, b, logarithm(w, lowest_bit(w, b)))
 
 
 def _safe(w: EntryWriter, b: LiteTensor, dtype: DType) -> tuple[LiteTensor, ...]:
@@ -63,15 +66,19 @@ def _rem(w: EntryWriter, node: Node) -> None:
         left = w.broadcast("FLOOR_MOD", w.broadcast("ABS", a), w.broadcast("ABS", b))
         operands.give(w.broadcast("MUL", w.broadcast("SIGN", a), left))
         return
-    zero = w.scalar(0, dtype)
     _, by_zero, _, safe = _safe(w, b, dtype)
-    left = w.broadcast("FLOOR_MOD", a, safe)  # it has the sign of b
-    signs = (w.broadcast("LESS", x, zero, kind=TRUTH) for x in (a, safe))
+    operands.give(w.broadcast("SELECT_V2", by_zero, a, _left_over(w, a, safe, dtype)))
+
+
+def _left_over(w: EntryWriter, a: LiteTensor, b: LiteTensor, dtype: DType) -> LiteTensor:
+    """Return what is left of integers, with a's sign; b is neither 0 nor -1."""
+    zero = w.scalar(0, dtype)
+    left = w.broadcast("FLOOR_MOD", a, b)  # it has the sign of b
+    signs = (w.broadcast("LESS", x, zero, kind=TRUTH) for x in (a, b))
     differ = w.broadcast("NOT_EQUAL", *signs, kind=TRUTH)
     rest = w.broadcast("NOT_EQUAL", left, zero, kind=TRUTH)
     other = w.broadcast("LOGICAL_AND", differ, rest)
-    turned = w.broadcast("SELECT_V2", other, w.broadcast("SUB", left, safe), left)
-    operands.give(w.broadcast("SELECT_V2", by_zero, a, turned))
+    return w.broadcast("SELECT_V2", other, w.broadcast("SUB", left, b), left)
 
 
 FORMS: Mapping[str, Form] = {"cast": _cast, "quotient": _quotient, "rem": _rem}

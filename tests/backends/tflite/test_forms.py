@@ -17,13 +17,10 @@ from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices import load_device
-from pockengine.errors import CompileError
 from pockengine.tests.backends.form_checks import check_op, made
 
 TARGET = tflite_backend(load_device("host")).target()
-REFUSED = frozenset({"quotient", "shift_left", "shift_right"})
-"""Of the type that cases have, i64; see below."""
-MADE = made(FORMS, REFUSED)
+MADE = made(FORMS)
 
 
 def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
@@ -61,9 +58,33 @@ def test_integers_of_32_bits_are_divided_and_nothing_traps(tmp_path: Path) -> No
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_integers_of_64_bits_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="in positions: TFLite divides integers of 32 bits"):
-        computed(_divided(DType.I64), {}, tmp_path)
+@pytest.mark.parametrize("op", ["quotient", "rem"])
+def test_integers_of_64_bits_are_divided_exactly(op: str, tmp_path: Path) -> None:
+    """Each by each: both ends, zero, odd and even divisors, and powers of two."""
+    low, high = -(2**63), 2**63 - 1
+    near = [0, 1, -1, 7, -7, 6, -6, 48, 2**31, -(2**32), 2**53 + 1]
+    numbers = np.array([*near, 2**62, -(2**62), 3 << 40, low, low + 2, high, high - 1], np.int64)
+    a, b = (array.reshape(-1) for array in np.meshgrid(numbers, numbers))
+    g = Builder(Graph("net"))
+    operands = (g.input(name, TensorType(DType.I64, a.shape)) for name in ("x0", "x1"))
+    g.output("y", getattr(g, op)(*operands))
+    with np.errstate(all="ignore"):
+        wanted = run(g.graph, {"x0": a, "x1": b}, {})["y"]
+    found = computed(g.graph, {"x0": a, "x1": b}, tmp_path)["y"]
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("op", ["shift_left", "shift_right"])
+def test_integers_of_64_bits_are_shifted_by_any_amount(op: str, tmp_path: Path) -> None:
+    numbers = [0, 1, -1, 2**31, -(2**32), 0x0123456789ABCDEF, -(2**63), 2**63 - 1]
+    by = [-1, 0, 1, 31, 32, 33, 47, 62, 63, 64, 2**40]
+    a, b = (x.reshape(-1) for x in np.meshgrid(np.array(numbers), np.array(by)))
+    g = Builder(Graph("net"))
+    operands = (g.input(name, TensorType(DType.I64, a.shape)) for name in ("x0", "x1"))
+    g.output("y", getattr(g, op)(*operands))
+    wanted = run(g.graph, {"x0": a, "x1": b}, {})["y"]
+    found = computed(g.graph, {"x0": a, "x1": b}, tmp_path)["y"]
+    np.testing.assert_array_equal(found, wanted)
 
 
 def _bits(op: str, dtype: DType) -> Graph:
@@ -82,9 +103,5 @@ def test_bits_are_those_of_the_oracle(op: str, dtype: DType, tmp_path: Path) -> 
     a = np.array([5, -7, limits.min, limits.max, -1, 0, 12345, -98765, limits.min], dtype.numpy)
     b = np.array([3, -2, limits.min, limits.min, 31, 40, 7, 33, 1], dtype.numpy)
     graph = _bits(op, dtype)
-    if op.startswith("shift") and dtype is DType.I64:
-        with pytest.raises(CompileError, match="in masks: TFLite shifts integers of 32 bits"):
-            computed(graph, {}, tmp_path)
-        return
     wanted = run(graph, {"x0": a, "x1": b}, {})["y"]
     np.testing.assert_array_equal(computed(graph, {"x0": a, "x1": b}, tmp_path)["y"], wanted)
