@@ -121,6 +121,11 @@ class Target:
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def constants_apart(self) -> bool:
+        """Whether constants lie in a memory of their own, as a microcontroller's flash is."""
+        return len(self.spaces) > 1
+
     def takes(self, op: str) -> bool:
         """Whether it can compute the op; a fusion is as good as what is in it."""
         return self.ops is None or op in self.ops or op == "fusion"

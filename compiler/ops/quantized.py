@@ -163,6 +163,7 @@ elementwise(
     rescaled,
     infer=_rescale_type,
     attrs={"down": False},
+    small=(2,),
 )
 elementwise("narrow", "x", _narrow, infer=_narrow_type, attrs=LIMITS)
 elementwise(

@@ -87,6 +87,7 @@ class OpDef:
         slices       a copy of some of its operand's elements
         linear       operands in each of which the result is linear, or affine
         shifts       operands that are added: one more there is one more in the result
+        small        operands of i32 whose numbers fit into a byte
         window       the result is summed from windows, which `eval` copies
         layer        what makes it a layer with a weight
         indices      its operand of indices
@@ -111,6 +112,7 @@ class OpDef:
     slices: bool = False
     linear: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
+    small: tuple[int, ...] = ()
     window: bool = False
     layer: Layer | None = None
     indices: Indices | None = None

@@ -39,6 +39,7 @@ from pockengine.compiler.passes.save_rounded import save_rounded
 from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.passes.schedule import schedule
 from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.passes.small_constants import small_constants
 from pockengine.compiler.passes.store_states import store_states
 from pockengine.compiler.passes.store_trained import store_trained
 from pockengine.compiler.passes.tile_attention import tile_attention
@@ -113,6 +114,7 @@ def kernels(target: Target) -> list[Pass]:
         make("fuse", target=target),
         make("schedule"),  # the order is final from here on
         make("absorb_updates", target=target),
+        *([make("small_constants")] if target.constants_apart else []),
     ]
     return [each for each in passes if each.name not in OPTIONAL - target.passes]
 
@@ -188,6 +190,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "scatter_updates": scatter_updates,
     "schedule": schedule,
     "simplify": simplify,
+    "small_constants": small_constants,
     "store_states": store_states,
     "store_trained": store_trained,
     "tile_attention": tile_attention,
