@@ -217,7 +217,7 @@ def program_tables(
     With the name of a pe_accelerator that runs the entries, and not functions of theirs.
     """
     threads = device.cpu.cores
-    table = [(slot.name, slot.type, slot.place.offset) for slot in layout.slots]
+    table = _listed(program, layout, device)
     parts = [
         _tensor_table("params", table, param_marks(program)),
         *_entry_tables(program, accelerator),
@@ -228,7 +228,7 @@ def program_tables(
         "specification": c_string(specification_of(program, threads).digest()),
         "params": "params",
         "entries": "entries",
-        "param_count": len(layout.slots),
+        "param_count": len(table),
         "entry_count": len(program.entries),
         "max_threads": threads,
         "micro_batches": program.micro_batches,
@@ -249,6 +249,15 @@ def program_tables(
     symbol = program_symbol(program.name)
     declared = f"PE_API extern const pe_program {symbol};\n"
     return "\n".join([*parts, declared, f"const pe_program {symbol} = {{\n{lines}\n}};\n"])
+
+
+def _listed(program: Program, layout: Layout, device: Device) -> list[tuple[str, TensorType, int]]:
+    """Return the rows of the table of params; where it lies in flash, constants have none."""
+    return [
+        (slot.name, slot.type, slot.place.offset)
+        for slot in layout.slots
+        if not device.flash_bytes or slot.name in program.params
+    ]
 
 
 def _entry_tables(program: Program, accelerator: str | None) -> list[str]:

@@ -97,7 +97,7 @@ def _read_run(
     artifact: Artifact, path: Path, steps: Steps
 ) -> tuple[list[float], list[int], Arrays, list[Arrays], list[Arrays]]:
     """Read all that the firmware wrote; JobFailed where the file is of another length."""
-    data, types = path.read_bytes(), {name: row.type for name, row in artifact.params.items()}
+    data, types = path.read_bytes(), _listed(artifact)
     outputs = artifact.entries["predict"].outputs if steps.judged else {}
     judged, count = len(steps.judged) * _size(outputs), len(steps.batches)
     wanted = 2 * judged + count * _RECORD.size + _size(types)
@@ -111,6 +111,12 @@ def _read_run(
     )
     losses, counts = [loss for loss, _, _ in records], [count for _, _, count in records]
     return losses, counts, _arrays(data, types, end + judged), before, after
+
+
+def _listed(artifact: Artifact) -> dict[str, TensorType]:
+    """Return what a device with flash lists by name: all but constants."""
+    rows = artifact.params.items()
+    return {name: row.type for name, row in rows if row.kind != "constant"}
 
 
 def _size(types: Mapping[str, TensorType]) -> int:

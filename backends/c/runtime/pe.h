@@ -84,7 +84,7 @@ enum {
     PE_WRITTEN = 1,  /* some entry writes it: it is a part of every checkpoint */
     PE_FINITE = 2,   /* written, and began as finite numbers: it must be finite to be saved */
     PE_STATE = 4,    /* an optimiser's own, not one of the model's */
-    PE_CONSTANT = 8, /* compiled in, not one of the model's */
+    PE_CONSTANT = 8, /* compiled in, not one of the model's: no table in flash lists it */
 };
 
 /* A named tensor, row-major, at an offset into the arena, or as a param into the params if some
