@@ -36,9 +36,11 @@ static inline void pe_pack_mask(const pe_worker *w, const uint8_t *mask, int32_t
             uint32_t packed = 0;
             for (long part = 0; part < 4; part++) {
                 long first = word * PE_MASK_WORD + part * 8, left = channels - first;
-                if (left > 0)
-                    packed |= pe_gather_bits(mask + row * channels + first, left < 8 ? left : 8)
-                              << (8 * part);
+                const uint8_t *bytes = mask + row * channels + first;
+                if (left >= 8)
+                    packed |= pe_gather_bits(bytes, 8) << (8 * part);
+                else if (left > 0)
+                    packed |= pe_gather_bits(bytes, left) << (8 * part);
             }
             memcpy(bits + row * words + word, &packed, sizeof packed);
         }
@@ -53,8 +55,11 @@ static inline void pe_unpack_mask(const pe_worker *w, const int32_t *bits, uint8
         for (long first = 0; first < channels; first += 8) {
             uint32_t word = (uint32_t)bits[row * words + first / PE_MASK_WORD];
             long left = channels - first;
-            pe_spread_bits(word >> (first % PE_MASK_WORD), mask + row * channels + first,
-                           left < 8 ? left : 8);
+            uint8_t *bytes = mask + row * channels + first;
+            if (left >= 8)
+                pe_spread_bits(word >> (first % PE_MASK_WORD), bytes, 8);
+            else
+                pe_spread_bits(word >> (first % PE_MASK_WORD), bytes, left);
         }
     }
 }
