@@ -13,6 +13,7 @@ from pockengine.backends.c.elementwise import space_macros
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
 from pockengine.backends.c.loops import Access, Body, io_struct, tile_function
+from pockengine.backends.c.numbers import VALUES
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.pick import TABLE, index_table
 from pockengine.backends.c.tile import machine_of
@@ -155,7 +156,7 @@ def _block(node: Node, scratch: Scratch) -> list[str]:
         given = f"x{place} + first, x{scales} + block, {at[place]}, {_map(signed)}_map"
         after.append(f"pe_encode_states({given}, {int(not signed)}, count);")
     return [
-        f"const {SYMBOL}_io io = {{{', '.join(passed)}}};",
+        f"const {SYMBOL}_io io = {{{', '.join(passed)}{VALUES}}};",
         *before,
         *([f"{SYMBOL}_gather(io.x0, x0, first, count);"] if scratch.copied else []),
         f"{SYMBOL}_block(&io, count);",

@@ -13,6 +13,7 @@ from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.integer_vectors import by_integer_vectors, integer_lanes
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
 from pockengine.backends.c.loops import Access, Body, io_struct, io_value, tile_function
+from pockengine.backends.c.numbers import of_many_shapes, of_one_shape, whole
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.space import (
@@ -111,15 +112,16 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
     space = cut.space
     macros = {**space_macros(space, cut.lanes), "PE_BY_COLUMNS": int(cut.by_columns)}
     prelude = [
-        f"/* {work.title} over {space} */",
+        of_one_shape(f"/* {work.title} over {space} */"),
         *(f"#define {name} {value}" for name, value in macros.items()),
         *([work.helpers] if work.helpers else []),
         io_struct(work.parameters),
-        tile_function(work.body, space, "tile"),
+        tail_macro(space, cut.lanes) + tile_function(work.body, space, "tile"),
         '#include "kernels/elementwise.inc.h"',
     ]
     return define_kernel(
-        name=f"pe_f32_{work.title}_{space}",
+        name=f"pe_f32_{work.title}",
+        shape=str(space),
         isa=device.cpu.isa,
         parameters=work.parameters,
         body=[io_value(work.parameters), f"{SYMBOL}_run(w, &io);"],
@@ -132,10 +134,15 @@ def space_macros(space: Space, lanes: int) -> dict[str, object]:
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": lanes,
-        "PE_OUTER": space.outers,
-        "PE_ROWS": space.rows,
-        "PE_COLUMNS": space.columns,
+        "PE_OUTER": whole(space.outers),
+        "PE_ROWS": whole(space.rows),
+        "PE_COLUMNS": whole(space.columns),
     }
+
+
+def tail_macro(space: Space, lanes: int) -> str:
+    """The lanes of a row's last vector, for kernels that do not know its columns."""
+    return of_many_shapes(f"#define PE_TAIL {space.columns % lanes}\n")
 
 
 def title_of(nodes: Sequence[Node]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pockengine.backends.c.expression import check_expression, emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter, read, write
+from pockengine.backends.c.numbers import FIELDS, VALUES, whole
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import BOOL, F32, Graph, Node, Value
 from pockengine.compiler.ops import lookup
@@ -70,7 +71,7 @@ class Anchored:
     def io(self) -> str:
         """The statement that declares `io` in the kernel's body."""
         fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
-        return f"const {self.symbol}_io io = {{{fields}}};"
+        return f"const {self.symbol}_io io = {{{fields}{VALUES}}};"
 
     @property
     def end(self) -> list[str]:
@@ -157,7 +158,7 @@ def _reads(
 
 def _io_struct(parameters: Sequence[Parameter]) -> str:
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
-    return f"typedef struct {{\n{fields}\n}} PE_FN(io);\n"
+    return f"typedef struct {{\n{fields}\n{FIELDS}}} PE_FN(io);\n"
 
 
 def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
@@ -170,7 +171,9 @@ def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
     ]
     if not large or device.cpu.vector_bytes < device.cpu.line_bytes:
         return []
-    lines = [f"    __builtin_prefetch(io->{name} + row * {shape[-1]} + column);" for name in large]
+    lines = [
+        f"    __builtin_prefetch(io->{name} + row * {whole(shape[-1])} + column);" for name in large
+    ]
     head = (
         "PE_INLINE void PE_FN(ahead)(const PE_FN(io) *io, const ptrdiff_t row, const int column) {"
     )
@@ -201,7 +204,7 @@ def _store(
             )
         if value not in variables:  # a constant or an operand is handed on
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
-        at = f"io->{place} + row * {shape[-1]} + column"
+        at = f"io->{place} + row * {whole(shape[-1])} + column"
         suffix = c_scalar(value.dtype).suffix
         kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
         lines.append(f"{kind}({at}, {variables[value]}, lanes);")
@@ -235,14 +238,14 @@ def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
     leading = [1] * (len(result) - len(operand)) + list(operand[:-1] if operand else ())
     leading = leading[: len(result) - 1]
     if tuple(leading) == tuple(result[:-1]):
-        return f"row * {pitch}" if math.prod(leading) > 1 else "0"
+        return f"row * {whole(pitch)}" if math.prod(leading) > 1 else "0"
     terms = []
     for index, size in enumerate(leading):
         if size == 1:
             continue
         inner = math.prod(result[index + 1 : -1])
         step = pitch * math.prod(leading[index + 1 :])
-        quotient = f"row / {inner}" if inner > 1 else "row"
-        wrapped = f"{quotient} % {size}" if math.prod(result[:index]) > 1 else quotient
-        terms.append(f"{wrapped} * {step}")
+        quotient = f"row / {whole(inner)}" if inner > 1 else "row"
+        wrapped = f"{quotient} % {whole(size)}" if math.prod(result[:index]) > 1 else quotient
+        terms.append(f"{wrapped} * {whole(step)}")
     return " + ".join(terms) if terms else "0"

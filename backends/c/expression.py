@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 
 import numpy as np
 
+from pockengine.backends.c.numbers import real, whole
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Node, Value
 from pockengine.compiler.ir.scalars import numbers_of
@@ -166,13 +167,19 @@ CASTS: dict[tuple[DType, DType], str] = {
 """(from, to): a mask is -1 where true, hence the signs; integers wrap as NumPy's do."""
 
 
-def literal(value: float | int | bool, dtype: DType) -> str:
-    """A C vector that holds one constant in every lane; floats in digits that read back exactly."""
+def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) -> str:
+    """A C vector that holds one constant in every lane; floats in digits that read back exactly.
+
+    `marked`: as a number that may be passed when the kernel runs.
+    """
     if dtype is BOOL:
         return f"pe_splat_i({-int(bool(value))})"
-    if not dtype.is_float:
-        return f"pe_splat_{'l' if dtype is I64 else 'i'}({int(value)})"
-    return f"pe_splat({scalar(float(value))})"
+    if dtype is I64:
+        return f"pe_splat_l({int(value)})"
+    text = scalar(float(value)) if dtype.is_float else str(int(value))
+    if dtype.is_float:
+        return f"pe_splat({real(text) if marked else text})"
+    return f"pe_splat_i({whole(text) if marked else text})"
 
 
 def scalar(value: float) -> str:
@@ -222,7 +229,7 @@ def emit_nodes(
         for operand in node.operands:
             if operand not in names and operand in constants:
                 element = numbers_of(constants[operand]).reshape(-1)[0].item()
-                names[operand] = literal(element, operand.dtype)
+                names[operand] = literal(element, operand.dtype, marked=True)
         variable = f"{prefix}{len(lines)}"
         kind = c_scalar(node.result.dtype).vector
         lines.append(f"const {kind} {variable} = {expression(node, names, by_integers)};")
@@ -255,7 +262,11 @@ def _quantized(node: Node) -> str:
         text = text.replace("pe_rescale", "pe_rescale_down")
     for name in ("zero", "low", "high"):
         value = node.attrs.get(name, 0)
-        text = text.replace(f"{{{name}}}", "INT32_MIN" if value == -(1 << 31) else str(value))
+        number = "INT32_MIN" if value == -(1 << 31) else str(value)
+        # instructions clamp to the limits of bytes, where these are known
+        is_open = name == "zero" or node.op == "unclamped" or node.result.dtype is I32
+        number = whole(number) if is_open else number
+        text = text.replace(f"{{{name}}}", number)
     return text
 
 

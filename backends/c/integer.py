@@ -19,6 +19,7 @@ from pockengine.backends.c.epilogue import Anchored, open_fusion, split_fusion
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, note
+from pockengine.backends.c.numbers import of_many_shapes, whole
 from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.backends.c.pairs import PairsSpec, choose_pairs, pairs_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
@@ -148,13 +149,15 @@ def integer_kernel(node: Node, spec: IntegerSpec, device: Device) -> Kernel:
         macros |= {"PE_MR": spec.tile.rows, "PE_NV": spec.tile.vectors}
     if name == "integer_conv":
         macros |= _inner_columns(window)
+    tail = of_many_shapes(f"#define PE_TAIL {window.group_features % spec.tile.columns}\n")
     kinds = "_".join(operand.dtype.value for operand in opened.anchor.operands)
     return define_kernel(
-        name=f"pe_{kinds}_{opened.title}_{window}_{spec.tile}",
+        name=f"pe_{kinds}_{opened.title}",
+        shape=f"{window}_{spec.tile}",
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[opened.io, f"{SYMBOL}_run(w, &io, {', '.join(opened.names)});", *opened.end],
-        prelude=note(describe(spec.op, window)) + template(macros, opened.store, name),
+        prelude=note(describe(spec.op, window)) + tail + template(macros, opened.store, name),
     )
 
 
@@ -166,7 +169,7 @@ def _operand_macros(opened: Anchored, spec: IntegerSpec) -> dict[str, object]:
         "PE_VL": spec.tile.lanes,
         "PE_A_BYTES": a.dtype.itemsize,
         "PE_B_BYTES": b.dtype.itemsize,
-        "PE_A_ZERO": f"({zeros[0]})",
+        "PE_A_ZERO": whole(f"({zeros[0]})"),
         "PE_B_ZERO": f"({zeros[1]})",
     }
 
@@ -178,6 +181,6 @@ def _inner_columns(window: Window) -> dict[str, object]:
     begin = -(-left // step)
     end = (window.size[1] - 1 - reach + left) // step + 1
     return {
-        "PE_INNER_BEGIN": begin,
-        "PE_INNER_END": max(begin, min(end, window.output[1])),
+        "PE_INNER_BEGIN": whole(begin),
+        "PE_INNER_END": whole(max(begin, min(end, window.output[1]))),
     }

@@ -7,8 +7,9 @@ of different nodes have equal symbols and are compiled once, and a symbol always
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pockengine.backends.c.numbers import PARAMETER, Draft, closed, draft_of, of_one_shape
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import Value
 
@@ -20,8 +21,8 @@ UNUSED = "    (void)w, (void)scratch;"
 
 
 def note(text: str) -> str:
-    """Return a comment of our own words, on its line."""
-    return f"/* {text} */\n"
+    """Return a comment of our own words, on its line; a kernel for many shapes has none."""
+    return of_one_shape(f"/* {text} */\n")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Kernel:
 
     `declaration` has no semicolon. `scratch_bytes` is memory for the time of the call, aligned to
     PE_ALIGN, shared by all threads: per-thread parts are the kernel's own arithmetic. With a
-    `preparation` its last parameter before the scratch is what that kernel makes of an operand.
+    `preparation` its last parameter before the scratch is what that kernel makes of an operand. Its
+    `draft` has the numbers open that it need not know.
     """
 
     symbol: str
@@ -55,6 +57,21 @@ class Kernel:
     source: str
     scratch_bytes: int = 0
     preparation: "Kernel | None" = None
+    draft: "KernelDraft | None" = None
+
+
+@dataclass(frozen=True)
+class KernelDraft:
+    """A kernel whose numbers are open: its name without the shape, the ISA, its text."""
+
+    name: str
+    isa: str
+    text: Draft
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What kernels must agree in to share a function."""
+        return self.name, self.isa, self.text.key
 
 
 def read(name: str, value: Value) -> Parameter:
@@ -74,32 +91,53 @@ def define_kernel(
     body: Sequence[str],
     prelude: str = "",
     scratch_bytes: int = 0,
+    shape: str = "",
 ) -> Kernel:
     """Put a kernel together from its parameters (operands, then results) and its body's lines.
 
-    `name` is the grammar's part before `__`; `prelude` (includes, macros, helpers) may say
-    PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
+    `name` and `shape` are the grammar's part before `__`; `prelude` (includes, macros, helpers) may
+    say PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
     `void *scratch`.
     """
-    unnamed = f"{prelude}\n{define_function(f'void {SYMBOL}', parameters, body)}"
+    arguments = _arguments(parameters, PARAMETER)
+    text = f"{prelude}\n{_function(f'void {SYMBOL}', arguments, body)}"
+    draft = draft_of(text)
+    return replace(
+        _named(f"{name}_{shape}" if shape else name, isa, closed(text)),
+        scratch_bytes=scratch_bytes,
+        draft=None if draft is None else KernelDraft(name, isa, draft),
+    )
+
+
+def shared_kernel(draft: KernelDraft, fields: Sequence[int | None]) -> Kernel:
+    """Return the kernel that is passed some of its numbers: each by its index, or None."""
+    return _named(draft.name, draft.isa, draft.text.written(fields))
+
+
+def _named(name: str, isa: str, unnamed: str) -> Kernel:
+    """Give a kernel its symbol; its declaration is what stands before its body."""
     digest = hashlib.sha256(unnamed.encode()).hexdigest()[:10]
     symbol = f"{name}__{isa}_{digest}"
+    head = unnamed[unnamed.rindex(f"void {SYMBOL}(") :].partition(") {")[0]
     return Kernel(
         symbol=symbol,
-        declaration=f"void {symbol}({_arguments(parameters)})",
+        declaration=f"{head})".replace(SYMBOL, symbol),
         source=unnamed.replace(SYMBOL, symbol).lstrip("\n"),
-        scratch_bytes=scratch_bytes,
     )
 
 
 def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[str]) -> str:
     """Return a C function with a kernel's arguments; `head` is all that stands before them."""
+    return _function(head, _arguments(parameters), body)
+
+
+def _function(head: str, arguments: str, body: Sequence[str]) -> str:
     lines = "\n".join(f"    {line}" if line else "" for line in body)
-    return f"{head}({_arguments(parameters)}) {{\n{UNUSED}\n{lines}\n}}\n"
+    return f"{head}({arguments}) {{\n{UNUSED}\n{lines}\n}}\n"
 
 
-def _arguments(parameters: Sequence[Parameter]) -> str:
-    return ", ".join(["pe_worker *w", *map(str, parameters), "void *scratch"])
+def _arguments(parameters: Sequence[Parameter], numbers: str = "") -> str:
+    return ", ".join([f"pe_worker *w{numbers}", *map(str, parameters), "void *scratch"])
 
 
 def align(size: int, alignment: int = 64) -> int:

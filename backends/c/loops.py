@@ -11,6 +11,7 @@ import numpy as np
 
 from pockengine.backends.c.expression import emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter
+from pockengine.backends.c.numbers import FIELDS, VALUES, whole
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.backends.space import Space, Strides
 from pockengine.compiler.ir import BOOL, Node, Value
@@ -42,7 +43,7 @@ def address(access: Access, space: Space, row: str = "row") -> str:
     outers = len(space.outer)
     terms = [f"io->{access.name}"]
     if access.start:
-        terms.append(str(access.start))
+        terms.append(whole(access.start))
     terms += _offsets("outer", space.outer, access, 0)
     terms += _offsets(row, space.row_sizes, access, outers)
     if access.strides[-1] and space.columns > 1 and not access.gathers:
@@ -59,12 +60,12 @@ def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> li
         if stride == 0 or size == 1:
             continue
         inner = math.prod(sizes[place + 1 :])
-        at = f"{simple} / {inner}" if inner > 1 else simple
+        at = f"{simple} / {whole(inner)}" if inner > 1 else simple
         wraps = math.prod(sizes[:place]) > 1
-        place_of = f"{at}{f' % {size}' if wraps else ''}"
+        place_of = f"{at}{f' % {whole(size)}' if wraps else ''}"
         if access.along == first + place:
             place_of = f"{access.table}[{place_of}]"
-        terms.append(f"{place_of} * {stride}")
+        terms.append(f"{place_of} * {whole(stride)}")
     return terms
 
 
@@ -96,13 +97,13 @@ def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
 def io_struct(parameters: Sequence[Parameter]) -> str:
     """The struct of all pointers. PE_FN(name) gives a helper the kernel's own name for it."""
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
-    return f"typedef struct PE_FN(io) {{\n{fields}\n}} PE_FN(io);"
+    return f"typedef struct PE_FN(io) {{\n{fields}\n{FIELDS}}} PE_FN(io);"
 
 
 def io_value(parameters: Sequence[Parameter]) -> str:
     """The statement that fills the struct from the kernel's parameters."""
     fields = ", ".join(f".{parameter.name} = {parameter.name}" for parameter in parameters)
-    return f"const {SYMBOL}_io io = {{{fields}}};"
+    return f"const {SYMBOL}_io io = {{{fields}{VALUES}}};"
 
 
 @dataclass(frozen=True)

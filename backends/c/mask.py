@@ -1,6 +1,7 @@
 """Kernels that pack masks to bits and unpack them: a call of pe_mask.h with constant sizes."""
 
 from pockengine.backends.c.kernel import Kernel, define_kernel, read, write
+from pockengine.backends.c.numbers import of_one_shape, passed
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
@@ -12,9 +13,11 @@ def mask_kernel(node: Node, device: Device) -> Kernel:
     channels = mask.shape[-1]
     rows = mask.type.size // channels
     return define_kernel(
-        name=f"pe_bool_{node.op}_{rows}x{channels}",
+        name=f"pe_bool_{node.op}",
+        shape=f"{rows}x{channels}",
         isa=device.cpu.isa,
         parameters=[read("x", x), write("y", y)],
-        body=[f"pe_{node.op}(w, x, y, {rows}, {channels});"],
-        prelude=f'/* {node.op} of {rows} rows of {channels} */\n#include "pe_mask.h"',
+        body=[f"pe_{node.op}(w, x, y, {passed(rows)}, {passed(channels)});"],
+        prelude=of_one_shape(f"/* {node.op} of {rows} rows of {channels} */")
+        + '\n#include "pe_mask.h"',
     )

@@ -12,6 +12,7 @@ from pockengine.backends.c.epilogue import Anchored, open_fusion, split_fusion
 from pockengine.backends.c.family import plain_choice
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, note
+from pockengine.backends.c.numbers import whole
 from pockengine.backends.window import (
     Axis,
     Grid,
@@ -73,7 +74,8 @@ def pairs_kernel(node: Node, spec: PairsSpec, device: Device) -> Kernel:
     prelude, runs = write(opened, spec)
     arguments = f"(w, &io, {', '.join(opened.names)}, scratch);"
     return define_kernel(
-        name=f"pe_pairs_{opened.title}_{window}",
+        name=f"pe_pairs_{opened.title}",
+        shape=str(window),
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=[opened.io, *(f"{SYMBOL}_{run}{arguments}" for run in runs), *opened.end],
@@ -86,8 +88,8 @@ def _common(opened: Anchored, spec: PairsSpec) -> Macros:
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": 4,
-        "PE_A_ZERO": f"({opened.anchor.attrs['zeros'][0]})",
-        "PE_THREAD_WORDS": spec.words,
+        "PE_A_ZERO": whole(f"({opened.anchor.attrs['zeros'][0]})"),
+        "PE_THREAD_WORDS": whole(spec.words),
     }
 
 
@@ -99,18 +101,18 @@ def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]
     begin, end = _inner(forward_grid(window).columns, window.size[1], window.stride[1])
     macros: Macros = {
         **_common(opened, spec),
-        "PE_IMAGES": window.images,
-        **_pairs("PE_SOURCE", window.size),
-        **_pairs("PE_OUT", window.output),
-        "PE_CHANNELS": depth,
-        "PE_N": columns,
+        **_sizes(window.images, window.size, window.output),
+        "PE_CHANNELS": whole(depth),
+        "PE_N": whole(columns),
+        "PE_TAIL": columns % 4,
+        "PE_REST": (window.kernel[1] * depth - 1) % 4 + 1,
         **_pairs("PE_TAPS", window.kernel),
         **_pairs("PE_STEP", window.stride),
         **_pairs("PE_GAP", window.dilation),
         "PE_TOP": window.before[0],
         "PE_LEFT": window.before[1],
-        "PE_INNER_BEGIN": begin,
-        "PE_INNER_END": end,
+        "PE_INNER_BEGIN": whole(begin),
+        "PE_INNER_END": whole(end),
         "PE_TRANSPOSED": int(transposed),
     }
     return template(macros, opened.store, "pairs_conv"), ["run"]
@@ -124,10 +126,9 @@ def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[st
         source, result = result, source
     grids = backward_grids(window) if backward else (forward_grid(window),)
     common = _common(opened, spec) | {
-        "PE_IMAGES": window.images,
-        **_pairs("PE_SOURCE", source),
-        **_pairs("PE_OUT", result),
-        "PE_CHANNELS": window.channels,
+        **_sizes(window.images, source, result),
+        "PE_CHANNELS": whole(window.channels),
+        "PE_TAIL": window.channels % 4,
         "PE_KERNEL_W": window.kernel[1],
     }
     step, out_step = ((1, 1), window.stride) if backward else (window.stride, (1, 1))
@@ -150,7 +151,7 @@ def _grid_macros(
     for letter, axis, by, out in zip("HW", (grid.rows, grid.columns), step, out_step, strict=True):
         taps = axis.kernel or (0,)
         macros |= {
-            f"PE_POSITIONS_{letter}": axis.positions,
+            f"PE_POSITIONS_{letter}": whole(axis.positions),
             f"PE_TAPS_{letter}": len(axis.kernel),
             f"PE_START_{letter}": f"({axis.start})",
             f"PE_GAP_{letter}": f"({axis.gap})",
@@ -161,7 +162,7 @@ def _grid_macros(
             f"PE_OUT_STEP_{letter}": out,
         }
     begin, end = _inner(grid.columns, width, step[1])
-    return macros | {"PE_INNER_BEGIN": begin, "PE_INNER_END": end}
+    return macros | {"PE_INNER_BEGIN": whole(begin), "PE_INNER_END": whole(end)}
 
 
 def _inner(axis: Axis, width: int, step: int) -> tuple[int, int]:
@@ -169,6 +170,12 @@ def _inner(axis: Axis, width: int, step: int) -> tuple[int, int]:
     begin = max(0, -(axis.start // step))
     end = (width - 1 - axis.last_tap) // step + 1
     return begin, max(begin, min(end, axis.positions))
+
+
+def _sizes(images: int, source: tuple[int, int], result: tuple[int, int]) -> Macros:
+    """Return the images, and the sizes of both."""
+    macros = {"PE_IMAGES": images, **_pairs("PE_SOURCE", source), **_pairs("PE_OUT", result)}
+    return {name: whole(size) for name, size in macros.items()}
 
 
 def _pairs(name: str, sizes: tuple[int, int]) -> Macros:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, read, write
+from pockengine.backends.c.numbers import of_one_shape, passed, table
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.compiler.ir import Node
@@ -51,37 +52,40 @@ def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
     runs, by_runs = runs_of(index), choice.spec
     ctype = c_scalar(x.dtype).ctype
     body = [
-        f"const pe_range share = pe_split(w, {math.prod(x.shape[:axis])}, 1);",
+        f"const pe_range share = pe_split(w, {passed(math.prod(x.shape[:axis]))}, 1);",
         "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
-        f"    const {ctype} *from = x + row * {x.shape[axis] * behind};",
-        f"    {ctype} *to = y + row * {len(index) * behind};",
-        *(_copy_runs(runs, behind, ctype) if by_runs else _gather(len(index), behind)),
+        f"    const {ctype} *from = x + row * {passed(x.shape[axis] * behind)};",
+        f"    {ctype} *to = y + row * {passed(len(index) * behind)};",
+        *(_copy_runs(runs, behind, ctype) if by_runs else _gather(index, behind)),
         "}",
     ]
     tables = _run_tables(runs, behind) if by_runs else [index_table(index)]
+    shape = "x".join(map(str, node.result.shape))
     return define_kernel(
-        name=f"pe_{x.dtype.value}_pick_{'x'.join(map(str, node.result.shape))}",
+        name=f"pe_{x.dtype.value}_pick",
+        shape=shape,
         isa=device.cpu.isa,
         parameters=[read("x", x), write("y", node.result)],
         body=body,
-        prelude="\n".join([f"/* pick of {list(x.shape)}, axis {axis} */", *tables]),
+        prelude=of_one_shape("\n".join([f"/* pick of {list(x.shape)}, axis {axis} */", *tables])),
     )
 
 
 PICK = KernelFamily(choose_pick, emit_pick)
 
 
-def _gather(count: int, behind: int) -> list[str]:
+def _gather(index: Sequence[int], behind: int) -> list[str]:
+    count, place = passed(len(index)), f"{table(TABLE, index, in_body=True)}[i]"
     if behind == 1:
         return [
             f"    for (int i = 0; i < {count}; i++) {{",
-            f"        to[i] = from[{TABLE}[i]];",
+            f"        to[i] = from[{place}];",
             "    }",
         ]
     return [
         f"    for (int i = 0; i < {count}; i++) {{",
         f"        for (int b = 0; b < {behind}; b++) {{",
-        f"            to[i * {behind} + b] = from[{TABLE}[i] * {behind} + b];",
+        f"            to[i * {behind} + b] = from[{place} * {behind} + b];",
         "        }",
         "    }",
     ]
@@ -89,21 +93,30 @@ def _gather(count: int, behind: int) -> list[str]:
 
 def _copy_runs(runs: Sequence[tuple[int, int]], behind: int, ctype: str) -> list[str]:
     """Copy run by run; runs of one length are copies of constant size."""
-    lengths = {count for _, count in runs}
-    one = f"{lengths.pop() * behind}" if len(lengths) == 1 else None
-    length = one or f"(size_t){SYMBOL}_length[i]"
+    firsts, lengths = _firsts(runs, behind), _lengths(runs, behind)
+    first = f"{table(f'{SYMBOL}_first', firsts, in_body=True)}[i]"
+    one = f"{lengths[0]}" if len(set(lengths)) == 1 else None
+    length = one or f"{table(f'{SYMBOL}_length', lengths, in_body=True)}[i]"
     return [
-        f"    for (int i = 0; i < {len(runs)}; i++) {{",
-        f"        memcpy(to, from + {SYMBOL}_first[i], {length} * sizeof({ctype}));",
-        f"        to += {one or f'{SYMBOL}_length[i]'};",
+        f"    for (int i = 0; i < {passed(len(runs))}; i++) {{",
+        f"        memcpy(to, from + {first}, {one or f'(size_t){length}'} * sizeof({ctype}));",
+        f"        to += {length};",
         "    }",
     ]
 
 
+def _firsts(runs: Sequence[tuple[int, int]], behind: int) -> list[int]:
+    return [first * behind for first, _ in runs]
+
+
+def _lengths(runs: Sequence[tuple[int, int]], behind: int) -> list[int]:
+    return [count * behind for _, count in runs]
+
+
 def _run_tables(runs: Sequence[tuple[int, int]], behind: int) -> list[str]:
     """Where runs begin and how long they are, in elements."""
-    tables = [_table(f"{SYMBOL}_first", [first * behind for first, _ in runs])]
-    lengths = [count * behind for _, count in runs]
+    tables = [_table(f"{SYMBOL}_first", _firsts(runs, behind))]
+    lengths = _lengths(runs, behind)
     return tables if len(set(lengths)) == 1 else [*tables, _table(f"{SYMBOL}_length", lengths)]
 
 

@@ -24,6 +24,7 @@ from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
 from pockengine.backends.c.param_marks import Marks, param_marks
 from pockengine.backends.c.preparation import PREPARE, prepare_function
+from pockengine.backends.c.sharing import Call, apart, share
 from pockengine.backends.placement import (
     MAX_RANK,
     Layout,
@@ -98,16 +99,15 @@ class KernelWriter(Protocol):
 def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     """The C files of a program by name."""
     layout = checked_layout(program, backend.device)
-    kernels: dict[str, Kernel] = {}
+    calls = program_calls(program, backend)
+    tables = _number_tables(calls)
+    begins = {symbol: _call_begin(call, tables) for symbol, call in calls.items()}
+    kernels = {call.kernel.symbol: call.kernel for call in calls.values()}
     functions = []
     first = 0
     for number, entry in enumerate(program.entries.values()):
-        nodes = kernel_nodes(entry)
-        emitted = [backend.kernel(node, entry.choices.get(node)) for node in nodes]
-        made = [kernel.preparation for kernel in emitted if kernel.preparation]
-        kernels |= {kernel.symbol: kernel for kernel in (*emitted, *made)}
-        functions.append(_entry_function(number, entry, backend, layout, first))
-        first += len(nodes)
+        functions.append(_entry_function(number, entry, backend, layout, first, begins))
+        first += len(kernel_nodes(entry))
     files = {f"kernels_{shard}.c": backend.header for shard in range(SHARDS)}
     for symbol in sorted(kernels):
         shard = int(symbol.rpartition("_")[2], 16) % SHARDS
@@ -120,6 +120,7 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
         _PROGRAM_HEADER,
         static_assertion(program, layout),
         declarations,
+        *(f"static const pe_number {name}[] = {{{row}}};" for row, name in tables.items()),
         *functions,
         *prepare_function(program, layout, backend),
         program_tables(program, layout, backend.device),
@@ -128,6 +129,32 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     if backend.device.flash_bytes:
         files[FLASH_FILE] = flash_text(program, layout)
     return files | files_around(program, backend.device)
+
+
+def program_calls(program: Program, backend: KernelWriter) -> dict[str, Call]:
+    """Return the calls of all kernels by symbol; they share functions where code lies in flash."""
+    kernels = []
+    for entry in program.entries.values():
+        emitted = [backend.kernel(node, entry.choices.get(node)) for node in kernel_nodes(entry)]
+        made = [kernel.preparation for kernel in emitted if kernel.preparation]
+        kernels += [*emitted, *made]
+    return share(kernels) if backend.device.flash_bytes else apart(kernels)
+
+
+def _number_tables(calls: Mapping[str, Call]) -> dict[str, str]:
+    """Return the names of tables of numbers by their C text; equal ones are one."""
+    rows = dict.fromkeys(_row(call) for call in calls.values() if call.numbers)
+    return {row: f"numbers_{index}" for index, row in enumerate(rows)}
+
+
+def _row(call: Call) -> str:
+    return ", ".join(map(str, call.numbers))
+
+
+def _call_begin(call: Call, tables: Mapping[str, str]) -> str:
+    """Return a call in C up to its places."""
+    numbers = f", {tables[_row(call)]}" if call.numbers else ""
+    return f"{call.kernel.symbol}(w{numbers}"
 
 
 def checked_layout(program: Program, device: Device) -> Layout:
@@ -162,7 +189,12 @@ def _check_names(program: Program, layout: Layout) -> None:
 
 
 def _entry_function(
-    number: int, entry: Entry, backend: KernelWriter, layout: Layout, first: int
+    number: int,
+    entry: Entry,
+    backend: KernelWriter,
+    layout: Layout,
+    first: int,
+    begins: Mapping[str, str],
 ) -> str:
     params = layout.places
     lines = [
@@ -184,7 +216,7 @@ def _entry_function(
         if barrier:
             lines.append("    pe_barrier(w);")
         lines.append(f"    {comment(describe(node))}")
-        lines.append(f"    KERNEL({index}, {kernel.symbol}(w, {', '.join(places)}));")
+        lines.append(f"    KERNEL({index}, {begins[kernel.symbol]}, {', '.join(places)}));")
     return "\n".join([*lines, "}\n"])
 
 

@@ -16,6 +16,7 @@ from pockengine.backends.c.elementwise import (
     parameters_of,
     space_macros,
     split_accesses,
+    tail_macro,
     title_of,
     values_of,
 )
@@ -24,6 +25,7 @@ from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.integer_vectors import by_integer_vectors, integer_lanes
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
 from pockengine.backends.c.loops import Body, io_struct, io_value, tile_function
+from pockengine.backends.c.numbers import of_one_shape
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.whole_reduction import check_whole_reduction, whole_reduction_kernel
@@ -148,14 +150,15 @@ def emit_reduction(node: Node, choice: Choice, device: Device) -> Kernel:
         macros["PE_STATES"] = reduction.states
     title = title_of([*reduction.before[:3], reduction.anchor])
     prelude = [
-        f"/* {title} over {'rows' if cut.by_columns else 'columns'} of {space} */",
+        of_one_shape(f"/* {title} over {'rows' if cut.by_columns else 'columns'} of {space} */"),
         *(f"#define {name} {value}" for name, value in macros.items()),
-        io_struct(parameters),
+        tail_macro(space, cut.lanes) + io_struct(parameters),
         *_functions(reduction, cut, parameters, values_of(node, reduction.body)),
         f'#include "kernels/reduce_{"columns" if cut.by_columns else "rows"}.inc.h"',
     ]
     return define_kernel(
-        name=f"pe_f32_{title}_{space}",
+        name=f"pe_f32_{title}",
+        shape=str(space),
         isa=device.cpu.isa,
         parameters=parameters,
         body=[io_value(parameters), f"{SYMBOL}_run(w, &io, scratch);"],

@@ -17,6 +17,7 @@ from pockengine.backends.c.kernel import (
     define_kernel,
     note,
 )
+from pockengine.backends.c.numbers import closed
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.product import ProductSpec, choose_product
 from pockengine.backends.c.product_shape import Product
@@ -108,7 +109,7 @@ def strided_kernel(node: Node, spec: StridedSpec, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=calls,
-        prelude=f"{note(describe(anchor.op, window))}{ahead}\n{function}{copies}",
+        prelude=note(describe(anchor.op, window)) + closed(f"{ahead}\n{function}{copies}"),
         scratch_bytes=spec.scratch_bytes,
     )
 

@@ -11,6 +11,7 @@ from pockengine.backends.c.elementwise import Cut, Pointwise, cut_space, pointwi
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.kernel import Kernel, read, write
 from pockengine.backends.c.loops import Access, Body
+from pockengine.backends.c.numbers import of_one_shape, table
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.pick import TABLE, index_table
 from pockengine.backends.c.scalars import c_scalar
@@ -85,8 +86,9 @@ def emit_update(node: Node, choice: Choice, device: Device) -> Kernel:
     ]
     helpers = ""
     if spec.along is not None:
-        accesses[0] = replace(accesses[0], along=spec.along, table=TABLE)
-        helpers = _helpers(node.attrs["index"], accesses[0])
+        index = node.attrs["index"]
+        accesses[0] = replace(accesses[0], along=spec.along, table=table(TABLE, index))
+        helpers = _helpers(index, accesses[0])
     stores = [(result, accesses[place]) for result, place in zip(results, written, strict=True)]
     parameters = [
         (write if place in written else read)(value.name, value)
@@ -115,7 +117,7 @@ def _with_columns(
 def _helpers(index: Sequence[int], access: Access) -> str:
     """The table of indices, and where it walks along the columns the gather and the scatter."""
     if not access.gathers:
-        return index_table(index)
+        return of_one_shape(index_table(index))
     kind = c_scalar(access.value.dtype)
     functions = GATHER.replace("$vector", kind.vector).replace("$element", kind.ctype)
     return f"{index_table(index)}\n{functions}"

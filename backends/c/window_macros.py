@@ -1,5 +1,6 @@
 """A convolution's window as the macros of the templates that multiply integers."""
 
+from pockengine.backends.c.numbers import whole
 from pockengine.backends.window import Window
 
 
@@ -9,15 +10,15 @@ def window_macros(window: Window, backward: bool) -> dict[str, object]:
     if backward:
         source, result = result, source
     return {
-        "PE_IMAGES": window.images,
-        "PE_SOURCE_H": source[0],
-        "PE_SOURCE_W": source[1],
-        "PE_SOURCE_C": window.features if backward else window.channels,
-        "PE_OUT_H": result[0],
-        "PE_OUT_W": result[1],
-        "PE_GROUPS": window.groups,
-        "PE_CHANNELS": window.group_channels,
-        "PE_N": window.group_features,
+        "PE_IMAGES": whole(window.images),
+        "PE_SOURCE_H": whole(source[0]),
+        "PE_SOURCE_W": whole(source[1]),
+        "PE_SOURCE_C": whole(window.features if backward else window.channels),
+        "PE_OUT_H": whole(result[0]),
+        "PE_OUT_W": whole(result[1]),
+        "PE_GROUPS": whole(window.groups),
+        "PE_CHANNELS": whole(window.group_channels),
+        "PE_N": whole(window.group_features),
         "PE_TAPS_H": window.kernel[0],
         "PE_TAPS_W": window.kernel[1],
         "PE_STEP_H": window.stride[0],

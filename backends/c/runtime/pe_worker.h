@@ -29,6 +29,13 @@ static inline void pe_barrier(pe_worker *w) {
     }
 }
 
+/* A number of a kernel that many shapes share: a size, an offset, a constant; or a table. */
+typedef union pe_number {
+    int32_t i;
+    float f;
+    const int32_t *t;
+} pe_number;
+
 /* Half-open interval of work. */
 typedef struct pe_range {
     ptrdiff_t begin, end;

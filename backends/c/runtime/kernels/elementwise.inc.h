@@ -8,6 +8,11 @@
  *                                loads, computes and stores `rows` rows of `lanes` columns
  */
 
+/* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
+#ifndef PE_TAIL
+#define PE_TAIL (PE_COLUMNS % PE_VL)
+#endif
+
 /* Rows that share what is loaded and computed once for all of them. */
 #define PE_TILE_ROWS 4
 
@@ -17,8 +22,8 @@ PE_INLINE void PE_FN(rows)(const PE_FN(io) * io, const ptrdiff_t outer, const pt
     for (; column + PE_VL <= end; column += PE_VL) {
         PE_FN(tile)(io, outer, row, column, PE_VL, rows);
     }
-    if (PE_COLUMNS % PE_VL && column < end) { /* only the last share has an end that is cut off */
-        PE_FN(tile)(io, outer, row, column, PE_COLUMNS % PE_VL, rows);
+    if (PE_TAIL && column < end) { /* only the last share has an end that is cut off */
+        PE_FN(tile)(io, outer, row, column, PE_TAIL, rows);
     }
 }
 
@@ -52,6 +57,7 @@ PE_INLINE void PE_FN(run)(const pe_worker *w, const PE_FN(io) * io) {
 #endif
 }
 
+#undef PE_TAIL
 #undef PE_TILE_ROWS
 #undef PE_OUTER
 #undef PE_ROWS

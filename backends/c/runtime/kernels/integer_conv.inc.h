@@ -36,7 +36,8 @@ PE_INLINE void PE_FN(tile)(const PE_FN(io) * io, const PE_A *image, const PE_B *
                             (ptrdiff_t)(t * PE_TAPS_W + u) * PE_CHANNELS * PE_GROUPS * PE_N +
                             group * PE_N + n;
             for (int c = 0; c < PE_CHANNELS; c++, b += PE_GROUPS * PE_N) {
-                PE_FN(add_products)(sum, a + c, PE_STEP_W * PE_SOURCE_C, b, count, vectors, lanes);
+                PE_FN(add_products)(io, sum, a + c, PE_STEP_W * PE_SOURCE_C, b, count, vectors,
+                                    lanes);
             }
         }
     }
@@ -50,8 +51,8 @@ PE_INLINE void PE_FN(pixels)(const PE_FN(io) * io, const PE_A *image, const PE_B
     for (; n + PE_NR <= PE_N; n += PE_NR) {
         PE_FN(tile)(io, image, weights, pixel, y, x, group, n, count, PE_NV, PE_VL);
     }
-#if PE_N % PE_NR
-    enum { rest = PE_N % PE_NR, vectors = (rest + PE_VL - 1) / PE_VL };
+#if PE_TAIL
+    enum { rest = PE_TAIL, vectors = (rest + PE_VL - 1) / PE_VL };
     PE_FN(tile)(io, image, weights, pixel, y, x, group, n, count, vectors,
                 rest - (vectors - 1) * PE_VL);
 #endif

@@ -17,8 +17,10 @@
 #endif
 
 /* `lanes` sums for the channels from `c` on. */
-PE_INLINE PE_SUMS PE_FN(sums)(const PE_A *image, const PE_B *weights, const int y, const int x,
-                              const int group, const int c, const int lanes) {
+PE_INLINE PE_SUMS PE_FN(sums)(const PE_FN(io) * io, const PE_A *image, const PE_B *weights,
+                              const int y, const int x, const int group, const int c,
+                              const int lanes) {
+    (void)io;
     PE_SUMS sums[PE_VL], result = {0};
     PE_UNROLL
     for (int i = 0; i < PE_VL; i++) {
@@ -66,7 +68,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const PE_A *source
             source + row / PE_OUT_H * ((ptrdiff_t)PE_SOURCE_H * PE_SOURCE_W * PE_SOURCE_C);
         for (int c = 0; c < PE_CHANNELS; c += PE_VL) {
             const int lanes = PE_CHANNELS - c < PE_VL ? PE_CHANNELS - c : PE_VL;
-            const PE_SUMS v = PE_FN(sums)(image, weights, y, x, group, c, lanes);
+            const PE_SUMS v = PE_FN(sums)(io, image, weights, y, x, group, c, lanes);
             PE_FN(store)(io, v, pixel, group * PE_CHANNELS + c, lanes);
         }
     }

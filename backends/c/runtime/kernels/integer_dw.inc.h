@@ -33,7 +33,7 @@ PE_INLINE void PE_FN(tile)(const PE_FN(io) * io, const PE_A *source, const PE_B 
                 PE_FN(source)(x, tap % PE_TAPS_W, PE_STEP_W, PE_GAP_W, PE_LEFT, PE_SOURCE_W);
             if (column >= 0) {
                 const PE_A *a = from + (ptrdiff_t)column * PE_SOURCE_C;
-                PE_FN(add_products)(sum, a, 1, b, count, vectors, lanes);
+                PE_FN(add_products)(io, sum, a, 1, b, count, vectors, lanes);
             }
         }
     }
@@ -47,8 +47,8 @@ PE_INLINE void PE_FN(rows)(const PE_FN(io) * io, const PE_A *source, const PE_B 
     for (; n + PE_NR <= PE_N; n += PE_NR) {
         PE_FN(tile)(io, source, dy, tap, group, c, n, count, PE_NV, PE_VL);
     }
-#if PE_N % PE_NR
-    enum { rest = PE_N % PE_NR, vectors = (rest + PE_VL - 1) / PE_VL };
+#if PE_TAIL
+    enum { rest = PE_TAIL, vectors = (rest + PE_VL - 1) / PE_VL };
     PE_FN(tile)(io, source, dy, tap, group, c, n, count, vectors, rest - (vectors - 1) * PE_VL);
 #endif
 }

@@ -14,5 +14,6 @@
 #undef PE_ONE_A
 #undef PE_SUMS
 #undef PE_SUM_LANES
+#undef PE_TAIL
 #undef PE_THREAD_WORDS
 #include "undef.inc.h"

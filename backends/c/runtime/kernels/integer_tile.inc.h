@@ -6,6 +6,11 @@
 
 #define PE_NR (PE_NV * PE_VL)
 
+/* Columns past the last whole tile: a kernel for products of many sizes says how many. */
+#ifndef PE_TAIL
+#define PE_TAIL (PE_N % PE_NR)
+#endif
+
 PE_INLINE void PE_FN(clear)(PE_SUMS sum[PE_MR][PE_NV], const int count, const int vectors) {
     PE_UNROLL
     for (int i = 0; i < count; i++) {
@@ -17,9 +22,10 @@ PE_INLINE void PE_FN(clear)(PE_SUMS sum[PE_MR][PE_NV], const int count, const in
 }
 
 /* Add the products of one number of A for each row, `pitch` apart, and a row of B. */
-PE_INLINE void PE_FN(add_products)(PE_SUMS sum[PE_MR][PE_NV], const PE_A *a, const int pitch,
-                                   const PE_B *b, const int count, const int vectors,
-                                   const int lanes) {
+PE_INLINE void PE_FN(add_products)(const PE_FN(io) * io, PE_SUMS sum[PE_MR][PE_NV], const PE_A *a,
+                                   const int pitch, const PE_B *b, const int count,
+                                   const int vectors, const int lanes) {
+    (void)io;
     PE_SUMS vb[PE_NV];
     PE_UNROLL
     for (int j = 0; j < vectors; j++) {

@@ -12,6 +12,7 @@
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_CHANNELS, PE_OUT_H, PE_OUT_W, PE_N   x and y
  *   PE_TAPS_H, PE_TAPS_W, PE_STEP_H, PE_STEP_W, PE_GAP_H, PE_GAP_W, PE_TOP, PE_LEFT   the window
  *   PE_INNER_BEGIN, PE_INNER_END     result columns whose taps all exist
+ *   PE_REST, PE_TAIL                 numbers of a line's last word; channels past the last four
  *   PE_TRANSPOSED                    weights lie along the depth: PE_TAPS_H = PE_TAPS_W = 1
  */
 
@@ -19,12 +20,13 @@
 
 #define PE_LINE (PE_TAPS_W * PE_CHANNELS)
 #define PE_WORDS ((PE_LINE + 3) / 4)
-#define PE_REST (PE_LINE - (PE_WORDS - 1) * 4)
 #define PE_PITCH (PE_SOURCE_W * PE_CHANNELS)
 #define PE_PACKED (PE_TAPS_H * PE_WORDS * 8)
 
 /* Four weights of the depth and `lanes` channels become eight pairs. */
-PE_INLINE void PE_FN(pack_word)(pe_pair *to, const int8_t *from, const int depth, const int lanes) {
+PE_INLINE void PE_FN(pack_word)(const PE_FN(io) * io, pe_pair *to, const int8_t *from,
+                                const int depth, const int lanes) {
+    (void)io;
     pe_pair even[4], odd[4];
 #if PE_TRANSPOSED
     for (int i = 0; i < 4; i++) {
@@ -46,20 +48,24 @@ PE_INLINE void PE_FN(pack_word)(pe_pair *to, const int8_t *from, const int depth
 #endif
 }
 
-PE_INLINE void PE_FN(pack)(pe_pair *to, const int8_t *weights, const int lanes) {
+PE_INLINE void PE_FN(pack)(const PE_FN(io) * io, pe_pair *to, const int8_t *weights,
+                           const int lanes) {
+    (void)io;
     const int pitch = PE_TRANSPOSED ? 1 : PE_N;
     for (int t = 0; t < PE_TAPS_H; t++, weights += PE_LINE * pitch) {
         PE_ROLLED
         for (int k = 0; k < PE_WORDS - 1; k++, to += 8) {
-            PE_FN(pack_word)(to, weights + 4 * k * pitch, 4, lanes);
+            PE_FN(pack_word)(io, to, weights + 4 * k * pitch, 4, lanes);
         }
-        PE_FN(pack_word)(to, weights + 4 * (PE_WORDS - 1) * pitch, PE_REST, lanes);
+        PE_FN(pack_word)(io, to, weights + 4 * (PE_WORDS - 1) * pitch, PE_REST, lanes);
         to += 8;
     }
 }
 
 /* Four sums of the window whose lines begin `pitch` apart. */
-PE_INLINE pe_vi PE_FN(sums)(const int8_t *from, const ptrdiff_t pitch, const pe_pair *packed) {
+PE_INLINE pe_vi PE_FN(sums)(const PE_FN(io) * io, const int8_t *from, const ptrdiff_t pitch,
+                            const pe_pair *packed) {
+    (void)io;
     const pe_pair summands = pe_twice(-PE_A_ZERO);
     pe_vi sum = {0};
     for (int t = 0; t < PE_TAPS_H; t++, from += pitch) {
@@ -75,7 +81,9 @@ PE_INLINE pe_vi PE_FN(sums)(const int8_t *from, const ptrdiff_t pitch, const pe_
 }
 
 /* Copy the window of a result pixel, line by line. */
-PE_INLINE void PE_FN(copy)(int8_t *to, const int8_t *image, const int y, const int x) {
+PE_INLINE void PE_FN(copy)(const PE_FN(io) * io, int8_t *to, const int8_t *image, const int y,
+                           const int x) {
+    (void)io;
     for (int t = 0; t < PE_TAPS_H; t++) {
         const int row = y * PE_STEP_H - PE_TOP + t * PE_GAP_H;
         for (int u = 0; u < PE_TAPS_W; u++, to += PE_CHANNELS) {
@@ -103,11 +111,11 @@ PE_INLINE void PE_FN(channels)(const PE_FN(io) * io, const int8_t *source, const
             if (x >= begin && x < end) {
                 const int left = x * PE_STEP_W - PE_LEFT;
                 const int8_t *from = image + top * PE_PITCH + left * PE_CHANNELS;
-                PE_FN(store)(io, PE_FN(sums)(from, PE_PITCH, packed), row + x, n, lanes);
+                PE_FN(store)(io, PE_FN(sums)(io, from, PE_PITCH, packed), row + x, n, lanes);
                 continue;
             }
-            PE_FN(copy)(copied, image, y, x);
-            PE_FN(store)(io, PE_FN(sums)(copied, PE_LINE, packed), row + x, n, lanes);
+            PE_FN(copy)(io, copied, image, y, x);
+            PE_FN(store)(io, PE_FN(sums)(io, copied, PE_LINE, packed), row + x, n, lanes);
         }
     }
 }
@@ -120,13 +128,13 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *sour
     for (int n = (int)share.begin; n < (int)share.end; n += 4) {
         const int8_t *from = weights + (PE_TRANSPOSED ? (ptrdiff_t)n * PE_CHANNELS : n);
         if (n + 4 <= PE_N) {
-            PE_FN(pack)(packed, from, 4);
+            PE_FN(pack)(io, packed, from, 4);
             PE_FN(channels)(io, source, packed, copied, n, 4);
             continue;
         }
-#if PE_N % 4
-        PE_FN(pack)(packed, from, PE_N % 4);
-        PE_FN(channels)(io, source, packed, copied, n, PE_N % 4);
+#if PE_TAIL
+        PE_FN(pack)(io, packed, from, PE_TAIL);
+        PE_FN(channels)(io, source, packed, copied, n, PE_TAIL);
 #endif
     }
 }
@@ -134,6 +142,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *sour
 #undef PE_LINE
 #undef PE_WORDS
 #undef PE_REST
+#undef PE_TAIL
 #undef PE_PITCH
 #undef PE_PACKED
 #include "integer_end.inc.h"

@@ -11,6 +11,7 @@
  *   PE_A_ZERO, PE_THREAD_WORDS       zero point of the source; words of scratch of a thread
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS   source and result
  *   PE_KERNEL_W                      columns of the whole window
+ *   PE_TAIL                          channels past the last four
  *   for rows (and columns, _W):
  *   PE_POSITIONS_H                   of the grid
  *   PE_TAPS_H, PE_START_H, PE_GAP_H  taps, the source pixel of the first, and their distance
@@ -22,7 +23,9 @@
 
 #include "pe_pairs.h"
 
-PE_INLINE void PE_GRID(pack)(pe_pair *to, const int8_t *weights, const int lanes) {
+PE_INLINE void PE_GRID(pack)(const PE_FN(io) * io, pe_pair *to, const int8_t *weights,
+                             const int lanes) {
+    (void)io;
     for (int t = 0; t < PE_TAPS_H; t++) {
         for (int u = 0; u < PE_TAPS_W; u++, to += 2) {
             const int tap = (PE_KERNEL_FIRST_H + t * PE_KERNEL_STEP_H) * PE_KERNEL_W +
@@ -33,8 +36,9 @@ PE_INLINE void PE_GRID(pack)(pe_pair *to, const int8_t *weights, const int lanes
     }
 }
 
-PE_INLINE pe_vi PE_GRID(add)(pe_vi sum, const int8_t *from, const pe_pair *packed,
-                             const int lanes) {
+PE_INLINE pe_vi PE_GRID(add)(const PE_FN(io) * io, pe_vi sum, const int8_t *from,
+                             const pe_pair *packed, const int lanes) {
+    (void)io;
     const uint32_t bytes = pe_load_bytes(from, lanes);
     const pe_pair even = pe_even_bytes(bytes, pe_twice(-PE_A_ZERO));
     const pe_pair odd = pe_odd_bytes(bytes, pe_twice(-PE_A_ZERO));
@@ -46,9 +50,9 @@ PE_INLINE pe_vi PE_GRID(add)(pe_vi sum, const int8_t *from, const pe_pair *packe
 }
 
 /* Four sums of a position whose first column is `left`, of the rows from `top` to `bottom`. */
-PE_INLINE pe_vi PE_GRID(sums)(const int8_t *image, const pe_pair *packed, const int line,
-                              const int left, const int top, const int bottom, const int whole,
-                              const int lanes) {
+PE_INLINE pe_vi PE_GRID(sums)(const PE_FN(io) * io, const int8_t *image, const pe_pair *packed,
+                              const int line, const int left, const int top, const int bottom,
+                              const int whole, const int lanes) {
     pe_vi sum = {0};
     for (int t = top; t < bottom; t++) {
         const int8_t *from =
@@ -57,14 +61,14 @@ PE_INLINE pe_vi PE_GRID(sums)(const int8_t *image, const pe_pair *packed, const 
         if (whole) {
             PE_UNROLL
             for (int u = 0; u < PE_TAPS_W; u++) {
-                sum = PE_GRID(add)(sum, from + u * PE_GAP_W * PE_CHANNELS, pair + 2 * u, lanes);
+                sum = PE_GRID(add)(io, sum, from + u * PE_GAP_W * PE_CHANNELS, pair + 2 * u, lanes);
             }
             continue;
         }
         for (int u = 0; u < PE_TAPS_W; u++) {
             const int column = left + u * PE_GAP_W;
             if (column >= 0 && column < PE_SOURCE_W) {
-                sum = PE_GRID(add)(sum, from + u * PE_GAP_W * PE_CHANNELS, pair + 2 * u, lanes);
+                sum = PE_GRID(add)(io, sum, from + u * PE_GAP_W * PE_CHANNELS, pair + 2 * u, lanes);
             }
         }
     }
@@ -90,10 +94,12 @@ PE_INLINE void PE_GRID(channels)(const PE_FN(io) * io, const int8_t *source, con
             const int left = x * PE_STEP_W + PE_START_W;
             const ptrdiff_t pixel = row + x * PE_OUT_STEP_W;
             if (x >= PE_INNER_BEGIN && x < PE_INNER_END) {
-                PE_FN(store)(io, PE_GRID(sums)(image, packed, line, left, top, bottom, 1, lanes),
+                PE_FN(store)(io,
+                             PE_GRID(sums)(io, image, packed, line, left, top, bottom, 1, lanes),
                              pixel, c, lanes);
             } else {
-                PE_FN(store)(io, PE_GRID(sums)(image, packed, line, left, top, bottom, 0, lanes),
+                PE_FN(store)(io,
+                             PE_GRID(sums)(io, image, packed, line, left, top, bottom, 0, lanes),
                              pixel, c, lanes);
             }
         }
@@ -106,13 +112,13 @@ PE_INLINE void PE_GRID(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *so
     const pe_range share = pe_split(w, PE_CHANNELS, 4);
     for (int c = (int)share.begin; c < (int)share.end; c += 4) {
         if (c + 4 <= PE_CHANNELS) {
-            PE_GRID(pack)(packed, weights + c, 4);
+            PE_GRID(pack)(io, packed, weights + c, 4);
             PE_GRID(channels)(io, source, packed, c, 4);
             continue;
         }
-#if PE_CHANNELS % 4
-        PE_GRID(pack)(packed, weights + c, PE_CHANNELS % 4);
-        PE_GRID(channels)(io, source, packed, c, PE_CHANNELS % 4);
+#if PE_TAIL
+        PE_GRID(pack)(io, packed, weights + c, PE_TAIL);
+        PE_GRID(channels)(io, source, packed, c, PE_TAIL);
 #endif
     }
 }

@@ -20,6 +20,11 @@
 
 #include "reduce.inc.h"
 
+/* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
+#ifndef PE_TAIL
+#define PE_TAIL (PE_COLUMNS % PE_VL)
+#endif
+
 #define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS
@@ -73,15 +78,18 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
 /* Tiles of one block of rows that a column's accumulators stay in registers for. */
 #define PE_BLOCK_TILES 2
 
-PE_INLINE void PE_FN(load_state)(pe_vf s[PE_STATES][1], const float *state,
+PE_INLINE void PE_FN(load_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], const float *state,
                                  const ptrdiff_t column) {
+    (void)io;
     PE_UNROLL
     for (int k = 0; k < PE_STATES; k++) {
         s[k][0] = pe_load(state + k * PE_PITCH + column);
     }
 }
 
-PE_INLINE void PE_FN(store_state)(pe_vf s[PE_STATES][1], float *state, const ptrdiff_t column) {
+PE_INLINE void PE_FN(store_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], float *state,
+                                  const ptrdiff_t column) {
+    (void)io;
     PE_UNROLL
     for (int k = 0; k < PE_STATES; k++) {
         pe_store(state + k * PE_PITCH + column, s[k][0]);
@@ -93,12 +101,12 @@ PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdif
                                 const ptrdiff_t row, const ptrdiff_t column, const int lanes,
                                 const int tiles, const int rows, const ptrdiff_t seen) {
     pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
-    PE_FN(load_state)(s, state, column);
+    PE_FN(load_state)(io, s, state, column);
     for (int tile = 0; tile < tiles; tile++) {
         PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
         PE_FN(accumulate)(s, v, rows, (float)(seen + tile * rows));
     }
-    PE_FN(store_state)(s, state, column);
+    PE_FN(store_state)(io, s, state, column);
 }
 
 PE_INLINE void PE_FN(add_rows)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
@@ -108,8 +116,8 @@ PE_INLINE void PE_FN(add_rows)(const PE_FN(io) * io, float *state, const ptrdiff
     for (; column + PE_VL <= PE_COLUMNS; column += PE_VL) {
         PE_FN(add_block)(io, state, outer, row, column, PE_VL, tiles, rows, seen);
     }
-    if (PE_COLUMNS % PE_VL) {
-        PE_FN(add_block)(io, state, outer, row, column, PE_COLUMNS % PE_VL, tiles, rows, seen);
+    if (PE_TAIL) {
+        PE_FN(add_block)(io, state, outer, row, column, PE_TAIL, tiles, rows, seen);
     }
 }
 
@@ -137,9 +145,9 @@ PE_INLINE void PE_FN(finish_columns)(const pe_worker *w, const PE_FN(io) * io, c
                                      const ptrdiff_t outer, const ptrdiff_t column,
                                      const int lanes) {
     pe_vf s[PE_STATES][1], other[PE_STATES][1];
-    PE_FN(load_state)(s, states, column);
+    PE_FN(load_state)(io, s, states, column);
     for (int t = 1; !PE_BY_OUTER && t < w->count; t++) {
-        PE_FN(load_state)(other, states + t * PE_STATES * (ptrdiff_t)PE_PITCH, column);
+        PE_FN(load_state)(io, other, states + t * PE_STATES * (ptrdiff_t)PE_PITCH, column);
 #if PE_REDUCE == PE_REDUCE_MOMENTS
         const pe_worker part = {t, w->count, w->team};
         const pe_range rows = pe_split(&part, PE_ROWS, 1);
@@ -163,8 +171,8 @@ PE_INLINE void PE_FN(finish_range)(const pe_worker *w, const PE_FN(io) * io, con
     for (; column + PE_VL <= columns.end; column += PE_VL) {
         PE_FN(finish_columns)(w, io, states, outer, column, PE_VL);
     }
-    if (PE_COLUMNS % PE_VL && column < columns.end) {
-        PE_FN(finish_columns)(w, io, states, outer, column, PE_COLUMNS % PE_VL);
+    if (PE_TAIL && column < columns.end) {
+        PE_FN(finish_columns)(w, io, states, outer, column, PE_TAIL);
     }
 }
 
@@ -200,6 +208,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_REDUCE
 #undef PE_ROWS
 #undef PE_STATES
+#undef PE_TAIL
 #undef PE_TILE_ROWS
 #undef PE_VALUES
 #include "undef.inc.h"

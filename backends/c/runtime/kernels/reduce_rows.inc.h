@@ -10,6 +10,11 @@
 
 #include "reduce.inc.h"
 
+/* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
+#ifndef PE_TAIL
+#define PE_TAIL (PE_COLUMNS % PE_VL)
+#endif
+
 /* All lanes of a vector in one, in pairs. */
 PE_INLINE float PE_FN(across)(pe_vf s) {
     for (int half = PE_VL / 2; half > 0; half /= 2) {
@@ -45,8 +50,8 @@ PE_INLINE void PE_FN(add_row)(const PE_FN(io) * io, pe_vf even[PE_VALUES], pe_vf
         PE_FN(add)(io, even, outer, row, column, PE_VL);
         column += PE_VL;
     }
-    if (PE_COLUMNS % PE_VL && column < columns.end) {
-        PE_FN(add)(io, odd, outer, row, column, PE_COLUMNS % PE_VL);
+    if (PE_TAIL && column < columns.end) {
+        PE_FN(add)(io, odd, outer, row, column, PE_TAIL);
     }
 }
 
@@ -115,5 +120,6 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_OUTER
 #undef PE_REDUCE
 #undef PE_ROWS
+#undef PE_TAIL
 #undef PE_VALUES
 #include "undef.inc.h"
