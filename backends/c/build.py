@@ -49,10 +49,14 @@ OWN_FLAGS = {
 }
 """Further flags of some C files, by their names."""
 
+KERNELS = "kernels_"
+"""How the names of the C files begin that hold what takes the time."""
+
 FREESTANDING = (
     "-ffreestanding",
     "-ffunction-sections",
     "-fdata-sections",
+    "-fomit-frame-pointer",
     "-fno-unwind-tables",
     "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
@@ -117,7 +121,7 @@ def compile_all(
     tell(f"compiling {len(sources)} files for {device.name}")
 
     def compile_one(source: Path) -> Path:
-        own = (*flags, *OWN_FLAGS.get(source.stem, ()))
+        own = (*flags, *own_flags(source, device))
         decoder = find_decoder() if source.stem == DECODER else None
         if decoder is None:
             return _object(source, includes, (toolchain, own, headers), tell)
@@ -126,6 +130,12 @@ def compile_all(
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))
+
+
+def own_flags(source: Path, device: Device) -> tuple[str, ...]:
+    """Return the further flags of a C file: where flash holds the code all but kernels is small."""
+    small = device.flash_bytes and not source.stem.startswith(KERNELS)
+    return (*OWN_FLAGS.get(source.stem, ()), *(("-Os",) if small else ()))
 
 
 def compile_flags(device: Device) -> tuple[str, ...]:
