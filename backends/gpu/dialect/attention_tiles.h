@@ -93,12 +93,13 @@ PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, f
             shares[(y0 + 16 * i) * PE_SIDE + x + 16 * j] = share;
         }
     }
+    pe_barrier(); /* before anything else lies in `tiles` */
 }
 
 /* sums += shares values, or sharesᵀ values: `count` rows of values of SIZE numbers each, which
- * begin `step` numbers after one another. All items have written their shares before. */
+ * begin `step` numbers after one another. All items write their shares before, and read nothing
+ * from `tiles`. */
 #define PE_TILE_MIX(sums, transposed, values, step, count, SIZE)                                   \
-    pe_barrier();                                                                                  \
     for (int first_row = 0; first_row < PE_SIDE; first_row += PE_HELD(SIZE)) {                     \
         for (int e = pe_item(); e < PE_HELD(SIZE) * 16 * PE_OWN(SIZE); e += 256) {                 \
             const int r = first_row + e / (16 * PE_OWN(SIZE)), c = e % (16 * PE_OWN(SIZE));        \

@@ -1,10 +1,12 @@
 /* Cross entropy of rows of PE_COLUMNS logits, of labels that PE_IGNORED does not name.
  *
  * PE_STAGE 0: each row's loss, by a group, into scratch[row].
- * PE_STAGE 1: the mean of PE_ROWS losses, by one group. PE_STAGE 2: the gradient of each row.
- * A label outside of the classes makes the loss NaN. */
+ * PE_STAGE 1: the mean of PE_ROWS losses, by one group. PE_STAGE 2: the gradient of each row, which
+ * may lie on the logits: an item writes what it read.
+ * A loss reads its logits once, a gradient twice, neighbours by neighbours; none is kept. A label
+ * outside of the classes makes the loss NaN. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
-    PE_SHARED(float, shared, PE_ITEMS);
+    PE_SHARED(float, shared, 2 * PE_ITEMS);
 #if PE_STAGE == 1
     float sum = 0.0f, count = 0.0f;
     for (int r = pe_item(); r < PE_ROWS; r += PE_ITEMS) {
@@ -13,6 +15,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         count += (float)counted;
     }
     sum = pe_group_sum(shared, PE_ITEMS, sum);
+    pe_barrier();
     count = pe_group_sum(shared, PE_ITEMS, count);
     if (pe_item() == 0) {
         loss[0] = sum / count;
@@ -23,19 +26,16 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     const int inside = label >= 0 && label < PE_COLUMNS;
     float most = -PE_INFINITY, sum = 0.0f;
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
-        most = pe_maximum(most, logits[row + j]);
+        pe_add_exponential(&most, &sum, logits[row + j]);
     }
-    most = pe_group_max(shared, PE_ITEMS, most);
-    for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
-        sum += PE_MATH(exp)(logits[row + j] - most);
-    }
-    sum = pe_group_sum(shared, PE_ITEMS, sum);
+    pe_group_exponentials(shared, PE_ITEMS, &most, &sum);
 #if PE_STAGE == 0
     if (pe_item() == 0) {
         const float wanted = inside ? logits[row + (int)label] : PE_NAN;
         scratch[pe_group()] = PE_MATH(log)(sum) + most - wanted;
     }
 #else
+    pe_barrier();
     float count = 0.0f;
     for (int r = pe_item(); r < PE_ROWS; r += PE_ITEMS) {
         count += labels[r] != PE_IGNORED ? 1.0f : 0.0f;

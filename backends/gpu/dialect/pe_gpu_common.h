@@ -80,7 +80,8 @@ PE_FUNCTION int pe_inside(pe_i64 index, int size) {
     return index < 0 ? 0 : index >= size ? size - 1 : (int)index;
 }
 
-/* All items of a group call these with an array of as many floats; `items` is a power of two. */
+/* All items of a group call these with an array of as many floats; `items` is a power of two. The
+ * array is free for something else after the next barrier. */
 PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
     const int item = pe_item();
     shared[item] = x;
@@ -91,22 +92,41 @@ PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
         }
         pe_barrier();
     }
-    x = shared[0];
-    pe_barrier();
-    return x;
+    return shared[0];
 }
 
-PE_FUNCTION float pe_group_max(PE_LOCAL float *shared, int items, float x) {
+/* The sum of exponentials of numbers minus the greatest, as numbers come: what there is is scaled
+ * when a greater one comes. It begins with -infinity and 0. */
+PE_FUNCTION void pe_add_exponential(float *most, float *sum, float x) {
+    if (x > *most) {
+        *sum *= PE_MATH(exp)(*most - x);
+        *most = x;
+    }
+    *sum += PE_MATH(exp)(x - (*most == -PE_INFINITY ? 0.0f : *most));
+}
+
+/* The same of two sets of numbers, of which the second is added to the first. */
+PE_FUNCTION void pe_join_exponentials(float *most, float *sum, float other_most, float other_sum) {
+    const float greatest = pe_maximum(*most, other_most);
+    const float from = greatest == -PE_INFINITY ? 0.0f : greatest;
+    *sum = *sum * PE_MATH(exp)(*most - from) + other_sum * PE_MATH(exp)(other_most - from);
+    *most = greatest;
+}
+
+/* The same of what all items of a group have; the array has two floats for each. */
+PE_FUNCTION void pe_group_exponentials(PE_LOCAL float *shared, int items, float *most, float *sum) {
     const int item = pe_item();
-    shared[item] = x;
+    shared[item] = *most;
+    shared[items + item] = *sum;
     pe_barrier();
     for (int step = items / 2; step > 0; step /= 2) {
         if (item < step) {
-            shared[item] = pe_maximum(shared[item], shared[item + step]);
+            pe_join_exponentials(most, sum, shared[item + step], shared[items + item + step]);
+            shared[item] = *most;
+            shared[items + item] = *sum;
         }
         pe_barrier();
     }
-    x = shared[0];
-    pe_barrier();
-    return x;
+    *most = shared[0];
+    *sum = shared[items];
 }

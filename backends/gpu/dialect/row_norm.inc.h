@@ -9,6 +9,7 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
             sum += x[row + j];
         }
         mean = pe_group_sum(shared, PE_ITEMS, sum) * (1.0f / (float)PE_COLUMNS);
+        pe_barrier();
     }
     sum = 0.0f;
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {

@@ -1,17 +1,13 @@
-/* Softmax of each row, or its logarithm where PE_LOGARITHM is 1: PE_COLUMNS numbers by a group.
- * x and y are the pointers. */
+/* Softmax of each row, or its logarithm where PE_LOGARITHM is 1: PE_COLUMNS numbers by a group, in
+ * two passes over them. x and y are the pointers, which may be one: an item writes what it read. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
-    PE_SHARED(float, shared, PE_ITEMS);
+    PE_SHARED(float, shared, 2 * PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;
     float most = -PE_INFINITY, sum = 0.0f;
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
-        most = pe_maximum(most, x[row + j]);
+        pe_add_exponential(&most, &sum, x[row + j]);
     }
-    most = pe_group_max(shared, PE_ITEMS, most);
-    for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
-        sum += PE_MATH(exp)(x[row + j] - most);
-    }
-    sum = pe_group_sum(shared, PE_ITEMS, sum);
+    pe_group_exponentials(shared, PE_ITEMS, &most, &sum);
     const float logarithm = PE_MATH(log)(sum);
     for (int j = pe_item(); j < PE_COLUMNS; j += PE_ITEMS) {
         const float shifted = x[row + j] - most;

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.gpu.backend import GpuBackend
-from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import KINDS, floats
@@ -35,6 +35,20 @@ def test_few_rows_and_many_of_one_length_are_two_kernels(op: str, tmp_path: Path
         x = g.input(f"x{rows}", floats(rows, 40))
         g.output(f"y{rows}", g.emit(op, x, **attrs).results[0])
     compare(BACKEND, {"rows": g.graph}, {"rows": drawn(g.graph)}, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "cross_entropy", "cross_entropy_dx"])
+def test_exponentials_are_summed_as_numbers_come(op: str, tmp_path: Path) -> None:
+    """Rows that rise to their end, fall, are hidden in part, are equal, or lie far from 0."""
+    rise = np.linspace(-80, 80, 1000, dtype=np.float32)
+    hidden = np.where(np.arange(1000) % 3 == 1, rise, -np.inf).astype(np.float32)
+    x = np.stack([rise, rise[::-1], hidden, np.zeros_like(rise), rise + 1000, rise - 1000])
+    labels = TensorType(I64, (len(x),)), TensorType(F32, ())
+    types = (floats(*x.shape), *labels[: {"cross_entropy": 1, "cross_entropy_dx": 2}.get(op, 0)])
+    graph = graph_of(OpCase(op, types, {}))
+    inputs = {"x0": x, "x1": np.array([999, 0, 1, 5, 998, 999]), "x2": np.float32(1)}
+    given = {value.name: np.asarray(inputs[value.name]) for value in graph.inputs}
+    compare(BACKEND, {"rows": graph}, {"rows": given}, tmp_path)
 
 
 def test_groups_share_a_long_sum_whose_result_is_small() -> None:
