@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "pe_gpu_cpu.h"
+#include "pe_gpu_watch.h"
 
 enum {
     MOST_ITEMS = 256,
@@ -32,6 +33,7 @@ typedef struct pe_gpu_fiber {
     int line;      /* of what it waits at */
     size_t cursor; /* bytes of local memory that it has asked for */
     int turn;      /* of its pieces: those of the product before may still be read */
+    unsigned waits;
     pe_gpu_pieces pieces[2];
 } pe_gpu_fiber;
 
@@ -43,9 +45,11 @@ static struct {
     char *stacks;
     void *host_stack;
     int item, group, alone; /* alone: without a fiber, because item 0 met no barrier */
+    int place;              /* of the group among those of its round; one that is alone has 0 */
     size_t local_bytes;
+    pe_gpu_watched host, watched[PE_WATCHED_ITEMS];
     pe_gpu_fiber fibers[MOST_ITEMS];
-    _Alignas(64) unsigned char local[LOCAL_BYTES + FENCE_BYTES];
+    _Alignas(64) unsigned char memory[PE_WATCHED_GROUPS][LOCAL_BYTES + FENCE_BYTES];
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Keeps the registers that a call keeps on the stack, and goes on with another one. */
@@ -86,6 +90,11 @@ int pe_item(void) { return gpu.item; }
 
 int pe_group(void) { return gpu.group; }
 
+/* What a sanitizer knows the item by that runs. */
+static pe_gpu_watched *watched(void) {
+    return &gpu.watched[gpu.place * gpu.launch->items + gpu.item];
+}
+
 static void pause_item(pe_gpu_state state, int line) {
     if (gpu.alone) {
         stop("divergent barrier", ": another item passed none");
@@ -93,10 +102,17 @@ static void pause_item(pe_gpu_state state, int line) {
     pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
     fiber->state = state;
     fiber->line = line;
+    pe_watch_leave(watched(), &gpu.host);
     pe_gpu_switch(&fiber->stack_pointer, gpu.host_stack);
+    pe_watch_arrive(watched(), NULL);
 }
 
-void pe_gpu_wait(int line) { pause_item(WAITING, line); }
+void pe_gpu_wait(int line) {
+    const unsigned wait = gpu.fibers[gpu.item].waits++;
+    pe_watch_wait(gpu.place, wait);
+    pause_item(WAITING, line);
+    pe_watch_go_on(gpu.place, wait);
+}
 
 /* One of a fragment's two numbers in each part. */
 static double number_of(pe_u32 pair, int place) {
@@ -126,48 +142,59 @@ void pe_gpu_multiply(float *sums, const pe_u32 *a, const pe_u32 *b, int line) {
 void *pe_gpu_shared(size_t bytes) {
     pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
     const size_t start = fiber->cursor, room = (bytes + 63) / 64 * 64 + FENCE_BYTES;
-    if (start + room > sizeof gpu.local) {
+    unsigned char *local = gpu.memory[gpu.place];
+    if (start + room > sizeof gpu.memory[0]) {
         stop("more local memory than every device has", "");
     }
     fiber->cursor = start + room;
     if (fiber->cursor > gpu.local_bytes) { /* the first item to ask */
         gpu.local_bytes = fiber->cursor;
-        memset(gpu.local + start, 0xFF, room);
-        memset(gpu.local + start + room - FENCE_BYTES, 0xA5, FENCE_BYTES);
+        pe_watch_open(local + start, room);
+        memset(local + start, 0xFF, room);
+        memset(local + start + room - FENCE_BYTES, 0xA5, FENCE_BYTES);
+        pe_watch_close(local + start, bytes, room);
     }
-    return gpu.local + start;
+    return local + start;
 }
 
 static void check_fence(size_t end) {
     for (size_t at = end - FENCE_BYTES; at < end; at++) {
-        if (gpu.local[at] != 0xA5) {
+        if (gpu.memory[gpu.place][at] != 0xA5) {
             stop("a write behind its local memory", "");
         }
     }
 }
 
 static void fiber_main(void) {
+    pe_watch_arrive(watched(), &gpu.host);
+    pe_watch_first();
     gpu.launch->call(gpu.pointers);
-    gpu.fibers[gpu.item].state = DONE;
-    void *nowhere;
-    pe_gpu_switch(&nowhere, gpu.host_stack);
+    pe_watch_last();
+    pe_gpu_fiber *fiber = &gpu.fibers[gpu.item];
+    fiber->state = DONE;
+    pe_watch_leave(NULL, &gpu.host);
+    pe_gpu_switch(&fiber->stack_pointer, gpu.host_stack);
     abort(); /* nobody resumes it */
 }
 
 static void begin_fiber(int item) {
     const size_t each = STACK_BYTES + GUARD_BYTES;
-    void **top = (void **)(gpu.stacks + each * (size_t)(item + 1)) - 8;
-    void **stack = top - KEPT_WORDS - 2;
+    gpu.item = item;
+    char *end = gpu.stacks + each * (size_t)(watched() - gpu.watched + 1);
+    void **stack = (void **)end - 8 - KEPT_WORDS - 2;
     memset(stack, 0, (KEPT_WORDS + 2) * sizeof *stack);
     void (*entry)(void) = fiber_main;
     memcpy(stack + RETURN_WORD, &entry, sizeof entry);
     gpu.fibers[item] = (pe_gpu_fiber){.stack_pointer = stack};
+    pe_watch_begin(watched(), end - STACK_BYTES, STACK_BYTES);
 }
 
 static void resume(int item) {
     gpu.item = item;
     gpu.fibers[item].state = READY;
+    pe_watch_leave(&gpu.host, watched());
     pe_gpu_switch(&gpu.host_stack, gpu.fibers[item].stack_pointer);
+    pe_watch_arrive(&gpu.host, NULL);
 }
 
 /* Number `step` of `count` in the chosen order. */
@@ -231,10 +258,11 @@ static void run_alone(int items) {
 static void run_group(int group, int items) {
     gpu.group = group;
     gpu.local_bytes = 0;
+    pe_watch_group(gpu.memory[gpu.place], sizeof gpu.memory[0]);
     const int first = in_order(0, items);
     begin_fiber(first);
     resume(first);
-    if (gpu.fibers[first].state == DONE) {
+    if (gpu.fibers[first].state == DONE && !PE_WATCHES_RACES) {
         run_alone(items);
     } else {
         for (int step = 1; step < items; step++) {
@@ -252,15 +280,24 @@ static void run_group(int group, int items) {
     }
 }
 
+/* The next group is watched beside this one, or in a new round. */
+static void end_group(void) {
+    gpu.place++;
+    if (gpu.place == PE_WATCHED_GROUPS || (gpu.place + 1) * gpu.launch->items > PE_WATCHED_ITEMS) {
+        gpu.place = 0;
+        pe_watch_round();
+    }
+}
+
 static void make_stacks(void) {
     const size_t each = STACK_BYTES + GUARD_BYTES;
-    void *memory = mmap(NULL, each * MOST_ITEMS, PROT_READ | PROT_WRITE,
+    void *memory = mmap(NULL, each * PE_WATCHED_ITEMS, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         stop("no memory for the stacks of its items", "");
     }
     gpu.stacks = memory;
-    for (size_t item = 0; item < MOST_ITEMS; item++) {
+    for (size_t item = 0; item < PE_WATCHED_ITEMS; item++) {
         mprotect(gpu.stacks + each * item, GUARD_BYTES, PROT_NONE);
     }
 }
@@ -281,8 +318,12 @@ void pe_gpu_run(const pe_gpu_launch *launch, void *const *pointers) {
     if (!gpu.stacks) {
         make_stacks();
     }
+    pe_watch_launch(&gpu.host);
     for (int step = 0; step < launch->groups; step++) {
         run_group(in_order(step, launch->groups), launch->items);
+        end_group();
     }
+    gpu.place = 0;
+    pe_watch_round();
     pthread_mutex_unlock(&gpu.lock);
 }

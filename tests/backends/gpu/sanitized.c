@@ -1,0 +1,70 @@
+/* Runs the kernels of a test: each pointer's memory is an allocation of exactly its bytes.
+ *
+ * Arguments: a file of the bytes of all pointers; one for what they are afterwards; the order of
+ * items; the number of a barrier that is left out; that of a pointer whose allocation lacks its
+ * last number. It prints the numbers of the barriers that were met. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sanitized.h"
+
+enum { MOST_BARRIERS = 4096, ALIGNMENT = 128, NUMBER_BYTES = 4 };
+
+static int left_out, met[MOST_BARRIERS];
+
+void counted_barrier(int number) {
+    met[number] = 1;
+    if (number != left_out) {
+        pe_gpu_wait(number);
+    }
+}
+
+/* The end is exact: the beginning is aligned as a device's memory is. */
+static void *allocate(size_t bytes) {
+    void *p = NULL;
+    if (posix_memalign(&p, ALIGNMENT, bytes) != 0) {
+        exit(3);
+    }
+    return p;
+}
+
+static void run_case(const sanitized_case *one, FILE *in, FILE *out, int lacking) {
+    void *pointers[SANITIZED_POINTERS];
+    size_t bytes[SANITIZED_POINTERS];
+    for (int n = 0; n < one->pointers; n++) {
+        bytes[n] = one->bytes[n] - (n == lacking ? NUMBER_BYTES : 0);
+        pointers[n] = allocate(bytes[n]);
+        if (fread(pointers[n], 1, bytes[n], in) != bytes[n] ||
+            fseek(in, (long)(one->bytes[n] - bytes[n]), SEEK_CUR) != 0) {
+            exit(4);
+        }
+    }
+    for (int n = 0; n < one->launch_count; n++) {
+        pe_gpu_run(&one->launches[n], pointers);
+    }
+    for (int n = 0; n < one->pointers; n++) {
+        fwrite(pointers[n], 1, bytes[n], out);
+        free(pointers[n]);
+    }
+}
+
+int main(int argc, char **argv) {
+    FILE *in = argc == 6 ? fopen(argv[1], "rb") : NULL;
+    FILE *out = argc == 6 ? fopen(argv[2], "wb") : NULL;
+    if (!in || !out) {
+        return 2;
+    }
+    pe_gpu_set_order((unsigned)atoi(argv[3]));
+    left_out = atoi(argv[4]);
+    for (int n = 0; n < sanitized_count; n++) {
+        fprintf(stderr, "case %s\n", sanitized_cases[n].name);
+        run_case(&sanitized_cases[n], in, out, atoi(argv[5]));
+    }
+    for (int n = 0; n < MOST_BARRIERS; n++) {
+        if (met[n]) {
+            printf("%d\n", n);
+        }
+    }
+    fclose(in);
+    return fclose(out);
+}

@@ -1,0 +1,217 @@
+"""Kernels under a sanitizer: a program that runs them by the emulation, item by item.
+
+Each pointer of a kernel has an allocation of exactly its bytes, so that the address sanitizer sees
+any access outside of it. To the thread sanitizer each item of a launch is a thread, which nothing
+but its group's barriers orders among others.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from pockengine.backends.c.build import RUNNER
+from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.gpu.emulated import launch_rows
+from pockengine.backends.gpu.kernel import GpuKernel, Parameter, Stage, define_kernel
+from pockengine.backends.gpu.kernels import FAMILIES
+from pockengine.backends.gpu.source import DIALECT
+from pockengine.compiler.ir import Node
+from pockengine.compiler.ir.scalars import converted
+from pockengine.compiler.ops.attention import GRADIENTS
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.program import Program
+from pockengine.tests.backends.gpu.oracle import drawn
+from pockengine.tests.compiler.every_op import Draw, arrays_of, case_of, graph_of
+from pockengine.tests.compiler.op_case import OpCase
+
+HERE = Path(__file__).parent
+FLAGS = ("-std=gnu11", "-O1", "-g1", "-ffp-contract=fast", "-fno-math-errno", "-pthread", "-w")
+BOUNDS = ("PE_GPU_BOUNDS", "address,undefined")
+RACES = ("PE_GPU_RACES", "thread")
+NONE = -1
+
+Sanitizer = tuple[str, str]
+
+ONE_DRAW = settings(
+    max_examples=1,
+    deadline=None,
+    phases=[Phase.generate],
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A kernel, the bytes of each of its pointers, and what they hold; what is behind is NaN.
+
+    `node` is what its results are read by.
+    """
+
+    kernel: GpuKernel
+    sizes: tuple[int, ...]
+    operands: tuple[np.ndarray, ...]
+    node: Node | None = None
+
+    @property
+    def memory(self) -> bytes:
+        """Return what lies at all pointers before the first launch."""
+        read = b"".join(array.tobytes() for array in self.operands)
+        return read.ljust(sum(self.sizes), b"\xff")
+
+
+def watch(node: Node, operands: Sequence[np.ndarray], backend: GpuBackend) -> Watched:
+    """Return the kernel of a node, with its operands."""
+    kernel = backend.gpu_kernel(node)
+    sizes = [value.type.nbytes for value in (*node.operands, *node.results)]
+    scratch = [kernel.scratch_bytes] if kernel.scratch_bytes else []
+    return Watched(kernel, (*sizes, *scratch), tuple(map(np.asarray, operands)), node)
+
+
+def watch_case(case: OpCase, backend: GpuBackend) -> Watched:
+    """Return the kernel of a case, with numbers drawn for it."""
+    graph = graph_of(case)
+    arrays = drawn(graph)
+    if case.op in GRADIENTS:  # greatest scores and sums
+        arrays["x4"] = np.abs(arrays["x4"]) + 10
+    return watch(graph.nodes[0], [arrays[value.name] for value in graph.inputs], backend)
+
+
+def draw_operands(node: Node, seed: int = 0) -> list[np.ndarray]:
+    """Draw operands of a node: numbers that may be indices are 0 or 1."""
+    rng = np.random.default_rng(seed)
+    return [
+        converted(rng.standard_normal(value.shape, np.float32), value.dtype)
+        if value.dtype.is_float
+        else rng.integers(0, 2, value.shape).astype(value.dtype.numpy)
+        for value in node.operands
+    ]
+
+
+def watch_every_op(draw: Draw, backend: GpuBackend) -> list[Watched]:
+    """Draw a case of each op that has a kernel, but for those that write params."""
+    cases = []
+    for op in sorted(op for op in FAMILIES if not lookup(op).writes):
+        case = case_of(op, draw)
+        arrays = arrays_of(case, draw(st.integers(0, 99)))
+        cases.append(watch(graph_of(case).nodes[0], arrays, backend))
+    return cases
+
+
+def planted(body: str, groups: int = 1, floats: int = 64) -> Watched:
+    """Return a kernel of groups of 64 items: so many floats `x`, which are read, and `y`."""
+    parameters = [Parameter("float", "x"), Parameter("float", "y", written=True)]
+    kernel = define_kernel("planted", parameters, [Stage(groups, 64, {}, [body])])
+    return Watched(kernel, (4 * floats, 4 * floats), (np.zeros(2 * floats, np.float32),))
+
+
+class Sanitized:
+    """A program of some kernels, built by gcc and one of its sanitizers."""
+
+    def __init__(self, cases: Sequence[Watched], sanitizer: Sanitizer, folder: Path) -> None:
+        self._cases, self._folder = cases, folder
+        self._program = folder / "sanitized"
+        (folder / "cases.c").write_text(_text(cases), encoding="utf-8")
+        (folder / "operands").write_bytes(b"".join(case.memory for case in cases))
+        macro, kind = sanitizer
+        includes = [f"-I{place}" for place in (DIALECT, DIALECT / "cpu", HERE)]
+        gcc = ["gcc", *FLAGS, *includes]
+        watched = [f"-fsanitize={kind}", "-fno-sanitize-recover=all"]
+        objects = []
+        for source, flags in (
+            (folder / "cases.c", watched),
+            (DIALECT / "cpu" / "pe_gpu_cpu.c", [f"-D{macro}"]),
+            (HERE / "sanitized.c", []),
+        ):
+            objects.append(str(folder / f"{source.stem}.o"))
+            _done([*gcc, *flags, "-c", str(source), "-o", objects[-1]])
+        _done([*gcc, *watched, *objects, "-o", str(self._program), "-lm"])
+
+    def run(
+        self, order: int = 0, left_out: int = NONE, lacking: int = NONE
+    ) -> subprocess.CompletedProcess[str]:
+        """Run all kernels, without a barrier, or with an allocation that lacks its last number."""
+        files = [str(self._folder / "operands"), str(self._folder / "results")]
+        numbers = map(str, (order, left_out, lacking))
+        command = [str(self._program), *files, *numbers]
+        return _run(command)
+
+    def barriers(self, order: int = 0) -> list[int]:
+        """Run all kernels, of which none may do anything undefined; return barriers they met."""
+        done = self.run(order)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return [int(line) for line in done.stdout.split()]
+
+    def results(self) -> list[tuple[np.ndarray, ...]]:
+        """Return what the last run made: the results of each case."""
+        data, at, found = (self._folder / "results").read_bytes(), 0, []
+        for case in self._cases:
+            assert case.node is not None
+            first = at + sum(value.type.nbytes for value in case.node.operands)
+            arrays = []
+            for value in case.node.results:
+                array = np.frombuffer(data, value.dtype.numpy, value.type.size, first)
+                arrays.append(array.reshape(value.shape))
+                first += value.type.nbytes
+            found.append(tuple(arrays))
+            at += sum(case.sizes)
+        return found
+
+
+def _text(cases: Sequence[Watched]) -> str:
+    texts, rows = ['#include "sanitized.h"'], []
+    for kernel in {case.kernel.symbol: case.kernel for case in cases}.values():
+        calls, launches = launch_rows(kernel)
+        rows_of = "\n".join(launches)
+        table = f"static const pe_gpu_launch {kernel.symbol}[] = {{\n{rows_of}\n}};"
+        texts += [kernel.text, *calls, table]
+    for case in cases:
+        sizes = ", ".join(map(str, case.sizes))
+        symbol, count = case.kernel.symbol, len(case.kernel.launches)
+        row = f'"{symbol}", {symbol}, {count}, {len(case.sizes)}, {{{sizes}}}'
+        rows.append(f"{{{row}}},")
+    texts.append("const sanitized_case sanitized_cases[] = {\n" + "\n".join(rows) + "\n};")
+    return "\n".join([*texts, f"const int sanitized_count = {len(cases)};\n"])
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program; skip where the kernel's layout is too wild for the thread sanitizer."""
+    options = {"TSAN_OPTIONS": "halt_on_error=1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=options
+    )
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
+    return done
+
+
+def _done(command: Sequence[str]) -> None:
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[:4000]
+
+
+def run_step(
+    program: Program, backend: GpuBackend, sanitizer: Sanitizer, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a step of a training in the memory that was planned for it, one thread launching."""
+    backend.write(program, folder)
+    macro, kind = sanitizer
+    runtime = folder / "runtime"
+    gcc = ["gcc", *FLAGS, f"-I{runtime}", f"-I{folder}", f"-DPROGRAM=pe_program_{program.name}"]
+    objects = []
+    own = [path for path in runtime.glob("*.c") if not path.name.startswith(RUNNER)]
+    made = [path for path in folder.glob("*.c") if path.name != "main.c"]
+    for source in (*made, *own, HERE / "sanitized_step.c"):
+        watched = source.name.startswith("kernels_")
+        flags = [f"-fsanitize={kind}"] if watched else [f"-D{macro}"]
+        objects.append(str(folder / f"{source.stem}.o"))
+        _done([*gcc, *flags, "-c", str(source), "-o", objects[-1]])
+    step = str(folder / "step")
+    _done([*gcc, f"-fsanitize={kind}", *objects, "-o", step, "-lm"])
+    return _run([step])
