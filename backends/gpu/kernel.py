@@ -90,13 +90,17 @@ def write(name: str, value: Value) -> Parameter:
 
 
 def define_kernel(
-    title: str, parameters: Sequence[Parameter], stages: Sequence[Stage], scratch_bytes: int = 0
+    title: str,
+    parameters: Sequence[Parameter],
+    stages: Sequence[Stage],
+    scratch_bytes: int = 0,
+    scratch_type: str = "float",
 ) -> GpuKernel:
     """Put a kernel together; `title` says in a word or two what it computes.
 
     Its symbol is of its text and its sizes: rows of one length have one text, whatever their count.
     """
-    taken = [*parameters, *([Parameter("float", "scratch", True)] if scratch_bytes else [])]
+    taken = [*parameters, *([Parameter(scratch_type, "scratch", True)] if scratch_bytes else [])]
     texts = [_stage(stage, number, taken) for number, stage in enumerate(stages)]
     unnamed = f"/* {title} */\n" + "\n".join(texts)
     sizes = [(stage.groups, stage.items) for stage in stages]

@@ -1,14 +1,15 @@
 """Kernels of indices that are data, and of scans along an axis; no atomics, so no order of chance.
 
 Reads at indices outside of the axis are moved into it, additions there dropped. Where additions may
-meet, one item makes them all, in the order of the indices: that of the first place of an index,
-which looks at all that stand behind it.
+meet, one item makes them all, in the order in which the indices stand: a launch before sorts these,
+so that what is equal lies together.
 """
 
 import math
 from collections.abc import Callable, Sequence
 
 from pockengine.backends.gpu.kernel import (
+    ITEMS,
     GpuKernel,
     Parameter,
     Stage,
@@ -21,8 +22,11 @@ from pockengine.backends.gpu.kernels.movement import moved
 from pockengine.backends.gpu.places import coordinate
 from pockengine.backends.gpu.scalars import scalar_of
 from pockengine.backends.space import contiguous_strides
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import I32, Node
 from pockengine.compiler.ops import lookup
+
+Parts = tuple[int, int, int, int]
+"""Elements before an axis and along it, the indices, and the elements behind it."""
 
 
 def gather_kernel(node: Node) -> GpuKernel:
@@ -43,9 +47,9 @@ def take_update_kernel(node: Node) -> GpuKernel:
     param, dy, index, lr = node.operands
     before, size, behind = _split(param.shape, node.attrs["axis"])
     parts = before, size, index.type.size, behind
-    stage = _firsts(parts, "float x = param[at];", "x -= lr[0] * {dy};", "param[at] = x;")
+    steps = _added(parts, "float x = param[at];", "x -= lr[0] * {dy};", "param[at] = x;")
     parameters = [write("param", param), read("dy", dy), read("index", index), read("lr", lr)]
-    return define_kernel(node.op, parameters, [stage])
+    return _sorted_kernel(node.op, parameters, parts, [steps])
 
 
 def take_dx_kernel(node: Node) -> GpuKernel:
@@ -54,30 +58,37 @@ def take_dx_kernel(node: Node) -> GpuKernel:
     before, size, behind = _split(y.shape, node.attrs["axis"])
     parts = before, size, index.type.size, behind
     register = scalar_of(y.dtype).register
-    sums = _firsts(parts, f"{register} sum = 0;", "sum += {dy};", "y[at] = sum;")
+    sums = _added(parts, f"{register} sum = 0;", "sum += {dy};", "y[at] = sum;")
     parameters = [read("dy", dy), read("index", index), write("y", y)]
-    return define_kernel(node.op, parameters, [over(y.type.size, ["y[i] = 0;"]), sums])
+    stages = [over(y.type.size, ["y[i] = 0;"]), sums]
+    return _sorted_kernel(node.op, parameters, parts, stages)
 
 
-def _firsts(parts: tuple[int, int, int, int], start: str, add: str, end: str) -> Stage:
-    """Return a stage over dy, in which the first place of each index works for all that are equal.
+def _sorted_kernel(
+    title: str, parameters: Sequence[Parameter], parts: Parts, stages: Sequence[Stage]
+) -> GpuKernel:
+    """Return a kernel whose first launch sorts the indices: two ints of scratch for each."""
+    _, size, count, _ = parts
+    macros = {"PE_COUNT": count, "PE_SIZE": size}
+    order = Stage(-(-count // ITEMS), ITEMS, macros, template="order.inc.h")
+    scratch = 2 * I32.itemsize * count
+    return define_kernel(title, parameters, [order, *stages], scratch, scratch_type="int")
 
-    `parts` are the elements before the axis, along it, the indices, and the elements behind it.
+
+def _added(parts: Parts, start: str, add: str, end: str) -> Stage:
+    """Return a stage over dy, in which the first of equal indices, once sorted, works for all.
+
     `add` is a format of an element of dy; `at` is the place along the axis that is written.
     """
     before, size, count, behind = parts
-    step = add.format(dy=f"dy[(a * {count} + q) * {behind} + b]")
+    step = add.format(dy=f"dy[(a * {count} + scratch[p + n]) * {behind} + b]")
     body = [
         f"const int a = i / {count * behind}, p = i / {behind} % {count}, b = i % {behind};",
-        "const pe_i64 n = (pe_i64)index[p];",
-        f"int first = n >= 0 && n < {size};",
-        "for (int q = 0; first && q < p; q++) { first = (pe_i64)index[q] != n; }",
-        "if (!first) { return; }",
-        f"const int at = (a * {size} + (int)n) * {behind} + b;",
+        f"const int many = scratch[{count} + p];",
+        "if (many == 0) { return; }",
+        f"const int at = (a * {size} + (int)index[scratch[p]]) * {behind} + b;",
         start,
-        f"for (int q = p; q < {count}; q++) {{",
-        f"    if ((pe_i64)index[q] == n) {{ {step} }}",
-        "}",
+        f"for (int n = 0; n < many; n++) {{ {step} }}",
         end,
     ]
     return over(before * count * behind, body)

@@ -59,6 +59,15 @@ ROWS = [
     for columns in (1, 32, 33, 300)
     for op, attrs in (("softmax", NN), ("log_softmax", NN), ("layer_norm", {"eps": 1e-5}))
 ]
+EMBEDDINGS = [
+    OpCase(
+        "take_dx",
+        (floats(*before, count, 5), TensorType(I64, (count,))),
+        {"axis": len(before), "input_shape": (*before, 300, 5)},
+    )
+    for before, count in (((), 1), ((), 300), ((3,), 128), ((2,), 129))
+]
+"""Some indices are drawn twice."""
 LABELS = [
     OpCase("cross_entropy", (floats(rows, 300), TensorType(I64, (rows,))), NN, classes=300)
     for rows in (1, 300)
@@ -116,6 +125,7 @@ KINDS = {
     "convolutions": [*CONVOLUTIONS, *BACKWARD],
     "trees": TREES,
     "rows": [*ROWS, *LABELS],
+    "embeddings": EMBEDDINGS,
     "attention": ATTENTION,
 }
 

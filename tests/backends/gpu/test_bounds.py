@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.placement import kernel_nodes
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir import I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import KINDS, NN, ROWS, STORED, attention_cases, floats
@@ -28,6 +28,7 @@ from pockengine.tests.backends.gpu.sanitized import (
     watch_every_op,
 )
 from pockengine.tests.backends.trainings import TRAININGS
+from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
 
 BACKEND = GpuBackend(load_device("host"))
@@ -88,6 +89,20 @@ def test_no_kernel_of_a_step_goes_beyond_its_memory(name: str, tmp_path: Path) -
     }
     cases = [watch(node, draw_operands(node), TENSOR_CORES) for node in nodes.values()]
     Sanitized(cases, BOUNDS, tmp_path).barriers()
+
+
+def test_indices_outside_of_an_axis_add_nothing(tmp_path: Path) -> None:
+    index = np.array([7, -1, 2, 40, 2, 7, 1 << 32, 7, 39])
+    dy = np.random.default_rng(0).standard_normal((9, 5)).astype(np.float32)
+    types = floats(9, 5), TensorType(I64, (9,))
+    node = graph_of(OpCase("take_dx", types, {"axis": 0, "input_shape": (40, 5)})).nodes[0]
+    program = Sanitized([watch(node, [dy, index], BACKEND)], BOUNDS, tmp_path)
+    program.barriers()
+    wanted = np.zeros((40, 5), np.float32)
+    for row, place in zip(dy, index, strict=True):
+        if 0 <= place < 40:
+            wanted[place] += row
+    np.testing.assert_array_equal(program.results()[0][0], wanted)
 
 
 def test_each_pointer_that_is_a_number_short_is_found(tmp_path: Path) -> None:

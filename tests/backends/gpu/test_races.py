@@ -13,7 +13,7 @@ from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, TensorType
 from pockengine.devices import load_device
-from pockengine.tests.backends.gpu.cases import NN, attention_cases, floats
+from pockengine.tests.backends.gpu.cases import EMBEDDINGS, NN, attention_cases, floats
 from pockengine.tests.backends.gpu.sanitized import (
     ONE_DRAW,
     RACES,
@@ -38,6 +38,7 @@ KERNELS = {
     "moments": (BACKEND, OpCase("moments", (floats(70, 3),), NN)),
     "norm": (BACKEND, OpCase("layer_norm", (floats(3, 70),), {"eps": 1e-5})),
     "norm-dx": (BACKEND, OpCase("layer_norm_dx", (floats(3, 70),) * 2 + (floats(3, 1),), NN)),
+    "embedding": (BACKEND, EMBEDDINGS[-1]),
     "loss": (BACKEND, OpCase("cross_entropy", (floats(9, 70), INDICES), NN)),
     "loss-dx": (
         BACKEND,
