@@ -7,14 +7,14 @@ from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.package import cmake_lists, package
 from pockengine.backends.c.program import generate
 from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
-from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from pockengine.backends.gpu.kernels import FAMILIES, PRODUCTS
 from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, Facts, Progress
-from pockengine.compiler.ir import Node
+from pockengine.compiler.ir import F32, Node
 from pockengine.compiler.ops import lookup, node_cost
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Choice, FusionRules, MemorySpace, Target
@@ -134,8 +134,23 @@ class GpuBackend:
             if op not in FAMILIES:
                 raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
             chosen_for = (self._machine,) if op in PRODUCTS else ()
-            self._kernels[node] = FAMILIES[op](node, *chosen_for)
+            kernel = FAMILIES[op](node, *chosen_for)
+            _check_sizes(node, kernel)
+            self._kernels[node] = kernel
         return self._kernels[node]
+
+
+def _check_sizes(node: Node, kernel: GpuKernel) -> None:
+    """Raise CompileError for a tensor whose elements an int cannot count."""
+    tensors = (*node.operands, *node.results)
+    largest = max(tensors, key=lambda value: value.type.size)
+    scratch = kernel.scratch_bytes // F32.itemsize
+    if max(largest.type.size, scratch) > MOST_ELEMENTS:
+        what = f"{largest!r}" if largest.type.size > scratch else "its scratch memory"
+        raise CompileError(
+            f"{node}: {what} has {max(largest.type.size, scratch)} elements, and indices of "
+            f"kernels go up to {MOST_ELEMENTS}: make the batch smaller"
+        )
 
 
 def _anchor(node: Node) -> str:

@@ -19,8 +19,8 @@ HEAD = "PE_KERNEL void PE_NAME(PE_PARAMETERS) {"
 SYMBOL = "PE_SYMBOL"
 """Stands for the kernel's own symbol in its text."""
 
-MOST_ELEMENTS = (1 << 31) - 1
-"""Indices are ints."""
+MOST_ELEMENTS = (1 << 31) - (1 << 10)
+"""Of a tensor: indices are ints, and those that count go a step beyond the last."""
 
 ITEMS = 128
 """Items of a group where nothing else is wanted: four warps."""

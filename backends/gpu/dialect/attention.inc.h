@@ -42,9 +42,9 @@ PE_KERNEL void PE_NAME(PE_PARAMETERS) {
         }
     }
     PE_EACH_NUMBER(i, j, PE_OWN(PE_WIDTH)) {
-        const int row = row0 + y0 + 16 * i, at = PE_QUERIES(head, row) * PE_WIDTH + x + 16 * j;
+        const int row = row0 + y0 + 16 * i;
         if (row < PE_ROWS && x + 16 * j < PE_WIDTH) {
-            y[at] = out[i][j] / total[i];
+            y[PE_QUERIES(head, row) * PE_WIDTH + x + 16 * j] = out[i][j] / total[i];
         }
     }
 }

@@ -14,7 +14,8 @@ typedef unsigned short pe_half;
 #define PE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PE_LOCAL
 #define PE_GLOBAL
-#define PE_TABLE static __constant__ const
+/* Not of constant memory, of which all kernels of a program have 64 KiB. */
+#define PE_TABLE static __device__ const
 #define PE_UNROLL _Pragma("unroll")
 #define PE_MATH(name) name##f
 #define PE_NAN __int_as_float(0x7fffffff)
@@ -53,12 +54,13 @@ PE_FUNCTION pe_u32 pe_pair_bf16(float low, float high) {
     return pair;
 }
 
-/* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8). */
+/* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8). It is volatile, so
+ * that it stays where all of them are, and is not moved to where only some store a sum. */
 PE_FUNCTION void pe_mma_bf16(float *sums, const pe_u32 *a, const pe_u32 *b) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 #include "pe_gpu_common.h"

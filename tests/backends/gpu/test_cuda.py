@@ -99,6 +99,22 @@ def test_a_whole_step_builds_and_spills_nothing(name: str, bf16: bool) -> None:
     assert all(each.shared_bytes <= SHARED for each in cubin.usage.values())
 
 
+def test_tables_of_indices_take_no_constant_memory() -> None:
+    """All kernels of a program have 64 KiB of it."""
+    kernels = []
+    for first in (0, 1):
+        index = tuple(range(first, 20000, 2))
+        case = OpCase("pick", (floats(3, 20000),), {"axis": 1, "index": index})
+        kernels.append(_kernel(case))
+    assert len(build_cubin(source_of(kernels, CUDA), "sm_87").usage) == 2
+
+
+def test_a_product_of_a_warp_stays_where_all_its_items_are() -> None:
+    """The compiler may move what is not volatile to where only some of them store a sum."""
+    text = source_of([TENSOR_CORES.gpu_kernel(graph_of(PRODUCTS[4]).nodes[0])], CUDA)
+    assert 'asm volatile("mma.sync' in text
+
+
 @pytest.mark.parametrize("vocabulary", [32000, 128256])
 def test_no_row_of_logits_lies_in_shared_memory(vocabulary: int) -> None:
     logits, labels = floats(4, vocabulary), TensorType(I64, (4,))

@@ -9,6 +9,7 @@ from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.devices import load_device
+from pockengine.errors import CompileError
 from pockengine.tests.backends.gpu.cases import KINDS, floats
 from pockengine.tests.backends.gpu.oracle import compare, drawn
 from pockengine.tests.compiler.every_op import graph_of
@@ -49,6 +50,30 @@ def test_exponentials_are_summed_as_numbers_come(op: str, tmp_path: Path) -> Non
     inputs = {"x0": x, "x1": np.array([999, 0, 1, 5, 998, 999]), "x2": np.float32(1)}
     given = {value.name: np.asarray(inputs[value.name]) for value in graph.inputs}
     compare(BACKEND, {"rows": graph}, {"rows": given}, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["cross_entropy", "softmax", "reduce_sum", "take"])
+def test_more_elements_than_an_int_counts_are_refused(op: str) -> None:
+    """Logits of 16,744 tokens over a vocabulary of 128,256."""
+    logits, labels = floats(16744, 128256), TensorType(I64, (16744,))
+    types = {"cross_entropy": (logits, labels), "take": (logits, TensorType(I64, (3,)))}
+    attrs = {"take": {"axis": 0}, "reduce_sum": {"axes": (1,)}}.get(op, {})
+    node = graph_of(OpCase(op, types.get(op, (logits,)), attrs)).nodes[0]
+    with pytest.raises(CompileError, match=r"2147518464 elements.*make the batch smaller"):
+        BACKEND.gpu_kernel(node)
+
+
+def test_equal_indices_are_sought_once_for_a_row_of_an_embedding() -> None:
+    """Not for each number: 512 tokens of 4,096 numbers compare their indices 512 x 512 times."""
+    case = OpCase(
+        "take_dx",
+        (floats(512, 4096), TensorType(I64, (512,))),
+        {"axis": 0, "input_shape": (32000, 4096)},
+    )
+    order, zeros, sums = BACKEND.gpu_kernel(graph_of(case).nodes[0]).launches
+    assert order.groups * order.items == 512
+    assert zeros.groups * zeros.items == 32000 * 4096
+    assert sums.groups * sums.items == 512 * 4096
 
 
 def test_groups_share_a_long_sum_whose_result_is_small() -> None:
