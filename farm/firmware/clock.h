@@ -1,5 +1,6 @@
 /* SysTick as a clock of 64 bits. QEMU with -icount shift=0 takes a nanosecond for each instruction,
- * so that ticks count instructions, CLOCK_INSTRUCTIONS at a time; link.py says how many. */
+ * so that ticks of a clock of CLOCK_MHZ, which link.py gives, count instructions: 1000 / CLOCK_MHZ
+ * each. */
 #ifndef CLOCK_H
 #define CLOCK_H
 
@@ -11,5 +12,8 @@ void clock_start(void);
 void clock_wrapped(void);
 
 uint64_t clock_ticks(void);
+
+/* The instructions of so many ticks. */
+static inline uint64_t clock_instructions(uint64_t ticks) { return ticks * 1000 / CLOCK_MHZ; }
 
 #endif

@@ -17,18 +17,23 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Machine:
-    """Where code and memory begin on a machine that QEMU plays, and its instructions a tick."""
+    """Where vectors, code and memory begin on a machine that QEMU plays, and its clock in MHz."""
 
+    vectors: int
     flash: int
     memory: int
-    clock_instructions: int
+    clock_mhz: int
 
 
 MACHINES = {
-    "mps2-an500": Machine(0x00000000, 0x20000000, 40),
-    "mps2-an505": Machine(0x10000000, 0x38000000, 50),
+    "mps2-an500": Machine(0x00000000, 0x00000000, 0x20000000, 25),
+    "mps2-an505": Machine(0x10000000, 0x10000000, 0x38000000, 20),
+    "mps3-an547": Machine(0x00000000, 0x70000000, 0x21000000, 32),
 }
-"""By QEMU's names. A tick is one of the board's clock, of 25 or 20 MHz, an instruction 1 ns."""
+"""By QEMU's names. A tick is one of the board's clock, an instruction 1 ns."""
+
+VECTOR_BYTES = 64
+"""The table of vectors, which may lie apart from the code."""
 
 STACK_BYTES = 8192
 
@@ -36,12 +41,14 @@ STARTS = ("clock", "semihost", "start")
 """The C files that every firmware has."""
 
 _SCRIPT = """MEMORY {{
+    VECTORS (rx) : ORIGIN = {vectors:#x}, LENGTH = {vector_bytes}
     FLASH (rx) : ORIGIN = {flash:#x}, LENGTH = {flash_bytes}
     RAM (rwx) : ORIGIN = {memory:#x}, LENGTH = {memory_bytes}
 }}
 ENTRY(_start)
 SECTIONS {{
-    .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) }} > FLASH
+    .vectors : {{ KEEP(*(.vectors)) }} > VECTORS
+    .text : {{ *(.text*) *(.rodata*) }} > FLASH
     .data : ALIGN(8) {{ data_begin = .; *(.data*) . = ALIGN(8); data_end = .; }} > RAM AT > FLASH
     data_in_flash = LOADADDR(.data);
     .bss (NOLOAD) : ALIGN(64) {{
@@ -86,12 +93,10 @@ def link_files(
         raise FarmError(f"no firmware for {device.name}: known machines are {', '.join(MACHINES)}")
     machine = MACHINES[emulator.machine]
     script, out = folder / "memory.ld", folder / "firmware"
-    sizes = {"flash_bytes": device.flash_bytes, "memory_bytes": device.memory_bytes}
-    places = {"flash": machine.flash, "memory": machine.memory, "stack": STACK_BYTES}
-    script.write_text(_SCRIPT.format(**places, **sizes))
+    script.write_text(_script(machine, device))
     toolchain = find_toolchain(device)
     command = [*toolchain.command, "-ffreestanding", "-O2", "-g0", "-std=gnu11"]
-    command += [f"-DCLOCK_INSTRUCTIONS={machine.clock_instructions}"]
+    command += [f"-DCLOCK_MHZ={machine.clock_mhz}"]
     command += [*(f"-I{place}" for place in (*includes, HERE))]
     command += [str(path) for path in (*files, *(HERE / f"{part}.c" for part in STARTS))]
     command += ["-Wl,--gc-sections", "-T", str(script), "-o", str(out)]
@@ -101,6 +106,20 @@ def link_files(
     if done.returncode:
         raise BuildError(f"the firmware of {name} does not link:\n{done.stderr[:2000]}")
     return Firmware(out, *linked_bytes(out))
+
+
+def _script(machine: Machine, device: Device) -> str:
+    """Return the linker's script; the table of vectors counts as a part of the device's flash."""
+    behind = VECTOR_BYTES if machine.vectors == machine.flash else 0
+    return _SCRIPT.format(
+        vectors=machine.vectors,
+        vector_bytes=VECTOR_BYTES,
+        flash=machine.flash + behind,
+        flash_bytes=device.flash_bytes - VECTOR_BYTES,
+        memory=machine.memory,
+        memory_bytes=device.memory_bytes,
+        stack=STACK_BYTES,
+    )
 
 
 def _program_text(artifact: Artifact) -> str:

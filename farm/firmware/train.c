@@ -70,7 +70,7 @@ static record make_step(const pe_entry *entry, int data, const pe_controls *cont
     }
     const uint64_t begin = clock_ticks();
     require(pe_train_step(&session, NULL, controls, outputs) == PE_OK, session.message);
-    result.instructions = (clock_ticks() - begin) * CLOCK_INSTRUCTIONS;
+    result.instructions = clock_instructions(clock_ticks() - begin);
     return result;
 }
 

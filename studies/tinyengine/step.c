@@ -24,7 +24,7 @@ void train(void) {
         }
         const uint64_t begin = clock_ticks();
         invoke(labels);
-        const uint64_t instructions = (clock_ticks() - begin) * CLOCK_INSTRUCTIONS;
+        const uint64_t instructions = clock_instructions(clock_ticks() - begin);
         if (!semihost_write(out, &instructions, sizeof instructions)) {
             semihost_exit(1);
         }
