@@ -18,6 +18,7 @@ from pockengine.backends.c.bytes_product import BytesSpec, bytes_kernel, bytes_s
 from pockengine.backends.c.epilogue import Anchored, open_fusion, split_fusion
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.gemm import template
+from pockengine.backends.c.helium import HeliumSpec, choose_helium, helium_kernel
 from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, note
 from pockengine.backends.c.numbers import of_many_shapes, whole
 from pockengine.backends.c.options import DEFAULT, KernelOptions
@@ -60,6 +61,8 @@ def by_operands(floats: KernelFamily) -> KernelFamily:
             return integer_kernel(node, choice.spec, device)
         if isinstance(choice.spec, PairsSpec):
             return pairs_kernel(node, choice.spec, device)
+        if isinstance(choice.spec, HeliumSpec):
+            return helium_kernel(node, choice.spec, device)
         return floats.emit(node, choice, device)
 
     return KernelFamily(choose, emit)
@@ -83,9 +86,10 @@ def choose_integer(node: Node, device: Device, options: KernelOptions = DEFAULT)
 
 def _packed(node: Node, op: str, window: Window, device: Device) -> Choice | None:
     """Choose a kernel that packs bytes in scratch, as the device's CPU multiplies them."""
-    pairs = choose_pairs(node, op, window, device)
-    if pairs is not None:
-        return pairs
+    for choose in (choose_pairs, choose_helium):
+        chosen = choose(node, op, window, device)
+        if chosen is not None:
+            return chosen
     for find in (depthwise_spec, bytes_spec):
         spec = find(split_fusion(node).anchor, op, window, device)
         if spec is not None:

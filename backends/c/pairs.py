@@ -94,13 +94,18 @@ def _common(opened: Anchored, spec: PairsSpec) -> Macros:
 
 
 def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]]:
-    window, transposed = spec.window, spec.op == "conv2d_dx"
+    macros = _common(opened, spec) | product_macros(spec.window, spec.op)
+    return template(macros, opened.store, "pairs_conv"), ["run"]
+
+
+def product_macros(window: Window, op: str) -> Macros:
+    """Return the sizes of a convolution, or of a product with a matrix that is read transposed."""
+    transposed = op == "conv2d_dx"
     depth, columns = window.channels, window.features
     if transposed:
         depth, columns = columns, depth
     begin, end = _inner(forward_grid(window).columns, window.size[1], window.stride[1])
-    macros: Macros = {
-        **_common(opened, spec),
+    return {
         **_sizes(window.images, window.size, window.output),
         "PE_CHANNELS": whole(depth),
         "PE_N": whole(columns),
@@ -115,17 +120,25 @@ def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]
         "PE_INNER_END": whole(end),
         "PE_TRANSPOSED": int(transposed),
     }
-    return template(macros, opened.store, "pairs_conv"), ["run"]
 
 
 def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]]:
-    """Include the template for each grid; result pixels without taps take part too."""
-    window, backward = spec.window, spec.op == "conv2d_dx"
+    return grids_text(opened, spec.window, spec.op, _common(opened, spec), "pairs_depthwise")
+
+
+def grids_text(
+    opened: Anchored, window: Window, op: str, common: Macros, name: str
+) -> tuple[str, Sequence[str]]:
+    """Include a template for each grid; result pixels without taps take part too.
+
+    Returns the functions to call, without the kernel's symbol.
+    """
+    backward = op == "conv2d_dx"
     source, result = window.size, window.output
     if backward:
         source, result = result, source
     grids = backward_grids(window) if backward else (forward_grid(window),)
-    common = _common(opened, spec) | {
+    common = common | {
         **_sizes(window.images, source, result),
         "PE_CHANNELS": whole(window.channels),
         "PE_TAIL": window.channels % 4,
@@ -139,7 +152,7 @@ def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[st
         macros = {"PE_GRID(name)": f"PE_JOIN({symbol}, name)"} | _grid_macros(
             grid, source[1], step, out_step
         )
-        parts += [*_defines(macros), '#include "kernels/pairs_depthwise.inc.h"']
+        parts += [*_defines(macros), f'#include "kernels/{name}.inc.h"']
         names.append(f"{index}_run")
     return "\n".join([*parts, '#include "kernels/integer_end.inc.h"']), names
 

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "pe_helium.h"
 #include "pe_quantized_lane.h"
 #include "pe_special.h"
 #include "pe_vec.h"

@@ -18,13 +18,6 @@
 #define PE_DSP 0
 #endif
 
-/* Keeps a loop as it is where its length is known, but flash is short. */
-#if defined(__clang__)
-#define PE_ROLLED _Pragma("clang loop unroll(disable)")
-#else
-#define PE_ROLLED
-#endif
-
 typedef uint32_t pe_pair;
 
 /* The pair (x, x). */

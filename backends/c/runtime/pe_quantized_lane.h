@@ -5,7 +5,7 @@
 
 #include "pe_pairs.h"
 
-#if PE_DSP || defined(__hexagon__)
+#if (PE_DSP && !PE_HELIUM) || defined(__hexagon__)
 #define PE_LANES_APART 1
 
 #if PE_DSP

@@ -40,6 +40,58 @@ PE_INLINE pe_vi pe_rescale_down(pe_vi x, const pe_vi multiplier, const pe_vi exp
     }
     return x;
 }
+#elif PE_HELIUM
+PE_INLINE pe_vi pe_narrow_sb(const pe_vi x, const int32_t low, const int32_t high,
+                             const int32_t zero) {
+    union {
+        pe_vi x;
+        int32x4_t quads[PE_VL / 4];
+    } u = {.x = x};
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 4; i++) {
+        u.quads[i] = pe_helium_narrow(u.quads[i], low, high, zero);
+    }
+    return u.x;
+}
+
+/* Halves round to even: VCVTN, which saturates what does not fit, and makes 0 of NaN. */
+PE_INLINE pe_vi pe_quantize(const pe_vf x, const pe_vf scale, const int32_t low, const int32_t high,
+                            const int32_t zero) {
+    union {
+        pe_vf x;
+        float32x4_t quads[PE_VL / 4];
+    } from = {.x = x / scale};
+    union {
+        pe_vi y;
+        int32x4_t quads[PE_VL / 4];
+    } to;
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 4; i++) {
+        to.quads[i] = pe_helium_narrow(vcvtnq_s32_f32(from.quads[i]), low, high, zero);
+    }
+    return to.y;
+}
+
+PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(const pe_vi x, const pe_vi multiplier,
+                                              const pe_vi exponent, const int down) {
+    union {
+        pe_vi v;
+        int32x4_t quads[PE_VL / 4];
+    } u = {.v = x}, factor = {.v = multiplier}, power = {.v = exponent};
+    PE_UNROLL
+    for (int i = 0; i < PE_VL / 4; i++) {
+        u.quads[i] = pe_helium_rescale(u.quads[i], factor.quads[i], power.quads[i], down);
+    }
+    return u.v;
+}
+
+PE_INLINE pe_vi pe_rescale(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 0);
+}
+
+PE_INLINE pe_vi pe_rescale_down(const pe_vi x, const pe_vi multiplier, const pe_vi exponent) {
+    return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
+}
 #else
 #if PE_NEON && PE_VL >= 8
 /* Adds the zero point to numbers that are brought between the limits first; saturating narrowing

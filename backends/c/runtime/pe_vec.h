@@ -31,6 +31,13 @@
 #define PE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
+/* Keeps a loop as it is where its length is known, but flash is short. */
+#if defined(__clang__)
+#define PE_ROLLED _Pragma("clang loop unroll(disable)")
+#else
+#define PE_ROLLED
+#endif
+
 /* Masked moves of x86. Without them, and under the address sanitizer (which does not see them), a
  * partial access is a copy of exactly its elements. */
 #if !defined(__SANITIZE_ADDRESS__) && defined(__AVX512F__)
@@ -49,6 +56,14 @@
 #include <arm_neon.h>
 #else
 #define PE_NEON 0
+#endif
+
+/* Helium: integers and floats. Its vectors flush numbers below the normal ones to zero. */
+#if defined(__ARM_FEATURE_MVE) && __ARM_FEATURE_MVE == 3
+#define PE_HELIUM 1
+#include <arm_mve.h>
+#else
+#define PE_HELIUM 0
 #endif
 
 #include "pe_hvx_floats.h"

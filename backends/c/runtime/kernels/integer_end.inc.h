@@ -15,5 +15,6 @@
 #undef PE_SUMS
 #undef PE_SUM_LANES
 #undef PE_TAIL
+#undef PE_THREAD_BYTES
 #undef PE_THREAD_WORDS
 #include "undef.inc.h"
