@@ -5,7 +5,6 @@ ends alone, and without -128, which decides how plain NEON sums.
 """
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.backend import FUSION, CBackend
+from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.bytes_depthwise import DepthwiseSpec
 from pockengine.backends.c.bytes_product import BytesSpec
 from pockengine.backends.c.toolchain import find_toolchain
-from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType
-from pockengine.compiler.ops.quantized import fixed_point
-from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import (
     MACHINES,
@@ -30,6 +27,7 @@ from pockengine.tests.backends.c.harness import (
     device_of,
     run_cases,
 )
+from pockengine.tests.backends.c.integer_nodes import products
 
 I8 = DType.I8
 PROGRAMS = 2
@@ -39,63 +37,6 @@ VNNI = {
     "avx512": ("-march=x86-64-v4", "-mavx512vnni"),
     "avx2": ("-march=x86-64-v3", "-mavxvnni"),
 }
-
-
-@st.composite
-def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
-    """Draw a product, some with the epilogue of a quantised layer, and its operands."""
-    integer = lambda least, most: draw(st.integers(least, most))  # noqa: E731
-    rng = np.random.default_rng(integer(0, 2**31))
-    kernel, gap = (integer(1, 3), integer(1, 3)), (integer(1, 2), integer(1, 2))
-    stride, padding = (integer(1, 2), integer(1, 2)), tuple(integer(0, 2) for _ in range(4))
-    size = tuple((k - 1) * d + integer(1, 9) for k, d in zip(kernel, gap, strict=True))
-    channels, depthwise = integer(1, 40), draw(st.booleans())
-    features, groups = (channels, channels) if depthwise else (integer(1, 70), 1)
-    attrs: dict[str, Any] = {"stride": stride, "dilation": gap, "groups": groups}
-    attrs["padding"] = padding
-    if draw(st.booleans()) and not depthwise:  # a product of matrices
-        kernel, attrs = (1, 1), {}
-    x, w = (integer(1, 2), *size, channels), (*kernel, channels // groups, features)
-    g = Builder(Graph("product"))
-    y = g.conv2d(g.input("f", TensorType(F32, x)), g.input("h", TensorType(F32, w)), **attrs)
-    op, zero = draw(st.sampled_from(["conv2d", "conv2d_dx", "conv2d_dw"])), integer(-128, 127)
-    shapes = {"conv2d": (x, w), "conv2d_dx": (y.shape, w), "conv2d_dw": (x, y.shape)}[op]
-    pair = [g.input(name, TensorType(I8, shape)) for name, shape in zip("xw", shapes, strict=True)]
-    more = {"conv2d": {}, "conv2d_dx": {"input_shape": x}, "conv2d_dw": {"weight_shape": w}}[op]
-    zeros = (0 if op == "conv2d_dx" else zero, 0)
-    known = {"x": _bytes(rng, shapes[0], integer(0, 2)), "w": _bytes(rng, shapes[1], integer(0, 2))}
-    made = Graph("made", inputs=pair)
-    node = Builder(made).emit(op, *pair, zeros=zeros, **attrs, **more)
-    if op == "conv2d" and draw(st.booleans()):
-        return _requantised(node, rng, known)
-    return node, known
-
-
-def _bytes(rng: np.random.Generator, shape: tuple[int, ...], kind: int) -> np.ndarray:
-    """Bytes of the whole range, of its ends alone, or without its least."""
-    if kind == 1:
-        return rng.choice(np.array([-128, 127], np.int8), shape)
-    return rng.integers(-127 if kind else -128, 127, shape, np.int8, endpoint=True)
-
-
-def _requantised(
-    node: Node, rng: np.random.Generator, known: Mapping[str, np.ndarray]
-) -> tuple[Node, dict[str, np.ndarray]]:
-    """Add a bias, rescale and narrow the sums of a convolution."""
-    graph = Graph("fused", inputs=list(node.operands), nodes=[node])
-    g, features = Builder(graph), node.result.shape[-1]
-    bias, multiplier, exponent = (
-        g.input(name, TensorType(I32, (features,))) for name in ("b", "multiplier", "exponent")
-    )
-    down = bool(rng.integers(2))
-    factors = np.exp(rng.uniform(np.log(1e-6), np.log(0.49 if down else 3.0), features))
-    sums = g.rescale(g.add(node.result, bias), multiplier, exponent, down=down)
-    low, zero, high = (int(n) for n in np.sort(rng.integers(-128, 127, 3, endpoint=True)))
-    g.output("y", g.narrow(sums, zero=zero, low=low, high=high))
-    fuse(graph, FUSION)
-    found = dict(zip(("multiplier", "exponent"), fixed_point(factors), strict=True))
-    found["b"] = rng.integers(-(2**16), 2**16, features).astype(np.int32)
-    return graph.nodes[-1], {**known, **found}
 
 
 def check(
@@ -129,6 +70,7 @@ def drawn() -> Any:
     ("isa", "flags"),
     [
         ("avx2", SANITIZED),
+        ("helium", SANITIZED),
         ("avx512", (*SANITIZED, MACHINES["avx2"])),
         ("avx2", (*OPTIMISED, MACHINES["avx2"])),
         ("avx2", (*SANITIZED, *VNNI["avx2"])),

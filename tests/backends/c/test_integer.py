@@ -22,6 +22,7 @@ from pockengine.tests.backends.c.harness import (
     device_of,
     run_cases,
 )
+from pockengine.tests.backends.c.integer_nodes import elementwise_nodes
 
 I8 = DType.I8
 WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
@@ -88,6 +89,7 @@ def cases_of(nodes: list[Node], isa: str, known: dict[str, np.ndarray] | None = 
     [
         ("avx2", ("gcc", *SANITIZED)),
         ("dsp", ("gcc", *SANITIZED)),
+        ("helium", ("gcc", *SANITIZED)),
         ("sse2", ("gcc", *OPTIMISED, MACHINES["sse2"])),
         ("avx2", ("gcc", *OPTIMISED, MACHINES["avx2"])),
     ],
@@ -144,22 +146,6 @@ def fused_convolution() -> tuple[Node, dict[str, np.ndarray]]:
     fuse(g.graph, FUSION)
     (node,) = g.graph.nodes
     return node, {"multiplier": multiplier, "exponent": exponent, "b": np.arange(21, dtype="i4")}
-
-
-def elementwise_nodes() -> list[Node]:
-    """Every elementwise op on quantised numbers."""
-    g = Builder(Graph("elementwise"))
-    x, scale = g.input("x", TensorType(F32, (5, 37))), g.input("s", TensorType(F32, (37,)))
-    q, sums = g.input("q", TensorType(I8, (5, 37))), g.input("i", TensorType(I32, (5, 37)))
-    return [
-        g.emit("quantize", x, scale, zero=-4, low=-100),
-        g.emit("quantize", x, g.input("one", TensorType(F32, ())), dtype="i32"),
-        g.emit("dequantize", q, scale, zero=11),
-        g.emit("dequantize", sums, scale),
-        g.emit("narrow", sums, zero=100, low=-90, high=120),
-        g.emit("unclamped", q, low=-70, high=9),
-        g.emit("cast", q, dtype="i32"),
-    ]
 
 
 def test_two_transposed_operands_are_refused() -> None:

@@ -22,13 +22,15 @@ from pockengine.farm.firmware.link import link_firmware
 from pockengine.farm.firmware.run import Steps, train_firmware
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
-DEVICE, STEPS, RATE = "stm32f746", 4, 0.05
+DEVICES, STEPS, RATE = ("stm32f746", "alif-e3"), 4, 0.05
 SCHEME = Scheme("some", (("depthwise.weight", FULL), ("norm.*", FULL), ("head.*", FULL)))
 
 
-@pytest.fixture(name="compiled", scope="module")
-def compiled_for_it(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Artifact]:
-    device, training = load_device(DEVICE), Training(SCHEME, Sgd(momentum=0.9))
+@pytest.fixture(name="compiled", scope="module", params=DEVICES)
+def compiled_for_it(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Program, Artifact]:
+    device, training = load_device(request.param), Training(SCHEME, Sgd(momentum=0.9))
     program, backend = compile_for(convolutional_graph(2), device, training)
     folder = tmp_path_factory.mktemp("firmware") / "artifact"
     return program, write_artifact(program, backend, folder)
@@ -46,7 +48,7 @@ def test_a_microcontroller_trains_as_the_oracle(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
     program, artifact = compiled
-    with connect(board_for(DEVICE, load_boards([BUILT_IN]))) as board:
+    with connect(board_for(artifact.device, load_boards([BUILT_IN]))) as board:
         first, second = (train_firmware(board, artifact, steps(), tmp_path) for _ in range(2))
         short = replace(steps(), batches=[{"x": np.zeros(3), "labels": np.zeros(1)}])
         with pytest.raises(JobFailed, match="data ends too early"):
@@ -66,9 +68,9 @@ def test_a_microcontroller_trains_as_the_oracle(
 def test_the_same_step_takes_the_same_instructions(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
-    """But for a tick of the clock, which is 40; other data decide a few branches otherwise."""
+    """But for a tick of the clock, up to 40; other data decide a few branches otherwise."""
     again = replace(steps(), batches=steps().batches[:1] * STEPS, rate=0.0)
-    with connect(board_for(DEVICE, load_boards([BUILT_IN]))) as board:
+    with connect(board_for(compiled[1].device, load_boards([BUILT_IN]))) as board:
         found = train_firmware(board, compiled[1], again, tmp_path)
     assert len(found.instructions) == STEPS
     assert max(found.instructions) - min(found.instructions) <= 40
@@ -80,7 +82,7 @@ def test_a_microcontroller_predicts_before_and_after_it_trains(
 ) -> None:
     program, artifact = compiled
     rows = [{"x": batch["x"]} for batch in steps().batches[:3]]
-    with connect(board_for(DEVICE, load_boards([BUILT_IN]))) as board:
+    with connect(board_for(artifact.device, load_boards([BUILT_IN]))) as board:
         found = train_firmware(board, artifact, replace(steps(), judged=rows), tmp_path)
         plain = train_firmware(board, artifact, steps(), tmp_path)
     assert found.losses == plain.losses
@@ -97,6 +99,6 @@ def test_a_microcontroller_predicts_before_and_after_it_trains(
 def test_the_linker_refuses_what_the_device_cannot_hold(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
-    small = replace(load_device(DEVICE), memory_bytes=compiled[1].arena_bytes)
+    small = replace(load_device(compiled[1].device), memory_bytes=compiled[1].arena_bytes)
     with pytest.raises(BuildError, match=r"will not fit in region 'RAM'"):
         link_firmware(compiled[1], small, tmp_path)

@@ -25,7 +25,7 @@ from pockengine.farm.boards.connect import connect
 from pockengine.farm.firmware.run import Steps, train_firmware
 from pockengine.tests.compiler.small_nets import batches, residual_net
 
-DEVICES, RATE = ("stm32f746", "stm32u585"), 0.1
+DEVICES, RATE = ("stm32f746", "stm32u585", "alif-e3"), 0.1
 SAMPLES = batches(4, size=9)
 PART = Scheme("part", (("b.0.weight", ParamChoice("share", share=0.5)), ("fc.*", FULL)))
 
