@@ -4,7 +4,7 @@ Updates move up to the first place where their gradient exists and nobody reads 
 any more, so that a gradient lives for a moment only. Where others still read the old parameter, the
 gradient itself is made later, if it is larger than what lives longer for that. A slice or pick that
 is all the backward pass needs of an activation moves up to where the activation is made, so that
-the rest dies early.
+the rest dies early. One of a param or constant stays: it would only take more of the arena.
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
@@ -19,13 +19,15 @@ def schedule(graph: Graph) -> None:
 
 
 def _hoist_slices(graph: Graph) -> list[Node]:
-    users, outputs = graph.users(), set(graph.outputs.values())
+    users = graph.users()
+    # Outputs stay anyway, and params and constants take none of the arena.
+    whole_anyway = {*graph.outputs.values(), *graph.sources()} - set(graph.inputs)
     slices: dict[Value, list[Node]] = {}
     rest: list[Node] = []
     for node in graph.nodes:
         whole = node.operands[0] if lookup(node.op).slices else None
         # Slicing early lets the whole value die earlier, if its last reader is a slice too.
-        if whole and lookup(users[whole][-1].op).slices and whole not in outputs:
+        if whole and lookup(users[whole][-1].op).slices and whole not in whole_anyway:
             slices.setdefault(node.operands[0], []).append(node)
         else:
             rest.append(node)
