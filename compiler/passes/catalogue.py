@@ -6,6 +6,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pockengine.compiler.ir.graph import Graph, Value
@@ -44,6 +45,7 @@ from pockengine.compiler.passes.store_states import store_states
 from pockengine.compiler.passes.store_trained import store_trained
 from pockengine.compiler.passes.tile_attention import tile_attention
 from pockengine.compiler.passes.tile_channels import tile_channels
+from pockengine.compiler.passes.tile_cotangents import tile_cotangents
 from pockengine.compiler.program import Recomputation
 from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.errors import CompileError
@@ -165,6 +167,12 @@ def _recompute(
         report(result)
 
 
+def _tile_cotangents(graph: Graph, target: Target, memory_budget: int) -> None:
+    """Cut wide cotangents into blocks until the planned arena fits a budget, in bytes."""
+    budget = Budget(memory_budget, remembered(target.scratch_bytes), alignment=target.alignment)
+    tile_cotangents(graph, budget, partial(run, kernels(target)))
+
+
 PASSES: dict[str, Callable[..., None]] = {
     "absorb_updates": _absorb_updates,
     "apply_gradients": apply_gradients,
@@ -195,5 +203,6 @@ PASSES: dict[str, Callable[..., None]] = {
     "store_trained": store_trained,
     "tile_attention": tile_attention,
     "tile_channels": tile_channels,
+    "tile_cotangents": _tile_cotangents,
 }
 """What each pass does to a graph, by its name; the parameters after the graph are the pass's."""

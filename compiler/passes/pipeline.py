@@ -172,6 +172,7 @@ def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:
     if options.memory_budget is None:
         return []
     return [
+        make("tile_cotangents", target=options.target, memory_budget=options.memory_budget),
         make(
             "recompute",
             target=options.target,
@@ -179,5 +180,5 @@ def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:
             others=options.others,
             copies=copies,
             report=options.report,
-        )
+        ),
     ]

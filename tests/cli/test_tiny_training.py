@@ -84,10 +84,15 @@ def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> 
         assert needs.integers[0] <= needs.integers[1] <= needs.train / 3.3
 
 
-@pytest.mark.parametrize("device", ["stm32f746", "rpi4"])
-def test_int8_fits_into_the_published_peak(device: str, graphs: dict[str, Graph]) -> None:
-    """Also where the kernels that are chosen without a budget pack weights in scratch."""
-    scheme, backend = SCHEMES[5], CBackend(load_device(device))
+@pytest.mark.parametrize(("device", "place"), [("stm32f746", 5), ("rpi4", 5), ("stm32f746", 14)])
+def test_int8_fits_into_the_published_peak(
+    device: str, place: int, graphs: dict[str, Graph]
+) -> None:
+    """Also where the kernels that are chosen without a budget pack weights in scratch.
+
+    The last scheme trains biases so early that a wide cotangent would pass the peak.
+    """
+    scheme, backend = SCHEMES[place], CBackend(load_device(device))
     budget = 1000 * PEAKS[scheme.net]
     assert int8_within(scheme, int8_graph(graphs[scheme.net]), backend, budget) <= budget
 

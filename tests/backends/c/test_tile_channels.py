@@ -25,6 +25,7 @@ from pockengine.devices import find_device
 from pockengine.errors import BudgetError
 
 HEAD = Scheme("head", (("head.*", FULL),))
+BIASES = Scheme("biases", (("b?", FULL), ("head.*", FULL)))
 BUDGET = 12000
 RNG = np.random.default_rng(0)
 BATCH = {
@@ -55,12 +56,13 @@ def bottleneck(channels: int) -> Graph:
 
 
 def numbers(program: Program, folder: Path, backend: Backend | None = None) -> list[np.ndarray]:
-    """Return two steps' losses, what they trained, and a prediction."""
+    """Return two steps' losses, all params after them, and a prediction."""
     artifact = write_artifact(program, backend or backend_for(find_device("host")), folder)
     with open_session(artifact, threads=2) as session:
         losses = [session.train_step(BATCH, lr=0.1)["loss"] for _ in range(2)]
         logits = session.predict({"x": BATCH["x"]})["logits"]
-        return [*losses, session.params()["head.weight"], logits]
+        params = session.params()
+        return [*losses, *(params[name] for name in sorted(params)), logits]
 
 
 def compiled(graph: Graph, device: str) -> tuple[Program, Program]:
@@ -126,5 +128,49 @@ def test_plain_kernels_give_the_integers_of_packed_ones(tmp_path: Path) -> None:
         numbers(lean, tmp_path / "plain", plain),
         numbers(whole, tmp_path / "packed", packed),
     )
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def narrowed(graph: Graph, device: str) -> tuple[Program, Program]:
+    """Return a program that trains biases in int8, and one with its cotangents in blocks."""
+    target = backend_for(find_device(device)).target()
+    whole = compile_program(graph, Training(BIASES), target=target, check=True)
+    budget = whole.arena_bytes * 9 // 10
+    training = Training(BIASES, memory_budget=budget)
+    blocks = compile_program(graph, training, target=target, check=True)
+    assert blocks.arena_bytes <= budget
+    assert count_input_gradients(blocks) > count_input_gradients(whole)
+    return whole, blocks
+
+
+def count_input_gradients(program: Program) -> int:
+    """Return how many kernels of a step compute input gradients of convolutions."""
+    nodes = program.entries["train"].graph.nodes
+    inner = [each for node in nodes for each in getattr(node.attrs.get("body"), "nodes", [node])]
+    return sum(node.op == "conv2d_dx" for node in inner)
+
+
+@pytest.mark.parametrize("channels", [40, 64])
+def test_cotangents_in_blocks_round_to_the_same_integers(channels: int) -> None:
+    graph, _ = quantized(bottleneck(channels), [BATCH])
+    trained = []
+    for program in narrowed(graph, "stm32f746"):
+        step = program.entries["train"].graph
+        params = {name: param.data.copy() for name, param in step.params.items()}
+        batch = {**BATCH, "lr": np.array(0.1, np.float32)}
+        losses = [run(step, batch, params)["loss"] for _ in range(2)]
+        trained.append((losses, params))
+    (losses, params), (wanted_losses, wanted) = trained
+    assert losses == wanted_losses
+    for name, param in params.items():
+        np.testing.assert_array_equal(param, wanted[name], err_msg=name)
+
+
+@pytest.mark.parametrize("channels", [40, 64])
+def test_c_trains_alike_with_cotangents_in_blocks(tmp_path: Path, channels: int) -> None:
+    graph, _ = quantized(bottleneck(channels), [BATCH])
+    whole, blocks = narrowed(graph, "host")
+    found, wanted = numbers(blocks, tmp_path / "blocks"), numbers(whole, tmp_path / "whole")
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
