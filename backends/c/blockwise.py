@@ -30,22 +30,18 @@ from pockengine.devices.schema import Device
 SPACE, _ = space_of([STATE_BLOCK], [(1,)])
 """A block: one row."""
 
-MAP_BYTES = 4 * STATE_BLOCK + 2 * 1537 + 62
-"""Of pe_state_map, and up to the next cache line."""
-
 
 @dataclass(frozen=True)
 class Scratch:
-    """What a thread has of its own: floats of the states, of the param, and what finds codes."""
+    """What a thread has of its own: floats of the states, and of the param where it is copied."""
 
     states: int
-    maps: tuple[str, ...]
     copied: bool
 
     @property
     def bytes(self) -> int:
         """Bytes of one thread."""
-        return 4 * STATE_BLOCK * (self.states + self.copied) + MAP_BYTES * len(self.maps)
+        return 4 * STATE_BLOCK * (self.states + self.copied)
 
 
 def choose_blockwise(node: Node, device: Device, options: KernelOptions) -> Choice:
@@ -121,14 +117,8 @@ def _walk(value: Value) -> tuple[int, ...]:
 def _body(node: Node) -> list[str]:
     """Return the kernel's lines: for each block decode, compute, code."""
     scratch, size = _scratch(node), node.operands[1].type.size
-    first = STATE_BLOCK * (scratch.states + scratch.copied)
-    lines = [f"float *const own = (float *)scratch + (ptrdiff_t)w->index * {scratch.bytes // 4};"]
-    for index, kind in enumerate(scratch.maps):
-        at = f"own + {first + MAP_BYTES // 4 * index}"
-        lines.append(f"pe_state_map *const {kind}_map = (pe_state_map *)(void *)({at});")
-        lines.append(f"pe_open_state_map({kind}_map, pe_states_{kind});")
     return [
-        *lines,
+        f"float *const own = (float *)scratch + (ptrdiff_t)w->index * {scratch.bytes // 4};",
         f"const pe_range share = pe_split(w, {-(-size // STATE_BLOCK)}, 1);",
         "for (ptrdiff_t block = share.begin; block < share.end; block++) {",
         "    const ptrdiff_t first = block * PE_STATE_BLOCK;",
@@ -151,10 +141,11 @@ def _block(node: Node, scratch: Scratch) -> list[str]:
         passed.append(f".x{place} = {at.get(place, whole)}")
     before, after = [], []
     for scales, (place, signed) in enumerate(places.items(), start=count):
-        given = f"x{place} + first, x{scales}[block], pe_states_{_map(signed)}"
+        states = f"pe_states_{'signed' if signed else 'unsigned'}"
+        given = f"x{place} + first, x{scales}[block], {states}"
         before.append(f"pe_decode_states({at[place]}, {given}, count);")
-        given = f"x{place} + first, x{scales} + block, {at[place]}, {_map(signed)}_map"
-        after.append(f"pe_encode_states({given}, {int(not signed)}, count);")
+        given = f"x{place} + first, x{scales} + block, {at[place]}, {states}"
+        after.append(f"pe_encode_states({given}, {int(signed)}, count);")
     return [
         f"const {SYMBOL}_io io = {{{', '.join(passed)}{VALUES}}};",
         *before,
@@ -166,13 +157,7 @@ def _block(node: Node, scratch: Scratch) -> list[str]:
 
 
 def _scratch(node: Node) -> Scratch:
-    places = coded_places(node.attrs)
-    maps = tuple(sorted({_map(signed) for signed in places.values()}))
-    return Scratch(len(places), maps, not _in_one_piece(node))
-
-
-def _map(signed: bool) -> str:
-    return "signed" if signed else "unsigned"
+    return Scratch(len(coded_places(node.attrs)), not _in_one_piece(node))
 
 
 def _target(node: Node) -> str:

@@ -11,46 +11,10 @@
 #include "pe_state_maps.h"
 #include "pe_vec.h"
 
-enum {
-    PE_STATE_SHIFT = 17,              /* six bits of the mantissa stay */
-    PE_STATE_FIRST = (127 - 24) * 64, /* of 2^-24, below the first border of either map */
-    PE_STATE_GUESSES = 127 * 64 + 1 - PE_STATE_FIRST /* up to 1 */
-};
+enum { PE_STATE_DECADES = 7 };
 
-/* What finds codes: the borders between neighbours of a map, and for numbers of the same sign,
- * exponent and upper bits of the mantissa a code at or below theirs. */
-typedef struct pe_state_map {
-    float borders[PE_STATE_BLOCK];
-    uint8_t above[PE_STATE_GUESSES], below[PE_STATE_GUESSES];
-} pe_state_map;
-
-PE_INLINE float pe_state_guessed(const int guess) {
-    const int32_t bits = (PE_STATE_FIRST + guess) << PE_STATE_SHIFT;
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return guess ? number : 0.0f;
-}
-
-PE_INLINE void pe_open_state_map(pe_state_map *to, const float *map) {
-    for (int i = 0; i < PE_STATE_BLOCK - 1; i++) {
-        to->borders[i] = (map[i] + map[i + 1]) * 0.5f;
-    }
-    to->borders[PE_STATE_BLOCK - 1] = 2.0f; /* above all numbers */
-    int low = 0, high = 0;
-    for (int guess = PE_STATE_GUESSES - 1; guess >= 0; guess--) {
-        const float end = -pe_state_guessed(guess + 1);
-        while (to->borders[low] < end) {
-            low++;
-        }
-        to->below[guess] = (uint8_t)low;
-    }
-    for (int guess = 0; guess < PE_STATE_GUESSES; guess++) {
-        while (to->borders[high] < pe_state_guessed(guess)) {
-            high++;
-        }
-        to->above[guess] = (uint8_t)high;
-    }
-}
+/* How near to a border, in cells, rounding may decide: it moves a number by less than 1e-4. */
+#define PE_STATE_NEAR 2.5e-4f
 
 PE_INLINE void pe_decode_states(float *restrict to, const uint8_t *restrict codes,
                                 const float scale, const float *map, const int count) {
@@ -73,24 +37,81 @@ PE_INLINE float pe_largest_state(const float *numbers, const int count) {
     return largest;
 }
 
-/* How many borders lie below: a number at one has the lower code. What shares a guess has two
- * borders at most. */
-PE_INLINE int pe_state_code(const pe_state_map *map, const float x) {
-    int32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int guess = ((bits & INT32_MAX) >> PE_STATE_SHIFT) - PE_STATE_FIRST;
-    guess = guess < 0 ? 0 : guess;
-    guess = guess < PE_STATE_GUESSES ? guess : PE_STATE_GUESSES - 1;
-    int code = bits < 0 ? map->below[guess] : map->above[guess];
-    code += map->borders[code] < x;
-    code += map->borders[code] < x;
+/* What lies between a code's number and the next one's. */
+PE_INLINE float pe_state_border(const float *map, const int code) {
+    return (map[code] + map[code + 1]) * 0.5f;
+}
+
+/* How many borders lie below: a number at one has the lower code. */
+PE_INLINE int pe_state_code(const float *map, const float x) {
+    int code = 0;
+    for (int step = PE_STATE_BLOCK / 2; step; step /= 2) {
+        code += pe_state_border(map, code + step - 1) < x ? step : 0;
+    }
     return code;
 }
 
-/* `least` is the code of a number above 0 at least: without signs it never becomes 0. Changes
- * `numbers`. */
+/* The borders below each decade and below 1, as bits. Counted from that of 0, the first code of a
+ * decade is a power of two, less one without signs. */
+PE_INLINE void pe_state_starts(int32_t *starts, const float *map, const int with_signs) {
+    for (int decade = 0; decade <= PE_STATE_DECADES; decade++) {
+        const int first = with_signs ? PE_STATE_BLOCK / 2 - 1 + (1 << decade) : (2 << decade) - 1;
+        const float start = pe_state_border(map, first - 1);
+        memcpy(starts + decade, &start, sizeof start);
+    }
+}
+
+/* How many starts a magnitude has passed, and how many cells 1 has in its decade, with signs: 10/9
+ * of 10^6 in the first, then a fifth of those before; none beyond the last start. */
+PE_INLINE int32_t pe_state_decade(const int32_t *starts, const int32_t bits, float *cells) {
+    const int four = bits > starts[3];
+    const int two = bits > (four ? starts[5] : starts[1]);
+    const int32_t upper = two ? starts[6] : starts[4], lower = two ? starts[2] : starts[0];
+    const int one = bits > (four ? upper : lower), whole = bits > starts[7];
+    const float most = four ? 5e6f / 0.9f * 0.0016f : 5e6f / 0.9f;
+    *cells = whole ? 0.0f : most * (two ? 0.04f : 1.0f) * (one ? 0.2f : 1.0f);
+    return four * 4 + two * 2 + one + whole;
+}
+
+/* Codes by arithmetic, in vectors: a decade is cut into equal cells. `near` marks numbers so near
+ * to a border that rounding may have decided; returns whether there are any. */
+PE_INLINE int pe_guess_states(uint8_t *restrict codes, uint8_t *restrict near,
+                              const float *restrict numbers, const float *map, const int with_signs,
+                              const int count) {
+    const int32_t zero = with_signs ? PE_STATE_BLOCK / 2 - 1 : 0;
+    int32_t starts[PE_STATE_DECADES + 1];
+    pe_state_starts(starts, map, with_signs);
+    int any = 0;
+    for (int i = 0; i < count; i++) {
+        int32_t bits;
+        float magnitude, cells;
+        memcpy(&bits, numbers + i, sizeof bits);
+        const int32_t below = bits < 0, size = bits & INT32_MAX;
+        memcpy(&magnitude, &size, sizeof size);
+        /* A number at a border has the lower code, which below 0 is the farther one from it. */
+        const int32_t passed = pe_state_decade(starts, size + below, &cells);
+        const int32_t first = with_signs ? (1 << passed) >> 1 : (1 << passed) - 1;
+        const float before = (float)(first + !with_signs) * (1.0f / 9.0f);
+        const float from = magnitude * cells * (with_signs ? 1.0f : 2.0f) - before;
+        const float place = from > 0.5f ? from : 0.5f; /* of 0, of 1 and of NaN half a cell */
+        const int32_t cell = (int32_t)place;
+        const float rest = place - (float)cell;
+        const int32_t last = with_signs ? 2 * first - (first > 0) : 2 * first;
+        const int32_t away = first + cell < last ? first + cell : last;
+        const int32_t least = size > 0;
+        const int32_t under = with_signs ? zero - (away < zero ? away : zero) : 0;
+        const int32_t over = with_signs ? zero + away : away > least ? away : least;
+        const int32_t unsure = (rest < PE_STATE_NEAR) | (rest > 1.0f - PE_STATE_NEAR);
+        codes[i] = (uint8_t)(below ? under : over);
+        near[i] = (uint8_t)unsure;
+        any |= unsure;
+    }
+    return any;
+}
+
+/* Without signs a number above 0 never becomes 0. Changes `numbers`. */
 PE_INLINE void pe_encode_states(uint8_t *restrict codes, float *restrict scale,
-                                float *restrict numbers, const pe_state_map *map, const int least,
+                                float *restrict numbers, const float *map, const int with_signs,
                                 const int count) {
     const float largest = pe_largest_state(numbers, count);
     const float by = largest == 0.0f ? 1.0f : largest;
@@ -98,9 +119,15 @@ PE_INLINE void pe_encode_states(uint8_t *restrict codes, float *restrict scale,
     for (int i = 0; i < count; i++) {
         numbers[i] = numbers[i] / by;
     }
+    uint8_t near[PE_STATE_BLOCK];
+    if (!pe_guess_states(codes, near, numbers, map, with_signs, count)) {
+        return;
+    }
     for (int i = 0; i < count; i++) {
-        const int code = pe_state_code(map, numbers[i]);
-        codes[i] = (uint8_t)(code < least && numbers[i] > 0.0f ? least : code);
+        if (near[i]) {
+            const int code = pe_state_code(map, numbers[i]);
+            codes[i] = (uint8_t)(code == 0 && !with_signs && numbers[i] > 0.0f ? 1 : code);
+        }
     }
 }
 
