@@ -57,7 +57,7 @@ FLAGS = (
     *("-std=gnu11", "-O3", "-ffast-math", "-g0", "-w", "-Wno-incompatible-pointer-types"),
     *("-Wno-implicit-function-declaration", "-Wno-int-conversion"),
     *("-ffunction-sections", "-fdata-sections", "-fno-pic", "-fno-stack-protector"),
-    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables"),
+    *("-fno-unwind-tables", "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer"),
     *("-DARM_MATH_CM7", "-DARM_MATH_DSP"),
 )
 HEADERS = "thumb-linux-musleabihf"
