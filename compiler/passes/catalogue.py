@@ -18,6 +18,7 @@ from pockengine.compiler.passes.common_subexpressions import common_subexpressio
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.passes.decode_late import decode_late
 from pockengine.compiler.passes.decompose_norms import decompose_norms
+from pockengine.compiler.passes.derive_scales import derive_scales
 from pockengine.compiler.passes.differentiate import (
     LOSS,
     apply_gradients,
@@ -116,7 +117,7 @@ def kernels(target: Target) -> list[Pass]:
         make("fuse", target=target),
         make("schedule"),  # the order is final from here on
         make("absorb_updates", target=target),
-        *([make("small_constants")] if target.constants_apart else []),
+        *([make("small_constants"), make("derive_scales")] if target.constants_apart else []),
     ]
     return [each for each in passes if each.name not in OPTIONAL - target.passes]
 
@@ -180,6 +181,7 @@ PASSES: dict[str, Callable[..., None]] = {
     "dead_code": dead_code,
     "decode_late": decode_late,
     "decompose_norms": decompose_norms,
+    "derive_scales": derive_scales,
     "differentiate": differentiate,
     "drop_stops": drop_stops,
     "fold_constants": fold_constants,

@@ -1,0 +1,120 @@
+"""Scales that are a weight's own times one number are computed of those, which flash holds once.
+
+The scale of a bias is that of its weight times its input's; both take a number for each channel.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pockengine.compiler.ir.build import Builder
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.types import F32
+from pockengine.compiler.ops.registry import lookup
+
+Factors = Mapping[Value, tuple[Value, np.float32]]
+"""What stands for a constant: another constant, and what it is multiplied by."""
+
+NEIGHBOURS = 2
+"""Floats on either side of a quotient that are tried as its factor."""
+
+
+def derive_scales(graph: Graph) -> None:
+    """Multiply weights' scales by a number where a constant is exactly that, within its readers.
+
+    Requires: fused. Leaves: constants that anything but elementwise nodes reads, or that no scales
+    give to the bit.
+    """
+    factors = _factors(graph)
+    for node in graph.nodes:
+        own = {value: factors[value] for value in node.operands if value in factors}
+        if own:
+            _multiply(node, own)
+    read = {*graph.users(), *graph.outputs.values()}
+    for value in [*factors, *(scales for scales, _ in factors.values())]:
+        if value not in read:
+            graph.constants.pop(value, None)
+
+
+def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:
+    """Return the scales and the factor of each constant that is such a product."""
+    g, users, made, found = Builder(graph), graph.users(), dict[bytes, Value](), {}
+    held = {
+        np.asarray(param.held.scales, np.float32).tobytes()
+        for param in graph.params.values()
+        if param.held is not None
+    }
+    for value, data in list(graph.constants.items()):
+        if value.dtype is not F32 or data.ndim != 1 or data.tobytes() in held:
+            continue
+        if not all(_takes(node, value) for node in users.get(value, ())):
+            continue
+        for key in sorted(held):
+            scales = np.frombuffer(key, np.float32)
+            factor = _factor(scales, data)
+            if factor is not None:
+                made[key] = made[key] if key in made else g.constant(scales, "scales")
+                found[value] = made[key], factor
+                break
+    return found
+
+
+def _factor(scales: np.ndarray, data: np.ndarray) -> np.float32 | None:
+    """Return the factor by which the scales give these numbers to the bit, if there is one."""
+    if scales.shape != data.shape or data.size < 2 or not np.all(scales > 0):
+        return None
+    factor = np.float32(data[0] / scales[0])
+    for _ in range(NEIGHBOURS):
+        factor = np.nextafter(factor, np.float32(0))
+    for _ in range(2 * NEIGHBOURS + 1):
+        if np.array_equal(scales * factor, data):
+            return factor
+        factor = np.nextafter(factor, np.float32(np.inf))
+    return None
+
+
+def _takes(node: Node, value: Value) -> bool:
+    """Whether only elementwise nodes read a value, alone or in a fusion."""
+    if node.op != "fusion":
+        return lookup(node.op).elementwise
+    body: Graph = node.attrs["body"]
+    inner = dict(zip(node.operands, body.inputs, strict=True))[value]
+    readers = [each for each in body.nodes if inner in each.operands]
+    return all(lookup(each.op).elementwise for each in readers) and (
+        inner not in body.outputs.values()
+    )
+
+
+def _multiply(node: Node, factors: Factors) -> None:
+    """Make a node a fusion that computes these operands first."""
+    old = node.attrs["body"] if node.op == "fusion" else _alone(node)
+    sources = node.operands if node.op == "fusion" else tuple(dict.fromkeys(node.operands))
+    body = Graph(old.name)
+    g = Builder(body)
+    operands = [factors[value][0] if value in factors else value for value in sources]
+    known = {}
+    for inner, operand in zip(old.inputs, operands, strict=True):
+        known[inner] = g.input(inner.name, operand.type)
+    known |= {value: g.constant(data, "c") for value, data in old.constants.items()}
+    for inner, value in zip(old.inputs, sources, strict=True):
+        if value in factors:
+            known[inner] = g.mul(known[inner], g.scalar(float(factors[value][1])))
+    for each in old.nodes:
+        copy = g.repeat(each, tuple(known[value] for value in each.operands))
+        known.update(zip(each.results, copy.results, strict=True))
+    for name, value in old.outputs.items():
+        g.output(name, known[value])
+    writes = node.attrs.get("writes", ())
+    node.op, node.operands = "fusion", tuple(operands)
+    node.attrs = {"body": body, "writes": writes}
+
+
+def _alone(node: Node) -> Graph:
+    """Return a node as the body of a fusion."""
+    body = Graph(node.op)
+    g = Builder(body)
+    known = {value: g.input(value.name, value.type) for value in dict.fromkeys(node.operands)}
+    copy = g.repeat(node, tuple(known[value] for value in node.operands))
+    for result, own in zip(node.results, copy.results, strict=True):
+        g.output(result.name, own)
+    return body
