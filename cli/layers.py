@@ -74,7 +74,7 @@ def _count(program: Program, layer: Callable[[str], Layer]) -> None:
 
 
 def _buffers(train: Graph, target: Target) -> tuple[Buffer, ...]:
-    return lifetimes(train, target.scratch_bytes, target.alignment).buffers
+    return lifetimes(train, target.scratch_bytes, target.alignment, target.overwrites).buffers
 
 
 def _kept(train: Graph, target: Target) -> Iterator[Buffer]:

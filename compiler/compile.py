@@ -259,7 +259,8 @@ def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entr
     """
     verify_entry(graph)
     choices = {node: _chosen(node, graph, target, written) for node in graph.nodes}
-    plan = plan_memory(graph, lambda node: choices[node].scratch_bytes, target.alignment)
+    scratch = {node: choice.scratch_bytes for node, choice in choices.items()}
+    plan = plan_memory(graph, scratch.__getitem__, target.alignment, target.overwrites)
     return Entry(name, graph, plan, choices)
 
 

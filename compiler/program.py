@@ -39,7 +39,7 @@ class MemoryPlan:
 
     `aliases` are the reshapes of a param or constant: other names of its storage. `size` is the
     arena's bytes for this entry; `lower_bound` the largest sum of bytes alive at any node, which
-    no plan for the same order can beat.
+    no plan for the same order can beat. `overwrites` are the target's.
     """
 
     values: dict[Value, Allocation]
@@ -47,6 +47,7 @@ class MemoryPlan:
     aliases: dict[Value, Value]
     size: int
     lower_bound: int
+    overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ class Target:
     bytes. Of the optional passes those in `passes` pay on it. One of its `spaces` holds the
     constant params, and one, or the same, the mutable ones. With `rate_first` plain steps pay when
     the rate multiplies the loss's gradient once, not that of each param. `attention` is the longest
-    head, in numbers, of which its kernels compute attention as one op: 0 where it has none.
+    head, in numbers, of which its kernels compute attention as one op: 0 where it has none. Of each
+    op in `overwrites` its kernel may write the result over one of these operands, by their places.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -101,6 +102,7 @@ class Target:
     spaces: tuple[MemorySpace, ...] = (MemorySpace(),)
     rate_first: bool = False
     attention: int = 0
+    overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = sorted(self.passes - OPTIONAL)

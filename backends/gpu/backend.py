@@ -10,6 +10,7 @@ from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from pockengine.backends.gpu.kernels import FAMILIES, PRODUCTS
 from pockengine.backends.gpu.kernels.attention import LONGEST
+from pockengine.backends.gpu.kernels.rows import IN_PLACE
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.placement import kernel_nodes, node_bytes
@@ -88,6 +89,7 @@ class GpuBackend:
             OPTIONAL - {"save_masks"},
             (MemorySpace(size=self.device.memory_bytes),),
             attention=LONGEST,
+            overwrites=IN_PLACE,
         )
 
     def choose(self, node: Node) -> Choice:

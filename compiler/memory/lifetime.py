@@ -1,17 +1,22 @@
 """When each buffer of an entry is alive, over the order of its nodes.
 
 A buffer is the storage of one value, or of several: a view shares its operand's storage, and an
-elementwise kernel writes over an operand that dies there. Params and constants have their own
+elementwise kernel writes over an operand that dies there, and so do those of which a target says
+that they may. Params and constants have their own
 storage; scratch lives during its node only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.target import ALIGNMENT
+
+Overwrites = Mapping[str, tuple[int, ...]]
+NOTHING: Overwrites = MappingProxyType({})
 
 
 @dataclass(eq=False)
@@ -48,9 +53,15 @@ class Lifetimes:
 
 
 def lifetimes(
-    graph: Graph, scratch_bytes: Callable[[Node], int], alignment: int = ALIGNMENT
+    graph: Graph,
+    scratch_bytes: Callable[[Node], int],
+    alignment: int = ALIGNMENT,
+    overwrites: Overwrites = NOTHING,
 ) -> Lifetimes:
-    """Find every buffer; `scratch_bytes` says what a node's kernel needs for itself."""
+    """Find every buffer; `scratch_bytes` says what a node's kernel needs for itself.
+
+    `overwrites` are the places of operands that kernels of an op may write over.
+    """
     last, buffer_of = _last_uses(graph), partial(Buffer, alignment=alignment)
     sources = graph.sources() - set(graph.inputs)
     owner: dict[Value, Buffer] = {}
@@ -69,7 +80,8 @@ def lifetimes(
         if scratch:
             buffers.append(buffer_of(scratch, place, place, scratch_of=node))
         for result in node.results:
-            root = _shared(node, result, place, owner, sources, aliases)
+            over = _overwritten(node, result, overwrites)
+            root = _shared(node, result, place, owner, sources, aliases, over)
             if root is None:
                 own(result, place)
             elif isinstance(root, Buffer):
@@ -88,19 +100,26 @@ def _shared(
     owner: Mapping[Value, Buffer],
     sources: set[Value],
     aliases: Mapping[Value, Value],
+    over: Sequence[Value],
 ) -> Buffer | Value | None:
     """Return the buffer, param or constant whose storage `result` can take over, if any."""
     if lookup(node.op).view:
         (operand,) = node.operands
         root = aliases.get(operand, operand)
         return root if root in sources else owner[operand]
-    for operand in in_place_operands(node):
+    for operand in over:
         buffer = owner.get(operand)
         dies = buffer is not None and buffer.last == place
         taken = buffer is not None and any(owner.get(other) is buffer for other in node.results)
         if buffer is not None and dies and not taken and buffer.size == result.type.nbytes:
             return buffer
     return None
+
+
+def _overwritten(node: Node, result: Value, overwrites: Overwrites) -> list[Value]:
+    """Return the operands that a node may write a result over."""
+    chosen = [node.operands[place] for place in overwrites.get(node.op, ())]
+    return [*in_place_operands(node), *(each for each in chosen if each.type == result.type)]
 
 
 def in_place_operands(node: Node) -> list[Value]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node
-from pockengine.compiler.memory.lifetime import Buffer, lifetimes
+from pockengine.compiler.memory.lifetime import NOTHING, Buffer, Overwrites, lifetimes
 from pockengine.compiler.program import Allocation, MemoryPlan
 from pockengine.compiler.target import ALIGNMENT
 
@@ -30,14 +30,17 @@ MENDED = 12_000_000
 
 
 def plan_memory(
-    graph: Graph, scratch_bytes: Callable[[Node], int], alignment: int = ALIGNMENT
+    graph: Graph,
+    scratch_bytes: Callable[[Node], int],
+    alignment: int = ALIGNMENT,
+    overwrites: Overwrites = NOTHING,
 ) -> MemoryPlan:
     """Place every buffer of an entry in its arena.
 
     Requires: the graph's order is final. `scratch_bytes` gives the bytes that a node's kernel needs
-    for itself, 0 for none. Offsets are multiples of `alignment` bytes.
+    for itself, 0 for none. Offsets are multiples of `alignment` bytes. `overwrites` are a target's.
     """
-    alive = lifetimes(graph, scratch_bytes, alignment)
+    alive = lifetimes(graph, scratch_bytes, alignment, overwrites)
     offsets = pack(alive.buffers)
     values, scratch = {}, {}
     for buffer, offset in offsets.items():
@@ -46,7 +49,12 @@ def plan_memory(
         if buffer.scratch_of is not None:
             scratch[buffer.scratch_of] = Allocation(offset, buffer.size)
     return MemoryPlan(
-        values, scratch, dict(alive.aliases), arena_size(offsets), lower_bound(alive.buffers)
+        values,
+        scratch,
+        dict(alive.aliases),
+        arena_size(offsets),
+        lower_bound(alive.buffers),
+        overwrites,
     )
 
 

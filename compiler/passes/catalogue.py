@@ -158,7 +158,8 @@ def _recompute(
     report: Callable[[Recomputation], None] | None = None,
 ) -> None:
     """Compute activations again until the planned arena fits a budget, in bytes."""
-    budget = Budget(memory_budget, remembered(target.scratch_bytes), others, target.alignment)
+    scratch = remembered(target.scratch_bytes)
+    budget = Budget(memory_budget, scratch, others, target.alignment, target.overwrites)
 
     def finish(copy: Graph) -> None:
         run(kernels(target), copy)

@@ -8,13 +8,13 @@ whole blocks are dropped first: as few as fit, found by bisection.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import delay_writes
-from pockengine.compiler.memory.lifetime import Buffer, lifetimes
+from pockengine.compiler.memory.lifetime import Buffer, Overwrites, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.passes.recompute_blocks import Cuts, find_cuts
@@ -37,12 +37,16 @@ LARGE = 3000
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes that the arena may take; kernels' scratch; what other entries take of it anyway."""
+    """Bytes that the arena may take; kernels' scratch; what other entries take of it anyway.
+
+    `alignment` and `overwrites` are the target's.
+    """
 
     size: int
     scratch_bytes: Callable[[Node], int]
     others: int = 0
     alignment: int = ALIGNMENT
+    overwrites: Overwrites = field(default_factory=dict)
 
 
 def recompute(
@@ -163,7 +167,8 @@ class _Search:
         """Buffers of the graph as it will run."""
         copy = clone(self.graph)
         self.finish(copy)
-        return lifetimes(copy, self.budget.scratch_bytes, self.budget.alignment).buffers
+        budget = self.budget
+        return lifetimes(copy, budget.scratch_bytes, budget.alignment, budget.overwrites).buffers
 
 
 class _Rewriter:

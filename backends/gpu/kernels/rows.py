@@ -21,6 +21,17 @@ TEMPLATES: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, object]]] = {
 }
 """Template, names of the results, macros."""
 
+IN_PLACE: Mapping[str, tuple[int, ...]] = {
+    "softmax": (0,),
+    "log_softmax": (0,),
+    "layer_norm": (0,),
+    "rms_norm": (0,),
+    "layer_norm_dx": (0, 1),
+    "rms_norm_dx": (0, 1),
+    "cross_entropy_dx": (0,),
+}
+"""Operands that a result may lie on: an item writes what it alone has read, and after that."""
+
 
 def row_kernel(node: Node) -> GpuKernel:
     """Emit one of TEMPLATES."""

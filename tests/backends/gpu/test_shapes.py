@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from pockengine.backends.gpu.backend import GpuBackend
+from pockengine.backends.gpu.kernels.rows import IN_PLACE
+from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.devices import load_device
 from pockengine.errors import CompileError
@@ -14,6 +17,7 @@ from pockengine.tests.backends.gpu.cases import KINDS, floats
 from pockengine.tests.backends.gpu.oracle import compare, drawn
 from pockengine.tests.compiler.every_op import graph_of
 from pockengine.tests.compiler.op_case import OpCase
+from pockengine.tests.compiler.transformers import llama_net
 
 BACKEND = GpuBackend(load_device("host"))
 
@@ -61,6 +65,41 @@ def test_more_elements_than_an_int_counts_are_refused(op: str) -> None:
     node = graph_of(OpCase(op, types.get(op, (logits,)), attrs)).nodes[0]
     with pytest.raises(CompileError, match=r"2147518464 elements.*make the batch smaller"):
         BACKEND.gpu_kernel(node)
+
+
+def test_the_gradient_of_logits_lies_on_them() -> None:
+    graph = llama_net()
+    del graph.outputs["output"]  # logits that are given back stay as they are
+    program = compile_program(graph, Training(), target=BACKEND.target())
+    train = program.entries["train"]
+    (gradient,) = (node for node in train.graph.nodes if node.op == "cross_entropy_dx")
+    places = train.plan.values
+    assert places[gradient.result] == places[gradient.operands[0]]
+    assert max(live_bytes(train, program.alignment)) == train.plan.lower_bound
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_rows_may_be_written_over_what_they_are_of(place: int, tmp_path: Path) -> None:
+    """Where that is a value that nothing else reads, and in every order."""
+    graphs = {}
+    for op in (op for op, places in IN_PLACE.items() if place in places):
+        attrs = {"eps": 1e-5} if op in ("layer_norm", "rms_norm") else {}
+        types = {"cross_entropy_dx": (floats(3, 300), TensorType(I64, (3,)), floats())}
+        norm_dx = (floats(3, 300), floats(3, 300), floats(3, 1))
+        plain = norm_dx if op.endswith("norm_dx") else (floats(3, 300),)
+        g = Builder(Graph(op))
+        operands = [g.input(f"x{n}", each) for n, each in enumerate(types.get(op, plain))]
+        x = operands[0]
+        operands[place] = g.neg(operands[place])
+        y = g.emit(op, *operands, **attrs).results[0]
+        g.output("y", y if place == 0 else g.sub(y, x))
+        graphs[op] = g.graph
+    program = compile_entries("cases", dict(graphs), target=BACKEND.target())
+    for entry in program.entries.values():
+        (node,) = (node for node in entry.graph.nodes if node.op in IN_PLACE)
+        assert entry.plan.values[node.results[0]] == entry.plan.values[node.operands[place]]
+    inputs = {key: drawn(graph) for key, graph in graphs.items()}
+    compare(BACKEND, graphs, inputs, tmp_path)
 
 
 def test_equal_indices_are_sought_once_for_a_row_of_an_embedding() -> None:
