@@ -16,6 +16,7 @@ from pockengine.cli.options import (
     storage_options,
 )
 from pockengine.cli.rows import threads_option
+from pockengine.cli.texts import LENGTH, RowForm, row_options
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.storage import Storage
 from pockengine.finetune.lm.prepare import prepare
@@ -38,11 +39,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--scheme", default="lora", show_default=True, help="lora, lora-RANK, sparse, full, a file."
 )
-@click.option("--max-length", "length", default=256, show_default=True, type=click.IntRange(2))
-@click.option("--truncate", is_flag=True, help="Cut texts that are longer; else they are left out.")
-@click.option(
-    "--pack/--no-pack", "together", default=True, show_default=True, help="Texts share rows."
-)
+@row_options(LENGTH)
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
 @click.option(
     "--accumulate", "micro_batches", default=1, type=click.IntRange(1), help="Steps an update."
@@ -94,8 +91,9 @@ def finetune_lm(
     """
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
-    texts = Texts(data, validation, hold_out, given.pop("truncate"), given.pop("together"))
-    settings = Settings(model, texts, _course(given), _means(given))
+    form: RowForm = given.pop("form")
+    texts = Texts(data, validation, hold_out, form.truncate, form.together)
+    settings = Settings(model, texts, _course(form.length or LENGTH, given), _means(given))
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
     prepared = prepare(settings, prompts)
@@ -121,10 +119,10 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: given[name] for name in names}
 
 
-def _course(given: dict[str, Any]) -> Course:
-    names = ("length", "batch", "micro_batches", "steps", "lr", "schedule", "warmup", "seed")
+def _course(length: int, given: dict[str, Any]) -> Course:
+    names = ("batch", "micro_batches", "steps", "lr", "schedule", "warmup", "seed")
     epochs = None if given["steps"] else given["epochs"] or 1
-    return Course(epochs=epochs, **_taken(given, *names))
+    return Course(length, epochs=epochs, **_taken(given, *names))
 
 
 def _means(given: dict[str, Any]) -> Means:

@@ -139,12 +139,17 @@ def batch_of(graph: Graph) -> int:
     return next((value.shape[0] for value in graph.inputs if value.shape), 1)
 
 
-def optimizer_option(default: str = "sgd") -> Callable[[Command], Command]:
-    """Return the option --optimizer, which gives a command an `optimizer` of ours."""
+def optimizer_option(
+    default: str | None = "sgd", shown: str | bool = True
+) -> Callable[[Command], Command]:
+    """Return the option --optimizer, which gives a command an `optimizer` of ours.
+
+    Without a default it gives None where nobody said one; `shown` is what help says of it.
+    """
     return click.option(
         "--optimizer",
         default=default,
-        show_default=True,
+        show_default=shown,
         type=optimizer,
         metavar="NAME[:FIELD=NUMBER,...]",
         help=OPTIMIZERS,

@@ -10,8 +10,14 @@ from rich.console import Console
 
 from pockengine.cli.options import ModelChoice, device_option, model_argument, optimizer_option
 from pockengine.cli.quantize import quantize_options
-from pockengine.cli.sensitivity import OPTIMIZER
-from pockengine.cli.subject import open_subject
+from pockengine.cli.subject import (
+    DECODER_OPTIMIZER,
+    OPTIMIZER,
+    course_of,
+    open_subject,
+    open_tuning,
+)
+from pockengine.cli.texts import RowForm, data_option, row_options
 from pockengine.cli.units import count, size, time
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
@@ -20,12 +26,13 @@ from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import Device, find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune.candidates import FOUND, Candidate, candidates, presets_within
-from pockengine.finetune.contributions import Contributions, Header, Key, read_table
+from pockengine.finetune.contributions import Contributions, Header, Key, judge_of, read_table
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import count_instructions
 from pockengine.finetune.executor import open_executor
 from pockengine.finetune.front import device_table, draw_front, race_table
 from pockengine.finetune.gains import UNITS, Signal, signal_of
+from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing, race
 from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, search
 from pockengine.finetune.search_limits import (
@@ -41,7 +48,7 @@ from pockengine.finetune.shortfall import Shortfall
 from pockengine.finetune.shrinkage import shrunk
 from pockengine.finetune.space import space_of
 from pockengine.finetune.subject import Subject
-from pockengine.finetune.task import load_tuning
+from pockengine.finetune.task import Tuning
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.finetune.trial_channels import settle_channels
 from pockengine.terminal import PlainConsole
@@ -74,11 +81,16 @@ class SearchOptions:
     classes: int | None
     optimizer: Optimizer
     tried: int | None
-    train: Path | None
+    data: Path | None
     validation: float
     count: bool
     full: bool
     quantize: Int8 | None
+    form: RowForm
+
+    def tuning(self, data: Path) -> Tuning:
+        """Read the data, and set those apart that judge."""
+        return open_tuning(self.model, data, self.validation, self.form)
 
     @property
     def limits(self) -> Limits:
@@ -99,29 +111,32 @@ class SearchOptions:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The scheme, TOML.")
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
-@optimizer_option(OPTIMIZER)
+@optimizer_option(None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
 @quantize_options
 @click.option("--validate", "tried", type=click.IntRange(1), help="How many found ones race.")
-@click.option("--train", type=click.Path(path_type=Path), help="The data to race schemes on.")
+@data_option(required=False, words="The data to race schemes on.")
 @click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
 @click.option("--full/--no-full", default=True, help="Train full too: what does the budget cost?")
 @click.option("--count", is_flag=True, help="Count instructions on each device that can.")
-def search_command(model: ModelChoice, **options: Any) -> None:
-    """Find the scheme of MODEL that gains the most accuracy within a budget on a device.
+@row_options(None, " of a decoder's")
+def search_command(model: ModelChoice, optimizer: Optimizer | None, **options: Any) -> None:
+    """Find the scheme of MODEL that gains the most within a budget on a device.
 
     The gains are those that `pockengine sensitivity` measured; the cost is that of the compiled
     program. With --train the best that were found and the presets that fit are compared by real
     training. Writes the scheme, and beside it the front as a picture. No test set is read.
     """
-    _search(SearchOptions(model, **options))
+    optimizer, _ = course_of(model, optimizer)
+    _search(SearchOptions(model, optimizer=optimizer, **options))
 
 
 def _search(options: SearchOptions) -> None:
-    if options.tried is not None and options.train is None:
+    if options.tried is not None and options.data is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
-    subject = open_subject(options.model, options.classes, options.weights, options.quantize)
+    subject = _opened(options)
     header, trials = read_contributions(options.contributions, subject)
-    signal = signal_of(trials)
+    judge = judge_of(header)
+    signal = signal_of(trials, judge)
     click.echo(str(signal), err=True)
     device = find_device(options.device)
     costs = CostModel(subject.graph, device, options.optimizer, subject.integers)
@@ -129,16 +144,16 @@ def _search(options: SearchOptions) -> None:
     fronts, found = _found(options, costs, signal)
     results: list[Standing] = []
     full: Standing | None = None
-    if options.train is not None:
+    if options.data is not None:
         results, full = _raced(options, subject, [one.scheme for one in found], header)
-        console.print(race_table(results, found))
+        console.print(race_table(results, found, judge))
         by_scheme = {one.scheme: one for one in found}
         found = [by_scheme[result.scheme] for result in results]
     best, measured = first_that_keeps(found, options.limits, costs)
     result = next((one for one in results if one.scheme == best.scheme), None)
-    comment = describe(options, best, signal, result, measured)
+    comment = describe(options, best, signal, result, measured, judge)
     if result is not None and full is not None:
-        shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes)
+        shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes, judge)
         comment = f"{comment}\n{shortfall}"
     scheme = _settled(options, subject, replace(best.scheme, name=options.out.stem))
     save_scheme(scheme, options.out, comment)
@@ -155,7 +170,7 @@ def _found(
     """
     budget = budget_of(options.limits, costs)
     gains = signal.contributions
-    if options.train is None:
+    if options.data is None:
         if gains is None:
             raise FinetuneError(
                 f"{signal}; measure with more seeds or epochs (pockengine sensitivity), or give "
@@ -173,13 +188,18 @@ def _found(
     return fronts, candidates(costs, [points[place] for place in places], presets)
 
 
+def _opened(options: SearchOptions) -> Subject:
+    given = (options.model, options.classes, options.weights, options.quantize, options.form)
+    return open_subject(*given)
+
+
 def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Key, TrialOutcome]]:
     """Read a table; FinetuneError where it was measured on another model."""
     header, trials = read_table(path)
     if header.get("graph") != subject.digest():
         raise FinetuneError(
             f"{path} was measured on another model ({header.get('subject')}); give the same MODEL, "
-            "--weights, --classes, --batch and --quantize"
+            "--weights, --classes, --batch, --max-length and --quantize"
         )
     return header, trials
 
@@ -225,10 +245,9 @@ def _settled(options: SearchOptions, subject: Subject, scheme: Scheme) -> Scheme
     """Choose channels by the training examples where the scheme wants that."""
     if all(choice.by not in DATA_CRITERIA for _, choice in scheme.rules):
         return scheme
-    if options.train is None:
+    if options.data is None:
         raise FinetuneError("channels are to be chosen by data: give the examples by --train")
-    tuning = load_tuning(options.train, options.validation, seed=0)
-    return settle_channels(subject, scheme, tuning.train)
+    return settle_channels(subject, scheme, options.tuning(options.data).train)
 
 
 def _raced(
@@ -239,8 +258,8 @@ def _raced(
     Full fine-tuning, the second of what is returned, runs alike where it is wanted and none of the
     candidates.
     """
-    assert options.train is not None  # as the caller has checked
-    tuning = load_tuning(options.train, options.validation, seed=0)
+    assert options.data is not None  # as the caller has checked
+    tuning = options.tuning(options.data)
     check_data(header, tuning)
     recipe, seeds = recipe_of(header, options.optimizer)
     click.echo(f"fine-tuning {len(schemes)} schemes, the best with {len(seeds)} seeds", err=True)
@@ -267,6 +286,7 @@ def describe(
     signal: Signal,
     result: Standing | None,
     measured: str,
+    judge: Judge = ACCURACY,
 ) -> str:
     """Say in a few lines what a scheme is."""
     cost = best.cost
@@ -276,8 +296,8 @@ def describe(
         lines.append(f"Predicted gain over the head alone: {100 * best.gain:.2f} {unit}.")
     if result is not None:
         lines.append(
-            f"{best.scheme.name} won by real training: {100 * result.mean:.2f} % of the validation "
-            f"set over {len(result.accuracies)} seeds, at the rate {result.recipe.rate:g}."
+            f"{best.scheme.name} won by real training: {judge.said(result.mean)} on the validation "
+            f"set over {len(result.scores)} seeds, at the rate {result.recipe.rate:g}."
         )
     lines.append(
         f"Memory beyond inference: {cost.memory_bytes:,} bytes, of which {cost.state_bytes:,} are "

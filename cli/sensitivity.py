@@ -1,4 +1,4 @@
-"""`pockengine sensitivity MODEL --train DATA --out TABLE`: what is each tensor worth training?"""
+"""`pockengine sensitivity MODEL --data DATA --out TABLE`: what is each tensor worth training?"""
 
 import math
 from pathlib import Path
@@ -9,29 +9,37 @@ from rich.table import Table
 
 from pockengine.cli.options import ModelChoice, model_argument, optimizer_option
 from pockengine.cli.quantize import quantize_options
-from pockengine.cli.subject import open_subject
+from pockengine.cli.subject import (
+    DECODER_OPTIMIZER,
+    DECODER_RATE,
+    OPTIMIZER,
+    RATE,
+    course_of,
+    open_subject,
+    open_tuning,
+)
+from pockengine.cli.texts import RowForm, data_option, row_options
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse.channels import CRITERIA
 from pockengine.extras import need
 from pockengine.finetune.contributions import Contributions
 from pockengine.finetune.executor import PROCESSES, open_executor
+from pockengine.finetune.judges import ACCURACY, Judge, judge_named
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import Progress, measure
 from pockengine.finetune.space import SHARES, items_of
-from pockengine.finetune.task import load_tuning
 from pockengine.terminal import PlainConsole, printable
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 """By what channels may be chosen."""
-OPTIMIZER = "sgd:momentum=0.9"
 
 
 @click.command("sensitivity")
 @model_argument(8, loss=False)
-@click.option("--train", required=True, type=click.Path(path_type=Path), help="Inputs and target.")
+@data_option(required=True, words="Inputs and target; a decoder's texts.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Its JSON lines.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Pretrained, as safetensors.")
 @click.option("--classes", type=click.IntRange(2), help="Of a new head.")
@@ -41,14 +49,20 @@ OPTIMIZER = "sgd:momentum=0.9"
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
-@optimizer_option(OPTIMIZER)
+@optimizer_option(None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
 @quantize_options
-@click.option("--rate", default=0.05, show_default=True, help="The optimizer's highest rate.")
+@click.option(
+    "--rate",
+    type=float,
+    show_default=f"{RATE:g}, a decoder's {DECODER_RATE:g}",
+    help="The optimizer's highest rate.",
+)
+@row_options(None, " of a decoder's")
 @click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
 @click.option("--scheduler", default=PROCESSES, show_default=True, help="Or Dask's, tcp://...")
 def sensitivity_command(
     model: ModelChoice,
-    train: Path,
+    data: Path,
     out: Path,
     weights: Path | None,
     classes: int | None,
@@ -58,29 +72,33 @@ def sensitivity_command(
     upper: float,
     seeds: int,
     epochs: int,
-    optimizer: Optimizer,
+    optimizer: Optimizer | None,
     quantize: Int8 | None,
-    rate: float,
+    rate: float | None,
+    form: RowForm,
     workers: int | None,
     scheduler: str,
 ) -> None:
     """Fine-tune one tensor of MODEL at a time beside its head, and measure what each gains.
 
-    DATA is .npz or .safetensors with the model's inputs and `target`, one row an example; a part of
-    it is set apart to judge. Killed, the same command goes on where it was.
+    DATA is .npz or .safetensors with the model's inputs and `target`, one row an example; or, where
+    MODEL is a decoder's folder, texts as `finetune-lm` takes them. A part of it is set apart to
+    judge, by accuracy or by the loss. Killed, the same command goes on where it was.
     """
     if scheduler != PROCESSES:
         need(f"--scheduler {scheduler}", "search")
-    subject = open_subject(model, classes, weights, quantize)
-    tuning = load_tuning(train, validation, seed=0)
+    subject = open_subject(model, classes, weights, quantize, form)
+    tuning = open_tuning(model, data, validation, form)
     items = items_of(subject.graph, shares or SHARES, by=by, upper=upper)
+    optimizer, rate = course_of(model, optimizer, rate)
     recipe = Recipe(rate, epochs, optimizer=optimizer)
     with open_executor(scheduler, workers) as executor:
         contributions = measure(
             subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
         )
     console = PlainConsole(WIDTH)
-    console.print(report(f"{model.name} on {train.name}", contributions))
+    title = f"{model.name} on {data.name}"
+    console.print(report(title, contributions, judge_named(subject.judge)))
     console.print(f"{len(contributions.gains)} items in {out}")
 
 
@@ -92,13 +110,13 @@ def tell_progress(progress: Progress) -> None:
     click.echo(printable(text), err=True)
 
 
-def report(title: str, contributions: Contributions) -> Table:
+def report(title: str, contributions: Contributions, judge: Judge = ACCURACY) -> Table:
     """Return the items as a table, the largest gain first."""
-    caption = f"over the head alone: {contributions.baseline:.1%} of the validation set"
-    table = Table(title=f"Gain in accuracy: {title}", caption=caption, box=SIMPLE)
+    caption = f"over the head alone: {judge.said(contributions.baseline)} on the validation set"
+    table = Table(title=f"Gain in {judge.name}: {title}", caption=caption, box=SIMPLE)
     for heading in ("trained beside the head", "share", "channels by"):
         table.add_column(heading)
-    for heading in ("points gained", "spread", "seeds"):
+    for heading in (f"{judge.unit} gained", "spread", "seeds"):
         table.add_column(heading, justify="right")
     for item, gain in sorted(contributions.gains.items(), key=lambda pair: -pair[1].mean):
         name = str(item) if item.kind == "biases" else item.name

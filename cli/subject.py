@@ -9,30 +9,59 @@ import numpy as np
 from safetensors import SafetensorError
 
 from pockengine.cli.options import ModelChoice
+from pockengine.cli.options import optimizer as read_optimizer
 from pockengine.cli.quantize import quantized_graph
+from pockengine.cli.texts import DATA_SEED, RowForm, names_decoder, open_decoder, read_texts
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.task import Tuning, load_tuning
 from pockengine.models.find import CROSS_ENTROPY, Found
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+OPTIMIZER, RATE = "sgd:momentum=0.9", 0.05
+"""By which a classifier's trials train, where nobody says otherwise."""
+DECODER_OPTIMIZER, DECODER_RATE = "adamw", 2e-4
+"""The same of a decoder's: adapters' rate in `finetune-lm`, as little trains at a time."""
+
+
+def course_of(
+    model: ModelChoice, optimizer: Optimizer | None, rate: float | None = None
+) -> tuple[Optimizer, float]:
+    """Return what was given of optimizer and rate, and of the rest what suits the model."""
+    usual = (DECODER_OPTIMIZER, DECODER_RATE) if names_decoder(model) else (OPTIMIZER, RATE)
+    return optimizer or read_optimizer(usual[0]), usual[1] if rate is None else rate
+
+
+def open_tuning(model: ModelChoice, data: Path, share: float, form: RowForm) -> Tuning:
+    """Read what trains and what judges: a decoder's texts, or rows of another model's inputs."""
+    if names_decoder(model):
+        return read_texts(model, data, share, form)
+    return load_tuning(data, share, seed=DATA_SEED)
+
+
 def open_subject(
-    model: ModelChoice, classes: int | None, weights: Path | None, quantize: Int8 | None = None
+    model: ModelChoice,
+    classes: int | None,
+    weights: Path | None,
+    quantize: Int8 | None = None,
+    form: RowForm | None = None,
 ) -> Subject:
-    """Find a model of any framework, PyTorch's in evaluation mode.
+    """Find a model of any framework, PyTorch's in evaluation mode; or a folder of a decoder.
 
     A listed model gets a head of `classes`. `weights` is a safetensors file by the names of a
     PyTorch module; a tensor of another shape (the head that was for other classes) stays as it is.
     `quantize` says how the model, with these weights, becomes one in int8.
     """
-    if quantize is not None and quantize.inputs:
-        raise FinetuneError(
-            f"--quantize-input {quantize.inputs[0]}: trials read rows of real numbers, which the "
-            "program rounds; leave it out"
-        )
+    form = form or RowForm()
+    if names_decoder(model):
+        others = {"--classes": classes, "--weights": weights, "--quantize": quantize}
+        return open_decoder(model, form, others)
+    _check_options(model, quantize, form)
     found = _find(model, classes)
     is_module = callable(getattr(found.model, "eval", None)) and hasattr(found.model, "state_dict")
     if weights is not None:
@@ -50,6 +79,19 @@ def open_subject(
     return Subject(model.name, graph, logits[0], integers)
 
 
+def _check_options(model: ModelChoice, quantize: Int8 | None, form: RowForm) -> None:
+    """Refuse what a model of rows cannot be given."""
+    if form != RowForm():
+        raise FinetuneError(
+            f"--max-length, --truncate and --no-pack are for decoders, and {model.name} is none"
+        )
+    if quantize is not None and quantize.inputs:
+        raise FinetuneError(
+            f"--quantize-input {quantize.inputs[0]}: trials read rows of real numbers, which the "
+            "program rounds; leave it out"
+        )
+
+
 def _find(model: ModelChoice, classes: int | None) -> Found:
     """Return the model with examples of one batch: a function's are repeated to it."""
     if ":" not in model.name:
@@ -58,7 +100,9 @@ def _find(model: ModelChoice, classes: int | None) -> Found:
         found = replace(model, batch=None).find(classes)
         found = replace(found, inputs=_repeated(found.inputs, model.batch or 1))
     if found.loss is None:
-        raise FinetuneError(f"{model.name} returns its own loss; sensitivity wants a classifier")
+        raise FinetuneError(
+            f"{model.name} returns its own loss; give a classifier, or the folder of a decoder"
+        )
     return found
 
 

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from pockengine.errors import FinetuneError
+from pockengine.finetune.judges import ACCURACY as BY_ACCURACY
+from pockengine.finetune.judges import Judge, judge_named
 from pockengine.finetune.signal import Noise, noise_of
 from pockengine.finetune.trial import TrialOutcome
 
 SCHEMA = 1
 KINDS = ("weight", "biases")
-ACCURACY, LOSS = "accuracy", "loss"
-"""What a gain is: more accuracy on the validation set, or less training loss."""
+ACCURACY, LOSS = BY_ACCURACY.name, "loss"
+"""What a gain is: a better score by a judge of this name, or less training loss."""
 
 Header = Mapping[str, Any]
 
@@ -68,7 +70,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The baseline's mean accuracy on the validation set, and each item's gain over it.
+    """The baseline's mean score on the validation set, and each item's gain over it.
 
     `noise` is None where too little was measured to tell; `measure` says what a gain is.
     """
@@ -89,8 +91,8 @@ Pair = tuple[TrialOutcome, TrialOutcome]
 class ContributionTable:
     """An open table: what is there, and how to add to it. See `open_table`."""
 
-    def __init__(self, file: IO[str], trials: dict[Key, TrialOutcome]) -> None:
-        self._file = file
+    def __init__(self, file: IO[str], trials: dict[Key, TrialOutcome], judge: Judge) -> None:
+        self._file, self._judge = file, judge
         self.trials = trials
 
     def add(self, item: Item | None, seed: int, outcome: TrialOutcome) -> None:
@@ -98,7 +100,10 @@ class ContributionTable:
         if (item, seed) in self.trials:
             raise FinetuneError(f"{self._file.name} has {_title(item)} with seed {seed} already")
         self.trials[item, seed] = outcome
-        row = {"item": None if item is None else asdict(item), "seed": seed, **asdict(outcome)}
+        row: dict[str, Any] = {"item": None if item is None else asdict(item), "seed": seed}
+        row |= {**self._judge.written(outcome.score), **asdict(outcome)}
+        del row["score"]
+        row["parts"] = [self._judge.sign * part for part in outcome.parts]
         if outcome.diverged:
             row["loss"] = None  # JSON has no NaN
         _append(self._file, row)
@@ -123,7 +128,7 @@ def open_table(path: Path, header: Header) -> Iterator[ContributionTable]:
         else:
             trials = {}
             _append(file, {"schema": SCHEMA, **header})
-        yield ContributionTable(file, trials)
+        yield ContributionTable(file, trials, judge_of(header))
 
 
 def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
@@ -138,10 +143,11 @@ def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
     header = _parse(path, 1, lines[0])
     if header.get("schema") != SCHEMA:
         raise FinetuneError(f"{path} is no contribution table of schema {SCHEMA}; measure again")
+    judge = judge_of(header)
     trials: dict[Key, TrialOutcome] = {}
     for number, line in enumerate(lines[1:], 2):
         try:
-            key, outcome = _trial(_parse(path, number, line))
+            key, outcome = _trial(_parse(path, number, line), judge)
         except (FinetuneError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise FinetuneError(f"{path}, line {number} is no trial: {error}") from error
         if key in trials:
@@ -150,16 +156,29 @@ def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
     return header, trials
 
 
+def judge_of(header: Header) -> Judge:
+    """Return what judged a table's trials."""
+    return judge_named(str(header.get("judge", ACCURACY)))
+
+
 def load_contributions(path: Path) -> Contributions:
     """Read a table and compute what each item gains."""
     return contributions_of(read_table(path)[1])
 
 
 def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY) -> Contributions:
-    """Compare each item with the baseline at the same seed."""
+    """Compare each item with the baseline at the same seed, by less loss or by a better score.
+
+    `measure` is LOSS, or the name of the judge whose scores these are.
+    """
     base = {seed: outcome for (item, seed), outcome in trials.items() if item is None}
     if not base:
         raise FinetuneError("the table has no trial of the baseline yet; measure to the end")
+    lost = [seed for seed, outcome in base.items() if not math.isfinite(outcome.score)]
+    if lost:
+        raise FinetuneError(
+            f"the baseline, the head alone, diverged with seed {lost[0]}; measure at a smaller rate"
+        )
     pairs: dict[Item, list[Pair]] = {}
     for (item, seed), outcome in sorted(trials.items(), key=lambda entry: entry[0][1]):
         if item is not None and seed in base:
@@ -169,21 +188,21 @@ def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY
     }
     whole = [row for row in pairs.values() if len(row) == len(base)]
     noise = noise_of(_table(whole, measure))
-    baseline = statistics.fmean(outcome.accuracy for outcome in base.values())
+    baseline = statistics.fmean(outcome.score for outcome in base.values())
     return Contributions(baseline, gains, noise, measure)
 
 
 def _gain(outcome: TrialOutcome, base: TrialOutcome, measure: str) -> float:
     """Return what is better than the baseline; a diverged trial has twice the baseline's loss."""
-    if measure == ACCURACY:
-        return outcome.accuracy - base.accuracy
-    return -base.loss if outcome.diverged else base.loss - outcome.loss
+    if measure == LOSS:
+        return -base.loss if outcome.diverged else base.loss - outcome.loss
+    return outcome.score - base.score if math.isfinite(outcome.score) else -abs(base.score)
 
 
 def _table(rows: Sequence[Sequence[Pair]], measure: str) -> list[list[list[float]]]:
     """Return gains [items, seeds, parts]; of one part where not all trials counted them."""
     counts = {len(trial.parts) for row in rows for pair in row for trial in pair}
-    if measure != ACCURACY or len(counts) != 1 or 0 in counts:
+    if measure == LOSS or len(counts) != 1 or 0 in counts:
         return [[[_gain(*pair, measure)] for pair in row] for row in rows]
     return [
         [[a - b for a, b in zip(trial.parts, base.parts, strict=True)] for trial, base in row]
@@ -197,18 +216,16 @@ def gain_of(differences: list[float]) -> Gain:
     return Gain(statistics.fmean(differences), spread, len(differences))
 
 
-def _trial(row: Mapping[str, Any]) -> tuple[Key, TrialOutcome]:
+def _trial(row: Mapping[str, Any], judge: Judge) -> tuple[Key, TrialOutcome]:
     item = None if row["item"] is None else Item(**row["item"])
     diverged = row["diverged"]
     loss = math.nan if row["loss"] is None else float(row["loss"])
-    accuracy = float(row["accuracy"])
-    if not isinstance(row["seed"], int) or not isinstance(diverged, bool) or not 0 <= accuracy <= 1:
+    score = judge.read(row)
+    if not isinstance(row["seed"], int) or not isinstance(diverged, bool):
         raise ValueError("a field is out of its range")
     steps, seconds = int(row["steps"]), float(row["seconds"])
-    parts = tuple(float(part) for part in row.get("parts", ()))
-    if not all(0 <= part <= 1 for part in parts):
-        raise ValueError("a part's accuracy is out of its range")
-    return (item, row["seed"]), TrialOutcome(accuracy, loss, steps, seconds, diverged, parts)
+    parts = tuple(judge.read({judge.key: part}) for part in row.get("parts", ()))
+    return (item, row["seed"]), TrialOutcome(score, loss, steps, seconds, diverged, parts)
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

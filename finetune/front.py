@@ -13,6 +13,7 @@ from pockengine.devices import Device
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
+from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing
 from pockengine.finetune.ranks import rank_correlation
 from pockengine.finetune.search import Front
@@ -67,23 +68,25 @@ def _colors(count: int) -> list[str]:
     return [FRONT, *[CONTROL, "#31a354", "#756bb1"] * count][:count]
 
 
-def race_table(results: Sequence[Standing], found: Sequence[Candidate]) -> Table:
+def race_table(
+    results: Sequence[Standing], found: Sequence[Candidate], judge: Judge = ACCURACY
+) -> Table:
     """Return what each scheme reached beside its predicted gain, and how well their ranks agree."""
     by_scheme = {one.scheme: one for one in found}
     known = [(by_scheme[one.scheme].gain, one.mean) for one in results]
     pairs = [(gain, mean) for gain, mean in known if gain is not None]
     correlation = rank_correlation([gain for gain, _ in pairs], [mean for _, mean in pairs])
     agreement = "too few to rank" if correlation is None else f"rank correlation {correlation:+.2f}"
-    title = "Predicted gain, and accuracy on the validation set by real training"
+    title = f"Predicted gain, and {judge.name} on the validation set by real training"
     table = Table(title=title, caption=agreement, box=SIMPLE)
     table.add_column("scheme")
-    for heading in ("predicted", "accuracy, %", "spread", "seeds", "rate", "beyond inference"):
+    for heading in ("predicted", judge.heading, "spread", "seeds", "rate", "beyond inference"):
         table.add_column(heading, justify="right")
     for result in results:
         one = by_scheme[result.scheme]
         gain = "" if one.gain is None else f"{100 * one.gain:.2f}"
-        numbers = (f"{100 * result.mean:.2f}", f"{100 * result.spread:.2f}")
-        seeds, rate = str(len(result.accuracies)), f"{result.recipe.rate:g}"
+        numbers = (judge.cell(result.mean), judge.spread(result.spread))
+        seeds, rate = str(len(result.scores)), f"{result.recipe.rate:g}"
         table.add_row(
             one.scheme.name, gain, *numbers, seeds, rate, f"{one.cost.memory_bytes:,} bytes"
         )

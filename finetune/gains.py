@@ -1,21 +1,21 @@
 """The gains that a search adds up: by the first measure of a table that tells items apart.
 
-More accuracy is what is wanted, and on a few hundred examples mostly chance. Less training loss is
-measured far more exactly; it says how much an item can fit. On MCUNet and Fashion-MNIST sums of it
-ranked 16 schemes by their accuracy with a correlation of 0.86, sums of gains in accuracy with
--0.60 (docs/results/sparse.md).
+A better score is what is wanted, and accuracy on a few hundred examples mostly chance. Less
+training loss is measured far more exactly; it says how much an item can fit. On MCUNet and
+Fashion-MNIST sums of it ranked 16 schemes by their accuracy with a correlation of 0.86, sums of
+gains in accuracy with -0.60 (docs/results/sparse.md).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pockengine.finetune.contributions import ACCURACY, LOSS, Contributions, Key, contributions_of
+from pockengine.finetune.contributions import LOSS, Contributions, Key, contributions_of
+from pockengine.finetune.judges import ACCURACY, JUDGES, Judge
 from pockengine.finetune.shrinkage import reliability
 from pockengine.finetune.signal import ENOUGH
 from pockengine.finetune.trial import TrialOutcome
 
-MEASURES = (ACCURACY, LOSS)
-UNITS = {ACCURACY: "points", LOSS: "hundredths of loss"}
+UNITS = {judge.name: judge.unit for judge in JUDGES.values()} | {LOSS: "hundredths of loss"}
 """What a hundredth of a gain is called."""
 
 
@@ -41,10 +41,13 @@ class Signal:
         return f"gains by {self.contributions.measure}: {clauses}"
 
 
-def signal_of(trials: Mapping[Key, TrialOutcome]) -> Signal:
-    """Choose the measure of a table's gains; FinetuneError where the baseline is missing."""
+def signal_of(trials: Mapping[Key, TrialOutcome], judge: Judge = ACCURACY) -> Signal:
+    """Choose the measure of a table's gains; FinetuneError where the baseline is missing.
+
+    `judge` is what the trials' scores are of.
+    """
     reliabilities: dict[str, float | None] = {}
-    for measure in MEASURES:
+    for measure in (judge.name, LOSS):
         contributions = contributions_of(trials, measure)
         found = reliabilities[measure] = reliability(contributions)
         if found is None or found >= ENOUGH:

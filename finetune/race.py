@@ -1,7 +1,7 @@
 """The best of a few schemes, by real trainings: successive halving over seeds.
 
 First every scheme trains in full with the first seed, at each of the same learning rates; the best
-of them is its rate, and its first accuracy. The better half goes on to twice as many seeds, until
+of them is its rate, and its first score. The better half goes on to twice as many seeds, until
 the last ones have all of them (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification
 and hyperparameter optimization"). Seeds, data and what judges are the same for all, so that
 differences are the schemes'. A preset is among the last ones whenever one runs: the winner is not
@@ -13,6 +13,7 @@ to nothing about the last, and after two that of rates misleads (docs/results/sp
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from statistics import fmean, stdev
 
 from pockengine.compiler.sparse import Scheme
@@ -28,21 +29,23 @@ Run = Callable[[Runs], Sequence[TrialOutcome]]
 
 @dataclass(frozen=True)
 class Standing:
-    """A scheme in a race: the recipe at its best rate, and an accuracy for each seed it ran."""
+    """A scheme in a race: the recipe at its best rate, and a score for each seed it ran."""
 
     scheme: Scheme
     recipe: Recipe
-    accuracies: tuple[float, ...]
+    scores: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """Mean accuracy."""
-        return fmean(self.accuracies)
+        """Mean score."""
+        return fmean(self.scores)
 
     @property
     def spread(self) -> float:
-        """Standard deviation over the seeds; 0 of one."""
-        return stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+        """Standard deviation over the seeds; 0 of one, and where a training diverged."""
+        if not isfinite(self.mean):
+            return 0.0
+        return stdev(self.scores) if len(self.scores) > 1 else 0.0
 
 
 def race(
@@ -60,7 +63,7 @@ def race(
     """
     first = _tuned(schemes, replace(recipe, seed=seeds[0]), rates, run)
     recipes = {scheme: recipe for scheme, (recipe, _) in first.items()}
-    results = {scheme: [accuracy] for scheme, (_, accuracy) in first.items()}
+    results = {scheme: [score] for scheme, (_, score) in first.items()}
     running = _better_half(results, list(recipes), presets)
     for begin, end in _rounds(len(seeds)):
         tries = [
@@ -69,10 +72,10 @@ def race(
             for seed in seeds[begin:end]
         ]
         for (scheme, _), outcome in zip(tries, run(tries), strict=True):
-            results[scheme].append(outcome.accuracy)
+            results[scheme].append(outcome.score)
         running = _better_half(results, running, presets)
     standings = [Standing(scheme, recipes[scheme], tuple(results[scheme])) for scheme in results]
-    return sorted(standings, key=lambda one: (-len(one.accuracies), -one.mean))
+    return sorted(standings, key=lambda one: (-len(one.scores), -one.mean))
 
 
 def _better_half(
@@ -98,7 +101,7 @@ def _rounds(seeds: int) -> Iterator[tuple[int, int]]:
 def _tuned(
     schemes: Sequence[Scheme], recipe: Recipe, rates: Sequence[float], run: Run
 ) -> dict[Scheme, tuple[Recipe, float]]:
-    """Return schemes' recipes at their best rates, and accuracies; without what always diverges."""
+    """Return schemes' recipes at their best rates, and scores; without what always diverges."""
     tries = [
         (scheme, replace(recipe, rate=rate))
         for scheme in dict.fromkeys(schemes)
@@ -113,7 +116,7 @@ def _tuned(
         listed = ", ".join(f"{rate:g}" for rate in rates)
         raise FinetuneError(f"{names}: each diverges at every rate ({listed}); give smaller ones")
     return {
-        scheme: (replace(recipe, rate=rate), outcomes[scheme][rate].accuracy)
+        scheme: (replace(recipe, rate=rate), outcomes[scheme][rate].score)
         for scheme, rate in best.items()
         if rate is not None
     }

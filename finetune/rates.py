@@ -26,9 +26,9 @@ def tune_rate(
     rates: Sequence[float],
     run: Run,
 ) -> tuple[Recipe, dict[float, float]]:
-    """Try each rate once; return the recipe at the best and the accuracies by rate.
+    """Try each rate once; return the recipe at the best and the scores by rate.
 
-    Of equal accuracies the smaller rate is taken, and a diverged trial never; FinetuneError where
+    Of equal scores the smaller rate is taken, and a diverged trial never; FinetuneError where
     all diverge.
     """
     if not rates:
@@ -43,11 +43,11 @@ def tune_rate(
         raise FinetuneError(
             f"scheme {scheme.name} on {subject.name} diverges at every rate ({tried}); give smaller"
         )
-    accuracies = {rate: outcome.accuracy for rate, outcome in outcomes.items()}
-    return replace(recipe, rate=best), accuracies
+    scores = {rate: outcome.score for rate, outcome in outcomes.items()}
+    return replace(recipe, rate=best), scores
 
 
 def best_rate(outcomes: Mapping[float, TrialOutcome]) -> float | None:
-    """Return the rate of most accuracy, of equal ones the smaller; None where all diverge."""
+    """Return the rate of the best score, of equal ones the smaller; None where all diverge."""
     sound = sorted(rate for rate, outcome in outcomes.items() if not outcome.diverged)
-    return max(sound, key=lambda rate: outcomes[rate].accuracy, default=None)
+    return max(sound, key=lambda rate: outcomes[rate].score, default=None)

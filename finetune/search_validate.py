@@ -74,5 +74,5 @@ def check_data(header: Mapping[str, Any], tuning: Tuning) -> None:
         if header.get(name) != examples.digest():
             raise FinetuneError(
                 f"the contributions were measured on other {name} data; give the same --train "
-                "and the same share of --validation-share"
+                "and the same share of --validation"
             )

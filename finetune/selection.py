@@ -38,7 +38,9 @@ DATA_CRITERIA = ("activation", "fisher")
 _ENTRY = "scores"
 
 
-def choose_channels(graph: Graph, scheme: Scheme, by: str, examples: Examples) -> Scheme:
+def choose_channels(
+    graph: Graph, scheme: Scheme, by: str, examples: Examples, target: str = TARGET
+) -> Scheme:
     """Return the scheme with every share of channels replaced by those that `by` ranks first.
 
     `graph` is a forward graph of a fixed batch with the output `loss`; all whole batches of the
@@ -47,7 +49,7 @@ def choose_channels(graph: Graph, scheme: Scheme, by: str, examples: Examples) -
     shares = {
         name: choice for name, choice in scheme.choices(graph).items() if choice.kind == "share"
     }
-    scores = channel_scores(graph, tuple(shares), by, examples)
+    scores = channel_scores(graph, tuple(shares), by, examples, target)
     scored = {name: (choice, scores[name]) for name, choice in shares.items()}
     return replace(list_channels(scheme, scored), name=f"{scheme.name} by {by}")
 
@@ -63,13 +65,16 @@ def list_channels(scheme: Scheme, scored: Mapping[str, tuple[ParamChoice, np.nda
 
 
 def channel_scores(
-    graph: Graph, names: Sequence[str], by: str, examples: Examples
+    graph: Graph, names: Sequence[str], by: str, examples: Examples, target: str = TARGET
 ) -> dict[str, np.ndarray]:
-    """Return f64 [channels] for each weight: the higher, the more its channels should train."""
+    """Return f64 [channels] for each weight: the higher, the more its channels should train.
+
+    `target` is what the graph calls the labels.
+    """
     build = _BUILDERS.get(by)
     if build is None:
         raise FinetuneError(f"no criterion {by!r} that needs data; use {' or '.join(_BUILDERS)}")
-    batch = graph.input(TARGET).shape[0]
+    batch = graph.input(target).shape[0]
     if len(examples) < batch:
         raise FinetuneError(
             f"{len(examples)} examples fill no batch of {batch}; give more to choose channels by"
@@ -79,7 +84,7 @@ def channel_scores(
     scores = clone(graph)
     scores.nodes[:] = [node for node in scores.nodes if not lookup(node.op).writes]
     build(scores, names)
-    return _means(scores, batch, examples)
+    return _means(scores, batch, {**examples.inputs, target: examples.labels})
 
 
 def _activations(graph: Graph, names: Sequence[str]) -> None:
@@ -125,24 +130,20 @@ def _others(value: Value, axis: int) -> tuple[int, ...]:
     return tuple(other for other in range(len(value.shape)) if other != axis)
 
 
-def _means(graph: Graph, batch: int, examples: Examples) -> dict[str, np.ndarray]:
-    """Return each output's mean over all whole batches."""
+def _means(graph: Graph, batch: int, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return each output's mean over all whole batches of rows."""
     backend = backend_for(load_device("host"))
     program = compile_entries(graph.name, {_ENTRY: graph}, target=backend.target())
     totals = {name: np.zeros(value.shape) for name, value in graph.outputs.items()}
-    count = len(examples) // batch
+    count = min(map(len, rows.values())) // batch
     with tempfile.TemporaryDirectory(prefix="pockengine-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
         wanted = artifact.entries[_ENTRY].inputs
-        given = {name: array for name, array in _named(examples).items() if name in wanted}
+        given = {name: array for name, array in rows.items() if name in wanted}
         with open_session(artifact, threads=1) as session:
-            for step in range(count):
-                rows = slice(step * batch, (step + 1) * batch)
-                inputs = {name: np.ascontiguousarray(array[rows]) for name, array in given.items()}
+            for at in range(0, count * batch, batch):
+                whole = slice(at, at + batch)
+                inputs = {name: np.ascontiguousarray(array[whole]) for name, array in given.items()}
                 for name, array in session.run(_ENTRY, inputs).items():
                     totals[name] += array
     return {name: total / count for name, total in totals.items()}
-
-
-def _named(examples: Examples) -> dict[str, np.ndarray]:
-    return {**examples.inputs, TARGET: examples.labels}

@@ -22,6 +22,7 @@ from pockengine.finetune.contributions import (
     contributions_of,
     open_table,
 )
+from pockengine.finetune.judges import ACCURACY
 from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.space import scheme_of
 from pockengine.finetune.subject import Subject
@@ -74,7 +75,8 @@ def measure(
             jobs = _jobs(subject, tuning, recipe, missing, folder)
             _run(jobs, table, executor, progress)
         asked = set(wanted)
-        return contributions_of({key: table.trials[key] for key in table.trials if key in asked})
+        trials = {key: table.trials[key] for key in table.trials if key in asked}
+        return contributions_of(trials, subject.judge)
 
 
 def header_of(
@@ -82,6 +84,7 @@ def header_of(
 ) -> dict[str, Any]:
     """Say what a table's trials have in common."""
     shared = {name: value for name, value in _plain(recipe).items() if name != "seed"}
+    judge = {} if subject.judge == ACCURACY.name else {"judge": subject.judge}
     return {
         "subject": subject.name,
         "graph": subject.digest(),
@@ -90,6 +93,7 @@ def header_of(
         "recipe": shared,
         "seeds": list(seeds),
         "baseline": [pattern for pattern, _ in scheme_of(subject.graph, [], BASELINE).rules],
+        **judge,
     }
 
 

@@ -7,6 +7,7 @@ search compares would tell: all of it fits. Full fine-tuning, trained alike, doe
 from dataclasses import dataclass
 from math import sqrt
 
+from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing
 
 SIGNIFICANT = 2.0
@@ -15,38 +16,40 @@ SIGNIFICANT = 2.0
 
 @dataclass(frozen=True)
 class Shortfall:
-    """The chosen scheme's and full fine-tuning's accuracies, and what full takes in bytes."""
+    """The chosen scheme's and full fine-tuning's scores, and what full takes in bytes."""
 
     chosen: Standing
     full: Standing
     full_bytes: int
+    judge: Judge = ACCURACY
 
     @property
     def lost(self) -> float:
-        """How much better full is, as a share of the validation set; below 0 where it is worse."""
+        """How much better full's score is on the validation set; below 0 where it is worse."""
         return self.full.mean - self.chosen.mean
 
     @property
     def error(self) -> float | None:
         """Standard error of `lost` over the seeds; None where one scheme ran a single one."""
         squares = [
-            one.spread**2 / len(one.accuracies)
+            one.spread**2 / len(one.scores)
             for one in (self.chosen, self.full)
-            if len(one.accuracies) > 1
+            if len(one.scores) > 1
         ]
         return sqrt(sum(squares)) if len(squares) == 2 else None
 
     def __str__(self) -> str:
         said = (
             f"Full fine-tuning, beyond the budget with {self.full_bytes:,} bytes, reaches "
-            f"{100 * self.full.mean:.2f} %"
+            f"{self.judge.said(self.full.mean)}"
         )
-        points = f"{100 * abs(self.lost):.2f} points"
+        points = f"{100 * abs(self.lost):.2f} {self.judge.unit}"
+        more, less = ("more", "less") if self.judge.sign > 0 else ("better", "worse")
         if self.error is None:
-            side = "more" if self.lost > 0 else "less"
+            side = more if self.lost > 0 else less
             return f"{said}, {points} {side}; one seed does not tell that from chance."
         if abs(self.lost) <= SIGNIFICANT * self.error:
-            return f"{said}: no difference that {len(self.full.accuracies)} seeds show."
+            return f"{said}: no difference that {len(self.full.scores)} seeds show."
         if self.lost < 0:
-            return f"{said}, {points} less."
+            return f"{said}, {points} {less}."
         return f"{said}: this budget costs {points}; a larger one may win them back."

@@ -2,7 +2,8 @@
 
 The head (the block that the forward pass reads last) always trains. Beside it there is
 
-    biases    "last K blocks" or "last K layers": every bias of the last K of them, head not counted
+    biases    "last K blocks" or "last K layers": every bias of the last K of them, head not
+              counted; of families without biases (LLaMA) the norms' weights, which play their part
     weights   of one convolution or linear layer a share of its channels, picked by a criterion
 
 A chosen weight brings its own bias along. Embedding tables are left out: a table is read by index,
@@ -21,6 +22,7 @@ from pockengine.compiler.ops import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.bias import bias_of
 from pockengine.compiler.sparse.channels import CRITERIA, kept
+from pockengine.compiler.sparse.families import recognise
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FULL, channel_axis
 from pockengine.errors import SchemeError
@@ -125,9 +127,12 @@ def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
     own = {layer.bias for layer in layers_of(graph) if layer.bias}
     if unit == "layers":
         return [(layer.bias,) for layer in layers_of(graph) if layer.bias]
+    blocks = _blocks(graph)
+    family = recognise([name for block in blocks for name in block])
+    known = own.union(family.biases if family is not None else ())
     groups = [
-        tuple(name for name in block if name in own or name.endswith("bias"))
-        for block in _blocks(graph)[:-1]
+        tuple(name for name in block if name in known or name.endswith("bias"))
+        for block in blocks[:-1]
     ]
     return [group for group in groups if group]
 

@@ -18,23 +18,29 @@ from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.integers import Integers
 from pockengine.errors import FinetuneError
+from pockengine.finetune.judges import ACCURACY, judge_named
 from pockengine.finetune.task import TARGET
 
 LOSS = "loss"
 _GRAPH, _WEIGHTS, _NAMES = "graph.ir", "weights.safetensors", "subject.json"
+_WORDS = ("name", "logits", "target", "judge")
+"""What of a subject is text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model to tune. The graph has a fixed batch, the outputs `loss` and `logits` [N, classes],
-    and reads `target` i64 [N] beside its inputs; its norms are as in evaluation. Where it holds
-    params as int8, `integers` says how such train.
+    and reads labels i64 [N] by the name `target` beside its inputs; its norms are as in evaluation.
+    Where it holds params as int8, `integers` says how such train. `judge` names what a trial's
+    score is (judges.py); where that is the loss, logits are [N, L, classes] and labels [N, L].
     """
 
     name: str
     graph: Graph
     logits: str
     integers: Integers = field(default_factory=Integers)
+    target: str = TARGET
+    judge: str = ACCURACY.name
 
     def __post_init__(self) -> None:
         missing = {LOSS, self.logits} - set(self.graph.outputs)
@@ -43,12 +49,13 @@ class Subject:
             raise FinetuneError(
                 f"{self.name} has no output {', '.join(sorted(missing))}; it has {known}"
             )
-        self.graph.input(TARGET)
+        judge_named(self.judge)
+        self.graph.input(self.target)
 
     @property
     def batch(self) -> int:
         """Examples in a step."""
-        return self.graph.input(TARGET).shape[0]
+        return self.graph.input(self.target).shape[0]
 
     @property
     def classes(self) -> int:
@@ -75,6 +82,8 @@ class Subject:
             whole.update(np.ascontiguousarray(param.data).data)
         if self.quantize is not None:
             whole.update(repr(self.integers).encode())
+        if self.judge != ACCURACY.name:
+            whole.update(f"{self.judge} {self.target}".encode())
         return whole.hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -85,7 +94,8 @@ class Subject:
         }
         (folder / _GRAPH).write_text(print_graph(self.graph), encoding="utf-8")
         save_file(arrays, folder / _WEIGHTS)
-        names = {"name": self.name, "logits": self.logits, "integers": asdict(self.integers)}
+        names = {name: getattr(self, name) for name in _WORDS}
+        names["integers"] = asdict(self.integers)
         (folder / _NAMES).write_text(json.dumps(names), encoding="utf-8")
 
 
@@ -94,4 +104,5 @@ def load_subject(folder: Path) -> Subject:
     names = json.loads((folder / _NAMES).read_text(encoding="utf-8"))
     text = (folder / _GRAPH).read_text(encoding="utf-8")
     graph = parse_graph(text, load_file(folder / _WEIGHTS))
-    return Subject(names["name"], graph, names["logits"], Integers(**names["integers"]))
+    words = {name: names[name] for name in _WORDS}
+    return Subject(graph=graph, integers=Integers(**names["integers"]), **words)

@@ -38,23 +38,25 @@ _DAMAGED = (
 
 TARGET = "target"
 """The labels' name in data files and among a graph's inputs."""
+IGNORED = -100
+"""A token's label that does not count."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs by name, each [N, ...], and labels i64 [N]."""
+    """Inputs by name, each [N, ...], and labels i64 [N], or [N, L] of tokens."""
 
     inputs: Mapping[str, np.ndarray]
     labels: np.ndarray
 
     def __post_init__(self) -> None:
-        if self.labels.ndim != 1 or self.labels.dtype != np.int64 or not len(self.labels):
+        if self.labels.ndim not in (1, 2) or self.labels.dtype != np.int64 or not len(self.labels):
             raise FinetuneError(
-                f"labels must be i64 [N] with N > 0, not {self.labels.dtype}"
+                f"labels must be i64 [N] or [N, L] with N > 0, not {self.labels.dtype}"
                 f"{list(self.labels.shape)}"
             )
         for name, array in self.inputs.items():
-            if array.shape[:1] != self.labels.shape:
+            if array.shape[:1] != self.labels.shape[:1]:
                 raise FinetuneError(
                     f"input {name} has shape {list(array.shape)}, but there are "
                     f"{len(self.labels)} labels"
@@ -131,6 +133,8 @@ def load_examples(path: Path) -> Examples:
     labels = arrays.pop(TARGET)
     if not np.issubdtype(labels.dtype, np.integer) or not arrays:
         raise FinetuneError(f"{path}: {TARGET} must hold integers, beside at least one input")
+    if labels.ndim != 1:
+        raise FinetuneError(f"{path}: {TARGET} is {list(labels.shape)}; give one label a row, [N]")
     return Examples(arrays, labels.astype(np.int64))
 
 

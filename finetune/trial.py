@@ -21,22 +21,19 @@ from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch
-from pockengine.backends.training.data import open_data
-from pockengine.backends.training.judging import predict
 from pockengine.backends.training.loop import train
-from pockengine.backends.training.signature import signature_of
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError, TrainingDiverged
 from pockengine.files import place_once
+from pockengine.finetune.judges import HELD_OUT
 from pockengine.finetune.recipe import Recipe, batches
 from pockengine.finetune.subject import Subject
-from pockengine.finetune.task import TARGET, Examples
+from pockengine.finetune.task import IGNORED, TARGET, Examples
 from pockengine.finetune.trial_channels import settle_channels
+from pockengine.finetune.verdict import judge
 
 DEVICE = "host"
-PARTS = 5
-"""Parts of the judged examples that are counted apart, so that their chance is known."""
 
 _ARTIFACT = "artifact"
 _SOURCES = ("compiler", "backends", "devices")
@@ -47,14 +44,15 @@ _SOURCES = ("compiler", "backends", "devices")
 class TrialOutcome:
     """What came of a trial.
 
-    `accuracy` is the share of the judged examples that came out right; `loss` the mean training
-    loss of the last epoch, NaN where it diverged; `seconds` what training and judging took, without
-    compiling. A `diverged` trial stopped at its first loss that was no finite number, or judged
-    logits that were none; its accuracy is as found. `parts` are the accuracies of each PARTS-th
-    example, counted from each of the first ones; empty where they were not counted.
+    `score` is that of the subject's judge on the judged examples (judges.py), more where it is
+    better; `loss` the mean training loss of the last epoch, NaN where it diverged; `seconds` what
+    training and judging took, without compiling. A `diverged` trial stopped at its first loss that
+    was no finite number, or judged what was none; its accuracy is as found, its held-out loss
+    infinite. `parts` are the scores of each PARTS-th example, counted from each of the first ones;
+    empty where they were not counted.
     """
 
-    accuracy: float
+    score: float
     loss: float
     steps: int
     seconds: float
@@ -70,7 +68,7 @@ def run_trial(
     judged: Examples,
     folder: Path | None = None,
 ) -> TrialOutcome:
-    """Fine-tune by a scheme, then classify the judged examples.
+    """Fine-tune by a scheme, then judge by examples that did not train.
 
     Shares of channels that data choose are chosen from the training examples. `folder` keeps
     compiled artifacts between trials. The same arguments give the same outcome bit
@@ -84,15 +82,12 @@ def run_trial(
     artifact = compiled(subject, scheme, recipe.optimizer, folder)
     with open_session(artifact, threads=1) as session:
         start = time.perf_counter()
-        losses = train_examples(session, recipe, training, subject.batch)
-        logits, steps = judge(session, judged, subject.logits), session.steps
+        losses = train_examples(session, recipe, training, subject.batch, subject.target)
+        verdict, steps = judge(session, subject, judged), session.steps
         seconds = time.perf_counter() - start
-    sound = np.isfinite(logits).all(axis=1)
-    right = sound & (logits.argmax(axis=1) == judged.labels)
-    diverged = not (np.isfinite(losses).all() and sound.all())
+    diverged = not (np.isfinite(losses).all() and verdict.sound)
     loss = float("nan") if diverged else float(np.mean(losses, dtype=np.float64))
-    parts = tuple(float(right[first::PARTS].mean()) for first in range(min(PARTS, len(right))))
-    return TrialOutcome(float(right.mean()), loss, steps, seconds, diverged, parts)
+    return TrialOutcome(verdict.score, loss, steps, seconds, diverged, verdict.parts)
 
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:
@@ -120,18 +115,17 @@ def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folde
     return folder / "artifacts" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def judge(session: Session, examples: Examples, logits: str) -> np.ndarray:
-    """Return the logits [N, classes] of all examples."""
-    signature = signature_of(session.artifact)
-    return predict(session, signature, open_data(signature, examples.inputs, "predict"))[logits]
+def train_examples(
+    session: Session, recipe: Recipe, examples: Examples, batch: int, target: str = TARGET
+) -> list[float]:
+    """Train all epochs; return the last epoch's losses, NaN behind them where it diverged.
 
-
-def train_examples(session: Session, recipe: Recipe, examples: Examples, batch: int) -> list[float]:
-    """Train all epochs; return the last epoch's losses, NaN behind them where it diverged."""
+    `target` is what the program calls the labels.
+    """
     rates = recipe.rates(recipe.epochs * -(-len(examples) // batch))
     losses: list[float] = []
     try:
-        for step in train(session, _given(recipe, examples, batch), rates, recipe.seed):
+        for step in train(session, _given(recipe, examples, batch, target), rates, recipe.seed):
             losses.append(step.loss)
             if step.ends_epoch and step.epoch < recipe.epochs:
                 losses.clear()
@@ -140,19 +134,27 @@ def train_examples(session: Session, recipe: Recipe, examples: Examples, batch: 
     return losses
 
 
-def _given(recipe: Recipe, examples: Examples, batch: int) -> Iterator[Batch]:
+def _given(recipe: Recipe, examples: Examples, batch: int, target: str) -> Iterator[Batch]:
     """Give the batches of all epochs in the recipe's order."""
     for epoch in range(recipe.epochs):
         steps = batches(len(examples), batch, epoch, recipe.seed)
         for number, rows in enumerate(steps, start=1):
             inputs = {name: array[rows] for name, array in examples.inputs.items()}
-            inputs[TARGET] = examples.labels[rows]
+            inputs[target] = examples.labels[rows]
             yield Batch(inputs, batch, epoch, last=number == len(steps))
 
 
 def _check_labels(subject: Subject, *parts: Examples) -> None:
+    shape = subject.graph.input(subject.target).shape[1:]
     for examples in parts:
-        low, high = int(examples.labels.min()), int(examples.labels.max())
+        labels = examples.labels
+        if labels.shape[1:] != shape:
+            raise FinetuneError(
+                f"{subject.name} reads labels {[subject.batch, *shape]}; the data have "
+                f"{list(labels.shape)}"
+            )
+        counted = labels[labels != IGNORED] if subject.judge == HELD_OUT.name else labels
+        low, high = (int(counted.min()), int(counted.max())) if counted.size else (0, 0)
         if low < 0 or high >= subject.classes:
             raise FinetuneError(
                 f"{subject.name} tells {subject.classes} labels apart, from 0; the data have "

@@ -17,11 +17,10 @@ from pockengine.compiler.ir.attach import attach
 from pockengine.compiler.ir.contents import Contents
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.torch.model import from_torch
-from pockengine.models.hugging_face import model_class
+from pockengine.models.hugging_face import DECODERS, model_class
 from pockengine.models.shards import shards_of
 from pockengine.models.unfilled import unfilled
 
-ENDINGS = ("ForCausalLM", "LMHeadModel")
 INPUTS = ("input_ids", "labels", "position_ids")
 """Positions that begin again at 0 begin a new text, which sees nothing of the one before it."""
 
@@ -95,10 +94,10 @@ def open_causal_lm(folder: Path) -> CausalLM:
 def decoder_of(folder: Path) -> Any:
     """Build the decoder that config.json says, of shapes alone; its weights need not be there."""
     kind = model_class(folder)
-    if not kind.endswith(ENDINGS):
+    if not kind.endswith(DECODERS):
         raise ImportModelError(
             f"{folder} is a {kind}, which predicts no next token; give a folder of a "
-            f"...{' or ...'.join(ENDINGS)}"
+            f"...{' or ...'.join(DECODERS)}"
         )
     try:
         config = transformers.AutoConfig.from_pretrained(

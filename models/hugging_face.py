@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 TOKENS = "input_ids"
+DECODERS = ("ForCausalLM", "LMHeadModel")
+"""Endings of classes that predict the next token."""
 LENGTH = 128
 """Tokens of an example where the user says nothing, or as many as the model takes."""
 
-_OWN_LOSS = ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForTokenClassification")
+_OWN_LOSS = (*DECODERS, "ForMaskedLM", "ForTokenClassification")
 """Endings of classes whose loss is that of `labels` of the tokens' shape, as they compute it."""
 _CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification")
 
@@ -31,6 +33,14 @@ _CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification")
 def is_hugging_face(folder: Path) -> bool:
     """Return whether a folder has transformers' configuration of a model."""
     return (folder / CONFIG).is_file()
+
+
+def is_decoder(folder: Path) -> bool:
+    """Return whether a folder's configuration is of a model that predicts the next token."""
+    if not is_hugging_face(folder):
+        return False
+    need(f"the Hugging Face model {folder}", "models")
+    return model_class(folder).endswith(DECODERS)
 
 
 def open_folder(

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.finetune.lm.tokens import IGNORED, Tokens
+from pockengine.finetune.lm.tokens import Tokens
+from pockengine.finetune.task import IGNORED
 
+LABELS = "labels"
+"""What decoders call the tokens to predict."""
 OPEN_ROWS = 64
 """Rows that are not full are looked through for room; more are closed, the fullest first."""
 
@@ -30,7 +33,7 @@ class Packed:
     @property
     def counted(self) -> np.ndarray:
         """Tokens of each row that count in the loss."""
-        count: np.ndarray = (self.arrays["labels"][:, 1:] != IGNORED).sum(axis=1)
+        count: np.ndarray = (self.arrays[LABELS][:, 1:] != IGNORED).sum(axis=1)
         return count
 
 

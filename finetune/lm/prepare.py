@@ -1,6 +1,6 @@
 """A model with its texts, made ready: rows to train on, rows that judge, questions to answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,16 @@ _BEGINNING = 16
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Texts as tokens: those that train, and those that judge; `examples` are by their lines."""
+
+    training: Sequence[Tokens]
+    judging: Sequence[Tokens]
+    examples: Mapping[int, Example]
+    remarks: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """All that a fine-tuning needs of its model and its texts."""
 
@@ -46,32 +56,46 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
 
     `prompts` are questions in the place of those of held-out examples.
     """
-    model = open_causal_lm(settings.model)
+    model = open_decoder(settings.model, settings.course.length)
     course, texts = settings.course, settings.texts
-    if model.longest is not None and course.length > model.longest:
-        raise FinetuneError(
-            f"--max-length {course.length} is beyond the {model.longest} tokens that "
-            f"{settings.model} knows positions of; give at most these"
-        )
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
-    learned, examples = _read(tokenizer, texts.data, course.length, texts.truncate)
-    remarks = learned.remarks(texts.data, course.length)
-    training, judging = list(learned.examples), []
-    if texts.validation is not None:
-        judged, examples = _read(tokenizer, texts.validation, course.length, texts.truncate)
-        remarks += judged.remarks(texts.validation, course.length)
-        judging = list(judged.examples)
-    elif texts.hold_out:
-        training, judging = _parted(training, texts.hold_out, course.seed)
+    parts = read_parts(tokenizer, texts, course.length, course.seed)
+    judging = parts.judging
     return Prepared(
         model,
         tokenizer,
         model.graph(course.batch, course.length),
-        _packed(training, texts, course.length),
-        _packed(judging, texts, course.length) if judging else None,
-        _questions(tokenizer, prompts, judging, examples),
-        remarks,
+        pack(parts.training, course.length, texts.together),
+        pack(judging, course.length, texts.together) if judging else None,
+        _questions(tokenizer, prompts, judging, parts.examples),
+        parts.remarks,
     )
+
+
+def open_decoder(folder: Path, length: int) -> CausalLM:
+    """Open a decoder; FinetuneError where it knows no positions of so many tokens."""
+    model = open_causal_lm(folder)
+    if model.longest is not None and length > model.longest:
+        raise FinetuneError(
+            f"--max-length {length} is beyond the {model.longest} tokens that {folder} knows "
+            "positions of; give at most these"
+        )
+    return model
+
+
+def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts:
+    """Read what trains and what judges; FinetuneError says what does not fit."""
+    learned, examples = _read(tokenizer, texts.data, length, texts.truncate)
+    remarks = learned.remarks(texts.data, length)
+    training: Sequence[Tokens] = learned.examples
+    judging: Sequence[Tokens] = ()
+    if texts.validation is not None:
+        judged, examples = _read(tokenizer, texts.validation, length, texts.truncate)
+        remarks += judged.remarks(texts.validation, length)
+        judging = judged.examples
+    elif texts.hold_out:
+        training, judging = _parted(training, texts.hold_out, seed)
+    return Parts(training, judging, examples, remarks)
 
 
 def _read(
@@ -107,15 +131,11 @@ def _parted(
     )
 
 
-def _packed(examples: Sequence[Tokens], texts: Texts, length: int) -> Packed:
-    return pack(examples, length, texts.together)
-
-
 def _questions(
     tokenizer: Any,
     prompts: Sequence[str],
     judging: Sequence[Tokens],
-    examples: dict[int, Example],
+    examples: Mapping[int, Example],
 ) -> list[list[int]]:
     """Return what is answered: the user's prompts, or questions of texts that are not learned."""
     if prompts:

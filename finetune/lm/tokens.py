@@ -8,9 +8,8 @@ from typing import Any
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.templates import Rendered, render, render_question
 from pockengine.finetune.lm.texts import Example
+from pockengine.finetune.task import IGNORED
 
-IGNORED = -100
-"""A label that does not count."""
 TOKENIZER = "tokenizer.json"
 _NAMED = 5
 

@@ -105,7 +105,7 @@ def run_trials(desk: Desk, table: LoadedPair, trials: Sequence[Trial]) -> dict[T
         desk.journal.put(table.key(trial), {**_plain(outcome), "commit": desk.commit})
         desk.tell(
             f"{table.pair} {trial.purpose} {trial.scheme.name} rate {trial.recipe.rate:g} seed "
-            f"{trial.recipe.seed}: {outcome.accuracy:.1%} on {trial.judged} in "
+            f"{trial.recipe.seed}: {outcome.score:.1%} on {trial.judged} in "
             f"{outcome.seconds:.0f} s ({done} of {len(missing)})"
         )
     return {trial: _outcome(desk.journal.get(table.key(trial)) or {}) for trial in trials}
@@ -131,7 +131,9 @@ def _submitted(
 
 def _plain(outcome: TrialOutcome) -> dict[str, Any]:
     """Return an outcome as JSON can hold it: what is not a number is null."""
-    return {**asdict(outcome), "loss": None if outcome.diverged else outcome.loss}
+    row = {"accuracy": outcome.score, **asdict(outcome)}
+    del row["score"]
+    return {**row, "loss": None if outcome.diverged else outcome.loss}
 
 
 def _outcome(result: Mapping[str, Any]) -> TrialOutcome:

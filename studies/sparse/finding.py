@@ -174,7 +174,7 @@ def _store(
         {
             "schemes": [one.scheme.name for one in results],
             "predicted": [predicted[one.scheme] for one in results],
-            "accuracies": [list(one.accuracies) for one in results],
+            "accuracies": [list(one.scores) for one in results],
             "rates": [one.recipe.rate for one in results],
             "measure": None if contributions is None else contributions.measure,
             "reliabilities": dict(signal.reliabilities),

@@ -20,7 +20,8 @@ from pockengine.files import place_once
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
-from pockengine.finetune.trial import compiled, judge, train_examples
+from pockengine.finetune.trial import compiled, train_examples
+from pockengine.finetune.verdict import logits_of
 from pockengine.frontends.torch.model import to_state_dict
 from pockengine.studies.sparse.desk import Desk, LoadedPair
 from pockengine.studies.sparse.journal import digest
@@ -61,7 +62,7 @@ def train_head(
     scheme = preset("head-only", subject.graph)
     with open_session(compiled(subject, scheme, recipe.optimizer, folder), threads=1) as session:
         train_examples(session, recipe, tuning.train, subject.batch)
-        logits = judge(session, tuning.validation, subject.logits)
+        logits = logits_of(session, tuning.validation, subject.logits)
         head = {name: session.get_param(name) for name in scheme.resolve(subject.graph)}
     return float((logits.argmax(1) == tuning.validation.labels).mean()), head
 

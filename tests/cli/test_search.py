@@ -115,7 +115,7 @@ def test_channels_by_data_are_settled_in_the_file(
         opened.add(None, 0, outcome(0.5))
         opened.add(Item("weight", "layers.1.weight", 0.5, "activation"), 0, outcome(0.6))
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
-    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    monkeypatch.setattr(search_module, "open_tuning", lambda *_, **__: tiny_tuning())
     done = run(tmp_path, path, "--evaluations", "5")
     assert "give the examples by --train" in str(done.exception)
 
@@ -138,7 +138,7 @@ def test_command_validates_by_real_trials(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
-    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    monkeypatch.setattr(search_module, "open_tuning", lambda *_, **__: tiny_tuning())
     options = ["--memory", "20KB", "--evaluations", "20", "--validate", "2", "--train", "data.npz"]
     done = run(tmp_path, table, *options)
 
@@ -156,7 +156,7 @@ def test_full_is_not_trained_where_nobody_asks_or_it_fits(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
-    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    monkeypatch.setattr(search_module, "open_tuning", lambda *_, **__: tiny_tuning())
     options = ["--evaluations", "20", "--validate", "2", "--train", "data.npz"]
 
     for more in (["--memory", "20KB", "--no-full"], ["--memory", "20MB"]):
@@ -175,7 +175,7 @@ def test_gains_that_are_chance_are_called_so_and_the_presets_are_raced(
                 chance = random.gauss(0.5, 0.05)
                 opened.add(item, seed, TrialOutcome(chance, 1 - chance, 10, 0.1, False))
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)
-    monkeypatch.setattr(search_module, "load_tuning", lambda *_, **__: tiny_tuning())
+    monkeypatch.setattr(search_module, "open_tuning", lambda *_, **__: tiny_tuning())
     done = run(tmp_path, path, "--memory", "40KB")
     assert isinstance(done.exception, FinetuneError)
     assert "gains are chance" in str(done.exception)

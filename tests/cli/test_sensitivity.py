@@ -103,7 +103,7 @@ def test_int8_is_measured_and_searched(data: Path, tmp_path: Path) -> None:
     assert searched.exit_code == 0, searched.output
     assert "stm32f746" in searched.output
     assert scheme.exists()
-    assert "give the same MODEL, --weights, --classes, --batch and --quantize" in str(
+    assert "give the same MODEL, --weights, --classes, --batch, --max-length and --quantize" in str(
         real.exception
     )
 

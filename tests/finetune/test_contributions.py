@@ -12,10 +12,12 @@ from pockengine.finetune.contributions import (
     Gain,
     Item,
     contributions_of,
+    judge_of,
     load_contributions,
     open_table,
     read_table,
 )
+from pockengine.finetune.judges import HELD_OUT
 from pockengine.finetune.trial import TrialOutcome
 
 HEADER = {"subject": "tiny", "seeds": [0, 1]}
@@ -134,3 +136,28 @@ def test_other_files_are_no_tables(tmp_path: Path, text: str) -> None:
         read_table(path)
     with pytest.raises(FinetuneError, match="cannot be read"):
         read_table(tmp_path / "absent.jsonl")
+
+
+def test_a_table_of_losses_gains_by_less_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    with open_table(path, {**HEADER, "judge": HELD_OUT.name}) as table:
+        for seed in (0, 1):
+            table.add(None, seed, TrialOutcome(-3.0, 3.5, 9, 0.1, False, (-2.5, -3.5)))
+            table.add(WEIGHT, seed, TrialOutcome(-2.0, 2.5, 9, 0.1, False, (-1.5, -2.5)))
+            table.add(BIASES, seed, TrialOutcome(-math.inf, math.nan, 1, 0.1, True))
+    header, trials = read_table(path)
+    found = contributions_of(trials, HELD_OUT.name)
+
+    assert judge_of(header) is HELD_OUT
+    assert json.loads(path.read_text().splitlines()[1])["held_out_loss"] == 3
+    assert trials[WEIGHT, 1].parts == (-1.5, -2.5)
+    assert (found.baseline, found.measure) == (-3.0, "held-out loss")
+    assert found.gains[WEIGHT].mean == pytest.approx(1.0)
+    assert found.gains[BIASES].mean == -3.0  # a diverged trial: twice the baseline's loss
+
+
+def test_a_baseline_that_diverges_is_said() -> None:
+    lost = TrialOutcome(-math.inf, math.nan, 1, 0.1, True)
+
+    with pytest.raises(FinetuneError, match="the head alone, diverged with seed 4; measure at a"):
+        contributions_of({(None, 4): lost, (WEIGHT, 4): lost}, HELD_OUT.name)

@@ -55,7 +55,7 @@ def test_best_scheme_wins_at_its_own_rate_with_all_seeds() -> None:
     best = standings[0]
     assert best.scheme == FOUND[1]
     assert best.recipe == Recipe(RATES[len(FOUND[1].name) % 2], EPOCHS)
-    assert len(best.accuracies) == len(SEEDS)
+    assert len(best.scores) == len(SEEDS)
     assert best.mean == pytest.approx(0.6, abs=0.02)
     assert 0 < best.spread < 0.05
 
@@ -70,7 +70,7 @@ def test_winner_is_not_below_the_best_preset_on_the_same_seeds(seed: int) -> Non
     truth = {scheme: random.uniform(0.3, 0.34) for scheme in (*FOUND, SPARSE, HEAD)}
     track = Track(truth, noise=0.05)
     standings = race(list(truth), (SPARSE, HEAD), Recipe(9.0, EPOCHS), RATES, SEEDS, track)
-    last = {one.scheme: one.mean for one in standings if len(one.accuracies) == len(SEEDS)}
+    last = {one.scheme: one.mean for one in standings if len(one.scores) == len(SEEDS)}
     assert {SPARSE, HEAD} & set(last)
     assert last[standings[0].scheme] == max(last.values())
 
@@ -99,3 +99,19 @@ def test_a_scheme_that_diverges_at_every_rate_does_not_run() -> None:
 
     with pytest.raises(FinetuneError, match=r"found 0: each diverges at every rate \(0.1, 0.4\)"):
         run_race(Track(found(-1.0)))
+
+
+def test_a_training_that_diverges_later_is_last_of_its_round() -> None:
+    """A diverged trial that is judged by its loss has an infinite one."""
+
+    def run(runs: Runs) -> list[TrialOutcome]:
+        lost = [scheme is FOUND[0] and recipe.seed > 0 for scheme, recipe in runs]
+        scores = {FOUND[0]: -1.0, FOUND[1]: -2.0, FOUND[2]: -3.0}
+        return [
+            TrialOutcome(float("-inf") if gone else scores[scheme], 1.0, 1, 0.1, gone)
+            for gone, (scheme, _) in zip(lost, runs, strict=True)
+        ]
+
+    standings = race(FOUND[:3], (), Recipe(9.0, EPOCHS), RATES, (0, 1), run)
+    assert [one.scheme for one in standings] == [FOUND[1], FOUND[0], FOUND[2]]
+    assert standings[1].spread == 0

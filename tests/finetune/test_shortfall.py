@@ -3,6 +3,7 @@
 import pytest
 
 from pockengine.compiler.sparse import Scheme
+from pockengine.finetune.judges import ACCURACY, HELD_OUT, Judge
 from pockengine.finetune.race import Standing
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.shortfall import Shortfall
@@ -10,11 +11,14 @@ from pockengine.finetune.shortfall import Shortfall
 RECIPE = Recipe(0.1, 1)
 
 
-def shortfall(chosen: tuple[float, ...], full: tuple[float, ...]) -> Shortfall:
+def shortfall(
+    chosen: tuple[float, ...], full: tuple[float, ...], judge: Judge = ACCURACY
+) -> Shortfall:
     return Shortfall(
         Standing(Scheme("searched-1", ()), RECIPE, chosen),
         Standing(Scheme("full", ()), RECIPE, full),
         12_345,
+        judge,
     )
 
 
@@ -43,3 +47,15 @@ def test_what_seeds_do_not_show_is_called_so(
     chosen: tuple[float, ...], full: tuple[float, ...], said: str
 ) -> None:
     assert said in str(shortfall(chosen, full))
+
+
+def test_a_loss_is_better_where_it_is_less() -> None:
+    costly = shortfall((-2.5, -2.502), (-2.3, -2.302), HELD_OUT)
+    worse = shortfall((-2.1, -2.102), (-2.3, -2.302), HELD_OUT)
+
+    assert str(costly) == (
+        "Full fine-tuning, beyond the budget with 12,345 bytes, reaches a loss of 2.3010 "
+        "(perplexity 9.984): this budget costs 20.00 hundredths of held-out loss; a larger one may "
+        "win them back."
+    )
+    assert str(worse).endswith("20.00 hundredths of held-out loss worse.")

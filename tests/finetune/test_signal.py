@@ -9,7 +9,8 @@ import pytest
 from pockengine.finetune.contributions import LOSS, Item, Key, contributions_of
 from pockengine.finetune.shrinkage import reliability
 from pockengine.finetune.signal import ENOUGH, Noise, noise_of, reliability_of
-from pockengine.finetune.trial import PARTS, TrialOutcome
+from pockengine.finetune.trial import TrialOutcome
+from pockengine.finetune.verdict import PARTS
 
 ITEMS, SEEDS = 60, 2
 
@@ -60,9 +61,7 @@ def test_reliability_is_the_share_of_the_truth_in_what_was_measured(
 def test_examples_that_judge_all_seeds_hide_their_chance_from_seeds_alone() -> None:
     """Seeds agree on what the same examples say; only the parts tell that others would not."""
     trials = measured(dict.fromkeys(range(ITEMS), 0.0), 0.0, 0.04, Random(0))
-    blind = {
-        key: TrialOutcome(one.accuracy, one.loss, 9, 0.1, False) for key, one in trials.items()
-    }
+    blind = {key: TrialOutcome(one.score, one.loss, 9, 0.1, False) for key, one in trials.items()}
     assert reliability(contributions_of(blind)) == pytest.approx(1.0)
     found = reliability(contributions_of(trials))
     assert found is not None

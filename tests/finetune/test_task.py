@@ -74,6 +74,7 @@ def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
         ({"target": np.zeros(3, np.int64)}, "beside at least one input"),
         ({"x": np.ones(3), "target": np.zeros(3)}, "must hold integers"),
         ({"x": np.ones(4), "target": np.zeros(3, np.int64)}, "but there are 3 labels"),
+        ({"x": np.ones(3), "target": np.zeros((3, 2), np.int64)}, "give one label a row"),
         ({"x": np.ones((0, 2)), "target": np.zeros(0, np.int64)}, "N > 0"),
     ],
 )

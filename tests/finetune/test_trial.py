@@ -13,9 +13,10 @@ from pockengine.finetune.recipe import Recipe, order
 from pockengine.finetune.selection import channel_scores
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.task import Examples
-from pockengine.finetune.trial import TrialOutcome, judge, run_trial
+from pockengine.finetune.trial import TrialOutcome, run_trial
 from pockengine.finetune.trial import compiled as compiled_artifact
 from pockengine.finetune.trial_channels import settle_channels
+from pockengine.finetune.verdict import logits_of
 from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
 
 SUBJECT = tiny_subject()
@@ -37,7 +38,7 @@ def trial(folder: Path | None, scheme: str = "full", recipe: Recipe = RECIPE) ->
 def test_training_more_learns_more(folder: Path) -> None:
     full, head = trial(folder), trial(folder, "head-only")
 
-    assert full.accuracy > head.accuracy > 0.5
+    assert full.score > head.score > 0.5
     assert full.steps == head.steps == 3 * 19  # 300 examples by 16, the last step filled up
     assert not full.diverged
 
@@ -56,7 +57,7 @@ def test_divergence_is_an_outcome(folder: Path) -> None:
     assert outcome.diverged
     assert np.isnan(outcome.loss)
     assert outcome.steps < 3 * 19
-    assert outcome.accuracy <= 0.2  # logits that are no numbers are no right answers
+    assert outcome.score <= 0.2  # logits that are no numbers are no right answers
 
 
 def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
@@ -70,8 +71,8 @@ def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
 def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
     artifact = compiled_artifact(SUBJECT, preset("full", SUBJECT.graph), RECIPE.optimizer, folder)
     with open_session(artifact) as session:
-        logits = judge(session, digits(37), "logits")
-        whole = judge(session, digits(48), "logits")
+        logits = logits_of(session, digits(37), "logits")
+        whole = logits_of(session, digits(48), "logits")
 
     assert np.array_equal(logits, whole[:37])
 

@@ -50,10 +50,10 @@ MAY_IMPORT = {
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
         "farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors files farm/references",
-        "finetune/lm": "api backends backends/training compiler devices errors files frontends "
-        "loaded models terminal",
-        "studies": "api backends compiler devices errors files folders finetune frontends loaded "
-        "models terminal farm farm/references farm/results",
+        "finetune/lm": "api backends backends/training compiler devices errors files finetune "
+        "frontends loaded models terminal",
+        "studies": "api backends compiler devices errors files folders finetune finetune/lm "
+        "frontends loaded models terminal farm farm/references farm/results",
         "cli": "api backends backends/training compiler devices errors extras files folders "
         "finetune finetune/lm frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError, ImportModelError
 from pockengine.finetune.lm.packing import pack
-from pockengine.finetune.lm.tokens import IGNORED, Tokens
+from pockengine.finetune.lm.tokens import Tokens
+from pockengine.finetune.task import IGNORED
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.gguf_names import IN_BLOCK, WHOLE
 from pockengine.models.shards import INDEX, shards_of

@@ -1,0 +1,110 @@
+"""Texts as `finetune-lm`, `sensitivity` and `search` take them, and decoders that learn them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.cli.options import Command, ModelChoice
+from pockengine.errors import FinetuneError
+from pockengine.extras import need
+from pockengine.finetune.subject import Subject
+from pockengine.finetune.task import Tuning
+from pockengine.models.hugging_face import is_decoder
+
+LENGTH = 256
+"""Tokens of a row, by default."""
+DATA_SEED = 0
+"""By which examples are set apart to judge, for all seeds of trials alike."""
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """How texts become rows of tokens; `length` is None where nobody said it."""
+
+    length: int | None = None
+    truncate: bool = False
+    together: bool = True
+
+
+def data_option(required: bool, words: str) -> Callable[[Command], Command]:
+    """Return the option --train, by another name --data, as `data`."""
+    kind = click.Path(path_type=Path)
+    return click.option("--train", "--data", "data", required=required, type=kind, help=words)
+
+
+def row_options(default: int | None, of: str = "") -> Callable[[Command], Command]:
+    """Return what gives a command --max-length, --truncate and --pack, as one `form`.
+
+    `of` is said of each in the help.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def wrapped(*args: Any, **given: Any) -> None:
+            names = ("length", "truncate", "together")
+            form = RowForm(**{name: given.pop(name) for name in names})
+            command(*args, form=form, **given)
+
+        parts = (
+            click.option(
+                "--max-length",
+                "length",
+                default=default,
+                show_default=True,
+                type=click.IntRange(2),
+                help=f"Tokens of a row{of}." + ("" if default else f" By default {LENGTH}."),
+            ),
+            click.option(
+                "--truncate", is_flag=True, help=f"Cut texts that are longer; else left out{of}."
+            ),
+            click.option(
+                "--pack/--no-pack",
+                "together",
+                default=True,
+                show_default=True,
+                help=f"Texts share rows{of}.",
+            ),
+        )
+        for part in reversed(parts):
+            wrapped = part(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def names_decoder(model: ModelChoice) -> bool:
+    """Whether MODEL is a folder of a decoder, which texts train."""
+    path = Path(model.name)
+    return path.is_dir() and is_decoder(path)
+
+
+def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]) -> Subject:
+    """Open a decoder; FinetuneError names an option of `others` that is not for one."""
+    given = [name for name, value in others.items() if value is not None]
+    if given or model.shapes:
+        raise FinetuneError(
+            f"{(given or ['--shape'])[0]} is not for a decoder, which {model.name} is; its rows "
+            "are --batch and --max-length"
+        )
+    need(f"the decoder {model.name}", "language")
+    from pockengine.finetune.lm.subject import decoder_subject
+
+    return decoder_subject(Path(model.name), model.batch or 1, form.length or LENGTH)
+
+
+def read_texts(model: ModelChoice, data: Path, share: float, form: RowForm) -> Tuning:
+    """Read a decoder's texts, a share of which judges; what is left out is told."""
+    if not 0 < share < 1:
+        raise FinetuneError(f"the share of validation is {share:g}; give one in (0, 1)")
+    from pockengine.finetune.lm.settings import Texts
+    from pockengine.finetune.lm.subject import text_tuning
+
+    texts = Texts(data, None, share, form.truncate, form.together)
+    tuning, remarks = text_tuning(Path(model.name), texts, form.length or LENGTH, DATA_SEED)
+    for remark in remarks:
+        click.echo(remark, err=True)
+    return tuning

@@ -1,0 +1,81 @@
+"""What judges a trial, and in which words it is told.
+
+    accuracy         the share of the judged examples that come out right
+    held-out loss    the mean loss of the judged tokens, of models that return a loss of their own
+
+A score is the more the better it is: an accuracy, or a loss with its sign turned. A hundredth of a
+difference is a point of accuracy, or a hundredth of loss.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pockengine.errors import FinetuneError
+
+_LARGEST = 700.0
+"""A loss whose exponential f64 still holds."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A way to judge: its name, what a hundredth of a gain is called, and how scores are written.
+
+    A table of trials has a score under `key`, times `sign`; people see it times `shown`, with
+    `digits` behind the point.
+    """
+
+    name: str
+    unit: str
+    heading: str
+    key: str
+    sign: int
+    shown: int
+    digits: int
+
+    def cell(self, score: float) -> str:
+        """Write a score without its unit."""
+        return f"{self.shown * score:.{self.digits}f}"
+
+    def spread(self, spread: float) -> str:
+        """Write how far scores lie apart, as `cell` writes them."""
+        return self.cell(math.copysign(spread, self.shown))
+
+    def said(self, score: float) -> str:
+        """Write a score for a sentence."""
+        if self.sign > 0:
+            return f"{self.cell(score)} %"
+        return f"a loss of {self.cell(score)} (perplexity {perplexity_of(-score):.4g})"
+
+    def written(self, score: float) -> dict[str, float | None]:
+        """Return a score as a table has it; JSON has no infinities."""
+        return {self.key: self.sign * score if math.isfinite(score) else None}
+
+    def read(self, row: Mapping[str, Any]) -> float:
+        """Return the score of a table's row; ValueError where it is none."""
+        if row[self.key] is None and self.sign < 0:
+            return -math.inf
+        value = float(row[self.key])
+        if not 0 <= value <= (1 if self.sign > 0 else math.inf) or math.isinf(value):
+            raise ValueError(f"{self.key} {value} is out of its range")
+        return self.sign * value
+
+
+ACCURACY = Judge("accuracy", "points", "accuracy, %", "accuracy", 1, 100, 2)
+HELD_OUT = Judge(
+    "held-out loss", "hundredths of held-out loss", "held-out loss", "held_out_loss", -1, -1, 4
+)
+JUDGES = {judge.name: judge for judge in (ACCURACY, HELD_OUT)}
+
+
+def judge_named(name: str) -> Judge:
+    """Return a judge; FinetuneError lists those that there are."""
+    if name not in JUDGES:
+        raise FinetuneError(f"unknown judge {name!r}; known: {', '.join(JUDGES)}")
+    return JUDGES[name]
+
+
+def perplexity_of(loss: float) -> float:
+    """Return among how many tokens a model of this loss is as uncertain as one that guesses."""
+    return math.exp(min(loss, _LARGEST))

@@ -1,0 +1,97 @@
+"""What a trained session is worth: its score on examples that it did not train on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.data import open_data
+from pockengine.backends.training.judging import predict
+from pockengine.backends.training.signature import signature_of
+from pockengine.errors import FinetuneError
+from pockengine.finetune.judges import ACCURACY, HELD_OUT
+from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.task import IGNORED, Examples
+
+PARTS = 5
+"""Parts of the judged examples that are counted apart, so that their chance is known."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A score, those of each PARTS-th example, and whether all that was computed is finite."""
+
+    score: float
+    parts: tuple[float, ...]
+    sound: bool
+
+
+def judge(session: Session, subject: Subject, examples: Examples) -> Verdict:
+    """Judge a session by its subject's judge."""
+    return _WAYS[subject.judge](session, subject, examples)
+
+
+def logits_of(session: Session, examples: Examples, logits: str) -> np.ndarray:
+    """Return the logits [N, classes] of all examples."""
+    signature = signature_of(session.artifact)
+    return predict(session, signature, open_data(signature, examples.inputs, "predict"))[logits]
+
+
+def mean_loss(
+    session: Session, arrays: Mapping[str, np.ndarray], labels: str, batch: int
+) -> tuple[float, int]:
+    """Return the mean loss of a token that counts, and how many do, by the entry `evaluate`.
+
+    `labels` names the array [N, L] of tokens, or IGNORED; the first of a row follows none. A short
+    last batch is filled with what does not count. FinetuneError where there is nothing to judge.
+    """
+    counted = (arrays[labels][:, 1:] != IGNORED).sum(axis=1)
+    if not counted.sum():
+        raise FinetuneError("there is no token to judge; give examples with answers")
+    total, rows = 0.0, len(counted)
+    for at in range(0, rows, batch):
+        tokens = int(counted[at : at + batch].sum())
+        if tokens:
+            inputs = {name: _filled(a[at : at + batch], batch) for name, a in arrays.items()}
+            inputs[labels][rows - at :] = IGNORED
+            total += float(session.evaluate(inputs)[LOSS]) * tokens
+    return total / int(counted.sum()), int(counted.sum())
+
+
+def _filled(rows: np.ndarray, batch: int) -> np.ndarray:
+    missing = batch - len(rows)
+    return np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
+
+
+def _by_accuracy(session: Session, subject: Subject, examples: Examples) -> Verdict:
+    """Count what is right; logits that are no numbers are no right answers."""
+    logits = logits_of(session, examples, subject.logits)
+    sound = np.isfinite(logits).all(axis=1)
+    right = sound & (logits.argmax(axis=1) == examples.labels)
+    parts = tuple(float(right[first::PARTS].mean()) for first in range(min(PARTS, len(right))))
+    return Verdict(float(right.mean()), parts, bool(sound.all()))
+
+
+def _by_loss(session: Session, subject: Subject, examples: Examples) -> Verdict:
+    """Judge each part by the tokens that count in it; a part without any is left out."""
+    losses, tokens = [], []
+    for first in range(min(PARTS, len(examples))):
+        part = examples.take(np.arange(first, len(examples), PARTS))
+        if (part.labels[:, 1:] != IGNORED).any():
+            arrays = {**part.inputs, subject.target: part.labels}
+            loss, count = mean_loss(session, arrays, subject.target, subject.batch)
+            losses.append(loss)
+            tokens.append(count)
+    if not tokens:
+        raise FinetuneError("there is no token to judge; give examples with answers")
+    if not np.isfinite(losses).all():
+        return Verdict(-np.inf, (), sound=False)
+    score = -float(np.average(losses, weights=tokens))
+    return Verdict(score, tuple(-loss for loss in losses), sound=True)
+
+
+_WAYS: Mapping[str, Callable[[Session, Subject, Examples], Verdict]] = {
+    ACCURACY.name: _by_accuracy,
+    HELD_OUT.name: _by_loss,
+}
