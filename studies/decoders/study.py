@@ -1,0 +1,249 @@
+"""Which parts of stories260K are worth training on other texts, and what a search makes of it.
+
+    bazel run //studies/decoders -- stories260K.bin tok512.bin --data DIR --work DIR --json FILE
+
+For each set of texts: the gain of each matrix and of the norms of the last blocks, alone beside the
+last norm (sensitivity); a search within the memory of LoRA and within half of what full training
+takes beyond inference, whose best three race; and presets. Every scheme tries the same rates on the
+validation texts by the first seed. The test texts judge once for each seed. Killed, it goes on.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+import click
+from rich.table import Table
+
+from pockengine import __version__
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import AdamW
+from pockengine.compiler.sparse import Scheme, preset
+from pockengine.compiler.sparse.scheme import FULL as FULLY
+from pockengine.compiler.sparse.scheme import save_scheme
+from pockengine.devices import load_device
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import write_lines
+from pockengine.farm.results.setup import Setup
+from pockengine.finetune.candidates import FOUND
+from pockengine.finetune.contributions import Contributions, read_table
+from pockengine.finetune.cost import Cost, CostModel
+from pockengine.finetune.executor import open_executor
+from pockengine.finetune.gains import signal_of
+from pockengine.finetune.judges import HELD_OUT, perplexity_of
+from pockengine.finetune.race import Standing, race
+from pockengine.finetune.recipe import Recipe
+from pockengine.finetune.search import Budget, search
+from pockengine.finetune.search_validate import finalists
+from pockengine.finetune.sensitivity import measure
+from pockengine.finetune.space import items_of, scheme_of, space_of
+from pockengine.models.llama2c import write_folder
+from pockengine.studies.decoders.desk import BATCH, LENGTH, Desk, losses_of, open_desk
+from pockengine.studies.decoders.grid import grid
+from pockengine.studies.decoders.texts import CUTS, cut
+from pockengine.terminal import PlainConsole
+
+SEEDS = (0, 1, 2)
+GAIN_SEEDS = SEEDS[:2]
+"""Of contributions: two tell them from chance."""
+RATE, RATES = 4e-3, (4e-3, 1.6e-2, 6.4e-2)
+"""Of contributions; and those that every scheme tries."""
+FULL, LORA = "full", "lora-8"
+PRESETS = (
+    *(FULL, LORA, "bias-only", "head-only", "last-2-blocks"),
+    *("sparse", "sparse-1-2", "sparse-2-3"),
+)
+VARIANTS = {
+    "sparse, v o mlp": ("v", "o", "gate", "up", "down"),
+    "sparse, mlp": ("gate", "up", "down"),
+}
+"""The preset with other matrices in the place of its own, in the same blocks."""
+EVALUATIONS, FINALISTS = 40, 3
+MODEL = "stories260K"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a scheme costs, the rate that validation chose, and test losses by seed."""
+
+    scheme: Scheme
+    cost: Cost
+    rate: float
+    losses: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation over the seeds."""
+        return stdev(self.losses) if len(self.losses) > 1 else 0.0
+
+
+def contributions_of(desk: Desk, recipe: Recipe, table: Path) -> Contributions | None:
+    """Measure what each item gains; None where all of it is chance."""
+    items = items_of(desk.subject.graph, (1.0,))
+    measure(
+        desk.subject,
+        desk.tuning,
+        items,
+        recipe,
+        GAIN_SEEDS,
+        table,
+        desk.executor,
+        lambda progress: click.echo(f"{progress.done} of {progress.total}: {progress.last}"),
+        desk.folder,
+    )
+    signal = signal_of(read_table(table)[1], HELD_OUT)
+    click.echo(str(signal))
+    return signal.contributions
+
+
+def rows_of(
+    desk: Desk, costs: CostModel, contributions: Contributions | None, recipe: Recipe
+) -> list[Row]:
+    """Return the presets, then the winner of the search within each budget."""
+    graph = desk.subject.graph
+    fixed = [preset(name, graph) for name in PRESETS]
+    fixed += [variant(graph, name, matrices) for name, matrices in VARIANTS.items()]
+    standings = race(fixed, (), recipe, RATES, SEEDS[:1], desk.validated)
+    by_name = {one.scheme.name: one for one in standings}
+    rows = [_row(desk, costs, by_name[one.name]) for one in fixed if one.name in by_name]
+    if contributions is None:
+        return rows
+    memory = {name: costs.cost(preset(name, graph)).memory_bytes for name in (FULL, LORA)}
+    for name, limit in (("half", memory[FULL] // 2), (LORA, memory[LORA])):
+        found = _searched(costs, contributions, Budget(limit))
+        winner = race(found, (), recipe, RATES, SEEDS, desk.validated)[0]
+        scheme = replace(winner.scheme, name=f"searched within {name}")
+        rows.append(_row(desk, costs, replace(winner, scheme=scheme)))
+    return rows
+
+
+def variant(graph: Graph, name: str, matrices: Sequence[str]) -> Scheme:
+    """Return the preset `sparse` with these matrices of LLaMA's in the place of its own."""
+    own = preset("sparse", graph).resolve(graph)
+    norms = {param for param in own if len(graph.params[param].value.shape) == 1}
+    blocks = {param.rsplit(".", 3)[0] for param in set(own) - norms}
+    ends = tuple(f".{matrix}_proj.weight" for matrix in matrices)
+    others = {
+        param
+        for param in graph.params
+        if param.rsplit(".", 3)[0] in blocks and param.endswith(ends)
+    }
+    return Scheme(name, tuple((param, FULLY) for param in graph.params if param in norms | others))
+
+
+def _searched(costs: CostModel, contributions: Contributions, budget: Budget) -> list[Scheme]:
+    """Return the best schemes within a budget by their predicted gains."""
+    space = space_of(costs.graph, contributions.gains)
+    points = search(costs, space, contributions, budget, evaluations=EVALUATIONS).points
+    places = finalists([point.gain for point in points], FINALISTS)
+    return [
+        scheme_of(costs.graph, points[place].items, f"{FOUND}{number}")
+        for number, place in enumerate(places, 1)
+    ]
+
+
+def _row(desk: Desk, costs: CostModel, standing: Standing) -> Row:
+    runs = [(standing.scheme, replace(standing.recipe, seed=seed)) for seed in SEEDS]
+    losses = losses_of(desk.tested(runs))
+    return Row(standing.scheme, costs.cost(standing.scheme), standing.recipe.rate, losses)
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path, exists=True))
+@click.argument("tokenizer", type=click.Path(path_type=Path, exists=True))
+@click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
+@click.option("--texts", multiple=True, type=click.Choice(list(CUTS)), help="By default all.")
+@click.option("--work", type=click.Path(path_type=Path), required=True, help="Kept between runs.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+def main(
+    checkpoint: Path,
+    tokenizer: Path,
+    data: Path,
+    texts: Sequence[str],
+    work: Path,
+    workers: int | None,
+    json_file: Path | None,
+) -> None:
+    """Measure, search and race what of stories260K to train, and print the tables."""
+    work.mkdir(parents=True, exist_ok=True)
+    model = work / MODEL
+    write_folder(checkpoint, tokenizer, model)
+    costs: CostModel | None = None
+    with open_executor(workers=workers) as executor:
+        for name in texts or CUTS:
+            costs = _one(name, data, model, executor, costs, json_file)
+
+
+def _one(
+    name: str,
+    data: Path,
+    model: Path,
+    executor: Executor,
+    costs: CostModel | None,
+    json_file: Path | None,
+) -> CostModel:
+    """Study one set of texts; return the costs, which the next one shares."""
+    place = cut(name, data, model.parent)
+    desk = open_desk(model, place, model.parent, executor)
+    recipe = Recipe(RATE, place.epochs, optimizer=AdamW())
+    costs = costs or CostModel(desk.subject.graph, load_device("host"), AdamW())
+    contributions = contributions_of(desk, recipe, model.parent / f"{name}.jsonl")
+    console = PlainConsole(140)
+    if contributions is not None:
+        console.print(grid(f"{name}: gain in {contributions.measure}, hundredths", contributions))
+    rows = rows_of(desk, costs, contributions, recipe)
+    console.print(_table(name, desk, rows))
+    for row in rows:
+        if row.scheme.name.startswith("searched"):
+            path = model.parent / f"{name}-{row.scheme.name.replace(' ', '-')}.toml"
+            save_scheme(row.scheme, path, f"{name}, {row.scheme.name}, rate {row.rate:g}")
+    if json_file is not None:
+        _write(json_file, name, rows)
+    return costs
+
+
+def _table(name: str, desk: Desk, rows: Sequence[Row]) -> Table:
+    judged = f"{len(desk.test)} test rows of {LENGTH}, {len(SEEDS)} seeds"
+    table = Table(title=f"{name}: {len(desk.tuning.train)} rows train, {judged}")
+    for heading in ("scheme", "test loss", "spread", "perplexity", "rate", "trains"):
+        table.add_column(heading)
+    table.add_column("beyond inference, KiB", justify="right")
+    for row in rows:
+        loss = fmean(row.losses)
+        figures = (f"{loss:.4f}", f"{row.spread:.4f}", f"{perplexity_of(loss):.2f}")
+        trained = f"{row.cost.trained:,}"
+        size = f"{row.cost.memory_bytes / 1024:,.0f}"
+        table.add_row(row.scheme.name, *figures, f"{row.rate:g}", trained, size)
+    return table
+
+
+def _write(path: Path, name: str, rows: Sequence[Row]) -> None:
+    """Append a record for each scheme's test loss; the note says how it came to be."""
+    setup = Setup(current_commit(), "host", "host", False, MODEL, name, BATCH, 1)
+    records = []
+    for row in rows:
+        note = (
+            f"AdamW, rate {row.rate:g}; rows of {LENGTH} tokens; {row.cost.memory_bytes:,} bytes "
+            f"beyond inference; {row.cost.trained:,} numbers train"
+        )
+        records.append(
+            setup.record(
+                "pockengine",
+                __version__,
+                row.scheme.name,
+                "loss",
+                fmean(row.losses),
+                spread=(min(row.losses), max(row.losses), len(row.losses)),
+                note=note,
+                samples=row.losses,
+            )
+        )
+    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
+
+
+if __name__ == "__main__":
+    main()
