@@ -9,6 +9,7 @@ validation texts by the first seed. The test texts judge once for each seed. Kil
 """
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -57,10 +58,12 @@ PRESETS = (
     *("sparse", "sparse-1-2", "sparse-2-3"),
 )
 VARIANTS = {
-    "sparse, v o mlp": ("v", "o", "gate", "up", "down"),
-    "sparse, mlp": ("gate", "up", "down"),
+    "sparse, v o mlp": (("v", "o", "gate", "up", "down"), True),
+    "sparse, mlp": (("gate", "up", "down"), True),
+    "sparse, own norms": (("q", "k", "v", "o", "gate", "up"), False),
+    "v o mlp, own norms": (("v", "o", "gate", "up", "down"), False),
 }
-"""The preset with other matrices in the place of its own, in the same blocks."""
+"""The preset with other matrices in its blocks, and with the norms of blocks below, or without."""
 EVALUATIONS, FINALISTS = 40, 3
 MODEL = "stories260K"
 
@@ -105,7 +108,7 @@ def rows_of(
     """Return the presets, then the winner of the search within each budget."""
     graph = desk.subject.graph
     fixed = [preset(name, graph) for name in PRESETS]
-    fixed += [variant(graph, name, matrices) for name, matrices in VARIANTS.items()]
+    fixed += [variant(graph, name, *parts) for name, parts in VARIANTS.items()]
     standings = race(fixed, (), recipe, RATES, SEEDS[:1], desk.validated)
     by_name = {one.scheme.name: one for one in standings}
     rows = [_row(desk, costs, by_name[one.name]) for one in fixed if one.name in by_name]
@@ -120,11 +123,17 @@ def rows_of(
     return rows
 
 
-def variant(graph: Graph, name: str, matrices: Sequence[str]) -> Scheme:
-    """Return the preset `sparse` with these matrices of LLaMA's in the place of its own."""
+def variant(graph: Graph, name: str, matrices: Sequence[str], below: bool) -> Scheme:
+    """Return the preset `sparse` with these matrices of LLaMA's in the place of its own.
+
+    Without `below` norms train in the blocks of the matrices alone, beside the last one.
+    """
     own = preset("sparse", graph).resolve(graph)
     norms = {param for param in own if len(graph.params[param].value.shape) == 1}
     blocks = {param.rsplit(".", 3)[0] for param in set(own) - norms}
+    if not below:
+        lower = {param for param in norms if re.search(r"\.\d+\.", param)}
+        norms -= {param for param in lower if param.rsplit(".", 2)[0] not in blocks}
     ends = tuple(f".{matrix}_proj.weight" for matrix in matrices)
     others = {
         param
