@@ -9,7 +9,6 @@ validation texts by the first seed. The test texts judge once for each seed. Kil
 """
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -55,15 +54,14 @@ RATE, RATES = 4e-3, (4e-3, 1.6e-2, 6.4e-2)
 FULL, LORA = "full", "lora-8"
 PRESETS = (
     *(FULL, LORA, "bias-only", "head-only", "last-2-blocks"),
-    *("sparse", "sparse-1-2", "sparse-2-3"),
+    *("sparse", "sparse-3-4", "sparse-2-3", "sparse-1-2"),
 )
 VARIANTS = {
-    "sparse, v o mlp": (("v", "o", "gate", "up", "down"), True),
-    "sparse, mlp": (("gate", "up", "down"), True),
-    "sparse, own norms": (("q", "k", "v", "o", "gate", "up"), False),
-    "v o mlp, own norms": (("v", "o", "gate", "up", "down"), False),
+    "sparse, v o mlp": ("sparse", ("v", "o", "gate", "up", "down")),
+    "sparse, mlp": ("sparse", ("gate", "up", "down")),
+    "sparse-3-4, v o mlp": ("sparse-3-4", ("v", "o", "gate", "up", "down")),
 }
-"""The preset with other matrices in its blocks, and with the norms of blocks below, or without."""
+"""Presets with other matrices in the place of their own, in the same blocks."""
 EVALUATIONS, FINALISTS = 40, 3
 MODEL = "stories260K"
 
@@ -123,17 +121,11 @@ def rows_of(
     return rows
 
 
-def variant(graph: Graph, name: str, matrices: Sequence[str], below: bool) -> Scheme:
-    """Return the preset `sparse` with these matrices of LLaMA's in the place of its own.
-
-    Without `below` norms train in the blocks of the matrices alone, beside the last one.
-    """
-    own = preset("sparse", graph).resolve(graph)
+def variant(graph: Graph, name: str, base: str, matrices: Sequence[str]) -> Scheme:
+    """Return a preset with these matrices of LLaMA's in the place of its own."""
+    own = preset(base, graph).resolve(graph)
     norms = {param for param in own if len(graph.params[param].value.shape) == 1}
     blocks = {param.rsplit(".", 3)[0] for param in set(own) - norms}
-    if not below:
-        lower = {param for param in norms if re.search(r"\.\d+\.", param)}
-        norms -= {param for param in lower if param.rsplit(".", 2)[0] not in blocks}
     ends = tuple(f".{matrix}_proj.weight" for matrix in matrices)
     others = {
         param

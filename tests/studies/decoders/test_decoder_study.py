@@ -94,7 +94,7 @@ def test_gains_are_told_by_block_and_matrix() -> None:
     assert "-4.0" in said.get()
 
 
-def test_a_variant_trains_other_matrices_in_the_blocks_of_sparse() -> None:
+def test_a_variant_trains_other_matrices_in_the_blocks_of_its_preset() -> None:
     g = Builder(Graph("llama"))
     x = g.input("x", TensorType(F32, (2, 4)))
     for block in range(3):
@@ -106,8 +106,8 @@ def test_a_variant_trains_other_matrices_in_the_blocks_of_sparse() -> None:
     g.graph.outputs["loss"] = g.reduce_mean(x, axes=(0, 1))
 
     found = [
-        set(variant(g.graph, "mlp", ("gate", "down"), below).resolve(g.graph))
-        for below in (True, False)
+        set(variant(g.graph, "mlp", base, ("gate", "down")).resolve(g.graph))
+        for base in ("sparse", "sparse-2-2")
     ]
 
     assert found[1] == {
