@@ -192,7 +192,7 @@ def _one(
     desk = open_desk(model, place, model.parent, executor)
     recipe = Recipe(RATE, place.epochs, optimizer=AdamW())
     costs = costs or CostModel(desk.subject.graph, load_device("host"), AdamW())
-    contributions = contributions_of(desk, recipe, model.parent / f"{name}.jsonl")
+    contributions = contributions_of(desk, recipe, model.parent / f"{name}-gains.jsonl")
     console = PlainConsole(140)
     if contributions is not None:
         console.print(grid(f"{name}: gain in {contributions.measure}, hundredths", contributions))
