@@ -49,7 +49,7 @@ from pockengine.terminal import PlainConsole
 SEEDS = (0, 1, 2)
 GAIN_SEEDS = SEEDS[:2]
 """Of contributions: two tell them from chance."""
-RATE, RATES = 4e-3, (4e-3, 1.6e-2, 6.4e-2)
+RATE, RATES = 4e-3, (1e-3, 4e-3, 1.6e-2, 6.4e-2)
 """Of contributions; and those that every scheme tries."""
 FULL, LORA = "full", "lora-8"
 PRESETS = (
@@ -64,6 +64,15 @@ VARIANTS = {
 """Presets with other matrices in the place of their own, in the same blocks."""
 EVALUATIONS, FINALISTS = 40, 3
 MODEL = "stories260K"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The fixed schemes by their names, the rates that each scheme tries, and whether to search."""
+
+    schemes: Sequence[str]
+    rates: Sequence[float]
+    searches: bool
 
 
 @dataclass(frozen=True)
@@ -101,13 +110,15 @@ def contributions_of(desk: Desk, recipe: Recipe, table: Path) -> Contributions |
 
 
 def rows_of(
-    desk: Desk, costs: CostModel, contributions: Contributions | None, recipe: Recipe
+    desk: Desk, costs: CostModel, contributions: Contributions | None, recipe: Recipe, plan: Plan
 ) -> list[Row]:
-    """Return the presets, then the winner of the search within each budget."""
+    """Return the fixed schemes, then the winner of the search within each budget."""
     graph = desk.subject.graph
-    fixed = [preset(name, graph) for name in PRESETS]
-    fixed += [variant(graph, name, *parts) for name, parts in VARIANTS.items()]
-    standings = race(fixed, (), recipe, RATES, SEEDS[:1], desk.validated)
+    fixed = [
+        variant(graph, name, *VARIANTS[name]) if name in VARIANTS else preset(name, graph)
+        for name in plan.schemes
+    ]
+    standings = race(fixed, (), recipe, plan.rates, SEEDS[:1], desk.validated)
     by_name = {one.scheme.name: one for one in standings}
     rows = [_row(desk, costs, by_name[one.name]) for one in fixed if one.name in by_name]
     if contributions is None:
@@ -115,7 +126,7 @@ def rows_of(
     memory = {name: costs.cost(preset(name, graph)).memory_bytes for name in (FULL, LORA)}
     for name, limit in (("half", memory[FULL] // 2), (LORA, memory[LORA])):
         found = _searched(costs, contributions, Budget(limit))
-        winner = race(found, (), recipe, RATES, SEEDS, desk.validated)[0]
+        winner = race(found, (), recipe, plan.rates, SEEDS, desk.validated)[0]
         scheme = replace(winner.scheme, name=f"searched within {name}")
         rows.append(_row(desk, costs, replace(winner, scheme=scheme)))
     return rows
@@ -157,6 +168,11 @@ def _row(desk: Desk, costs: CostModel, standing: Standing) -> Row:
 @click.argument("tokenizer", type=click.Path(path_type=Path, exists=True))
 @click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
 @click.option("--texts", multiple=True, type=click.Choice(list(CUTS)), help="By default all.")
+@click.option(
+    "--scheme", "schemes", multiple=True, type=click.Choice([*PRESETS, *VARIANTS]), help="All."
+)
+@click.option("--rate", "rates", multiple=True, type=float, help="To try; by default four.")
+@click.option("--search/--no-search", "searches", default=True, help="Measure gains and search.")
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Kept between runs.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
@@ -168,43 +184,46 @@ def main(
     work: Path,
     workers: int | None,
     json_file: Path | None,
+    schemes: Sequence[str],
+    rates: Sequence[float],
+    searches: bool,
 ) -> None:
     """Measure, search and race what of stories260K to train, and print the tables."""
     work.mkdir(parents=True, exist_ok=True)
     model = work / MODEL
     write_folder(checkpoint, tokenizer, model)
     costs: CostModel | None = None
+    plan = Plan(schemes or (*PRESETS, *VARIANTS), rates or RATES, searches)
     with open_executor(workers=workers) as executor:
         for name in texts or CUTS:
-            costs = _one(name, data, model, executor, costs, json_file)
+            desk, recipe = _desk(name, data, model, executor)
+            costs = costs or CostModel(desk.subject.graph, load_device("host"), AdamW())
+            rows = _show(name, desk, costs, recipe, plan)
+            if json_file is not None:
+                _write(json_file, name, rows)
 
 
-def _one(
-    name: str,
-    data: Path,
-    model: Path,
-    executor: Executor,
-    costs: CostModel | None,
-    json_file: Path | None,
-) -> CostModel:
-    """Study one set of texts; return the costs, which the next one shares."""
+def _desk(name: str, data: Path, model: Path, executor: Executor) -> tuple[Desk, Recipe]:
     place = cut(name, data, model.parent)
     desk = open_desk(model, place, model.parent, executor)
-    recipe = Recipe(RATE, place.epochs, optimizer=AdamW())
-    costs = costs or CostModel(desk.subject.graph, load_device("host"), AdamW())
-    contributions = contributions_of(desk, recipe, model.parent / f"{name}-gains.jsonl")
+    return desk, Recipe(RATE, place.epochs, optimizer=AdamW())
+
+
+def _show(name: str, desk: Desk, costs: CostModel, recipe: Recipe, plan: Plan) -> list[Row]:
+    """Study one set of texts, print its tables, and write the schemes that were found."""
     console = PlainConsole(140)
+    contributions = None
+    if plan.searches:
+        contributions = contributions_of(desk, recipe, desk.folder / f"{name}-gains.jsonl")
     if contributions is not None:
         console.print(grid(f"{name}: gain in {contributions.measure}, hundredths", contributions))
-    rows = rows_of(desk, costs, contributions, recipe)
+    rows = rows_of(desk, costs, contributions, recipe, plan)
     console.print(_table(name, desk, rows))
     for row in rows:
         if row.scheme.name.startswith("searched"):
-            path = model.parent / f"{name}-{row.scheme.name.replace(' ', '-')}.toml"
+            path = desk.folder / f"{name}-{row.scheme.name.replace(' ', '-')}.toml"
             save_scheme(row.scheme, path, f"{name}, {row.scheme.name}, rate {row.rate:g}")
-    if json_file is not None:
-        _write(json_file, name, rows)
-    return costs
+    return rows
 
 
 def _table(name: str, desk: Desk, rows: Sequence[Row]) -> Table:
