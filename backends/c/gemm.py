@@ -69,7 +69,7 @@ def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
     names = ", ".join(opened.names)
     pair = []
     if spec.f32:
-        pairs, a_floats = spec.sums + spec.panel * spec.plan.threads, spec.operands[0]
+        pairs, a_floats = spec.sums + spec.own * spec.plan.threads, spec.operands[0]
         pair = [
             f"float *a_pairs = (float *)scratch + {pairs}, *b_pairs = a_pairs + {a_floats};",
             f"{opened.symbol}_pair_operands(w, a_pairs, b_pairs, {names});",
@@ -80,7 +80,7 @@ def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
         opened.io,
         *pair,
         f"float *sums = {waiting};",
-        f"float *panels = {f'(float *)scratch + {spec.sums}' if spec.panel else 'NULL'};",
+        f"float *panels = {f'(float *)scratch + {spec.sums}' if spec.own else 'NULL'};",
         f"{opened.symbol}_run(w, &io, {names}, sums, panels);",
         *opened.end,
     ]
@@ -97,9 +97,11 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
         "PE_THREADS": plan.threads,
         "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
         "PE_PART_FLOATS": spec.partial,
-        "PE_PANEL_FLOATS": spec.panel,
+        "PE_PANEL_FLOATS": spec.own,
         "PE_B_COPIED": int(spec.plan.copied),
     }
+    if plan.rows_copied:
+        macros |= {"PE_A_COPIED": 1, "PE_ROWS_AT": spec.panel}
     if spec.f32:
         macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
     return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")

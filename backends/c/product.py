@@ -3,6 +3,7 @@
 Numbers only; gemm.py writes the C that they mean.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -17,7 +18,7 @@ from pockengine.devices.schema import Device
 
 Split = Literal["ROWS", "COLUMNS", "INNER"]
 
-WHOLE_DEPTH, BLOCK_DEPTH = 480, 320
+WHOLE_DEPTH, BLOCK_DEPTH = 512, 320
 """An inner dimension up to the first is taken at once, a longer one in blocks of the second."""
 
 INNER_RESULTS, INNER_DEPTH = 40_000, 784
@@ -32,9 +33,15 @@ SMALLEST_PAIRED = 16
 LONG_BLOCK = 384
 """Rows of a block that hide the transposition of a panel: 4 % of their products."""
 
-WIDE_LANES, PAGE, LONG_COPY = 8, 4096, 4
-"""From how wide vectors and how many tiles of rows on a panel is copied whose rows lie whole pages
-apart, and so in the same sets of a cache: 1.2 times as fast at rows of 2,048 floats."""
+WIDE_LANES, LONG_COPY = 8, 4
+"""From how wide vectors and how many tiles of rows on a panel is copied whose rows share too few
+sets of a cache: 1.2 times as fast at rows of 2,048 floats, which all share one."""
+
+FAR_STEP = 256
+"""Floats between the steps of a transposed A from which on the rows of a tile are copied."""
+
+SETS, WAYS, LINE_FLOATS = 64, 8, 16
+"""Of a first-level cache."""
 
 TRANSPOSE_CYCLES = 0.5
 """Cycles to transpose one element into a panel."""
@@ -44,7 +51,8 @@ TRANSPOSE_CYCLES = 0.5
 class ProductPlan:
     """How a product is computed; `depth` steps and `rows` rows of A make a block.
 
-    `copied` panels of B are copied before they meet the rows.
+    `copied` panels of B are copied before they meet the rows, and with `rows_copied` the rows of a
+    block before they meet the panels.
     """
 
     tile: Tile
@@ -53,6 +61,7 @@ class ProductPlan:
     threads: int
     rows: int
     copied: bool = False
+    rows_copied: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,13 +86,14 @@ class TiledSpec:
     """A product by tiles; of a product of bf16 pairs `f32` is what it is of.
 
     In floats: `partial` for unfinished sums (0 where the result itself holds them), and `panel` for
-    each thread's panel of a transposed B.
+    each thread's panel of a transposed B, `copied_rows` for its rows of A.
     """
 
     product: Product
     plan: ProductPlan
     partial: int
     panel: int
+    copied_rows: int = 0
     f32: Product | None = None
 
     @property
@@ -108,6 +118,11 @@ class TiledSpec:
         return self.partial * (self.plan.threads if self.plan.split == "INNER" else 1)
 
     @property
+    def own(self) -> int:
+        """Floats of a thread's copies."""
+        return self.panel + self.copied_rows
+
+    @property
     def operands(self) -> tuple[int, int]:
         """Floats of A and of B as pairs."""
         if self.f32 is None:
@@ -118,7 +133,7 @@ class TiledSpec:
     @property
     def scratch_bytes(self) -> int:
         """Scratch of the whole kernel."""
-        return 4 * (self.sums + self.panel * self.plan.threads + sum(self.operands))
+        return 4 * (self.sums + self.own * self.plan.threads + sum(self.operands))
 
 
 ProductSpec = DotSpec | TiledSpec | AmxSpec
@@ -143,7 +158,9 @@ def choose_product(product: Product, plain: bool, device: Device, options: Kerne
     plan = candidate.plan
     by_panels = product.b_transposed or plan.copied
     panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
-    spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, f32)
+    rows = align(min(plan.rows, align(product.m, plan.tile.rows)) * plan.depth, 16)
+    copied = rows if plan.rows_copied else 0
+    spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, copied, f32)
     return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
 
 
@@ -178,20 +195,35 @@ def plan_product(
         share = min(rows, -(-product.m // (threads if splits != ("INNER",) else 1)))
         for split in splits:
             cycles = _cycles(whole, product, tile, split, threads)
-            copied = _pays_to_copy(product, tile, rows if split == "COLUMNS" else share)
-            plan = ProductPlan(tile, split, depth, threads, rows, copied)
+            copied = _pays_to_copy(product, tile, rows if split == "COLUMNS" else share, depth)
+            columns = product.n // (threads if split == "COLUMNS" else 1)
+            apart = split != "INNER" and _rows_lie_apart(product, tile, columns)
+            plan = ProductPlan(tile, split, depth, threads, rows, copied, apart)
             candidates.append(Candidate(f"{split} {tile.label}", cycles, plan))
     return picked(pick, f"{_key(product)} {kind}", candidates)
 
 
-def _pays_to_copy(p: Product, tile: Tile, rows: int) -> bool:
-    """Whether a panel of rows that share a cache's sets meets so many rows that copying it pays."""
+def _pays_to_copy(p: Product, tile: Tile, rows: int, depth: int) -> bool:
+    """Whether a panel that its sets of a cache cannot hold meets so many rows that copying pays."""
     return (
         not p.b_transposed
         and tile.lanes >= WIDE_LANES
-        and 4 * p.b_pitch % PAGE == 0
+        and _collides(p.b_pitch, tile, depth)
         and min(rows, p.m) >= LONG_COPY * tile.rows
     )
+
+
+def _rows_lie_apart(p: Product, tile: Tile, columns: int) -> bool:
+    """Whether a tile's steps lie in too many pages, and meet so many panels that copying pays."""
+    apart = p.a_row == 1 and p.a_step >= FAR_STEP and tile.lanes >= WIDE_LANES
+    return apart and columns >= LONG_COPY * tile.columns
+
+
+def _collides(pitch: int, tile: Tile, depth: int) -> bool:
+    """Whether a panel's rows lie in so few sets that they push each other out."""
+    lines = -(-tile.columns // LINE_FLOATS)
+    starts = SETS // math.gcd(pitch // LINE_FLOATS, SETS) if pitch % LINE_FLOATS == 0 else SETS
+    return depth * lines > WAYS * min(SETS, starts * lines)
 
 
 def _key(p: Product) -> str:

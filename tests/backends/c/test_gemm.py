@@ -82,6 +82,20 @@ def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path) -> None:
     check(cases, tmp_path)
 
 
+def test_rows_whose_steps_lie_apart_are_copied(tmp_path) -> None:
+    transposed = (True, False)
+    nodes = [
+        matmul(301, 200, 700, transposed),
+        with_epilogue(matmul(260, 256, 600, transposed), "residual"),
+        matmul(300, 200, 33, transposed, ((2,), (2,))),
+    ]
+    cases = [case_of(node, matmul_kernel, "avx2", seed) for seed, node in enumerate(nodes)]
+    assert all("#define PE_A_COPIED 1\n" in case.kernel.source for case in cases)
+    for node in (matmul(100, 200, 700, transposed), matmul(301, 200, 700)):
+        assert "PE_A_COPIED" not in matmul_kernel(node, device_of("avx2")).source
+    check(cases, tmp_path)
+
+
 def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
     g = new_builder()
     a = g.input("a", f32(24, 24))

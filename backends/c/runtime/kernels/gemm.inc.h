@@ -12,7 +12,8 @@
  *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
  *   PE_THREADS       most threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
- *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED: scratch of each thread for a panel
+ *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED, PE_A_COPIED: scratch of each thread for a panel,
+ *                    and from PE_ROWS_AT on for the rows of a block
  *
  * With PE_PAIRS, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
  * f32 ones of PE_F32_K steps: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
@@ -109,9 +110,12 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *a, co
     (void)partial, (void)panels;
     const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_UNITS, 1);
     PE_FN(block_args) t = {.io = io, .partial = partial, .panel_end = PE_PANELS};
-#if PE_B_PANEL
+#if PE_B_PANEL || PE_A_COPIED
     if (w->index < PE_THREADS) {
         t.panel = panels + w->index * (ptrdiff_t)PE_PANEL_FLOATS;
+#if PE_A_COPIED
+        t.rows = t.panel + PE_ROWS_AT;
+#endif
     }
 #endif
     for (ptrdiff_t unit = share.begin; unit < share.end;) {

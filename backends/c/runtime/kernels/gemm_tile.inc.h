@@ -17,9 +17,10 @@
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
  *   PE_B_COPIED        1: each panel is copied into scratch, where its rows lie together: in B they
  *                      share the sets of a cache. Default 0
- *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs
- *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
- *                      Default 0
+ *   PE_A_COPIED        1: rows of A lie together (PE_A_ROW 1), and those of each tile are copied
+ * into scratch, step by step, before a block: in A its steps lie pages apart. Default 0 PE_FN(io),
+ * PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs PE_AHEAD 1:
+ * PE_FN(ahead)(io, row, column) fetches what the epilogue will read there. Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
@@ -36,6 +37,10 @@
 #define PE_B_COPIED 0
 #endif
 #define PE_B_PANEL (PE_B_TRANSPOSED || PE_B_COPIED)
+#ifndef PE_A_COPIED
+#define PE_A_COPIED 0
+#endif
+#define PE_TILE_STEP (PE_A_COPIED ? PE_MR : PE_A_STEP)
 #ifndef PE_PAIRS
 #define PE_PAIRS 0
 #endif
@@ -66,6 +71,7 @@ typedef struct PE_FN(block_args) {
     const float *a, *b;
     float *partial; /* unfinished sums, indexed by output row and by column */
     float *panel;   /* scratch of depth x PE_NR for a transposed panel */
+    float *rows;    /* PE_A_COPIED: scratch for depth x all rows of the block, tile by tile */
     ptrdiff_t row;  /* output row of row 0 */
     int column;     /* output column of column 0 */
     int row_begin, row_end, panel_begin, panel_end;
@@ -106,7 +112,7 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
                 c[i][j] += vb[j] * va[i / 4][i % 4];
             }
         }
-        a += PE_A_STEP;
+        a += PE_TILE_STEP;
         b += pitch;
     }
 }
@@ -163,7 +169,7 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
 #endif
     for (; k < depth; k++) {
         PE_FN(step)(c, a, b, rows, vectors, lanes);
-        a += PE_A_STEP;
+        a += PE_TILE_STEP;
         b += pitch;
     }
 }
@@ -196,7 +202,11 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
     PE_FN(clear)(t, c, row, column, rows, vectors, run);
     const ptrdiff_t pitch = PE_B_PANEL ? PE_NR : PE_B_PITCH;
     const int valid = PE_B_PANEL ? PE_VL : lanes;
+#if PE_A_COPIED
+    const float *a = t->rows + (row - t->row_begin) * (ptrdiff_t)t->depth;
+#else
     const float *a = t->a + row * (ptrdiff_t)PE_A_ROW + run * PE_RUN(t, a_run);
+#endif
 #if PE_SEGMENTED
     for (int s = 0; s < t->segment_count; s++) {
         PE_FN(multiply)(c, a + t->segments[s], b + s * t->b_segment, pitch, t->depth, rows, vectors,
@@ -266,8 +276,31 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
     }
 }
 
+#if PE_A_COPIED
+/* Puts the rows of each tile together, step by step. */
+PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
+    for (int row = t->row_begin; row < t->row_end; row += PE_MR) {
+        float *to = t->rows + (row - t->row_begin) * (ptrdiff_t)t->depth;
+        const float *from = t->a + row;
+        const int rows = t->row_end - row;
+        for (int k = 0; k < t->depth; k++) {
+            if (rows >= PE_MR) {
+                memcpy(to, from, sizeof(float) * PE_MR);
+            } else {
+                memcpy(to, from, sizeof(float) * (size_t)rows);
+            }
+            to += PE_MR;
+            from += PE_A_STEP;
+        }
+    }
+}
+#endif
+
 /* All panels of the block. Only the last rows and the last panel of a matrix may be cut off. */
 PE_INLINE void PE_FN(block)(const PE_FN(block_args) * t) {
+#if PE_A_COPIED
+    PE_FN(copy_rows)(t);
+#endif
     for (int p = t->panel_begin; p < t->panel_end; p++) {
 #if PE_TAIL_COLUMNS
         if (p == PE_PANELS - 1) {

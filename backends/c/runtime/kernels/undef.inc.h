@@ -2,6 +2,7 @@
 #undef PE_ADD_PRODUCT
 #undef PE_AHEAD
 #undef PE_A_BATCH
+#undef PE_A_COPIED
 #undef PE_A_ROW
 #undef PE_A_STEP
 #undef PE_BATCH
@@ -73,6 +74,7 @@
 #undef PE_PRODUCT_PLANE
 #undef PE_REACH_H
 #undef PE_ROWS
+#undef PE_ROWS_AT
 #undef PE_RUN
 #undef PE_SEGMENTED
 #undef PE_SEGMENTS
@@ -98,6 +100,7 @@
 #undef PE_TARGET
 #undef PE_THREADS
 #undef PE_TILE
+#undef PE_TILE_STEP
 #undef PE_TILES_H
 #undef PE_TILES_W
 #undef PE_TOP
