@@ -127,6 +127,8 @@ class Session(ABC):
     ) -> Arrays:
         """Run one training step and return the outputs, `loss` among them.
 
+        Outputs of more than 4 MiB, as a decoder's logits, are only those of `predict`.
+
         Random numbers depend on the seed and the step's number alone; without a seed it is that of
         the step before, at first 0.
         """

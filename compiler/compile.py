@@ -41,6 +41,10 @@ from pockengine.errors import BudgetError, CompileError
 FINER = 1, 4
 """How much finer blocks of attention are tried, where a memory budget is out of reach."""
 
+LARGEST_OUTPUT = 4 << 20
+"""Bytes of an output that `train` gives back. A larger one, as a decoder's logits, would take its
+memory to the end of each step."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -129,12 +133,23 @@ def _all_entries(
     # With a budget `train` comes last: what the others take is the least that it can be given.
     for name in names if options.memory_budget is None else reversed(names):
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
+        if name == "train":
+            _drop_large_outputs(graph)
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options)
     _check_budget(entries := {name: entries[name] for name in names}, options.memory_budget)
     return entries
+
+
+def _drop_large_outputs(graph: Graph) -> None:
+    """Leave outputs beside the loss that take more than LARGEST_OUTPUT to `predict`."""
+    graph.outputs = {
+        name: value
+        for name, value in graph.outputs.items()
+        if name == LOSS or value.type.nbytes <= LARGEST_OUTPUT
+    }
 
 
 def passes_of(

@@ -92,6 +92,9 @@ FUSION = FusionRules(
 )
 
 
+OVERWRITES = {"cross_entropy_dx": (0,)}
+"""Operands that a result may lie on: kernels read an element last where they write the result's."""
+
 OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}
 
 
@@ -199,7 +202,14 @@ class CBackend:
 
     def target(self) -> Target:
         """What the compiler asks of a backend."""
-        return Target(FUSION, self.choose, self.device.name, OPS, spaces=_spaces(self.device))
+        return Target(
+            FUSION,
+            self.choose,
+            self.device.name,
+            OPS,
+            spaces=_spaces(self.device),
+            overwrites=OVERWRITES,
+        )
 
     def _family(self, node: Node) -> KernelFamily:
         op = anchor_op(node)

@@ -143,6 +143,18 @@ def test_frozen_batch_norm_folds_into_frozen_convolutions() -> None:
     np.testing.assert_allclose(folded, 2 * graph.params["conv.weight"].data)
 
 
+def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = residual_net()
+    outputs = set(graph.outputs)
+    assert outputs > {"loss"}
+    assert set(compile_program(graph).entries["train"].graph.outputs) == outputs
+    monkeypatch.setattr("pockengine.compiler.compile.LARGEST_OUTPUT", 0)
+    entries = compile_program(graph).entries
+    assert set(entries["train"].graph.outputs) == {"loss"}
+    assert set(entries["evaluate"].graph.outputs) == outputs
+    assert set(entries["predict"].graph.outputs) == outputs - {"loss"}
+
+
 def test_compiling_twice_gives_the_same_program() -> None:
     from pockengine.compiler.ir.text import print_graph
 

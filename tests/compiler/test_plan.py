@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pockengine.compiler.compile import compile_program
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound, plan_memory
 from pockengine.compiler.memory.timeline import live_bytes
@@ -115,3 +115,20 @@ def test_training_step_is_packed_within_five_percent_of_the_bound() -> None:
 def test_lower_bound_counts_what_lives_together() -> None:
     buffers = [Buffer(64, 0, 2), Buffer(128, 1, 1), Buffer(64, 2, 3)]
     assert lower_bound(buffers) == 192
+
+
+def test_a_loss_gives_its_gradient_the_place_of_its_logits() -> None:
+    g = Builder(Graph("loss"))
+    x = g.input("x", TensorType(F32, (4, 3)))
+    labels, dy = g.input("labels", TensorType(I64, (4,))), g.input("dy", TensorType(F32, ()))
+    logits = g.square(x)
+    gradient = g.cross_entropy_dx(logits, labels, dy)
+    g.output("again", g.relu(g.matmul(gradient, x, transpose_b=True)))
+    overwrites = {"cross_entropy_dx": (0,)}
+    plan = plan_memory(g.graph, lambda node: 0, overwrites=overwrites)
+    assert plan.values[gradient] == plan.values[logits]
+    plan = plan_memory(g.graph, lambda node: 0)
+    assert plan.values[gradient] != plan.values[logits]
+    g.output("kept", logits)
+    plan = plan_memory(g.graph, lambda node: 0, overwrites=overwrites)
+    assert plan.values[gradient] != plan.values[logits]
