@@ -12,12 +12,14 @@ from pockengine.errors import CompileError
 class FusionRules:
     """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
 
-    `update` ops make gradients that an optimiser's update may follow in the same kernel.
+    `update` ops make gradients that an optimiser's update may follow in the same kernel. Nodes of
+    `joint` ops that have the same operands and attributes become one kernel.
     """
 
     epilogue: frozenset[str] = frozenset()
     prologue: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     update: frozenset[str] = frozenset()
+    joint: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,10 @@ class Target:
     bytes. Of the optional passes those in `passes` pay on it. One of its `spaces` holds the
     constant params, and one, or the same, the mutable ones. With `rate_first` plain steps pay when
     the rate multiplies the loss's gradient once, not that of each param. `attention` is the longest
-    head, in numbers, of which its kernels compute attention as one op: 0 where it has none. Of each
-    op in `overwrites` its kernel may write the result over one of these operands, by their places.
+    head, in numbers, of which its kernels compute attention as one op: 0 where it has none. With
+    `triangles_alone` they pay only where many scores are of what is not seen: causal attention. Of
+    each op in `overwrites` its kernel may write the result over one of these operands, by their
+    places.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -102,6 +106,7 @@ class Target:
     spaces: tuple[MemorySpace, ...] = (MemorySpace(),)
     rate_first: bool = False
     attention: int = 0
+    triangles_alone: bool = False
     overwrites: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

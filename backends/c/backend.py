@@ -5,6 +5,8 @@ One table maps each op (of a fusion: its anchor's) to the family of kernels that
 
 from pathlib import Path
 
+from pockengine.backends.c.attention import ATTENTION, LONGEST
+from pockengine.backends.c.attention import OPS as ATTENTIONS
 from pockengine.backends.c.blocks import blocks_kernel
 from pockengine.backends.c.blockwise import BLOCKWISE
 from pockengine.backends.c.build import build, copy_runtime
@@ -44,6 +46,7 @@ from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.key import Key, node_key
 from pockengine.compiler.ops import all_ops, lookup
+from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import UNCHOSEN, Choice, FusionRules, MemorySpace, Target
@@ -71,6 +74,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(GATHERS, one_way(gather_kernel)),
     "take_update": one_way(take_update_kernel),
     **dict.fromkeys(MATRIX_OPS, MATRICES),
+    **dict.fromkeys(ATTENTIONS, ATTENTION),
     **dict.fromkeys(RANDOM, one_way(random_kernel)),
     **dict.fromkeys(FORMULAS, UPDATE),
     "blockwise_update": BLOCKWISE,
@@ -80,6 +84,7 @@ FAMILIES: dict[str, KernelFamily] = {
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
     update=frozenset({"matmul", "conv2d_dw"}),
+    joint=frozenset(GRADIENTS),
     prologue={
         "reduce_sum": (0,),
         "reduce_mean": (0,),
@@ -132,7 +137,10 @@ class CBackend:
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 
     def frugal(self) -> "CBackend":
-        """The same backend without Winograd's method and packed bytes, which need most scratch."""
+        """The same backend without Winograd's method, packed bytes and attention as one op.
+
+        These need most scratch.
+        """
         bf16, pick = self.options.bf16, self.options.pick
         return CBackend(self.device, winograd=False, bf16=bf16, pick=pick, packed=False)
 
@@ -201,7 +209,13 @@ class CBackend:
         return self.choose(node).scratch_bytes
 
     def target(self) -> Target:
-        """What the compiler asks of a backend."""
+        """What the compiler asks of a backend.
+
+        Attention stays products where these are of bf16 by tiles of a matrix unit, and where memory
+        counts most: blocks of rows that are cut before take less than the scratch of all threads.
+        """
+        by_tiles = self.options.bf16 and self.device.cpu.amx
+        stays = by_tiles or not self.options.packed
         return Target(
             FUSION,
             self.choose,
@@ -209,6 +223,8 @@ class CBackend:
             OPS,
             spaces=_spaces(self.device),
             overwrites=OVERWRITES,
+            attention=0 if stays else LONGEST,
+            triangles_alone=True,
         )
 
     def _family(self, node: Node) -> KernelFamily:

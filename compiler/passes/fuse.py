@@ -1,6 +1,7 @@
 """Fusion: elementwise nodes join the kernel that produces or consumes their operand.
 
-Three kinds of group grow, in this order:
+Four kinds of group grow, in this order:
+    joint      anchors of the same operands, as gradients that are made of the same shares
     epilogue   an anchor (convolution, product), then the elementwise chain that alone reads it
     chain      elementwise nodes of one shape, each reading the one before
     prologue   an elementwise group that alone feeds a reduction, then that reduction
@@ -8,7 +9,7 @@ Each group becomes one `fusion` node at its last member's place. Which anchors t
 backend's to say, in `FusionRules`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
@@ -68,6 +69,7 @@ class _Fuser:
         }
 
     def run(self) -> None:
+        self._join_alike()
         for node in self.graph.nodes:
             if node.op in self.rules.epilogue or self._sums_integers(node):
                 self._grow_epilogue(self.group_of[node])
@@ -78,6 +80,17 @@ class _Fuser:
             if node.op in self.rules.prologue:
                 self._take_prologue(node)
         self._rebuild()
+
+    def _join_alike(self) -> None:
+        """Put joint nodes of the same operands together, at the place of the first."""
+        first: dict[Hashable, _Group] = {}
+        for node in self.graph.nodes:
+            if node.op in self.rules.joint:
+                key = (node.operands, tuple(sorted(node.attrs.items())))
+                group = first.setdefault(key, self.group_of[node])
+                if group is not self.group_of[node]:
+                    group.nodes.append(node)
+                    self.group_of[node] = group
 
     def _sums_integers(self, node: Node) -> bool:
         """Whether a gradient's kernel takes an epilogue: sums of integers are to be rescaled."""

@@ -48,7 +48,7 @@ def fuse_attention(graph: Graph, target: Target, written: Set[str] = frozenset()
 
     def rule(g: Builder, node: Node) -> tuple[Value] | None:
         found = finder.scores_of(node)
-        y = _attention(g, found, node, target.attention) if found else _followed(g, node)
+        y = _attention(g, found, node, target) if found else _followed(g, node)
         return None if y is None else (y,)
 
     rewrite(graph, rule)
@@ -125,7 +125,7 @@ class _Finder:
         return value.node if self._readers.get(value) == 1 else None
 
 
-def _attention(g: Builder, found: _Scores, result: Node, longest: int) -> Value | None:
+def _attention(g: Builder, found: _Scores, result: Node, target: Target) -> Value | None:
     """Build the op of what was found; None where it has no such sizes or masks."""
     product = found.product
     q = _matrix(g, product.operands[0], product.attrs["transpose_a"])
@@ -133,11 +133,11 @@ def _attention(g: Builder, found: _Scores, result: Node, longest: int) -> Value 
     v = _matrix(g, result.operands[1], result.attrs["transpose_b"])
     *lead, rows, columns = product.result.shape
     alike = all(list(x.shape[:-2]) == lead and x.dtype is F32 for x in (q, k, v))
-    if not alike or len(lead) > 2 or max(q.shape[-1], v.shape[-1]) > longest:
+    if not alike or len(lead) > 2 or max(q.shape[-1], v.shape[-1]) > target.attention:
         return None
     causal, conditions = _conditions(g, found, rows, columns)
     masks = [*conditions, *([] if found.added is None else [found.added])]
-    if len(masks) > 1:
+    if len(masks) > 1 or (target.triangles_alone and not _is_triangle(found, causal, conditions)):
         return None
     queries = by_rows(g, _of_four(g, q, lead), shared=False)
     keys, values = (by_rows(g, _of_four(g, x, lead), shared=True) for x in (k, v))
@@ -149,6 +149,15 @@ def _attention(g: Builder, found: _Scores, result: Node, longest: int) -> Value 
     if y.shape[2] > 1:  # one head is turned by its shape alone
         y = g.transpose(y, perm=SWAPPED)
     return y if y.shape == result.result.shape else g.reshape(y, shape=result.result.shape)
+
+
+def _is_triangle(found: _Scores, causal: bool, conditions: Sequence[Value]) -> bool:
+    """Whether some of the scores are nothing: all above the diagonal, or where a mask may say so.
+
+    A decoder's mask is often made of positions that only a batch knows.
+    """
+    matrix = [c for c in conditions if c.shape[-2:] == found.product.result.shape[-2:]]
+    return found.hidden == -math.inf and (causal or bool(matrix))
 
 
 def _followed(g: Builder, node: Node) -> Value | None:

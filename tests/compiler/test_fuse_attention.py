@@ -12,10 +12,11 @@ from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import BOOL, F32, I32, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.rewrite import lower
+from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.passes.catalogue import make
 from pockengine.compiler.passes.catalogue import run as apply
 from pockengine.compiler.passes.legalize import RULES
-from pockengine.compiler.target import Target
+from pockengine.compiler.target import FusionRules, Target
 
 GPU = Target(name="gpu", attention=64)
 ROWS, COLUMNS, SIZE, WIDTH = 5, 7, 3, 2
@@ -222,6 +223,35 @@ STAY: dict[str, Mask] = {
 @pytest.mark.parametrize("name", STAY)
 def test_what_does_not_fit_stays(name: str) -> None:
     assert _fused(_attention(STAY[name])) == 0
+
+
+TRIANGLES = {
+    *("seen", "hidden", "triangle", "upper-triangle", "triangle-and-seen"),
+    *("bias-and-triangle", "no-triangle"),
+}
+"""Those of MASKS by which -inf may hide other scores of each row."""
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_some_targets_take_attention_only_where_scores_are_left_out(name: str) -> None:
+    target = Target(attention=64, triangles_alone=True)
+    graph = _attention(MASKS[name])
+    apply([make("fuse_attention", target=target)], graph)
+    assert _count(graph) == (name in TRIANGLES)
+
+
+def test_gradients_of_the_same_operands_become_one_kernel() -> None:
+    graph = _attention(MASKS["triangle"])
+    assert _fused(graph) == 1
+    _differentiate(graph)
+    wanted = _results(graph)
+    rules = FusionRules(joint=frozenset(GRADIENTS))
+    passes = [make("common_subexpressions"), make("fuse", target=Target(fusion=rules))]
+    apply(passes, graph, check=True)
+    (joint,) = (node for node in graph.nodes if node.op == "fusion")
+    assert sorted(node.op for node in joint.attrs["body"].nodes) == sorted(GRADIENTS)
+    for name, array in _results(graph).items():
+        np.testing.assert_array_equal(array, wanted[name])
 
 
 def test_dropout_of_the_shares_stays() -> None:

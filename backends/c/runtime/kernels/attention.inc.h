@@ -1,0 +1,65 @@
+/* Attention by blocks of rows: all scores of PE_BLOCK_ROWS rows of a head exist at a time.
+ *
+ * They are few enough to stay in the cache, so that no sum is ever mended as where blocks cut
+ * columns too. Threads share the blocks of all heads. A thread's scratch holds the keys of its
+ * head, transposed, and the scores. Products end with the last column that a row of the block sees:
+ * its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
+ *
+ * Parameters: PE_FN(name), PE_VL; PE_BATCH, PE_HEADS, PE_GROUPS, PE_ROWS, PE_COLUMNS, PE_SIZE,
+ * PE_WIDTH as compiler/ops/attention.py has them; PE_BLOCK_ROWS; PE_PITCH, of scores and of keys;
+ * PE_REACH, whole tiles of columns; PE_SCALE, PE_HIDDEN; PE_CAUSAL, PE_SKIPS, PE_LOOKS; PE_MASK,
+ * PE_MASK_TYPE, PE_MASK_BATCH, PE_MASK_HEAD, PE_MASK_ROW, PE_MASK_STEP, the mask's strides;
+ * PE_HIDES: some scores are replaced; PE_THREADS, PE_OWN_FLOATS of scratch for each; and the
+ * products PE_FN(scores_run), PE_FN(mix_run) of attention_product.inc.h.
+ */
+#define PE_FORWARD 1
+#include "attention_rows.inc.h"
+#include "team.inc.h"
+
+#define PE_BLOCKS ((PE_ROWS + PE_BLOCK_ROWS - 1) / PE_BLOCK_ROWS)
+
+/* One block, whose first row is `begin`: q, y and stats are of the head's first row. */
+static void PE_FN(block)(const float *q, const float *keys, const float *v,
+                         const PE_MASK_TYPE *mask, float *y, float *stats, const ptrdiff_t begin,
+                         float *scores) {
+    const ptrdiff_t end = PE_FN(least)(begin + PE_BLOCK_ROWS, PE_ROWS), rows = end - begin;
+    ptrdiff_t seen[PE_BLOCK_ROWS];
+    const ptrdiff_t reach = PE_FN(look)(mask, begin, rows, seen), step = PE_HEADS * PE_WIDTH;
+    float factor[PE_BLOCK_ROWS];
+    PE_FN(scores_run)((PE_FN(scores_io)){.y = scores}, q + begin * PE_HEADS * PE_SIZE, keys, rows,
+                      reach, PE_SIZE);
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const PE_MASK_TYPE *own = mask + (begin + i) * PE_MASK_ROW;
+        float *row = scores + i * PE_PITCH, *stat = stats + (begin + i) * 2 * PE_HEADS;
+        stat[0] = PE_FN(most)(row, own, begin + i, seen[i]);
+        stat[1] = PE_FN(powers)(row, own, begin + i, seen[i], reach, stat[0], 1.0f);
+        factor[i] = 1.0f / stat[1];
+    }
+    PE_FN(mix_run)((PE_FN(mix_io)){.y = y + begin * step, .factor = factor}, scores, v, rows,
+                   PE_WIDTH, reach);
+}
+
+PE_INLINE void PE_FN(run)(const pe_worker *w, const float *q, const float *k, const float *v,
+                          const PE_MASK_TYPE *mask, float *y, float *stats, float *scratch) {
+    const pe_range share = PE_FN(share)(w, (ptrdiff_t)PE_BATCH * PE_HEADS * PE_BLOCKS, 1);
+    float *keys = scratch + w->index * (ptrdiff_t)PE_OWN_FLOATS,
+          *scores = keys + PE_SIZE * PE_PITCH;
+    ptrdiff_t held = -1;
+    for (ptrdiff_t unit = share.begin; unit < share.end; unit++) {
+        const ptrdiff_t batch = unit / PE_BLOCKS / PE_HEADS, head = unit / PE_BLOCKS % PE_HEADS;
+        const ptrdiff_t group = head / (PE_HEADS / PE_GROUPS);
+        const ptrdiff_t place = batch * PE_COLUMNS * PE_GROUPS + group;
+        if (held != place) {
+            pe_transpose(keys, PE_PITCH, k + place * PE_SIZE, PE_GROUPS * PE_SIZE, PE_COLUMNS,
+                         PE_SIZE, PE_VL >= 8 ? 8 : 4);
+            held = place;
+        }
+        const ptrdiff_t row = batch * PE_ROWS * PE_HEADS + head;
+        PE_FN(block)(q + row * PE_SIZE, keys, v + place * PE_WIDTH,
+                     mask + batch * PE_MASK_BATCH + head * PE_MASK_HEAD, y + row * PE_WIDTH,
+                     stats + 2 * row, unit % PE_BLOCKS * PE_BLOCK_ROWS, scores);
+    }
+}
+
+#undef PE_BLOCKS
+#include "attention_undef.inc.h"

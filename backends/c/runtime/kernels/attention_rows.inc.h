@@ -1,0 +1,126 @@
+/* Rows of attention's scores, masked and made shares: of attention.inc.h and attention_dx.inc.h.
+ *
+ * A block has PE_BLOCK_ROWS rows of PE_PITCH floats. Where PE_SKIPS, a row sees no column after its
+ * own number, where PE_LOOKS none after the last that the mask shows. The products of a block go on
+ * to its `reach`: what lies between is set to zero.
+ */
+
+#define PE_MASK_NONE 0
+#define PE_MASK_ADDED 1
+#define PE_MASK_SEEN 2
+
+PE_INLINE ptrdiff_t PE_FN(least)(const ptrdiff_t a, const ptrdiff_t b) { return a < b ? a : b; }
+
+/* Columns up to the last one that a row sees. */
+PE_INLINE ptrdiff_t PE_FN(seen)(const PE_MASK_TYPE *mask, const ptrdiff_t row) {
+    ptrdiff_t end = PE_SKIPS ? PE_FN(least)(row + 1, PE_COLUMNS) : PE_COLUMNS;
+    (void)mask;
+#if PE_LOOKS
+    for (uint64_t eight = 0; end >= 8; end -= 8) {
+        memcpy(&eight, mask + end - 8, 8);
+        if (eight != 0) {
+            break;
+        }
+    }
+    while (end > 0 && !mask[end - 1]) {
+        end--;
+    }
+#endif
+    return end;
+}
+
+/* Finds what each row of a block sees; returns the columns that its products take. */
+PE_INLINE ptrdiff_t PE_FN(look)(const PE_MASK_TYPE *mask, const ptrdiff_t begin,
+                                const ptrdiff_t rows, ptrdiff_t *seen) {
+    ptrdiff_t most = 0;
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        seen[i] = PE_FN(seen)(mask + (begin + i) * PE_MASK_ROW, begin + i);
+        most = seen[i] > most ? seen[i] : most;
+    }
+    return PE_FN(least)((most + PE_REACH - 1) / PE_REACH * PE_REACH, PE_COLUMNS);
+}
+
+#if PE_HIDES
+/* Which of `lanes` columns from `column` on come from the product. */
+PE_INLINE pe_vi PE_FN(shown)(const PE_MASK_TYPE *mask, const ptrdiff_t row, const ptrdiff_t column,
+                             const int lanes) {
+    pe_vi shown = pe_splat_i(-1);
+    (void)mask, (void)row, (void)column, (void)lanes;
+#if PE_MASK == PE_MASK_SEEN
+#if PE_MASK_STEP
+    shown = pe_load_part_b(mask + column, lanes);
+#else
+    shown = pe_splat_i(-(int32_t)mask[0]);
+#endif
+#endif
+#if PE_CAUSAL && !PE_SKIPS
+    const ptrdiff_t within = row + 1 - column;
+    shown &= pe_first_lanes((int)(within < 0 ? 0 : PE_FN(least)(within, PE_VL)));
+#endif
+    return shown;
+}
+#endif
+
+/* Scores of some columns as they count; lanes after them are as low as can be. */
+PE_INLINE pe_vf PE_FN(score)(const float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
+                             const ptrdiff_t column, const int lanes) {
+    (void)mask, (void)row;
+    pe_vf v = pe_load(scores + column) * PE_SCALE;
+#if PE_MASK == PE_MASK_ADDED
+#if PE_MASK_STEP
+    v += pe_load_part(mask + column, lanes);
+#else
+    v += mask[0];
+#endif
+#endif
+#if PE_HIDES
+    v = pe_select(PE_FN(shown)(mask, row, column, lanes), v, pe_splat(PE_HIDDEN));
+#endif
+    return lanes < PE_VL ? pe_select(pe_first_lanes(lanes), v, pe_splat(-__builtin_inff())) : v;
+}
+
+PE_INLINE int PE_FN(lanes)(const ptrdiff_t left) { return (int)PE_FN(least)(left, PE_VL); }
+
+/* Stores factor exp(score - most), and zeros up to `reach`; returns the sum without the factor. */
+PE_INLINE float PE_FN(powers)(float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
+                              const ptrdiff_t seen, const ptrdiff_t reach, const float most,
+                              const float factor) {
+    pe_vf sum = pe_zero();
+    for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
+        const int lanes = PE_FN(lanes)(seen - i);
+        pe_vf e = pe_exp(PE_FN(score)(scores, mask, row, i, lanes) - most);
+        if (lanes < PE_VL) {
+            e = pe_select(pe_first_lanes(lanes), e, pe_zero());
+        }
+        pe_store(scores + i, e * factor);
+        sum += e;
+    }
+    for (ptrdiff_t i = (seen + PE_VL - 1) / PE_VL * PE_VL; i < reach; i += PE_VL) {
+        pe_store(scores + i, pe_zero());
+    }
+    return pe_sum(sum);
+}
+
+#if PE_FORWARD
+PE_INLINE float PE_FN(most)(const float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
+                            const ptrdiff_t seen) {
+    pe_vf most = pe_splat(-__builtin_inff());
+    for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
+        most = pe_maximum(most, PE_FN(score)(scores, mask, row, i, PE_FN(lanes)(seen - i)));
+    }
+    float largest = most[0];
+    for (int i = 1; i < PE_VL; i++) {
+        largest = most[i] > largest || most[i] != most[i] ? most[i] : largest;
+    }
+    return largest;
+}
+#elif PE_HIDES
+/* The number that hides a score has no gradient. */
+PE_INLINE void PE_FN(hide)(float *dscores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
+                           const ptrdiff_t seen) {
+    for (ptrdiff_t i = 0; i < seen; i += PE_VL) {
+        const pe_vi shown = PE_FN(shown)(mask, row, i, PE_FN(lanes)(PE_COLUMNS - i));
+        pe_store(dscores + i, pe_select(shown, pe_load(dscores + i), pe_zero()));
+    }
+}
+#endif

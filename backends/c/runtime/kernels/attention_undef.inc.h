@@ -1,0 +1,24 @@
+/* Forgets the parameters of attention's templates. */
+#undef PE_BLOCK_ROWS
+#undef PE_CAUSAL
+#undef PE_FORWARD
+#undef PE_HEADS
+#undef PE_HIDDEN
+#undef PE_HIDES
+#undef PE_LOOKS
+#undef PE_MASK
+#undef PE_MASK_ADDED
+#undef PE_MASK_BATCH
+#undef PE_MASK_HEAD
+#undef PE_MASK_NONE
+#undef PE_MASK_ROW
+#undef PE_MASK_SEEN
+#undef PE_MASK_STEP
+#undef PE_MASK_TYPE
+#undef PE_PITCH
+#undef PE_REACH
+#undef PE_SCALE
+#undef PE_SIZE
+#undef PE_SKIPS
+#undef PE_WIDTH
+#include "undef.inc.h"
