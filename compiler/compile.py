@@ -91,16 +91,19 @@ def compile_program(
     target: Target | None = None,
     check: bool = False,
     observe: Observer | None = None,
+    outputs: Set[str] | None = None,
 ) -> Program:
     """Compile the entries `train` and `evaluate`, and `predict` where there are outputs to predict.
 
     `forward` has the scalar output `loss` and stays as it is. `check` verifies after every pass;
-    `observe` is told the graph after each, under the name `entry.pass`.
+    `observe` is told the graph after each, under the name `entry.pass`. `train` gives the loss and
+    `outputs`, by default those that take up to LARGEST_OUTPUT.
     """
     verify(forward)
     training, target = training or Training(), target or Target()
     decisions: list[Recomputation] = []
     forward, adapters, options = _prepared(forward, training, target, decisions.append)
+    options = replace(options, outputs=_small_outputs(forward) if outputs is None else outputs)
     entries = _compiled(forward, options, check, observe)
     described = {name: _describe(channels) for name, channels in options.trained.items()}
     shared, report = share_tensors(entries), decisions[-1] if decisions else None
@@ -134,7 +137,7 @@ def _all_entries(
     for name in names if options.memory_budget is None else reversed(names):
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         if name == "train":
-            _drop_large_outputs(graph)
+            _keep_outputs(graph, options.outputs)
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
@@ -143,13 +146,15 @@ def _all_entries(
     return entries
 
 
-def _drop_large_outputs(graph: Graph) -> None:
-    """Leave outputs beside the loss that take more than LARGEST_OUTPUT to `predict`."""
-    graph.outputs = {
-        name: value
-        for name, value in graph.outputs.items()
-        if name == LOSS or value.type.nbytes <= LARGEST_OUTPUT
-    }
+def _small_outputs(graph: Graph) -> Set[str]:
+    """Return the outputs that take up to LARGEST_OUTPUT."""
+    return {name for name, v in graph.outputs.items() if v.type.nbytes <= LARGEST_OUTPUT}
+
+
+def _keep_outputs(graph: Graph, names: Set[str]) -> None:
+    """Leave outputs beside the loss and these to `predict` and `evaluate`."""
+    kept = {LOSS, *names}
+    graph.outputs = {name: value for name, value in graph.outputs.items() if name in kept}
 
 
 def passes_of(

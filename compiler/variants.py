@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,11 +32,14 @@ def compile_variants(
     a trained parameter (batch norm over the batch, a mean over padding): tried in NumPy on random
     data of the size below the largest bucket.
     """
+    largest = compile_program(build(sizes.high), training, target=target, check=check)
+    outputs = set(largest.entries["train"].graph.outputs)
+    compiled = partial(
+        compile_program, training=training, target=target, check=check, outputs=outputs
+    )
     programs = {
-        size: compile_program(build(size), training, target=target, check=check)
-        for size in sizes.buckets
+        size: largest if size == sizes.high else compiled(build(size)) for size in sizes.buckets
     }
-    largest = programs[sizes.high]
     for program in programs.values():
         if {n: p.value.type for n, p in program.params.items()} != {
             n: p.value.type for n, p in largest.params.items()
@@ -44,7 +48,7 @@ def compile_variants(
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
         free = replace(training or Training(), memory_budget=None)
-        exact = compile_program(build(sizes.high - 1), free)
+        exact = compile_program(build(sizes.high - 1), free, outputs=outputs)
         _check_padding(exact, largest, sizes)
         sized = {name: _sized(exact, largest, name, sizes) for name in largest.entries}
     entries = {

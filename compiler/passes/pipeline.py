@@ -23,7 +23,8 @@ class PipelineOptions:
 
     `others` are the bytes that other entries take of the memory budget's arena anyway. `integers`
     is None where no param is held as integers. `rounded` are trained weights that are stored as
-    bf16. `finer` divides what a block of attention may take.
+    bf16. `finer` divides what a block of attention may take. `outputs` are what `train` gives
+    beside the loss.
     """
 
     trained: Mapping[str, Channels]
@@ -39,6 +40,7 @@ class PipelineOptions:
     others: int = 0
     integers: Integers | None = None
     finer: int = 1
+    outputs: Set[str] = frozenset()
     report: Callable[[Recomputation], None] = lambda recomputation: None
 
 

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import F32, I64, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program
+from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FULL, ParamChoice
 from pockengine.compiler.target import FusionRules, Target
+from pockengine.compiler.variants import compile_variants
 from pockengine.errors import CompileError, GraphError
 from pockengine.tests.compiler.small_nets import NetBuilder, batches, residual_net
 
@@ -153,6 +155,27 @@ def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) 
     assert set(entries["train"].graph.outputs) == {"loss"}
     assert set(entries["evaluate"].graph.outputs) == outputs
     assert set(entries["predict"].graph.outputs) == outputs - {"loss"}
+
+
+def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one size gave and another did not would come back with its padding."""
+
+    def graph_of(size: int) -> Graph:
+        g = Builder(Graph("sized"))
+        x = g.input("x", TensorType(F32, (size, 4)))
+        y = g.matmul(x, g.param("w", np.ones((4, 3), np.float32)))
+        g.output("scores", y)
+        g.output("loss", g.reduce_mean(g.reduce_sum(y, axes=(0, 1)), axes=()))
+        return g.graph
+
+    monkeypatch.setattr(
+        "pockengine.compiler.compile.LARGEST_OUTPUT", graph_of(4).outputs["scores"].type.nbytes
+    )
+    entries = compile_variants(graph_of, Range("batch", 2, 8, {"x": 0}, (4, 8), {})).entries
+    wanted = {"train": {"loss"}, "evaluate": {"loss", "scores"}, "predict": {"scores"}}
+    for size in (4, 8):
+        for name, outputs in wanted.items():
+            assert set(entries[f"{name}@{size}"].graph.outputs) == outputs
 
 
 def test_compiling_twice_gives_the_same_program() -> None:
