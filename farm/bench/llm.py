@@ -46,7 +46,7 @@ PEERS = {
     LORA: (PEFT, "peft-malloc", "peft-bf16-malloc"),
     SPARSE: (TORCH, "torch-eager-malloc"),
 }
-"""Each scheme's engines, the one whose losses count first."""
+"""Each scheme's engines, the one whose losses count first; of others those of `sparse`."""
 CHECKED_STEPS = 3
 """Whose losses must agree to LOSS_TOLERANCE; AdamW divides rounding by rounding, so that later ones
 drift apart in any two engines."""
@@ -187,7 +187,7 @@ class _Scheme:
         job = self._job(next(iter(compiled.values()), None), place)
         whole = LmData(job, self.case.tokens)
         write_lm_job(place / "job", whole)
-        reference, *others = PEERS[self.scheme]
+        reference, *others = self._peers
         with step(f"{title}: {reference}, whose losses the others must reach"):
             first = self._run(reference, LM_TORCH, place / "job", reference)
         runners = [first]
@@ -199,6 +199,10 @@ class _Scheme:
                 runner = self._run(engine, LM_TORCH, place / "job", engine)
                 runners.append(_checked(runner, first.losses, "bf16" in engine))
         return runners
+
+    @property
+    def _peers(self) -> tuple[str, ...]:
+        return PEERS.get(self.scheme, PEERS[SPARSE])
 
     def _is_wanted(self, engine: str) -> bool:
         return not self.measurement.engines or engine in self.measurement.engines
@@ -242,7 +246,7 @@ class _Scheme:
         model = self.case.decoded(compiled.artifact, place / "model")
         job = replace(data.job, model=str(model.resolve()))
         write_lm_job(place / "job", LmData(job, data.tokens[:CHECKED_STEPS]))
-        name = PEERS[self.scheme][0]
+        name = self._peers[0]
         losses = self._run(name, LM_TORCH, place / "job", name).losses
         (model / "model.safetensors").unlink()
         return losses

@@ -1,5 +1,6 @@
 """The run of `--suite=llm`: which models, lengths, schemes and engines, and where figures go."""
 
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
 COMPILED = "compile"
+BLOCKS = re.compile(r"sparse-\d+-\d+$")
+"""The preset `sparse` in some blocks, measured beside what `sparse` is."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> in
 def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
     """Return what is to be measured, in order; FarmError for a scheme or engine without meaning."""
     known = [*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names)]
-    _check("scheme", options.schemes, tuple(PEERS))
+    schemes = [name for name in options.schemes if not BLOCKS.match(name)]
+    _check("scheme", schemes, tuple(PEERS))
     _check("engine", options.engines, known)
     engines = options.engines or tuple(
         name for name in known if not (options.quick and COMPILED in name.split("-"))

@@ -70,6 +70,13 @@ def test_every_scheme_is_trained_in_pytorch_and_by_ours(result: LlmResult) -> No
         assert line.error < (2e-2 if "bf16" in line.engine else 1e-4)
 
 
+def test_some_blocks_are_trained_beside_pytorch(folder: Path, tmp_path: Path) -> None:
+    case = measurement(folder, "sparse-1-1", engines=("pockengine",))
+    result = measure_llm(case, tmp_path)
+    assert [line.engine for line in result.lines] == ["torch-eager", "pockengine"]
+    assert result.lines[1].error < 1e-4
+
+
 def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmResult) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=bench_llm.RATE)
@@ -150,6 +157,8 @@ def test_the_plan_has_two_lengths_and_three_schemes() -> None:
     assert "torch-compile-malloc" not in quick.engines
     with pytest.raises(FarmError, match="no scheme 'bias-only'; use full, lora, sparse"):
         llm_plan(replace(everything, schemes=("bias-only",)))
+    blocks = llm_plan(replace(everything, schemes=("sparse", "sparse-1-1")))
+    assert blocks[0].schemes == ("sparse", "sparse-1-1")
     with pytest.raises(FarmError, match="no engine 'nonsense'"):
         llm_plan(replace(everything, engines=("nonsense",)))
 
