@@ -32,14 +32,11 @@ def compile_variants(
     a trained parameter (batch norm over the batch, a mean over padding): tried in NumPy on random
     data of the size below the largest bucket.
     """
-    largest = compile_program(build(sizes.high), training, target=target, check=check)
+    compiled = partial(compile_program, training=training, target=target, check=check)
+    largest = compiled(build(sizes.high))
     outputs = set(largest.entries["train"].graph.outputs)
-    compiled = partial(
-        compile_program, training=training, target=target, check=check, outputs=outputs
-    )
-    programs = {
-        size: largest if size == sizes.high else compiled(build(size)) for size in sizes.buckets
-    }
+    smaller = {size: compiled(build(size), outputs=outputs) for size in sizes.buckets[:-1]}
+    programs = smaller | {sizes.high: largest}
     for program in programs.values():
         if {n: p.value.type for n, p in program.params.items()} != {
             n: p.value.type for n, p in largest.params.items()
