@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.epilogue import row_offset
 from pockengine.backends.c.gemm import MATMUL, batch_offset
+from pockengine.backends.c.numbers import closed
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.product import plan_product
 from pockengine.backends.c.product_shape import product_of
@@ -235,11 +236,17 @@ def test_tiles_fit_into_the_registers(isa) -> None:
         assert tile.rows * tile.vectors + tile.vectors + loaded < machine.registers
 
 
-def test_row_offsets_broadcast() -> None:
-    assert row_offset((24,), (2, 3, 24)) == "0"
-    assert row_offset((2, 3, 24), (2, 3, 24)) == "row * 24"
-    assert row_offset((2, 1, 24), (2, 3, 24)) == "row / 3 * 24"
-    assert row_offset((3, 1), (2, 3, 24)) == "row % 3 * 1"
+@pytest.mark.parametrize(
+    ("operand", "offset"),
+    [
+        ((24,), "0"),
+        ((2, 3, 24), "row * 24"),
+        ((2, 1, 24), "row / 3 * 24"),
+        ((3, 1), "row % 3 * 1"),
+    ],
+)
+def test_row_offsets_broadcast(operand: tuple[int, ...], offset: str) -> None:
+    assert closed(row_offset(operand, (2, 3, 24))) == offset
 
 
 def test_a_fusion_that_hands_an_operand_on_is_refused() -> None:
