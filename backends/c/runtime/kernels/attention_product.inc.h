@@ -1,10 +1,13 @@
 /* One of attention's products: blocks of gemm_tile.inc.h whose sums go where PE_STORE says.
  *
- * Parameters: those of gemm_tile.inc.h that are no defaults, but for the epilogue, and
- *   PE_Y_PITCH       row length of the result
- *   PE_STORE         PE_STORE_SUMS as they are; PE_STORE_SCALED times factor[row];
- *                    PE_STORE_TOWARD shares (sums - factor[row]) scale; PE_STORE_ADDED to the
- * result PE_FACTOR_STEP   from one row's factor to the next's PE_SCALE         the scale of scores
+ * Parameters: those of gemm_tile.inc.h that are no defaults, but for the epilogue, and PE_Y_PITCH,
+ * the row length of the result; PE_FACTOR_STEP, from one row's factor to the next's; PE_SCALE, the
+ * scale of scores; and PE_STORE, of these:
+ *
+ *   PE_STORE_SUMS     as they are
+ *   PE_STORE_SCALED   times factor[row]
+ *   PE_STORE_TOWARD   shares (sums - factor[row]) scale
+ *   PE_STORE_ADDED    to the result
  */
 #define PE_STORE_SUMS 0
 #define PE_STORE_SCALED 1
