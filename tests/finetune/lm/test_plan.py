@@ -66,17 +66,18 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
     assert "params that train" in shown.stdout
 
 
-def test_a_gpu_keeps_no_scores(tmp_path: Path) -> None:
-    folder = save(tmp_path, llama(**SIZES, max_position_embeddings=128))
+@pytest.mark.parametrize("backend", ["c", "cuda"])
+def test_causal_attention_keeps_no_scores(backend: str, tmp_path: Path) -> None:
+    """Twice the tokens take twice the arena, and not four times the scores."""
+    folder = save(tmp_path, llama(**SIZES, max_position_embeddings=512))
     arenas = {}
-    for backend in ("c", "cuda"):
-        options = ["--max-length=128", "--scheme=full", f"--backend={backend}", "--device=h100"]
-        result = CliRunner().invoke(plan_lm, [str(folder), *options, "--json"])
+    for length in (256, 512):
+        options = [f"--max-length={length}", "--scheme=full", f"--backend={backend}"]
+        result = CliRunner().invoke(plan_lm, [str(folder), *options, "--device=h100", "--json"])
         facts = json.loads(result.stdout)
         assert (facts["device"], facts["backend"]) == ("h100", backend)
-        arenas[backend] = facts["plans"][0]["arena_bytes"]
-    scores = 4 * 4 * 128 * 128
-    assert arenas["cuda"] < arenas["c"] - 2 * scores
+        arenas[length] = facts["plans"][0]["arena_bytes"]
+    assert arenas[512] < 2 * arenas[256] + 4 * 4 * 256 * 256
 
 
 def test_a_backend_that_the_device_lacks_is_refused(tmp_path: Path) -> None:
