@@ -4,7 +4,7 @@
  * Four channels at a time: a word of the source is widened to two pairs, and each half multiplied
  * by that of the packed weights. Threads share the fours of channels; each has a part of the
  * scratch. The file may be included for several grids, each with a PE_GRID of its own;
- * pairs_end.inc.h ends them.
+ * integer_end.inc.h ends them.
  *
  * Parameters, besides those of the epilogue:
  *   PE_GRID(name)                    as PE_FN, for this grid alone
