@@ -7,6 +7,8 @@
 #ifndef PE_HELIUM_H
 #define PE_HELIUM_H
 
+#include <stddef.h>
+
 #include "pe_vec.h"
 
 #define PE_BLOCK_BYTES 16
