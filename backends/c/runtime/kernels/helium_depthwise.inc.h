@@ -129,24 +129,4 @@ PE_INLINE void PE_GRID(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *so
 }
 
 #undef PE_TAPS
-#undef PE_GRID
-#undef PE_GAP_H
-#undef PE_GAP_W
-#undef PE_INNER_BEGIN
-#undef PE_INNER_END
-#undef PE_KERNEL_FIRST_H
-#undef PE_KERNEL_FIRST_W
-#undef PE_KERNEL_STEP_H
-#undef PE_KERNEL_STEP_W
-#undef PE_OUT_FIRST_H
-#undef PE_OUT_FIRST_W
-#undef PE_OUT_STEP_H
-#undef PE_OUT_STEP_W
-#undef PE_POSITIONS_H
-#undef PE_POSITIONS_W
-#undef PE_START_H
-#undef PE_START_W
-#undef PE_STEP_H
-#undef PE_STEP_W
-#undef PE_TAPS_H
-#undef PE_TAPS_W
+#include "grid_undef.inc.h"

@@ -28,6 +28,8 @@
 #define PE_PACKED (PE_TAPS_H * PE_BLOCKS * 64)
 #define PE_HELD (PE_TAPS_H == 1 && PE_BLOCKS == 1)
 
+#include "window_copy.inc.h"
+
 /* Packs the weights of `lanes` channels; returns the sums with which theirs begin. */
 PE_INLINE pe_vi PE_FN(pack)(int8_t *to, const int8_t *weights, const int lanes) {
 #if PE_TRANSPOSED
@@ -95,22 +97,6 @@ PE_INLINE void PE_FN(inner)(const PE_FN(io) * io, const int8_t *from, const int8
     }
 }
 
-/* Copy the window of a result pixel, line by line. */
-PE_INLINE void PE_FN(copy)(int8_t *to, const int8_t *image, const int y, const int x) {
-    for (int t = 0; t < PE_TAPS_H; t++) {
-        const int row = y * PE_STEP_H - PE_TOP + t * PE_GAP_H;
-        for (int u = 0; u < PE_TAPS_W; u++, to += PE_CHANNELS) {
-            const int column = x * PE_STEP_W - PE_LEFT + u * PE_GAP_W;
-            if (row < 0 || row >= PE_SOURCE_H || column < 0 || column >= PE_SOURCE_W) {
-                memset(to, (uint8_t)PE_A_ZERO, PE_CHANNELS);
-            } else {
-                memcpy(to, image + ((ptrdiff_t)row * PE_SOURCE_W + column) * PE_CHANNELS,
-                       PE_CHANNELS);
-            }
-        }
-    }
-}
-
 PE_INLINE void PE_FN(channels)(const PE_FN(io) * io, const int8_t *source, const int8_t *packed,
                                int8_t *copied, const pe_vi first, const int n, const int lanes) {
     for (int line = 0; line < PE_IMAGES * PE_OUT_H; line++) {
@@ -125,7 +111,7 @@ PE_INLINE void PE_FN(channels)(const PE_FN(io) * io, const int8_t *source, const
         PE_FN(inner)(io, from, packed, first, row + begin, end - begin, n, lanes);
 #if PE_PADDED
         for (int x = begin ? 0 : end; x < PE_OUT_W; x = x + 1 == begin ? end : x + 1) {
-            PE_FN(copy)(copied, image, y, x);
+            PE_FN(copy)(io, copied, image, y, x);
             PE_FN(store)(io, PE_FN(sums)(copied, PE_LINE, packed, first), row + x, n, lanes);
         }
 #endif

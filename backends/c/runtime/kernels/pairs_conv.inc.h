@@ -23,6 +23,8 @@
 #define PE_PITCH (PE_SOURCE_W * PE_CHANNELS)
 #define PE_PACKED (PE_TAPS_H * PE_WORDS * 8)
 
+#include "window_copy.inc.h"
+
 /* Four weights of the depth and `lanes` channels become eight pairs. */
 PE_INLINE void PE_FN(pack_word)(const PE_FN(io) * io, pe_pair *to, const int8_t *from,
                                 const int depth, const int lanes) {
@@ -78,24 +80,6 @@ PE_INLINE pe_vi PE_FN(sums)(const PE_FN(io) * io, const int8_t *from, const ptrd
         packed += 8;
     }
     return sum;
-}
-
-/* Copy the window of a result pixel, line by line. */
-PE_INLINE void PE_FN(copy)(const PE_FN(io) * io, int8_t *to, const int8_t *image, const int y,
-                           const int x) {
-    (void)io;
-    for (int t = 0; t < PE_TAPS_H; t++) {
-        const int row = y * PE_STEP_H - PE_TOP + t * PE_GAP_H;
-        for (int u = 0; u < PE_TAPS_W; u++, to += PE_CHANNELS) {
-            const int column = x * PE_STEP_W - PE_LEFT + u * PE_GAP_W;
-            if (row < 0 || row >= PE_SOURCE_H || column < 0 || column >= PE_SOURCE_W) {
-                memset(to, (uint8_t)PE_A_ZERO, PE_CHANNELS);
-            } else {
-                memcpy(to, image + ((ptrdiff_t)row * PE_SOURCE_W + column) * PE_CHANNELS,
-                       PE_CHANNELS);
-            }
-        }
-    }
 }
 
 PE_INLINE void PE_FN(channels)(const PE_FN(io) * io, const int8_t *source, const pe_pair *packed,

@@ -1,0 +1,22 @@
+/* Forgets one grid of a depthwise template, so that the next may follow. */
+#undef PE_GAP_H
+#undef PE_GAP_W
+#undef PE_GRID
+#undef PE_INNER_BEGIN
+#undef PE_INNER_END
+#undef PE_KERNEL_FIRST_H
+#undef PE_KERNEL_FIRST_W
+#undef PE_KERNEL_STEP_H
+#undef PE_KERNEL_STEP_W
+#undef PE_OUT_FIRST_H
+#undef PE_OUT_FIRST_W
+#undef PE_OUT_STEP_H
+#undef PE_OUT_STEP_W
+#undef PE_POSITIONS_H
+#undef PE_POSITIONS_W
+#undef PE_START_H
+#undef PE_START_W
+#undef PE_STEP_H
+#undef PE_STEP_W
+#undef PE_TAPS_H
+#undef PE_TAPS_W
