@@ -1,9 +1,10 @@
 """Compile and link generated code by the toolchain of a device.
 
-Objects are cached by content: the same source, headers, flags, compiler and CPU give the same
-object, so that a changed model recompiles only the shards whose kernels changed. An entry's name
-holds the digest of the object, so a damaged one is known and compiled again. The cache is the
-user's alone: what lies there is linked into programs.
+Objects are cached by content: the same source, headers that it includes, flags, compiler and CPU
+give the same object, so that a changed model recompiles only the shards whose kernels changed, and
+a changed header only what includes it. An entry's name holds the digest of the object, so a damaged
+one is known and compiled again. The cache is the user's alone: what lies there is linked into
+programs.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pockengine.backends.c.decoder import find_decoder
+from pockengine.backends.c.includes import Includes
 from pockengine.backends.c.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
 from pockengine.backends.cache import own_cache
 from pockengine.backends.protocol import Built, Progress
@@ -115,18 +117,16 @@ def compile_all(
     """Compile every C file of `code` and of its folder `runtime`; return each with its object."""
     toolchain = find_toolchain(device)
     sources = sorted([*code.glob("*.c"), *runtime_sources(code / "runtime", device)])
-    headers = _digest(sorted((code / "runtime").rglob("*.h")))
     flags = compile_flags(device)
-    includes = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
+    folders = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
     tell(f"compiling {len(sources)} files for {device.name}")
 
+    shared = Includes(folders)
+
     def compile_one(source: Path) -> Path:
-        own = (*flags, *own_flags(source, device))
         decoder = find_decoder() if source.stem == DECODER else None
-        if decoder is None:
-            return _object(source, includes, (toolchain, own, headers), tell)
-        how = (toolchain, own, headers + _digest([decoder]))
-        return _object(source, [*includes, decoder.parent], how, tell)
+        includes = Includes([*folders, decoder.parent]) if decoder else shared
+        return _object(source, includes, (toolchain, (*flags, *own_flags(source, device))), tell)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))
@@ -188,17 +188,11 @@ def _asked(libraries: Sequence[str]) -> list[str]:
 
 
 def _object(
-    source: Path,
-    includes: Sequence[Path],
-    how: tuple[Toolchain, Sequence[str], str],
-    tell: Progress,
+    source: Path, includes: Includes, how: tuple[Toolchain, Sequence[str]], tell: Progress
 ) -> Path:
-    """The object of one file, from the cache if it is there.
-
-    `how` is the compiler, its flags, and a digest of all headers.
-    """
-    toolchain, flags, headers = how
-    identity = [*toolchain.command[1:], *flags, toolchain.version, headers]
+    """The object of one file by a compiler and its flags, from the cache if it is there."""
+    toolchain, flags = how
+    identity = [*toolchain.command[1:], *flags, toolchain.version, includes.digest(source)]
     text = source.read_bytes()
     key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
     shelf = own_cache() / "objects" / key[:2]
@@ -210,7 +204,7 @@ def _object(
         shelf.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=shelf) as folder:
             made = Path(folder) / "made.o"
-            compile_ = [*toolchain.command, *flags, *(f"-I{place}" for place in includes)]
+            compile_ = [*toolchain.command, *flags, *(f"-I{place}" for place in includes.folders)]
             compile_ += ["-c", str(source)]
             own = {**toolchain.environment, "ZIG_LOCAL_CACHE_DIR": folder}  # it caches objects too
             compiler = replace(toolchain, environment=own)
@@ -269,13 +263,6 @@ def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
         raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))
-
-
-def _digest(files: Sequence[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def copy_runtime(folder: Path) -> None:

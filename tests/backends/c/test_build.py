@@ -49,6 +49,19 @@ def test_a_damaged_object_is_compiled_again(code: Path) -> None:
         assert not built(code)
 
 
+def test_a_changed_header_changes_the_objects_of_what_includes_it(code: Path) -> None:
+    runtime = code / "runtime"
+    (runtime / "main.c").write_text('#include "kernels/a.inc.h"\nint main(void) { return ONE; }\n')
+    (runtime / "kernels" / "a.inc.h").write_text('  # include "b.inc.h"\n')
+    header = runtime / "kernels" / "b.inc.h"
+    header.write_text("#define ONE 1\n")
+    assert built(code)
+    (runtime / "pe.h").write_text("/* included by none of these */\n")
+    assert not built(code)
+    header.write_text("#define ONE 0\n")
+    assert built(code)
+
+
 def test_another_cpu_has_other_objects(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host, rpi4 = load_device("host"), load_device("rpi4")
     before, fixed = find_toolchain(host).version, find_toolchain(rpi4).version
