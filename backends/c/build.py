@@ -126,7 +126,8 @@ def compile_all(
     def compile_one(source: Path) -> Path:
         decoder = find_decoder() if source.stem == DECODER else None
         includes = Includes([*folders, decoder.parent]) if decoder else shared
-        return _object(source, includes, (toolchain, (*flags, *own_flags(source, device))), tell)
+        how = toolchain, (*flags, *own_flags(source, device))
+        return compile_object(source, includes, how, tell)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))
@@ -187,10 +188,13 @@ def _asked(libraries: Sequence[str]) -> list[str]:
     return [f"-l{name}" for name in libraries]
 
 
-def _object(
-    source: Path, includes: Includes, how: tuple[Toolchain, Sequence[str]], tell: Progress
+def compile_object(
+    source: Path,
+    includes: Includes,
+    how: tuple[Toolchain, Sequence[str]],
+    tell: Progress = lambda _: None,
 ) -> Path:
-    """The object of one file by a compiler and its flags, from the cache if it is there."""
+    """Return the object of one file by a compiler and its flags, from the cache if it is there."""
     toolchain, flags = how
     identity = [*toolchain.command[1:], *flags, toolchain.version, includes.digest(source)]
     text = source.read_bytes()

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def object_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the build cache out of the home folder where Bazel says so."""
+    """Keep the build cache out of the home folder; what `bazelw` names is shared by all tests."""
     if "TEST_TMPDIR" in os.environ:
-        os.environ["XDG_CACHE_HOME"] = os.environ["TEST_TMPDIR"]
+        os.environ.setdefault("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"])

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import click
 
-from pockengine.backends.c.build import OWN_FLAGS
+from pockengine.backends.c.build import DECODER, OWN_FLAGS
 from pockengine.backends.c.decoder import find_decoder
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.tests.backends.c.objects import link, object_of
 
 FOLDER = Path(__file__).parent / "fuzz"
 TARGETS = {"weights": 1, "data": 2, "options": 3, "arrays": 4, "jpeg": 5, "png": 6}
@@ -46,19 +47,20 @@ class FuzzRun:
 
 def build_fuzzer(target: str, folder: Path) -> Path:
     """Compile one target with gcc and return the program."""
-    base = ["gcc", *COMMON, *SANITIZED, *WARNINGS, f"-I{RUNTIME}", f"-DPE_FUZZ={TARGETS[target]}"]
-    decoder = find_decoder()
-    base += ["-isystem", str(decoder.parent)] if decoder else []
-    objects = []
-    sources = sorted(RUNTIME.glob("*.c"))
-    for source in (*sources, *sorted(FOLDER.glob("*.c"))):
-        coverage = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
-        own = [*OWN_FLAGS.get(source.stem, ()), "-O1"]
-        objects.append(folder / f"{source.stem}.o")
-        command = [*base, *coverage, *own, "-c", str(source), "-o", str(objects[-1])]
-        subprocess.run(command, check=True)
+    base = ["gcc", *COMMON, *SANITIZED, *WARNINGS]
+    decoder, objects = find_decoder(), []
+    for source in sorted(RUNTIME.glob("*.c")):
+        own = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
+        own += [*OWN_FLAGS.get(source.stem, ()), "-O1"]
+        if source.stem == DECODER and decoder:
+            own += ["-isystem", str(decoder.parent)]
+            objects.append(object_of(source, [*base, *own], RUNTIME, [decoder.parent]))
+        else:
+            objects.append(object_of(source, [*base, *own], RUNTIME))
+    chosen = f"-DPE_FUZZ={TARGETS[target]}"
+    objects += [object_of(each, [*base, chosen], RUNTIME) for each in sorted(FOLDER.glob("*.c"))]
     program = folder / f"fuzz-{target}"
-    subprocess.run([*base, *map(str, objects), "-o", str(program), "-lm"], check=True)
+    link(objects, base, program)
     return program
 
 

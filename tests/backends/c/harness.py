@@ -19,6 +19,7 @@ from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
 from pockengine.devices.schema import Cpu, Device, Toolchain
+from pockengine.tests.backends.c.objects import build_executable
 
 RUNTIME = Path(__file__).parents[3] / "backends" / "c" / "runtime"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-psabi")
@@ -85,10 +86,8 @@ def run_cases(
     """Results of each case for each thread count."""
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
-    units = [str(source), str(RUNTIME / "pe_pool.c")]
-    command = [*compiler, *COMMON, f"-I{RUNTIME}", *units, "-o", str(program), "-lm"]
-    built = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert built.returncode == 0, built.stderr[:4000]
+    units = [source, RUNTIME / "pe_pool.c"]
+    build_executable(units, [*compiler, *COMMON], RUNTIME, program, environment)
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)
     (folder / "operands").write_bytes(operands)
     ran = subprocess.run(

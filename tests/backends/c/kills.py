@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+from pockengine.tests.backends.c.objects import build_executable
 
 SAVER = r"""
 #include <stdio.h>
@@ -76,9 +77,8 @@ def build_saver(folder: Path) -> Path:
     """Compile a program that saves for ever."""
     source, program = folder / "saver.c", folder / "saver"
     source.write_text(SAVER)
-    sources = [str(path) for path in sorted(RUNTIME.glob("*.c"))]
-    command = ["gcc", *COMMON, *WARNINGS, "-O1", f"-I{RUNTIME}", str(source), *sources]
-    subprocess.run([*command, "-o", str(program), "-lm"], check=True)
+    sources = [source, *sorted(RUNTIME.glob("*.c"))]
+    build_executable(sources, ["gcc", *COMMON, *WARNINGS, "-O1"], RUNTIME, program)
     return program
 
 

@@ -1,6 +1,5 @@
 """Small programs for tests of the runtime, and ways to build them."""
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS, device_of
+from pockengine.tests.backends.c.objects import build_executable
 
 
 def point_graph(size: int = 300) -> Graph:
@@ -110,8 +110,6 @@ def build_program(
     copy_runtime(folder / "runtime")
     sources = sorted([*folder.glob("*.c"), *(folder / "runtime").glob("*.c")])
     runner = folder / "runner"
-    command = ["gcc", *COMMON, *flags, *WARNINGS, "-march=x86-64-v3", f"-I{folder / 'runtime'}"]
-    command += [*map(str, sources), "-o", str(runner), "-lm"]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr[:4000]
+    compiler = ("gcc", *COMMON, *flags, *WARNINGS, "-march=x86-64-v3")
+    build_executable(sources, compiler, folder / "runtime", runner)
     return runner

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME
-from pockengine.tests.backends.c.programs import build_sanitized, point_graph
+from pockengine.backends.c.build import copy_runtime
+from pockengine.backends.c.program import generate
+from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS, device_of
+from pockengine.tests.backends.c.objects import build_executable
+from pockengine.tests.backends.c.programs import compile_for, point_graph
 
 CALLER = r"""
 #include <stdio.h>
@@ -83,10 +86,6 @@ HUGE = r"""
 #include <string.h>
 #include "pe_host.h"
 
-#ifndef BYTES
-#define BYTES 64
-#endif
-
 static const pe_program huge = {.abi = PE_ABI, .name = "huge", .params_bytes = 64,
     .arena_bytes = BYTES, .max_threads = 1};
 
@@ -124,20 +123,22 @@ RUNTIME_PARTS = ("pe", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_range
 
 @pytest.mark.parametrize("kind", ["sanitized", "counted"])
 def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> None:
-    _, program = build_sanitized(point_graph(), tmp_path)
+    program, backend = compile_for(point_graph(), device_of("avx2", 3))
+    for name, text in generate(program, backend).items():
+        (tmp_path / name).write_text(text)
+    copy_runtime(tmp_path / "runtime")
     params = {name: param.data for name, param in program.params.items()}
     save_file({**params, **program.constants}, tmp_path / "weights")
     runtime = tmp_path / "runtime"
     (tmp_path / "main.c").unlink()
     (tmp_path / "caller.c").write_text(CALLER)
-    flags = ["-fsanitize=address,undefined"]
+    flags = SANITIZED
     if kind == "counted":
         (tmp_path / "counter.c").write_text(COUNTER)
-        flags = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")]
+        flags = ("-O1", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")))
     sources = [*tmp_path.glob("*.c"), *runtime.glob("*.c")]
-    command = ["gcc", "-std=gnu11", "-O1", "-march=x86-64-v3", "-Wno-psabi", "-pthread", *flags]
-    command += [f"-I{runtime}", *map(str, sources), "-o", str(tmp_path / "caller"), "-lm"]
-    subprocess.run(command, check=True)
+    compiler = ["gcc", *COMMON, *flags, *WARNINGS, "-march=x86-64-v3"]
+    build_executable(sources, compiler, runtime, tmp_path / "caller")
     done = subprocess.run(
         [str(tmp_path / "caller"), str(tmp_path / "weights")],
         capture_output=True,
@@ -150,11 +151,10 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("size", ["SIZE_MAX", "SIZE_MAX / 2"])
 def test_sizes_at_the_end_of_the_address_space_do_not_wrap(tmp_path: Path, size: str) -> None:
-    (tmp_path / "huge.c").write_text(HUGE)
-    sources = [str(RUNTIME / f"{name}.c") for name in RUNTIME_PARTS]
-    command = ["gcc", *COMMON, "-fsanitize=undefined", f"-DBYTES=({size})", f"-I{RUNTIME}"]
-    command += [str(tmp_path / "huge.c"), *sources, "-o", str(tmp_path / "huge"), "-lm"]
-    subprocess.run(command, check=True)
+    (tmp_path / "huge.c").write_text(HUGE.replace("BYTES,", f"{size},"))
+    sources = [tmp_path / "huge.c", *(RUNTIME / f"{name}.c" for name in RUNTIME_PARTS)]
+    compiler = ["gcc", *COMMON, "-fsanitize=undefined"]
+    build_executable(sources, compiler, RUNTIME, tmp_path / "huge")
     done = subprocess.run([str(tmp_path / "huge")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "cannot map 64 bytes of params and" in done.stdout

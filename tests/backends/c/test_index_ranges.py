@@ -1,6 +1,5 @@
 """Numbers that are read as indices: their ranges are found, and others never reach a step."""
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,8 @@ from pockengine.compiler.index_ranges import IndexRange, index_ranges
 from pockengine.compiler.ir import I32, I64, Builder, Graph, TensorType, Value
 from pockengine.devices.schema import load_device
 from pockengine.errors import RuntimeFailure
-from pockengine.tests.backends.c.harness import SANITIZED
+from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS
+from pockengine.tests.backends.c.objects import build_executable
 from pockengine.tests.backends.c.programs import build_sanitized, compile_for
 from pockengine.tests.backends.c.runner import Runner
 
@@ -186,9 +186,8 @@ def test_unchecked_indices_stay_inside_of_memory(tmp_path: Path) -> None:
         "    (void)part, (void)parts;\n    return pe_check_ranges(s, e);\n}\n"
     )
     sources = [*tmp_path.glob("*.c"), *(tmp_path / "runtime").glob("*.c")]
-    command = ["gcc", "-std=gnu11", "-march=x86-64-v3", "-Wno-psabi", "-pthread", *SANITIZED]
-    command += [f"-I{tmp_path / 'runtime'}", *map(str, sources), "-o", str(path), "-lm"]
-    subprocess.run(command, check=True)
+    compiler = ("gcc", *COMMON, *SANITIZED, *WARNINGS, "-march=x86-64-v3")
+    build_executable(sources, compiler, tmp_path / "runtime", path)
     weights, data = tmp_path / "weights", tmp_path / "data"
     params = {name: param.data for name, param in program.params.items()}
     save_file({**params, **program.constants}, weights)

@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.tests.backends.c.objects import build_executable
 from pockengine.tests.backends.c.programs import build_sanitized, convolutional_graph
 
 STRESS = r"""
@@ -84,10 +85,8 @@ int main(void) {
 def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     source, program = folder / "test.c", folder / "test"
     source.write_text(text)
-    command = ["gcc", *COMMON, *WARNINGS, *flags, f"-I{RUNTIME}", str(source)]
-    command += [str(RUNTIME / "pe_pool.c"), "-o", str(program)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    compiler = ("gcc", *COMMON, *WARNINGS, *flags)
+    build_executable([source, RUNTIME / "pe_pool.c"], compiler, RUNTIME, program)
     return program
 
 

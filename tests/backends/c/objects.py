@@ -1,0 +1,63 @@
+"""Programs of generated code and the runtime, each C file compiled once for all tests.
+
+What any test has compiled by the same flags from the same content is taken from the backend's
+cache; what does not compile is never kept there.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from pockengine.backends.c.build import compile_object
+from pockengine.backends.c.includes import Includes
+from pockengine.backends.c.toolchain import Toolchain
+
+
+def build_executable(
+    sources: Sequence[Path],
+    compiler: Sequence[str],
+    runtime: Path,
+    out: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Compile C files by a command and its flags, and link them into `out`."""
+    objects = [object_of(source, compiler, runtime, (), environment) for source in sources]
+    link(objects, compiler, out, environment)
+
+
+def object_of(
+    source: Path,
+    compiler: Sequence[str],
+    runtime: Path,
+    folders: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Return the object of a C file that includes the runtime's headers, those beside it or these.
+
+    BuildError carries what the compiler wrote.
+    """
+    command, found = tuple(compiler), dict(environment or os.environ)
+    toolchain = Toolchain(command, (), found, _identity(command))
+    return compile_object(source, Includes([runtime, *folders]), (toolchain, ()))
+
+
+def link(
+    objects: Sequence[Path],
+    compiler: Sequence[str],
+    out: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Link objects by the command and flags that compiled them."""
+    command = [*compiler, *map(str, objects), "-o", str(out), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+@cache
+def _identity(command: tuple[str, ...]) -> str:
+    """Return what a compiler says of itself, and of the machine as its flags let it see that."""
+    asked = (("--version",), ("-E", "-dM", "-x", "c", os.devnull))
+    told = (subprocess.run([*command, *more], capture_output=True, check=True) for more in asked)
+    return "\0".join(done.stdout.decode() for done in told)
