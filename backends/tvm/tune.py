@@ -1,17 +1,16 @@
 """Lets TVM's MetaSchedule tune the costliest kernels of a step, and keeps what wins.
 
 Every kernel of the step is timed as it is scheduled by default; of those that take most of a step
-MetaSchedule tries schedules, which it builds and runs in processes of its own. The best of them are
+MetaSchedule tries schedules, which a process of their own builds and runs. The best of them are
 timed again here, in turns with the default, and their results are compared with those of the plain
 loops. What is right and faster goes into a table, by the kernel's text.
 """
 
 import logging
-import math
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -22,13 +21,23 @@ import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.support.popen_pool import PopenPoolExecutor
 from tvm.tirx import PrimFunc
 
 from pockengine.backends.protocol import Progress
 from pockengine.backends.tuned import TunedPlan, TunedTable
+from pockengine.backends.tvm.built import (
+    BuiltKernel,
+    arguments_of,
+    build,
+    build_one,
+    calls_in,
+    results_of,
+)
 from pockengine.backends.tvm.library import legal, module_of, rows_of, target_of
 from pockengine.backends.tvm.schedules import reductions, scheduled
 from pockengine.backends.tvm.traces import applied, key_of, normalized, text_of
+from pockengine.backends.tvm.trials import measuring, trial_process, without_instructions
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError, MissingPackage, RuntimeFailure
 
@@ -44,19 +53,6 @@ TOLERANCE = 1e-4
 
 DEFAULT = "ours"
 UNIT = f"ns of 1 thread, by TVM {tvm.__version__}"
-
-
-@dataclass(frozen=True)
-class BuiltKernel:
-    """A kernel of a library that LLVM has built in this process."""
-
-    library: Any
-    name: str
-
-    def seconds(self, number: int, arguments: Sequence[Any]) -> float:
-        """Return what a call takes, of so many."""
-        timer = self.library.time_evaluator(self.name, tvm.cpu(), number=number)
-        return float(timer(*arguments).mean)
 
 
 Search = Callable[[Any, tvm.target.Target, int], Sequence[str]]
@@ -88,7 +84,7 @@ def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
         if isinstance(function, PrimFunc) and _sums(function)
     }
     rows = rows_of(device)
-    library = _built({name: scheduled(each, rows) for name, each in functions.items()}, target)
+    library = build({name: scheduled(each, rows) for name, each in functions.items()}, target)
     found: dict[str, TvmProblem] = {}
     for name, function in functions.items():
         key = key_of(function)
@@ -98,7 +94,7 @@ def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
                 each.name, key, each.calls + calls[name], function, each.seconds
             )
             continue
-        seconds = _seconds([library[name]], _arguments(function))[0]
+        seconds = _seconds([library[name]], arguments_of(function))[0]
         found[key] = TvmProblem(name, key, calls[name], function, seconds)
     if not found:
         raise CompileError("TVM has nothing to tune: no kernel of this step sums")
@@ -117,46 +113,55 @@ def tune(
     timed: Timed | None = None,
 ) -> TunedTable:
     """Tune what the table lacks; it is kept after each kernel."""
-    search, timed = search or searched, timed or _seconds
+    timed = timed or _seconds
     target, rows = target_of(device), rows_of(device)
-    for number, problem in enumerate(problems, 1):
-        digest = key_of(scheduled(problem.function, rows))
-        row = table.rows.get(problem.key)
-        title = f"{number} of {len(problems)}: {problem.name}, called {problem.calls} times"
-        if row is not None and row.kernels == digest:
-            tell(f"{title}: tuned already")
-            continue
-        tell(f"{title}: {trials} trials")
-        traces = search(problem.function, target, trials)
-        plan, seconds, default = _winner(problem.function, traces, target, rows, timed)
-        figures = [round(1e9 * each) for each in (seconds, default)]
-        table = table.with_rows(
-            {problem.key: TunedPlan(plan, figures[0], DEFAULT, figures[1], digest)}
-        )
-        keep(table)
+    with trial_process() as process:
+        search = search or partial(searched, process=process)
+        for number, problem in enumerate(problems, 1):
+            digest = key_of(scheduled(problem.function, rows))
+            row = table.rows.get(problem.key)
+            title = f"{number} of {len(problems)}: {problem.name}, called {problem.calls} times"
+            if row is not None and row.kernels == digest:
+                tell(f"{title}: tuned already")
+                continue
+            tell(f"{title}: {trials} trials")
+            traces = search(problem.function, target, trials)
+            plan, seconds, default = _winner(problem.function, traces, target, rows, timed)
+            figures = [round(1e9 * each) for each in (seconds, default)]
+            table = table.with_rows(
+                {problem.key: TunedPlan(plan, figures[0], DEFAULT, figures[1], digest)}
+            )
+            keep(table)
     return table
 
 
-def searched(function: Any, target: tvm.target.Target, trials: int) -> list[str]:
-    """Have MetaSchedule try schedules of a kernel; RuntimeFailure where none ran."""
+def searched(
+    function: Any, target: tvm.target.Target, trials: int, process: PopenPoolExecutor
+) -> list[str]:
+    """Have MetaSchedule try schedules of a kernel in a process; RuntimeFailure where none ran."""
     one_core = tvm.target.Target({**target.export(), "num-cores": 1})
     need_processes()
-    with tempfile.TemporaryDirectory(prefix="pockengine-tvm-") as folder:
-        database = ms.tune_tasks(
-            tasks=[_task(function, one_core, trials)],
-            task_weights=[1.0],
-            work_dir=folder,
-            max_trials_global=trials,
-            num_trials_per_iter=min(16, trials),
-            cost_model="random",
-            database=ms.database.MemoryDatabase(),
-        )
+    measured = measuring(process, one_core)
+    database = ms.tune_tasks(
+        tasks=[_task(function, one_core, trials)],
+        task_weights=[1.0],
+        work_dir="",  # for databases in files
+        max_trials_global=trials,
+        num_trials_per_iter=min(16, trials),
+        builder=measured.builder,
+        runner=measured.runner,
+        measure_callbacks=[ms.measure_callback.AddToDatabase()],
+        cost_model="random",
+        database=ms.database.MemoryDatabase(),
+    )
     workload = database.commit_workload(normalized(function))
     records = database.get_top_k(workload, BEST)
     traces = [text_of(record.trace) for record in records if _is_timed(record)]
     if not traces:
+        why = f" ({measured.failures[0]})" if measured.failures else ""
         raise RuntimeFailure(
-            f"MetaSchedule of TVM {tvm.__version__} ran no schedule of {trials}; try more --trials"
+            f"MetaSchedule of TVM {tvm.__version__} ran no schedule of {trials}{why}; "
+            "try more --trials"
         )
     return traces
 
@@ -174,15 +179,16 @@ def need_processes() -> None:
 def _task(function: Any, target: tvm.target.Target, trials: int) -> ms.TuneContext:
     quiet = logging.getLogger("pockengine.tvm")
     quiet.setLevel(logging.ERROR)
-    return ms.TuneContext(
-        mod=normalized(function),
-        target=target,
-        space_generator=_space(),
-        search_strategy=_strategy(trials),
-        rand_state=1,
-        num_threads=1,
-        logger=quiet,
-    ).clone()
+    with without_instructions():
+        return ms.TuneContext(
+            mod=normalized(function),
+            target=target,
+            space_generator=_space(),
+            search_strategy=_strategy(trials),
+            rand_state=1,
+            num_threads=1,
+            logger=quiet,
+        ).clone()
 
 
 def _is_timed(record: Any) -> bool:
@@ -245,12 +251,12 @@ def _winner(
     timed: Timed,
 ) -> tuple[str, float, float]:
     """Return the plan to take, its seconds and the default's."""
-    arguments = _arguments(function)
-    wanted = _results(_one(function, target), arguments)
-    plans = {DEFAULT: _one(scheduled(function, rows), target)}
+    arguments = arguments_of(function)
+    wanted = results_of(build_one(function, target), arguments)
+    plans = {DEFAULT: build_one(scheduled(function, rows), target)}
     for trace in traces:
-        kernel = _one(applied(function, trace), target)
-        if _agree(_results(kernel, arguments), wanted):
+        kernel = build_one(applied(function, trace), target)
+        if _agree(results_of(kernel, arguments), wanted):
             plans[trace] = kernel
     seconds = dict(zip(plans, timed(list(plans.values()), arguments), strict=True))
     best = min(seconds, key=lambda plan: seconds[plan])
@@ -282,34 +288,6 @@ def _calls(module: tvm.IRModule) -> Counter[str]:
     return counted
 
 
-def _built(functions: Mapping[str, Any], target: tvm.target.Target) -> dict[str, BuiltKernel]:
-    named = {name: each.with_attr("global_symbol", name) for name, each in functions.items()}
-    library = tvm.compile(tvm.IRModule(named), target=target).jit()
-    return {name: BuiltKernel(library, name) for name in named}
-
-
-def _one(function: Any, target: tvm.target.Target) -> BuiltKernel:
-    return _built({"main": function}, target)["main"]
-
-
-def _arguments(function: Any) -> list[Any]:
-    """Draw what a kernel takes, results among it: small numbers, indices of 0."""
-    rng = np.random.default_rng(0)
-    arrays = []
-    for each in function.params:
-        shape, dtype = tuple(int(size) for size in each.shape), np.dtype(str(each.dtype))
-        drawn = rng.uniform(0.1, 1.0, shape) if dtype.kind == "f" else np.zeros(shape)
-        arrays.append(tvm.runtime.tensor(drawn.astype(dtype)))
-    return arrays
-
-
-def _results(kernel: BuiltKernel, arguments: Sequence[Any]) -> list[np.ndarray]:
-    """Run a kernel on copies; return all that it was given."""
-    copies = [tvm.runtime.tensor(each.numpy().copy()) for each in arguments]
-    kernel.library[kernel.name](*copies)
-    return [each.numpy() for each in copies]
-
-
 def _agree(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
     return all(
         np.array_equal(a, b)
@@ -321,7 +299,7 @@ def _agree(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
 def _seconds(kernels: Sequence[BuiltKernel], arguments: Sequence[Any]) -> list[float]:
     """Time kernels in turns; return the median of each."""
     slowest = max(kernel.seconds(1, arguments) for kernel in kernels)
-    number = max(1, math.ceil(CALL_SECONDS / max(slowest, 1e-7)))
+    number = calls_in(CALL_SECONDS, slowest)
     times: list[list[float]] = [[] for _ in kernels]
     for _ in range(TURNS):
         for kernel, taken in zip(kernels, times, strict=True):

@@ -1,7 +1,9 @@
 """TVM's tuner: what it finds is right, kept and used; what a file says is checked first."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import pockengine
 from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.registry import backend_for
 from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, write_table
+from pockengine.backends.tvm import trials
 from pockengine.backends.tvm import tune as tuner
 from pockengine.backends.tvm.backend import load_model
+from pockengine.backends.tvm.built import BuiltKernel
 from pockengine.backends.tvm.library import target_of
 from pockengine.backends.tvm.traces import applied, key_of
-from pockengine.backends.tvm.tune import BuiltKernel, TvmProblem, find_problems, searched, tune
+from pockengine.backends.tvm.trials import INSTRUCTIONS, trial_process
+from pockengine.backends.tvm.tune import TvmProblem, find_problems, searched, tune
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.devices import load_device
-from pockengine.errors import CompileError, MissingPackage
+from pockengine.errors import CompileError, MissingPackage, RuntimeFailure
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.tvm.kernels import FUNCTIONS, run
 from pockengine.tests.compiler.small_nets import residual_net
@@ -68,12 +73,45 @@ def tuned_by(table: TunedTable, search: Any, timed: Any = faster) -> tuple[Tuned
     return table, told
 
 
-def test_a_search_finds_schedules_that_compute_the_same() -> None:
+@pytest.fixture(scope="module")
+def process() -> Iterator[Any]:
+    with trial_process() as started:
+        yield started
+
+
+def test_a_search_finds_schedules_that_compute_the_same(process: Any) -> None:
     function = product()
-    for trace in searched(function, target_of(HOST), 8):
+    for trace in searched(function, target_of(HOST), 8, process):
         scheduled = applied(function, trace)
         assert scheduled.script() != function.script()
         np.testing.assert_allclose(run(scheduled), run(function), rtol=1e-5, atol=1e-5)
+    assert INSTRUCTIONS not in sys.modules  # they take longer than all else
+
+
+def test_why_no_schedule_ran_is_told(monkeypatch: pytest.MonkeyPatch, process: Any) -> None:
+    monkeypatch.setattr(trials, "timed", _broken)
+    with pytest.raises(
+        RuntimeFailure, match=r"ran no schedule of 2 \(ValueError: no such kernel\); try more"
+    ):
+        searched(product(), target_of(HOST), 2, process)
+
+
+def _broken(*_: Any) -> float:
+    raise ValueError("no such kernel")
+
+
+class Late:
+    """A process in which nothing ends in time."""
+
+    def submit(self, *_: Any) -> Future[float]:
+        future: Future[float] = Future()
+        future.set_exception(TimeoutError())
+        return future
+
+
+def test_a_schedule_that_takes_too_long_is_given_up() -> None:
+    with pytest.raises(RuntimeFailure, match=r"\(a schedule took more than 300 s\)"):
+        searched(product(), target_of(HOST), 1, Late())
 
 
 def test_what_is_right_and_faster_wins_and_is_not_tuned_again() -> None:
@@ -109,7 +147,7 @@ def test_results_that_differ_are_seen() -> None:
 def test_what_the_search_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuner, "find_spec", lambda name: None)
     with pytest.raises(MissingPackage, match="needs cloudpickle and psutil, not installed"):
-        searched(product(), target_of(HOST), 8)
+        searched(product(), target_of(HOST), 8, None)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +203,11 @@ def _write(path: Path, problems: list[TvmProblem], trace: str, unit: str = tuner
     return path
 
 
-def test_a_step_uses_what_was_tuned(problems: list[TvmProblem], tmp_path: Path) -> None:
+def test_a_step_uses_what_was_tuned(
+    problems: list[TvmProblem], process: Any, tmp_path: Path
+) -> None:
     first = problems[0]
-    (trace, *_) = searched(first.function, target_of(HOST), 8)
+    (trace, *_) = searched(first.function, target_of(HOST), 8, process)
     path = _write(tmp_path / "tuned.json", [first], trace)
     batch, results = draw(GRAPH, 0), []
     libraries = []
