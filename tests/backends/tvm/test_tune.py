@@ -28,10 +28,10 @@ from pockengine.devices import load_device
 from pockengine.errors import CompileError, MissingPackage, RuntimeFailure
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.tvm.kernels import FUNCTIONS, run
-from pockengine.tests.compiler.small_nets import residual_net
+from pockengine.tests.compiler.small_nets import attention_net
 
 HOST = load_device("host")
-GRAPH = residual_net()
+GRAPH = attention_net(rows=8)
 SPLIT = json.dumps(
     [
         [
