@@ -1,6 +1,7 @@
 """`pockengine doctor`: what is installed here, what is missing, and the command that brings it."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from shutil import which
@@ -69,7 +70,8 @@ def doctor(as_json: bool) -> None:
 
 def findings_of() -> list[Finding]:
     """Look for everything; nothing is imported or run."""
-    extras = [_extra(extra) for extra in EXTRAS]
+    known = packages_distributions()  # reads the list of files of every package
+    extras = [_extra(extra, known) for extra in EXTRAS]
     return [_python(), _compiler(), _decoder(), *extras, *map(_tool, TOOLS)]
 
 
@@ -101,8 +103,9 @@ def _decoder() -> Finding:
     return Finding("stb_image.h", what, header is not None, str(header or INSTALL))
 
 
-def _extra(extra: str) -> Finding:
-    lacking, known = missing(extra), packages_distributions()
+def _extra(extra: str, known: Mapping[str, list[str]]) -> Finding:
+    """Look for an extra's packages; `known` are all packages here, by their modules."""
+    lacking = missing(extra)
     names = [known.get(module, [module])[0] for module in EXTRAS[extra]]
     versions = [f"{name} {_version(name) or ''}".rstrip() for name in names]
     detail = f"{pip_command(extra)}  (no {', '.join(lacking)})" if lacking else ", ".join(versions)
