@@ -60,13 +60,7 @@ class Worker:
         self.version, self.file_bytes = "", 0
         self._pending = b""
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as self)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-        )
+        self._process = self._started(command, environment)
 
     def prepare(self, folder: Path, engine: str, threads: int) -> None:
         """Load a job folder (see job.py) for an engine; training starts from its weights."""
@@ -148,6 +142,18 @@ class Worker:
     ) -> None:
         """End the process."""
         self.close()
+
+    def _started(
+        self, command: Sequence[str], environment: Mapping[str, str] | None
+    ) -> "subprocess.Popen[bytes]":
+        """Start the process; what it prints beside replies goes to the log."""
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+        )
 
     def _read_line(self, deadline: float) -> bytes:
         """Read a reply's line before the deadline (time.monotonic)."""

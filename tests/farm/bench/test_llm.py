@@ -1,5 +1,6 @@
 """The suite of decoders: what is trained and checked, what is kept, what is missing."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from pockengine.farm.bench.llm_case import drawn_folder, drawn_tokens, make_lm_c
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_llm import LlmOptions, llm_plan
-from pockengine.farm.references.worker import why_lm_missing
+from pockengine.farm.references.worker import LM_TORCH, why_lm_missing
 from pockengine.models import decoders
+from pockengine.tests.farm.bench.warm import warm_workers
 from pockengine.tests.finetune.lm.decoders import llama, save
 
 BATCH, LENGTH, STEPS = 2, 16, 4
@@ -33,6 +35,12 @@ BF16_FAULT = "host (native) has no bf16 products; compile for f32"
 
 def measurement(folder: Path, *schemes: str, engines: tuple[str, ...] = ENGINES) -> LlmMeasurement:
     return LlmMeasurement(str(folder), BATCH, LENGTH, schemes, engines, 1, 1, STEPS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    with warm_workers(LM_TORCH, "transformers.models.llama.modeling_llama", "peft"):
+        yield
 
 
 @pytest.fixture(scope="module")
