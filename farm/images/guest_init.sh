@@ -22,5 +22,8 @@ ifconfig lo 127.0.0.1 up
 tries=0
 while [ ! -e /sys/class/net/eth0 ] && [ "$tries" -lt 100 ]; do sleep 0.05; tries=$((tries + 1)); done
 ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
+for core in /sys/devices/system/cpu/cpu[1-9]*/online; do
+  [ -e "$core" ] && echo 1 > "$core"  # the kernel was told to begin with one
+done
 echo "board: network up after $(cut -d' ' -f1 /proc/uptime) s" > /dev/console
 exec /bin/busybox init
