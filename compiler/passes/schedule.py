@@ -1,10 +1,13 @@
 """The order of execution: what shortens lifetimes moves, the rest stays where it was built.
 
 Updates move up to the first place where their gradient exists and nobody reads the old parameter
-any more, so that a gradient lives for a moment only. Where others still read the old parameter, the
-gradient itself is made later, if it is larger than what lives longer for that. A slice or pick that
-is all the backward pass needs of an activation moves up to where the activation is made, so that
-the rest dies early. One of a param or constant stays: it would only take more of the arena.
+any more, so that a gradient lives for a moment only. Scalars that they share, as Adam's corrections
+of its first steps, come first of all: after the last gradient, where they are built, every update
+would wait for them, and keep all that its gradient is made of. Where others still read the old
+parameter, the gradient itself is made later, if it is larger than what lives longer for that. A
+slice or pick that is all the backward pass needs of an activation moves up to where the activation
+is made, so that the rest dies early. One of a param or constant stays: it would only take more of
+the arena.
 """
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
@@ -13,8 +16,8 @@ from pockengine.compiler.ops.registry import lookup
 
 
 def schedule(graph: Graph) -> None:
-    """Hoist slices and updates. Leaves: a valid order with updates as early as they can be."""
-    order = _hoist_slices(graph)
+    """Hoist slices, scalars and updates. Leaves: a valid order, updates as early as can be."""
+    order = _hoist_scalars(_hoist_slices(graph))
     graph.nodes[:] = _sink_gradients(graph, _hoist_updates(graph, order))
 
 
@@ -46,6 +49,24 @@ def _hoist_slices(graph: Graph) -> list[Node]:
         for result in node.results:
             put_slices(result)
     return order
+
+
+def _hoist_scalars(order: list[Node]) -> list[Node]:
+    """Put first what updates read of scalars that are made of scalars alone."""
+    made: set[Node] = set()
+    for node in order:
+        sizes = (value.type.size for value in (*node.operands, *node.results))
+        early = all(value.node is None or value.node in made for value in node.operands)
+        if early and node.results and all(size == 1 for size in sizes):
+            made.add(node)
+    needed: set[Node] = set()
+    for node in reversed(order):
+        if lookup(node.op).writes or node in needed:
+            needed.update(made.intersection(v.node for v in node.operands if v.node is not None))
+    return [
+        *(node for node in order if node in needed),
+        *(node for node in order if node not in needed),
+    ]
 
 
 def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:

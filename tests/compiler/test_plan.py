@@ -6,14 +6,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import compile_program
+from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound, plan_memory
 from pockengine.compiler.memory.timeline import live_bytes
+from pockengine.compiler.optim import AdamW, Sgd
 from pockengine.compiler.program import Entry
-from pockengine.compiler.target import ALIGNMENT
+from pockengine.compiler.target import ALIGNMENT, Target
 from pockengine.tests.compiler.small_nets import residual_net
+
+ANY = Target()
 
 
 @st.composite
@@ -110,6 +113,16 @@ def test_reshape_of_a_param_is_another_name_for_it() -> None:
 def test_training_step_is_packed_within_five_percent_of_the_bound() -> None:
     plan = compile_program(residual_net(batch=8, size=16)).entries["train"].plan
     assert plan.size <= 1.05 * plan.lower_bound
+
+
+def test_adams_updates_take_place_as_their_gradients_are_made() -> None:
+    """Waiting for the corrections that they share, all gradients would live together at the end."""
+    plain, adam = (
+        compile_program(residual_net(batch=2, size=12), Training(optimizer=optimizer), target=ANY)
+        for optimizer in (Sgd(), AdamW())
+    )
+    shared = 4 * ALIGNMENT  # the step, two corrections, and what is between them
+    assert adam.entries["train"].plan.size <= plain.entries["train"].plan.size + shared
 
 
 def test_lower_bound_counts_what_lives_together() -> None:
