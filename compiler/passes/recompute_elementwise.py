@@ -6,23 +6,29 @@ one pass over memory that is read there anyway, and often joins the kernel that 
 activation's mask; keeping the result would have filled the arena from the forward pass on. It costs
 instructions (5 % of a step of MobileNetV2 on a Raspberry Pi 4), which the smaller arena mostly
 gives back: on x86 such steps took from 13 % less to 5 % more time. For half the arena that is
-little, so it needs no budget, unlike `recompute`.
+little, so it needs no budget, unlike `recompute`. A transformer's layers keep what a norm or an
+activation makes under another shape, for the gradient of the next weight: views are followed, and
+made again with what they are of.
 """
+
+from collections.abc import Iterable, Sequence
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
-from pockengine.compiler.ir.writes import delay_writes
+from pockengine.compiler.ir.writes import delay_writes, storage
 from pockengine.compiler.passes.second_computation import (
     SMALLEST,
     Backward,
     compute_again,
     elementwise_chain,
     readers_on_the_way_back,
-    split_at,
 )
 
 MOST_SOURCES = 2
 """Large kept values that a second computation may read: more, and keeping the result is cheaper."""
+
+SMALL_SHARE = 16
+"""How many times smaller than its result a value is that costs nothing to read: a norm's scales."""
 
 
 def recompute_elementwise(graph: Graph, loss: Value) -> dict[Value, Value]:
@@ -33,33 +39,54 @@ def recompute_elementwise(graph: Graph, loss: Value) -> dict[Value, Value]:
     """
     sources: set[Value] = set()
     copies: dict[Value, Value] = {}
-    values = _in_forward_order(graph, loss)
     g, backward = Builder(graph), Backward(graph, loss)
+    stored = _by_storage(backward.forward)
 
     def is_kept(value: Value) -> bool:
-        return value is not wanted and backward.reads_whole(value)
+        root = storage(value)
+        whole = root.node is None or any(backward.reads_whole(each) for each in stored[root])
+        return root is not wanted and whole
 
-    for wanted in values:
-        if wanted in sources:
+    stays = {storage(value) for value in graph.outputs.values()}
+    large = {storage(value) for value in readers_on_the_way_back(graph, loss)} - stays
+    for wanted in [root for root in stored if root in large]:
+        names = [value for value in stored[wanted] if backward.readers(value)]
+        if wanted in sources or not names:
             continue
         chain = elementwise_chain(wanted, is_kept)
         read = set() if chain is None else _read(chain)
-        if chain is not None and 0 < len(read) <= MOST_SOURCES:
+        costly = [value for value in read if value.type.size * SMALL_SHARE > wanted.type.size]
+        if chain is not None and 0 < len(costly) <= MOST_SOURCES:
             sources |= read
-            copies |= compute_again(g, backward, wanted, chain)
+            copies |= compute_again(g, backward, names, _with_views(chain, names))
     backward.finish()
     delay_writes(graph)
     return copies
 
 
-def _in_forward_order(graph: Graph, loss: Value) -> list[Value]:
-    readers = readers_on_the_way_back(graph, loss)
-    forward, _ = split_at(graph, loss)
-    return [value for node in forward for value in node.results if value in readers]
+def _by_storage(nodes: Iterable[Node]) -> dict[Value, list[Value]]:
+    """All results by the value in whose storage they lie."""
+    stored: dict[Value, list[Value]] = {}
+    for node in nodes:
+        for value in node.results:
+            stored.setdefault(storage(value), []).append(value)
+    return stored
+
+
+def _with_views(chain: Sequence[Node], names: Sequence[Value]) -> list[Node]:
+    """A chain, and the views that make other names of its result."""
+    nodes = dict.fromkeys(chain)
+    for value in names:
+        path: list[Node] = []
+        while value.node is not None and value.node not in nodes:
+            path.append(value.node)
+            value = value.node.operands[0]
+        nodes |= dict.fromkeys(reversed(path))
+    return list(nodes)
 
 
 def _read(chain: list[Node]) -> set[Value]:
-    """Large values that the chain reads and does not make."""
+    """Large values that the chain reads and does not make, each as what it is another name of."""
     made = {node.result for node in chain}
     operands = {operand for node in chain for operand in node.operands}
-    return {v for v in operands - made if v.type.size >= SMALLEST}
+    return {storage(v) for v in operands - made if v.type.size >= SMALLEST}

@@ -118,14 +118,14 @@ def is_mask(node: Node, value: Value) -> bool:
 def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node] | None:
     """Nodes, in order, that compute `value` from kept values, sources and small vectors alone.
 
-    None where that takes a node that is not elementwise, or one of another shape. Visits each node
-    once: a value read twice would otherwise double the work at every step back.
+    None where that takes a node that is neither elementwise nor a view, or one of another size.
+    Visits each node once: a value read twice would otherwise double the work at every step back.
     """
     chain: dict[Node, None] = {}
     pending = [value]
     while pending:
         node = pending[-1].node
-        if node is None or not lookup(node.op).elementwise or pending[-1].shape != value.shape:
+        if node is None or not _keeps_places(node) or pending[-1].type.size != value.type.size:
             return None
         missing = [
             operand
@@ -141,15 +141,20 @@ def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node]
     return list(chain)
 
 
+def _keeps_places(node: Node) -> bool:
+    definition = lookup(node.op)
+    return definition.elementwise or definition.view
+
+
 def compute_again(
-    g: Builder, backward: Backward, value: Value, chain: Sequence[Node]
+    g: Builder, backward: Backward, values: Iterable[Value], chain: Sequence[Node]
 ) -> dict[Value, Value]:
-    """Clone the chain that makes `value` before its first reader after the loss, for all of them.
+    """Clone the chain that makes `values` before their first reader after the loss, for all.
 
     Other results of the chain are read from the clones too, from there on. Returns the clone of
     each result.
     """
-    first = backward.readers(value)[0]
+    first = backward.in_order(backward.readers(value)[0] for value in values)[0]
     again: list[Node] = []
     copies: dict[Value, Value] = {}
     with g.into(again):
