@@ -15,7 +15,7 @@ from pockengine.backends.c.ctc import CTC
 from pockengine.backends.c.elementwise import ELEMENTWISE
 from pockengine.backends.c.family import KernelFamily, one_way
 from pockengine.backends.c.gather import OPS as GATHERS
-from pockengine.backends.c.gather import gather_kernel, take_update_kernel
+from pockengine.backends.c.gather import gather_kernel, take_add_kernel, take_update_kernel
 from pockengine.backends.c.gemm import MATMUL
 from pockengine.backends.c.integer import by_operands
 from pockengine.backends.c.kernel import Kernel
@@ -72,6 +72,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(SOFTMAXES, SOFTMAX),
     **dict.fromkeys(ROW_NORMS, ROW_NORM),
     **dict.fromkeys(GATHERS, one_way(gather_kernel)),
+    "take_add": one_way(take_add_kernel),
     "take_update": one_way(take_update_kernel),
     **dict.fromkeys(MATRIX_OPS, MATRICES),
     **dict.fromkeys(ATTENTIONS, ATTENTION),
@@ -97,7 +98,7 @@ FUSION = FusionRules(
 )
 
 
-OVERWRITES = {"cross_entropy_dx": (0,)}
+OVERWRITES = {"cross_entropy_dx": (0,), "take_add": (0,)}
 """Operands that a result may lie on: kernels read an element last where they write the result's."""
 
 OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}

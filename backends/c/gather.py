@@ -12,6 +12,7 @@ from pockengine.backends.c.kernel import Kernel, define_kernel, read, write
 from pockengine.backends.c.scalars import c_scalar
 from pockengine.backends.space import contiguous_strides
 from pockengine.compiler.ir import Node, Value
+from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
 
 OPS = ("take", "take_dx", "take_along", "take_along_dx")
@@ -30,6 +31,19 @@ def gather_kernel(node: Node, device: Device) -> Kernel:
         parameters=parameters,
         body=body[node.op](node, whole),
         prelude=f"/* {node.op} of {list(whole)} at {index.type}, axis {node.attrs['axis']} */",
+    )
+
+
+def take_add_kernel(node: Node, device: Device) -> Kernel:
+    """Emit `take_add`, whose result may lie on x: only what differs is then touched."""
+    (x, dy, index), axis = node.operands, node.attrs["axis"]
+    names = zip(("x", "dy", "index"), node.operands, strict=True)
+    return define_kernel(
+        name=f"pe_{x.dtype.value}_{node.op}_{'x'.join(map(str, x.shape))}",
+        isa=device.cpu.isa,
+        parameters=[*(read(name, value) for name, value in names), write("y", node.result)],
+        body=_scatter(node, x.shape, "y[{at}] += dy[{of}];", "y[{at}] = x[{at}];", unless="y == x"),
+        prelude=f"/* {node.op} of {dy.type} to {x.type} at {index.type}, axis {axis} */",
     )
 
 
@@ -81,16 +95,21 @@ def _take(node: Node, whole: Sequence[int]) -> list[str]:
 
 def _take_dx(node: Node, whole: Sequence[int]) -> list[str]:
     """dx[a, index[i], :] += dy[a, i, :], from zero."""
-    return _scatter(node, whole, "dx[{at}] += dy[{of}];", zeroed="dx[{at}] = 0;")
+    return _scatter(node, whole, "dx[{at}] += dy[{of}];", "dx[{at}] = 0;")
 
 
-def _scatter(node: Node, whole: Sequence[int], each: str, zeroed: str = "") -> list[str]:
+def _scatter(
+    node: Node, whole: Sequence[int], each: str, start: str = "", unless: str = ""
+) -> list[str]:
     """Run a statement for each element of dy, `of` its place and `at` that in the whole tensor.
 
-    Threads share the elements behind the axis, or before. `zeroed` runs for the whole before that.
+    Threads share the elements behind the axis, or before. `start` runs for the whole before that,
+    but not where `unless` holds.
     """
     before, size, behind = _split_shape(whole, node.attrs["axis"])
-    index = node.operands[2 if node.op == "take_update" else 1]
+    indices = lookup(node.op).indices
+    assert indices is not None
+    index = node.operands[indices.operand]
     count = index.type.size
     by_column = behind >= before
     extent, grain = (behind, 16) if by_column else (before, 1)
@@ -100,11 +119,13 @@ def _scatter(node: Node, whole: Sequence[int], each: str, zeroed: str = "") -> l
     inner = f"for (ptrdiff_t b = {columns[0]}; b < {columns[1]}; b++) {{"
     at, of = f"(a * {size} + n) * {behind} + b", f"(a * {count} + i) * {behind} + b"
     clear = [f"for (ptrdiff_t n = 0; n < {size}; n++) {{", f"    {inner}"]
-    clear += [f"        {zeroed.format(at=at)}", "    }", "}"]
+    clear += [f"        {start.format(at=at)}", "    }", "}"]
+    if unless:
+        clear[0] = f"for (ptrdiff_t n = {unless} ? {size} : 0; n < {size}; n++) {{"
     return [
         f"const pe_range s = pe_split(w, {extent}, {grain});",
         outer,
-        *(f"    {line}" for line in (clear if zeroed else ())),
+        *(f"    {line}" for line in (clear if start else ())),
         f"    for (ptrdiff_t i = 0; i < {count}; i++) {{",
         *(f"        {line}" for line in _inside(size)),
         f"        {inner}",

@@ -4,6 +4,7 @@
     take_along(x, index)  index has x's rank: y[i, j] = x[index[i, j], j] for axis 0, and so on
 
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
+`take_add` adds it to a sum that there is already, such as another gradient of the same table.
 `take_update` is a step of gradient descent that writes x at those places alone.
 No data can make a kernel touch foreign memory: a read at an index outside of the axis is moved to
 the nearer end, an addition there is dropped. Negative indices are not wrapped.
@@ -123,6 +124,19 @@ def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     return (_without_room(dx, axis).astype(dy.dtype),)
 
 
+def _infer_take_add(types: Types, attrs: Attrs) -> Types:
+    x, dy, index = types
+    if dy != x.with_shape(_taken(x.shape, index, attrs["axis"])):
+        raise GraphError(f"take_add: {dy} was not taken from {x} at {index}")
+    return (x,)
+
+
+def _eval_take_add(arrays: Arrays, attrs: Attrs) -> Arrays:
+    x, dy, index = arrays
+    (dx,) = _eval_take_dx((dy, index), {**attrs, "input_shape": x.shape})
+    return (x + dx,)
+
+
 def _infer_take_update(types: Types, attrs: Attrs) -> Types:
     param, dy, index, lr = types
     if _taken(param.shape, index, attrs["axis"]) != dy.shape or lr != SCALAR:
@@ -152,20 +166,21 @@ def _along_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 def _take_again(g: "Builder", node: Node, dy: Value) -> Value:
     """x = scatter-add of y at index  =>  dy = dx taken at index, zero where y was dropped."""
-    index, axis = node.operands[1], node.attrs["axis"]
+    index, axis = node.operands[-1], node.attrs["axis"]
     behind = (1,) * (len(dy.shape) - axis - 1)
-    return _unless_dropped(g, g.take(dy, index, axis=axis), node, (*index.shape, *behind))
+    shape = (*index.shape, *behind)
+    return _unless_dropped(g, g.take(dy, index, axis=axis), index, dy.shape[axis], shape)
 
 
 def _along_again(g: "Builder", node: Node, dy: Value) -> Value:
     """x = scatter-add of y along index  =>  dy = dx taken along index, zero where y was dropped."""
-    index = node.operands[1]
-    return _unless_dropped(g, g.take_along(dy, index, axis=node.attrs["axis"]), node, index.shape)
+    index, axis = node.operands[1], node.attrs["axis"]
+    taken = g.take_along(dy, index, axis=axis)
+    return _unless_dropped(g, taken, index, dy.shape[axis], index.shape)
 
 
-def _unless_dropped(g: "Builder", taken: Value, node: Node, shape: Shape) -> Value:
+def _unless_dropped(g: "Builder", taken: Value, index: Value, size: int, shape: Shape) -> Value:
     """Put zero where the index, in `shape`, lies outside; known indices that do not stay free."""
-    index, size = node.operands[1], node.attrs["input_shape"][node.attrs["axis"]]
     known = g.graph.constants.get(index)
     if known is not None and known.size and known.min() >= 0 and known.max() < size:
         return taken
@@ -176,6 +191,11 @@ def _unless_dropped(g: "Builder", taken: Value, node: Node, shape: Shape) -> Val
 
 def _places_to_read(node: Node) -> int:
     return int(node.operands[0].shape[node.attrs["axis"]])
+
+
+def _sum_before(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = x + ...  =>  dx = dy."""
+    return dy
 
 
 def _places_to_add(node: Node) -> int:
@@ -225,6 +245,17 @@ define(
     vjp={"dy": _along_again},
     linear=(0,),
     indices=Indices(1, _places_to_add),
+)
+define(
+    "take_add",
+    "x dy index",
+    attrs={"axis": REQUIRED},
+    infer=_infer_take_add,
+    eval=_eval_take_add,
+    vjp={"x": _sum_before, "dy": _take_again},
+    linear=(0, 1),
+    shifts=(0,),
+    indices=Indices(2, _places_to_read),
 )
 define(
     "take_update",

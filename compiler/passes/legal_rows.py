@@ -151,6 +151,12 @@ def _take_dx(g: Builder, node: Node) -> Results:
     return (_back(g, rows, node.result.shape, axis, 1),)
 
 
+def _take_add(g: Builder, node: Node) -> Results:
+    """What is added, in zeros of the whole shape, and the sum."""
+    (x, dy, index), axis = node.operands, node.attrs["axis"]
+    return (g.add(x, g.take_dx(dy, index, axis=axis, input_shape=x.shape)),)
+
+
 RULES: Mapping[str, Rule] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
@@ -164,4 +170,5 @@ RULES: Mapping[str, Rule] = {
     "cross_entropy_dx": _cross_entropy_dx,
     "take": _take,
     "take_dx": _take_dx,
+    "take_add": _take_add,
 }

@@ -3,33 +3,45 @@
 The gradient of a table has one row for each of its rows, nearly all of them zero. Plain gradient
 descent leaves those rows as they are, so the rows that were read are updated in place, and neither
 the whole gradient nor a pass over the whole table is needed. Optimisers whose moments or weight
-decay move every row (Adam, momentum) keep the whole gradient.
+decay move every row (Adam, momentum) keep the whole gradient. A table that is read by a product
+too, as a tied embedding is by the head, has two gradients: rows are added to the product's, in its
+place, and the second whole table of zeros is never made.
 """
 
+from collections.abc import Sequence
+
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node
+from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.writes import storage
+from pockengine.compiler.passes.dead_code import dead_code
+
+FEW = 2
+"""How many times more elements a table must have than are added to it, so that zeros pay less."""
 
 
 def scatter_updates(graph: Graph) -> None:
-    """Turn `sgd_update` by the gradient of a `take` into `take_update`, where that means the same.
+    """Let what reads the gradient of a `take` work on the rows that were read.
 
-    Requires: updates appended, no fusions. Leaves: the gradients without a reader are gone.
+    `sgd_update` by it becomes `take_update`, where that means the same, and a sum with it becomes
+    `take_add`. Requires: updates appended, no fusions. Leaves: such gradients are gone.
     """
     users = graph.users()
     outputs = set(graph.outputs.values())
-    g, order = Builder(graph), []
-    gone: set[Node] = set()
-    for node in graph.nodes:
-        scattered = _scattered(node)
+
+    def rule(g: Builder, node: Node) -> Sequence[Value] | None:
+        scattered = _scattered(node) or _summand(node)
         if scattered is None or len(users[scattered.result]) > 1 or scattered.result in outputs:
-            order.append(node)
-            continue
-        gone.add(scattered)
-        param, _, lr = node.operands
-        with g.into(order), g.scope(node.scope):
-            g.emit("take_update", param, *scattered.operands, lr, axis=scattered.attrs["axis"])
-    graph.nodes[:] = [node for node in order if node not in gone]
+            return None
+        first, axis = node.operands[0], scattered.attrs["axis"]
+        if node.results:
+            dense = node.operands[1] if first is scattered.result else first
+            return (g.take_add(dense, *scattered.operands, axis=axis),)
+        g.emit("take_update", first, *scattered.operands, node.operands[2], axis=axis)
+        return ()
+
+    rewrite(graph, rule)
+    dead_code(graph)
 
 
 def _scattered(update: Node) -> Node | None:
@@ -46,3 +58,12 @@ def _scattered(update: Node) -> Node | None:
     # Rows are written one by one, so that nothing else of the table may be read meanwhile.
     alone = update.operands[0] not in map(storage, maker.operands)
     return maker if alone else None
+
+
+def _summand(node: Node) -> Node | None:
+    """The `take_dx` that alone makes a summand of far more rows than are added."""
+    if node.op != "add" or len({value.type for value in (*node.operands, node.result)}) > 1:
+        return None
+    makers = (value.node for value in reversed(node.operands))
+    rows = (maker for maker in makers if maker is not None and maker.op == "take_dx")
+    return next((m for m in rows if FEW * m.operands[0].type.size <= m.result.type.size), None)

@@ -10,6 +10,8 @@ is made, so that the rest dies early. One of a param or constant stays: it would
 the arena.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup
@@ -93,7 +95,8 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
 def _sink_gradients(graph: Graph, order: list[Node]) -> list[Node]:
     """Put what an update alone reads right before it, where fewer bytes live so.
 
-    What reads a param that trains stays: the param may be written in between.
+    Of a gradient that is a sum, its summands too. What reads a param that trains stays: the param
+    may be written in between.
     """
     users, outputs = graph.users(), set(graph.outputs.values())
     place = {node: at for at, node in enumerate(order)}
@@ -101,17 +104,31 @@ def _sink_gradients(graph: Graph, order: list[Node]) -> list[Node]:
     updates = [node for node in order if lookup(node.op).writes]
     written = {param for update in updates for param in written_values(update)}
     before: dict[Node, list[Node]] = {}
-    for update in updates:
-        for gradient in dict.fromkeys(update.operands):
+
+    def sink(values: Iterable[Value], reader: Node, at: int) -> None:
+        for gradient in dict.fromkeys(values):
             maker = gradient.node
             alone = len(users[gradient]) == 1 and gradient not in outputs
             if maker is None or len(maker.results) != 1 or not alone:
                 continue
             operands = dict.fromkeys(maker.operands)
-            early = [v for v in operands if v.node is not None and last[v] < place[update]]
+            early = [v for v in operands if v.node is not None and last[v] < at]
             longer = sum(value.type.nbytes for value in early)
             fixed = any(storage(value) in written for value in operands)
-            if longer < gradient.type.nbytes and not fixed:
-                before.setdefault(update, []).append(maker)
+            sinks = longer < gradient.type.nbytes and not fixed
+            if sinks:
+                before.setdefault(reader, []).append(maker)
+            summands = (maker.operands[index] for index in lookup(maker.op).shifts)
+            sink(summands, maker, at if sinks else place[maker])
+
+    for update in updates:
+        sink(update.operands, update, place[update])
     sunk = {maker for makers in before.values() for maker in makers}
-    return [each for node in order if node not in sunk for each in (*before.get(node, ()), node)]
+    return [each for node in order if node not in sunk for each in _with_sunk(node, before)]
+
+
+def _with_sunk(node: Node, before: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
+    """A node, after those that were put right before it."""
+    for maker in before.get(node, ()):
+        yield from _with_sunk(maker, before)
+    yield node

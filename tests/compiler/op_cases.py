@@ -144,9 +144,11 @@ def _indexed(draw: Draw, op: str) -> OpCase:
     shape = draw(st.lists(SIZES, min_size=1, max_size=3))
     axis = draw(st.integers(0, len(shape) - 1))
     classes = shape[axis]
-    if op == "take":
+    if op in ("take", "take_add"):
         index = tuple(draw(st.lists(SIZES, max_size=2)))
-        return OpCase(op, (_t(*shape), TensorType(I64, index)), {"axis": axis}, classes=classes)
+        taken = (_t(*shape[:axis], *index, *shape[axis + 1 :]),) if op == "take_add" else ()
+        types = (_t(*shape), *taken, TensorType(I64, index))
+        return OpCase(op, types, {"axis": axis}, classes=classes)
     index = (*shape[:axis], draw(SIZES), *shape[axis + 1 :])
     attrs: dict[str, Any] = {"axis": axis}
     x = _t(*shape)

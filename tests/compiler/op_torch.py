@@ -182,6 +182,13 @@ def _torch_take(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor
     return taken.reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
+def _torch_take_add(
+    x: torch.Tensor, dy: torch.Tensor, index: torch.Tensor, axis: int
+) -> torch.Tensor:
+    rows = dy.reshape((*x.shape[:axis], -1, *x.shape[axis + 1 :]))
+    return x.index_add(axis, index.reshape(-1), rows)
+
+
 def _torch_scatter(
     dy: torch.Tensor, index: torch.Tensor, axis: int, input_shape: tuple[int, ...]
 ) -> torch.Tensor:
@@ -270,6 +277,7 @@ TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "cumsum": _torch_cumsum,
     "reverse": lambda x, axes: x.flip(axes),
     "take": lambda x, index, axis: _torch_take(x, index, axis),
+    "take_add": lambda x, dy, index, axis: _torch_take_add(x, dy, index, axis),
     "take_along": lambda x, index, axis: torch.gather(x, axis, index),
     "take_along_dx": _torch_scatter,
     "layer_norm": lambda x, eps: F.layer_norm(x, x.shape[-1:], eps=eps),

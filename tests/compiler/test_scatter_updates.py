@@ -4,22 +4,24 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import I64, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.optim import Adam, Optimizer, Sgd
+from pockengine.compiler.optim import Adam, AdamW, Optimizer, Sgd
 from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Target
+from pockengine.tests.compiler.in_place import run_in_place
 
 ROWS, WIDTH = 50, 3
 
 
-def embedding(*, tied: bool = False) -> Graph:
+def embedding(*, tied: bool = False, width: int = WIDTH) -> Graph:
     """loss = mean(take(table, ids)^2); `tied`: the table is read by a product too."""
     g = Builder(Graph("embedding"))
-    table = g.param("table", np.random.default_rng(0).standard_normal((ROWS, WIDTH)).astype("f4"))
+    table = g.param("table", np.random.default_rng(0).standard_normal((ROWS, width)).astype("f4"))
     ids = g.input("ids", TensorType(I64, (2, 4)))
-    taken = g.reshape(g.take(table, ids, axis=0), shape=(8, WIDTH))
+    taken = g.reshape(g.take(table, ids, axis=0), shape=(8, width))
     y = g.matmul(taken, table, transpose_b=True) if tied else taken
     g.output("loss", g.reduce_mean(g.square(y), axes=(0, 1), keepdims=False))
     return g.graph
@@ -53,6 +55,48 @@ def test_it_trains_as_the_whole_gradient_does() -> None:
 def test_what_moves_every_row_keeps_the_whole_gradient(optimizer: Optimizer) -> None:
     program = compile_program(embedding(), Training(optimizer=optimizer), check=True)
     assert "take_update" not in ops(program)
+
+
+@pytest.mark.parametrize("optimizer", [Sgd(), AdamW()], ids=repr)
+def test_a_tied_table_has_one_gradient_to_which_rows_are_added(optimizer: Optimizer) -> None:
+    """In place: the arena has room for one gradient of the table, 4,800 bytes, not for two."""
+    graph, training = embedding(tied=True, width=24), Training(optimizer=optimizer)
+    adding = Target(name="adding", overwrites={"take_add": (0,)})
+    plain = Target(name="plain", passes=OPTIONAL - {"scatter_updates"})
+    added, whole = (
+        compile_program(graph, training, target=target, check=True) for target in (adding, plain)
+    )
+    assert "take_add" in ops(added)
+    assert "take_dx" not in ops(added)
+    sizes = [program.entries["train"].plan.size for program in (added, whole)]
+    assert 4800 < sizes[0] < 9600 < sizes[1]
+    found, wanted = (trained_in_place(program) for program in (added, whole))
+    for name, data in wanted.items():
+        np.testing.assert_allclose(found[name], data, rtol=1e-5, atol=1e-6)
+
+
+def trained_in_place(program: Program) -> dict[str, np.ndarray]:
+    """Params and states after three steps in one arena, by ids that come often, or lie outside."""
+    entry, params = program.entries["train"], {n: p.data.copy() for n, p in program.params.items()}
+    inputs = {
+        "ids": np.array([[3, 3, 3, 7], [0, 49, 60, -2]]),
+        "lr": np.asarray(0.1, np.float32),
+        "step": np.asarray(1, np.int32),
+    }
+    for _ in range(3):
+        run_in_place(
+            entry, {value.name: inputs[value.name] for value in entry.graph.inputs}, params
+        )
+    return params
+
+
+def test_a_sum_with_as_many_rows_as_are_added_stays() -> None:
+    g = Builder(Graph("sum"))
+    rows, total = (g.input(name, TensorType(F32, (4, 3))) for name in ("rows", "total"))
+    places = g.input("places", TensorType(I64, (4,)))
+    g.output("sum", g.add(total, g.take_dx(rows, places, axis=0, input_shape=(4, 3))))
+    scatter_updates(g.graph)
+    assert [node.op for node in g.graph.nodes] == ["take_dx", "add"]
 
 
 def test_gradients_with_other_readers_stay() -> None:

@@ -55,6 +55,8 @@ def test_gathers_and_scatters_stay_inside_for_any_index(tmp_path) -> None:
             for kind in (F32, I32):
                 dy = take(g, f"dy_{kind.value}", kind, *taken.result.shape)
                 nodes.append(g.emit("take_dx", dy, places, axis=axis, input_shape=shape))
+                total = take(g, f"total_{kind.value}", kind, *shape)
+                nodes.append(g.emit("take_add", total, dy, places, axis=axis))
             nodes.append(taken)
         for shape, axis in (((4, 3), 0), ((2, 9), 1), ((5, 3), 0)):
             g = builder()
