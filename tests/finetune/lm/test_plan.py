@@ -66,6 +66,25 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
     assert "params that train" in shown.stdout
 
 
+def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
+    """Of a token: gate and up, two residuals, q, k, v, and attention's result with its sums.
+
+    What norms and activations make of these is made again, and no gradient waits for the last one.
+    """
+    hidden, inner, tokens, heads = 128, 512, 64, 4
+    shape = {"hidden_size": hidden, "intermediate_size": inner, "num_key_value_heads": heads}
+    arenas = []
+    for layers in (4, 12):
+        model = llama(**shape, num_hidden_layers=layers, tie_word_embeddings=True)
+        folder = save(tmp_path / str(layers), model)
+        asked = [("full", Storage())]
+        (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), asked, AdamW(), "h100")
+        arenas.append(plan.arena_bytes)
+    kept = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
+    small = 4 * 2 * tokens + 1024  # the scales of two norms, and room to align
+    assert abs((arenas[1] - arenas[0]) // 8 - kept) <= small
+
+
 @pytest.mark.parametrize("backend", ["c", "cuda"])
 def test_causal_attention_keeps_no_scores(backend: str, tmp_path: Path) -> None:
     """Twice the tokens take twice the arena, and not four times the scores."""
