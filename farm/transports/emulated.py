@@ -34,8 +34,8 @@ KERNEL_ARGUMENTS = " ".join(
         # One core boots, and switches the others on in the end: all wait for each other when one
         # changes the rights of a page, a third of what a boot takes.
         "maxcpus=1",
-        # Against attacks on silicon, which an emulator is none of: page tables of their own for the
-        # kernel have QEMU forget its translations in each call of it; a job takes 2 s instead of 0.5.
+        # Against attacks on silicon, which an emulator is none of: page tables of the kernel's own
+        # have QEMU forget its translations in each call, and a job takes thrice as long.
         "kpti=off mitigations=off",
     )
 )
