@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from pockengine.tests.repo.tree import files, read
@@ -102,8 +103,16 @@ MACHINE_PATH = re.compile(r"""["'\s=(](/work/|/opt/|/home/\w|/Users/\w)""")
 THIS_FILE = Path("tests/repo/test_style.py")
 
 
+@cache
+def nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST]]:
+    """Return a file's functions and its imports; it is read once for all checks."""
+    found = list(ast.walk(ast.parse(read(path))))
+    functions = [x for x in found if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [*functions], [x for x in found if isinstance(x, ast.Import | ast.ImportFrom)]
+
+
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(read(path))):
+    for node in nodes(path)[0]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield f"{path}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
@@ -125,7 +134,7 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(read(path))):
+    for node in nodes(path)[1]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
