@@ -24,6 +24,18 @@ def test_what_is_here_is_shown_with_its_version() -> None:
     assert zig.split()[0] == "ok"
 
 
+def test_the_packages_of_this_machine_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+
+    def listed() -> dict[str, list[str]]:
+        times.append(1)
+        return {}
+
+    monkeypatch.setattr(doctor, "packages_distributions", listed)
+    examined()
+    assert len(times) == 1
+
+
 def test_what_is_missing_is_shown_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "which", lambda name: None)
