@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from pockengine.backends.c.build import compile_object
+from pockengine.backends.c.build import compile_object, linker
 from pockengine.backends.c.includes import Includes
 from pockengine.backends.c.toolchain import Toolchain
 
@@ -50,7 +50,7 @@ def link(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Link objects by the command and flags that compiled them."""
-    command = [*compiler, *map(str, objects), "-o", str(out), "-lm"]
+    command = [*linker(compiler), *map(str, objects), "-o", str(out), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[:4000]
 

@@ -150,3 +150,15 @@ def test_damaged_libraries_of_the_compiler_are_built_again(
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def test_boards_of_one_architecture_share_a_libc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zig builds it for each CPU that it is told when it links, and that takes a minute."""
+    linked = []
+    monkeypatch.setattr(module, "_run", lambda _, command, __: linked.append(command))
+    for name in ("rpi4", "rpi5"):
+        module.link_library(load_device(name), [tmp_path / "a.o"], tmp_path / "lib.so")
+    assert linked[0] == linked[1]
+    assert any("-mcpu=cortex_a76" in each for each in find_toolchain(load_device("rpi5")).command)
