@@ -1,6 +1,6 @@
 """Common subexpressions: compute equal things once."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from typing import Any
 
 from pockengine.compiler.ir.build import Builder
@@ -9,15 +9,16 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 
 
-def common_subexpressions(graph: Graph) -> None:
+def common_subexpressions(graph: Graph, keep: Set[Node] = frozenset()) -> None:
     """Merge nodes with the same op, operands and attrs, and constants with the same contents.
 
-    Requires: no fusions yet. Leaves: no two pure nodes with the same function and operands.
+    Nodes of `keep` stay, whatever else computes the same. Requires: no fusions yet. Leaves: no two
+    other pure nodes with the same function and operands.
     """
     seen: dict[Hashable, Node] = {}
 
     def first(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        if lookup(node.op).writes:
+        if node in keep or lookup(node.op).writes:
             return None
         key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
         equal = seen.setdefault(key, node)

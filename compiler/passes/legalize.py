@@ -35,9 +35,11 @@ RULES: Mapping[str, Rule] = {
 def legalize(graph: Graph, target: Target) -> None:
     """Rewrite the ops that the target lacks; CompileError names what stays that it lacks.
 
-    Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and dtype is the
-    target's.
+    Equal nodes that the rules make are merged; what the graph computes twice already, it does to
+    keep less in memory. Requires: gradients appended, norms decomposed, no fusions. Leaves: every op
+    and dtype is the target's.
     """
+    own = set(graph.nodes)
     rules = {op: rule for op, rule in RULES.items() if not target.takes(op)}
     lowered = False
     while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
@@ -45,7 +47,7 @@ def legalize(graph: Graph, target: Target) -> None:
         lowered = True
     if lowered:
         simplify(graph)
-        common_subexpressions(graph)
+        common_subexpressions(graph, keep=own)
         dead_code(graph)
         delay_writes(graph)
     target.check(graph)

@@ -99,6 +99,15 @@ def test_a_table_that_its_rows_update_trains_the_same() -> None:
         np.testing.assert_allclose(ends[1][name], array, rtol=1e-5, err_msg=name)
 
 
+def test_what_is_computed_twice_on_purpose_stays() -> None:
+    graph = Graph("twice")
+    g = Builder(graph)
+    x = g.input("x", TensorType(F32, (4,)))
+    graph.outputs["y"] = g.add(g.relu(g.exp(x)), g.relu(g.mul(g.exp(x), x)))
+    legalize(graph, TARGET)
+    assert [node.op for node in graph.nodes].count("exp") == 2
+
+
 def test_an_op_without_a_rule_is_refused_by_name() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.cumsum(g.input("x", TensorType(F32, (3,))), axis=0))
