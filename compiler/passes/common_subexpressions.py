@@ -9,20 +9,20 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 
 
-def common_subexpressions(graph: Graph, keep: Set[Node] = frozenset()) -> None:
+def common_subexpressions(graph: Graph, again: Set[Value] = frozenset()) -> None:
     """Merge nodes with the same op, operands and attrs, and constants with the same contents.
 
-    Nodes of `keep` stay, whatever else computes the same. Requires: no fusions yet. Leaves: no two
-    other pure nodes with the same function and operands.
+    Values of `again` are computed more than once on purpose. Requires: no fusions yet. Leaves: no
+    two other pure nodes with the same function and operands.
     """
     seen: dict[Hashable, Node] = {}
 
     def first(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node in keep or lookup(node.op).writes:
+        if lookup(node.op).writes:
             return None
         key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
         equal = seen.setdefault(key, node)
-        return None if equal is node else equal.results
+        return equal.results if equal is not node and again.isdisjoint(equal.results) else None
 
     rewrite(graph, first, _equal_constants(graph))
 

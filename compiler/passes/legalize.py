@@ -6,7 +6,7 @@ left that has one. What is left then must be the target's.
 
 from collections.abc import Mapping
 
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.passes import (
@@ -32,14 +32,13 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def legalize(graph: Graph, target: Target) -> None:
+def legalize(graph: Graph, target: Target, copies: Mapping[Value, Value] | None = None) -> None:
     """Rewrite the ops that the target lacks; CompileError names what stays that it lacks.
 
-    Equal nodes that the rules make are merged; what the graph computes twice already, it does to
-    keep less in memory. Requires: gradients appended, norms decomposed, no fusions. Leaves: every op
-    and dtype is the target's.
+    Equal nodes are merged, but for `copies`: values and what computes them again, to keep less in
+    memory. Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and
+    dtype is the target's.
     """
-    own = set(graph.nodes)
     rules = {op: rule for op, rule in RULES.items() if not target.takes(op)}
     lowered = False
     while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
@@ -47,7 +46,7 @@ def legalize(graph: Graph, target: Target) -> None:
         lowered = True
     if lowered:
         simplify(graph)
-        common_subexpressions(graph, keep=own)
+        common_subexpressions(graph, (copies or {}).keys())
         dead_code(graph)
         delay_writes(graph)
     target.check(graph)

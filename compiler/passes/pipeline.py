@@ -67,7 +67,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
         *_rounding(options),
-        *_legal(options),
+        *_legal(options, copies),
         *_tiles(options),
         *_recompute(options, copies),  # fusion hides values
         *kernels(options.target),
@@ -121,8 +121,8 @@ def _lower(options: PipelineOptions) -> list[Pass]:
     return [*_integers(options), *_states(options), *legal, *kernels(options.target)]
 
 
-def _legal(options: PipelineOptions) -> list[Pass]:
-    return [make("legalize", target=options.target), make("decode_late")]
+def _legal(options: PipelineOptions, copies: Copies | None = None) -> list[Pass]:
+    return [make("legalize", target=options.target, copies=copies), make("decode_late")]
 
 
 def _tiles(options: PipelineOptions) -> list[Pass]:

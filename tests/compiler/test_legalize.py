@@ -99,13 +99,15 @@ def test_a_table_that_its_rows_update_trains_the_same() -> None:
         np.testing.assert_allclose(ends[1][name], array, rtol=1e-5, err_msg=name)
 
 
-def test_what_is_computed_twice_on_purpose_stays() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_made_again_is_no_equal_node(again: bool) -> None:
     graph = Graph("twice")
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (4,)))
-    graph.outputs["y"] = g.add(g.relu(g.exp(x)), g.relu(g.mul(g.exp(x), x)))
-    legalize(graph, TARGET)
-    assert [node.op for node in graph.nodes].count("exp") == 2
+    first, second = g.exp(x), g.exp(x)
+    graph.outputs["y"] = g.add(g.relu(first), g.relu(g.mul(second, x)))
+    legalize(graph, TARGET, {first: second} if again else None)
+    assert [node.op for node in graph.nodes].count("exp") == 1 + again
 
 
 def test_an_op_without_a_rule_is_refused_by_name() -> None:
