@@ -9,7 +9,7 @@ from pockengine.tests.backends.c.fuzzing import FOLDER, TARGETS, fuzz
 from pockengine.tests.backends.c.harness import SANITIZED
 from pockengine.tests.backends.c.kills import kill_savers
 
-SECONDS = 2
+SECONDS = 4
 PLANTED = r"""
 #include <stdint.h>
 #include <stdlib.h>
