@@ -39,8 +39,10 @@ FORMS = {
     OURS: (EXACT, False),
     f"{OURS}-bf16": (Storage(weights="bf16"), True),
     f"{OURS}-int4": (Storage(weights="int4"), False),
+    f"{OURS}-8bit": (Storage(states="8bit"), False),
 }
-"""Ours: how frozen weights are stored, and whether products round their operands to bf16."""
+"""Ours: how frozen weights and AdamW's states are stored, and whether products round their operands
+to bf16."""
 PEERS = {
     FULL: (TORCH, "torch-eager-malloc", "torch-compile-malloc", "torch-eager-bf16-malloc"),
     LORA: (PEFT, "peft-malloc", "peft-bf16-malloc"),
@@ -50,7 +52,7 @@ PEERS = {
 CHECKED_STEPS = 3
 """Whose losses must agree to LOSS_TOLERANCE; AdamW divides rounding by rounding, so that later ones
 drift apart in any two engines."""
-DRIFT_TOLERANCE, BF16_TOLERANCE = 1e-2, 2e-2
+DRIFT_TOLERANCE, ROUNDED_TOLERANCE = 1e-2, 2e-2
 TURN_MS, MOST_STEPS, LONG_MS = 400.0, 8, 2000.0
 SHARE = 0.8
 """Of the free memory, for the engines that take turns."""
@@ -209,13 +211,15 @@ class _Scheme:
 
     def _own(self) -> list[str]:
         """Ours: a full training has no frozen weights to store small."""
-        names = [name for name, (storage, bf16) in FORMS.items() if self.scheme != FULL or bf16]
-        return [name for name in dict.fromkeys((OURS, *names)) if self._is_wanted(name)]
+        forms = {name: self._form(name) for name in FORMS if self._is_wanted(name)}
+        return [name for name, form in forms.items() if name == OURS or form != FORMS[OURS]]
+
+    def _form(self, engine: str) -> tuple[Storage, bool]:
+        storage, bf16 = FORMS[engine]
+        return (replace(storage, weights="f32"), bf16) if self.scheme == FULL else (storage, bf16)
 
     def _compiled(self, engine: str, place: Path) -> Compiled:
-        storage, bf16 = FORMS[engine]
-        storage = EXACT if self.scheme == FULL else storage
-        return self.case.compile(self.scheme, storage, bf16, place)
+        return self.case.compile(self.scheme, *self._form(engine), place)
 
     def _job(self, compiled: Compiled | None, place: Path) -> LmJob:
         model = str(self.case.folder.resolve())
@@ -233,11 +237,12 @@ class _Scheme:
         """Train by our worker, compare, and take the runner's memory."""
         (data, reference), artifact = expected, compiled.artifact
         losses = reference.losses
-        if FORMS[engine][0].weights == "int4":
+        storage, bf16 = self._form(engine)
+        if storage.weights == "int4":
             losses = self._of_decoded(data, compiled, place / f"{engine}-decoded")
         opened = str(artifact.folder)
         runner = self._run(engine, LM_OWN, place / "job", opened)
-        runner = _checked(runner, losses, FORMS[engine][1])
+        runner = _checked(runner, losses, bf16 or storage.states != "f32")
         peak = peak_of(compiled, data, self.measurement.threads, place / f"{engine}.safetensors")
         return replace(runner, peak=peak, arena_bytes=artifact.arena_bytes)
 
@@ -283,7 +288,7 @@ def _checked(runner: Runner, losses: Sequence[float], rounds: bool) -> Runner:
     found = runner.losses[: len(losses)]
     error = loss_error(found[:CHECKED_STEPS], losses[:CHECKED_STEPS])
     drift = loss_error(found, losses)
-    near, far = (BF16_TOLERANCE,) * 2 if rounds else (LOSS_TOLERANCE, DRIFT_TOLERANCE)
+    near, far = (ROUNDED_TOLERANCE,) * 2 if rounds else (LOSS_TOLERANCE, DRIFT_TOLERANCE)
     if not (error <= near and drift <= far):
         raise FarmError(
             f"its losses are off by {error:.1e} in the first {CHECKED_STEPS} steps and by "
