@@ -36,10 +36,10 @@ class TunedPlan:
 
 @dataclass(frozen=True)
 class TunedTable:
-    """Rows by problem, for one device. `unit` says of what the values are, and for what."""
+    """Rows by problem, for one device and its processor. `unit` says of what the values are."""
 
     device: str
-    cpu: str
+    processor: str
     unit: str
     rows: Mapping[str, TunedPlan]
 
@@ -56,24 +56,33 @@ class TunedTable:
         return replace(self, rows={**self.rows, **rows})
 
 
-def new_table(device: Device, unit: str) -> TunedTable:
-    """Return a table without rows."""
-    return TunedTable(device.name, _cpu(device), unit, {})
+def new_table(device: Device, unit: str, processor: str = "") -> TunedTable:
+    """Return a table without rows; without a processor's name it is of the CPU."""
+    return TunedTable(device.name, processor or cpu_name(device), unit, {})
 
 
-def _cpu(device: Device) -> str:
-    """What of a device decides its plans: `host` is another machine elsewhere."""
+def cpu_name(device: Device) -> str:
+    """What of a device decides its CPU's plans: `host` is another machine elsewhere."""
     cpu = device.cpu
     return f"{cpu.model}, {cpu.isa}, {cpu.cores} cores"
 
 
-def picker_of(path: Path | str | None, device: Device) -> Picker:
+def gpu_name(device: Device) -> str:
+    """What of a device decides its GPU's plans; DeviceError where it has none."""
+    gpu = device.gpu
+    return ", ".join(filter(None, (gpu.model, gpu.language, gpu.architecture)))
+
+
+def picker_of(path: Path | str | None, device: Device, processor: str = "") -> Picker:
     """Return what picks by the table in a file, or without one by the estimates."""
-    return cheapest if path is None else read_table(Path(path), device).pick
+    return cheapest if path is None else read_table(Path(path), device, processor).pick
 
 
-def read_table(path: Path, device: Device) -> TunedTable:
-    """Read a table; CompileError names the file and what is wrong with it, or whose it is."""
+def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
+    """Read a table of a device's processor, the CPU where no other is named.
+
+    CompileError names the file and what is wrong with it, or whose it is.
+    """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -84,12 +93,13 @@ def read_table(path: Path, device: Device) -> TunedTable:
     texts = [text for name in names if isinstance(text := told.get(name), str)]
     if len(texts) != len(names) or not isinstance(rows, dict):
         raise CompileError(f"tuned plans {path}: needs {', '.join(names)} as texts, and rows")
-    named, cpu, unit = texts
-    table = TunedTable(named, cpu, unit, {key: _row(path, key, row) for key, row in rows.items()})
-    if (table.device, table.cpu) != (device.name, _cpu(device)):
+    named, known, unit = texts
+    table = TunedTable(named, known, unit, {key: _row(path, key, row) for key, row in rows.items()})
+    wanted = processor or cpu_name(device)
+    if (table.device, table.processor) != (device.name, wanted):
         raise CompileError(
-            f"tuned plans {path} are of {table.device} ({table.cpu}), not of {device.name} "
-            f"({_cpu(device)}); tune for that device into a file of its own"
+            f"tuned plans {path} are of {table.device} ({table.processor}), not of {device.name} "
+            f"({wanted}); tune for that device into a file of its own"
         )
     return table
 
@@ -104,7 +114,7 @@ def _row(path: Path, key: str, told: Any) -> TunedPlan:
 def write_table(table: TunedTable, path: Path) -> None:
     """Write a table, rows sorted, whole or not at all; CompileError where that fails."""
     rows = {key: asdict(table.rows[key]) for key in sorted(table.rows)}
-    told = {"schema": SCHEMA, "device": table.device, "cpu": table.cpu, "unit": table.unit}
+    told = {"schema": SCHEMA, "device": table.device, "cpu": table.processor, "unit": table.unit}
     text = json.dumps({**told, "rows": rows}, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

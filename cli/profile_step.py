@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import numpy as np
 from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.backends.c.alone import time_alone
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.peaks import measure_peaks
-from pockengine.backends.c.profile import KernelTime, profile_step
+from pockengine.backends.c.profile import KernelTime, example_inputs, profile_step
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.backends.tuned import picker_of
 from pockengine.cli.options import (
@@ -31,8 +30,6 @@ from pockengine.cli.options import (
     tuned_option,
 )
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.ir.types import F32
 from pockengine.compiler.optim import Optimizer
 from pockengine.devices import load_device
 from pockengine.extras import need
@@ -100,7 +97,7 @@ def profile(
     threads = threads or device.cpu.cores
     graph, training = model.find().graph(), Training(scheme, optimizer)
     program = compile_program(graph, training, target=backend.target())
-    inputs = _examples(program.entries["train"].graph)
+    inputs = example_inputs(program.entries["train"].graph)
     peaks = measure_peaks(threads)
     with watching() as load:
         times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
@@ -120,23 +117,6 @@ def profile(
 
 def _tell(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _examples(train: Graph) -> dict[str, np.ndarray]:
-    """Return data for a step's inputs, but for the rate and the like."""
-    return {
-        value.name: _example(value.shape, value.dtype is F32)
-        for value in train.inputs
-        if value.shape
-    }
-
-
-def _example(shape: tuple[int, ...], floating: bool) -> np.ndarray:
-    """Return data of a shape: numbers round zero, or indices that every table has."""
-    rng = np.random.default_rng(0)
-    if floating:
-        return rng.standard_normal(shape).astype(np.float32)
-    return rng.integers(0, 2, shape)
 
 
 def _rows(times: Sequence[KernelTime], peaks: Peaks, alone: dict[str, float]) -> list[KernelRow]:

@@ -1,7 +1,8 @@
 """`pockengine tune MODEL --device D`: try kernel plans on the device itself, keep what wins.
 
 A physical board of the inventory, or this machine, is measured by time; an emulated one by guest
-instructions of one thread, because an emulator's time says nothing of the hardware.
+instructions of one thread, because an emulator's time says nothing of the hardware. With a backend
+of a GPU's the GPU's products are tuned instead, with TVM's its kernels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ from pockengine.cli.options import (
     optimizer_option,
     scheme_option,
 )
+from pockengine.cli.tune_gpu import GPUS, tune_gpu
 from pockengine.cli.tune_tvm import KERNELS, LEAST_TRIALS, TRIALS, TVM, tune_tvm
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph, Node
@@ -63,7 +65,11 @@ that is estimated to be best for both."""
 @optimizer_option()
 @bf16_option
 @click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
-@click.option("--backend", type=click.Choice([TVM]), help="Tune TVM's kernels by its own tuner.")
+@click.option(
+    "--backend",
+    type=click.Choice([TVM, *GPUS]),
+    help="Tune TVM's kernels by its own tuner, or the products of a GPU.",
+)
 @click.option(
     "--trials",
     default=TRIALS,
@@ -79,7 +85,9 @@ that is estimated to be best for both."""
     help="Of TVM: how many of those that take most of a step are tuned.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="By default tuned-DEVICE.json; tuned-tvm-DEVICE."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="By default tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
 )
 def tune_command(
     model: ModelChoice,
@@ -97,7 +105,8 @@ def tune_command(
 
     The table in the file --out is added to; `pockengine compile --tuned FILE` uses it. What it
     holds already is not measured again. With --backend tvm MetaSchedule searches the schedules of
-    the kernels that take most of a step, on this machine.
+    the kernels that take most of a step, on this machine. With --backend cuda or opencl products of
+    the device's GPU are tiled in several ways, and timed within the step.
     """
     board = board_for(wanted, load_boards())
     training = Training(scheme, optimizer)
@@ -109,6 +118,11 @@ def tune_command(
         graph = model.find().graph()
         found = tune_tvm(title, graph, training, device, out, (trials, kernels))
         printed: list[RenderableType] = [found, f"{out} is what compile --backend tvm takes"]
+    elif backend is not None:
+        out = out or Path(f"tuned-{backend}-{board.device}.json")
+        how = backend, bf16, plans
+        problems, table = tune_gpu(model.find().graph(), training, board, out, how, _tell)
+        printed = _found(title, problems, table, out)
     else:
         out = out or Path(f"tuned-{board.device}.json")
         printed = _tune_c(title, model.find().graph(), training, board, out, (bf16, plans))
@@ -145,6 +159,13 @@ def _tune_c(
                 f"{meter.unit}; give another --out"
             )
         table = tune(problems, meter, table, lambda partial: write_table(partial, out), _tell)
+    return _found(title, problems, table, out)
+
+
+def _found(
+    title: str, problems: Sequence[Problem], table: TunedTable, out: Path
+) -> list[RenderableType]:
+    """Return what was found, for people."""
     found = report(title, problems, table), summary(problems, table)
     return [*found, f"{len(table.rows)} rows in {out}"]
 

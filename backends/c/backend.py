@@ -205,6 +205,10 @@ class CBackend:
             self._kernels[node] = choice, kernel
         return kernel
 
+    def timed(self, node: Node, choice: Choice | None = None) -> tuple[str, int]:
+        """Return a kernel's symbol, and that it is timed as one call."""
+        return self.kernel(node, choice).symbol, 1
+
     def scratch_bytes(self, node: Node) -> int:
         """Bytes of the arena that the node's kernel needs while it runs."""
         return self.choose(node).scratch_bytes

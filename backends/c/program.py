@@ -268,7 +268,8 @@ def program_tables(
         "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
         **({"prepare": PREPARE} if layout.prepared else {}),
-        **({"accelerator": f"&{accelerator}"} if accelerator else {"report": "REPORT"}),
+        "report": "REPORT",
+        **({"accelerator": f"&{accelerator}"} if accelerator else {}),
     }
     if device.flash_bytes:
         declarations, arrays = flash_fields(program, layout)

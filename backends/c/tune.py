@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from pockengine.backends.c.alone import (
     MOST_BUFFERS,
@@ -27,10 +28,11 @@ from pockengine.backends.c.alone import (
 from pockengine.backends.c.backend import PRODUCTS, CBackend, anchor_op
 from pockengine.backends.c.build import PARALLEL, RUNTIME
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.picking import Candidate, P, cheapest
+from pockengine.backends.picking import Candidate, P, Picker, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.backends.tuned import TunedPlan, TunedTable
 from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import RuntimeFailure
 
@@ -51,18 +53,21 @@ BATCH = 24
 class Problem:
     """An op and a shape, `calls` times in a step: kernels by their plans, the default's first.
 
-    The node is the first that has it, so that the kernels end in its epilogue.
+    The node is the first that has it, so that the kernels end in its epilogue. Of the folder
+    `templates` kernels are made.
     """
 
     key: str
     calls: int
     node: Node
     kernels: Mapping[str, Kernel]
+    templates: Path
 
     @property
     def digest(self) -> str:
         """Changes with anything that the figures depend on but the device."""
-        symbols = "\0".join([_headers(), *(kernel.symbol for kernel in self.kernels.values())])
+        kernels = (kernel.symbol for kernel in self.kernels.values())
+        symbols = "\0".join([_headers(self.templates), *kernels])
         return hashlib.sha256(symbols.encode()).hexdigest()[:16]
 
 
@@ -79,42 +84,64 @@ class Meter:
     """How kernels are measured: figures of each problem's kernels in their order.
 
     A figure must be lower than the default's by more than the share `noise` to win; `unit` says of
-    what they are.
+    what they are. About so many kernels as `at_once` are given to `measure` together.
     """
 
     unit: str
     noise: float
     measure: Callable[[Sequence[Problem]], Sequence[Sequence[Figure]]]
+    at_once: int = PARALLEL * BATCH
 
 
 RunBench = Callable[[Path, int], Sequence[Figure]]
 """Runs a benchmark program that has so many kernels, and returns their figures."""
 
 
+class Planner(Protocol):
+    """A backend set to a picker, which is asked whenever a node can be computed in several ways."""
+
+    def choose(self, node: Node) -> Choice:
+        """Choose how to compute a node."""
+
+    def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
+        """Emit a node's kernel."""
+
+
 def find_problems(
     nodes: Sequence[Node], device: Device, *, bf16: bool = False, plans: int = PLANS
 ) -> list[Problem]:
     """List the problems of a step's nodes that have more than one plan worth trying."""
+
+    def planner(pick: Picker) -> Planner:
+        return CBackend(device, bf16=bf16, pick=pick)
+
+    tried = [
+        node
+        for node in nodes
+        if anchor_op(node) in PRODUCTS and len(node.operands) + len(node.results) < MOST_BUFFERS
+    ]
+    return list_problems(tried, planner, plans, RUNTIME)
+
+
+def list_problems(
+    nodes: Sequence[Node], planner: Callable[[Picker], Planner], plans: int, templates: Path
+) -> list[Problem]:
+    """List what of the nodes has more than one plan worth trying, with each plan's kernel."""
     found: dict[str, tuple[list[Node], list[str]]] = {}
     for node in nodes:
-        if (
-            anchor_op(node) not in PRODUCTS
-            or len(node.operands) + len(node.results) >= MOST_BUFFERS
-        ):
-            continue
         listing = _Listing(plans)
-        CBackend(device, bf16=bf16, pick=listing).choose(node)
+        planner(listing).choose(node)
         for key, labels in listing.found.items():
             found.setdefault(key, ([], labels))[0].append(node)
     problems = []
     for key, (same, labels) in found.items():
         kernels: dict[str, Kernel] = {}
         for label in labels:
-            kernel = CBackend(device, bf16=bf16, pick=_Forced(key, label)).kernel(same[0])
+            kernel = planner(Forced({key: label})).kernel(same[0])
             if all(kernel.symbol != other.symbol for other in kernels.values()):
                 kernels[label] = kernel
         if len(kernels) > 1:
-            problems.append(Problem(key, len(same), same[0], kernels))
+            problems.append(Problem(key, len(same), same[0], kernels, templates))
     return problems
 
 
@@ -131,14 +158,16 @@ class _Listing:
 
 
 @dataclass(frozen=True)
-class _Forced:
-    """A picker of one plan."""
+class Forced:
+    """A picker of plans by their problems' keys; of others it picks the default."""
 
-    key: str
-    label: str
+    plans: Mapping[str, str]
 
     def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
-        return next(c.plan for c in candidates if (key, c.label) == (self.key, self.label))
+        """Return the plan of that name."""
+        label = self.plans.get(key)
+        found = (candidate.plan for candidate in candidates if candidate.label == label)
+        return next(found, None) or cheapest(key, candidates)
 
 
 def likeliest(candidates: Sequence[Candidate[P]], count: int) -> list[str]:
@@ -163,7 +192,7 @@ def tune(
     if len(missing) < len(problems):
         tell(f"{len(problems) - len(missing)} of {len(problems)} problems are in the table")
     done = 0
-    for batch in batches(missing, PARALLEL * BATCH):
+    for batch in batches(missing, meter.at_once):
         figures = meter.measure(batch)
         rows = {
             problem.key: decide(problem, each, meter.noise)
@@ -269,9 +298,9 @@ def as_figures(printed: str, count: int) -> list[Figure]:
 
 
 @cache
-def _headers() -> str:
+def _headers(templates: Path) -> str:
     """Digest of the templates and of what they include."""
     digest = hashlib.sha256()
-    for path in sorted(RUNTIME.rglob("*.h")):
+    for path in sorted(templates.rglob("*.h")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -13,6 +13,7 @@ from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.kernels.rows import IN_PLACE
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
+from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.compiler.ir import F32, Node
@@ -51,12 +52,13 @@ FUSION = FusionRules(
 class GpuBackend:
     """Emits kernels for GPUs, and a program that emulates them on the CPU.
 
-    With `bf16` tensor cores multiply what is large enough, of operands rounded to bf16.
+    With `bf16` tensor cores multiply what is large enough, of operands rounded to bf16. Tiles of
+    products are those that `pick` picks.
     """
 
     header = HEADER
 
-    def __init__(self, device: Device, bf16: bool = False) -> None:
+    def __init__(self, device: Device, bf16: bool = False, pick: Picker = cheapest) -> None:
         if device.freestanding:
             raise CompileError(
                 f"{device.name} has no operating system, and no GPU; compile for it by the "
@@ -75,6 +77,7 @@ class GpuBackend:
             )
         self.device = device
         self._machine = machine_of(gpu or load_device(EXAMPLE).gpu, bf16)
+        self._pick = pick
         self._kernels: dict[Node, GpuKernel] = {}
 
     def target(self) -> Target:
@@ -99,7 +102,7 @@ class GpuBackend:
         """
         kernel = self.gpu_kernel(node)
         work = max(node_bytes(node), node_cost(node) / self._machine.per_byte(kernel.tensor_cores))
-        return Choice(_anchor(node), float(work), kernel.scratch_bytes)
+        return Choice(anchor_of(node), float(work), kernel.scratch_bytes)
 
     def frugal(self) -> None:
         """Return None: no kernel could do with less."""
@@ -132,10 +135,10 @@ class GpuBackend:
     def gpu_kernel(self, node: Node) -> GpuKernel:
         """Return the kernel of a node."""
         if node not in self._kernels:
-            op = _anchor(node)
+            op = anchor_of(node)
             if op not in FAMILIES:
                 raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
-            chosen_for = (self._machine,) if op in PRODUCTS else ()
+            chosen_for = (self._machine, self._pick) if op in PRODUCTS else ()
             kernel = FAMILIES[op](node, *chosen_for)
             _check_sizes(node, kernel)
             self._kernels[node] = kernel
@@ -155,7 +158,7 @@ def _check_sizes(node: Node, kernel: GpuKernel) -> None:
         )
 
 
-def _anchor(node: Node) -> str:
+def anchor_of(node: Node) -> str:
     """Return the op that a kernel is built around."""
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
     anchors = (inner.op for inner in nodes if not lookup(inner.op).elementwise)

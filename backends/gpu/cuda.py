@@ -11,6 +11,7 @@ from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.launches import image_symbol
 from pockengine.backends.gpu.nvrtc import compiler_version
 from pockengine.backends.gpu.source import CUDA
+from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.protocol import Built, Progress
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
@@ -22,10 +23,10 @@ IN_A_LINE = 64
 
 
 class CudaBackend(DrivenBackend):
-    """Writes programs for one device of NVIDIA's; `bf16` is the GPU backend's."""
+    """Writes programs for one device of NVIDIA's; `bf16` and `pick` are the GPU backend's."""
 
-    def __init__(self, device: Device, bf16: bool = False) -> None:
-        super().__init__(device, CUDA, "CUDA", KERNELS, bf16)
+    def __init__(self, device: Device, bf16: bool = False, pick: Picker = cheapest) -> None:
+        super().__init__(device, (CUDA, "CUDA", KERNELS), bf16, pick)
 
     def write(self, program: Program, folder: Path) -> None:
         """Write the kernels' text, what launches them, and the head of the file of their code."""

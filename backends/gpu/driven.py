@@ -14,6 +14,7 @@ from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.launches import launching_program
 from pockengine.backends.gpu.source import source_of
+from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.compiler.ir import Node
@@ -33,19 +34,25 @@ STATIC, DYNAMIC = "-linux-musl", "-linux-gnu.2.28"
 class DrivenBackend:
     """Writes programs for one device by the driver of a language: cuda or opencl.
 
-    `title` is its name to people; `kernels_file` the artifact's file of the kernels' text.
+    `names` are the language's, its name to people, and the artifact's file of the kernels' text;
+    `bf16` and `pick` the GPU backend's.
     """
 
     def __init__(
-        self, device: Device, language: str, title: str, kernels_file: str, bf16: bool = False
+        self,
+        device: Device,
+        names: tuple[str, str, str],
+        bf16: bool = False,
+        pick: Picker = cheapest,
     ) -> None:
+        language, title, kernels_file = names
         if device.graphics is None or device.graphics.language != language:
             raise CompileError(
                 f"device {device.name} has no GPU that takes {title}; describe one in a [gpu] "
                 f'table of its file, with language = "{language}", or choose another backend'
             )
         self.device = _launching(device)
-        self._gpu = GpuBackend(device, bf16)
+        self._gpu = GpuBackend(device, bf16, pick)
         self._language, self._kernels_file = language, kernels_file
 
     def target(self) -> Target:
@@ -87,6 +94,11 @@ class DrivenBackend:
     def package(self, program: Program, code: Path, place: Path) -> None:
         """Write what C and C++ programs link."""
         package(program, self.device, code, place, LIBRARIES)
+
+    def timed(self, node: Node, choice: Choice | None = None) -> tuple[str, int]:
+        """Return a kernel's symbol, and its launches, which are timed one by one."""
+        kernel = self._gpu.gpu_kernel(node)
+        return kernel.symbol, len(kernel.launches)
 
     def kernels(self, program: Program) -> list[GpuKernel]:
         """Return the kernel of each node that has one, entry by entry."""

@@ -4,7 +4,9 @@ from pockengine.backends.c.session import LibrarySession
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.protocol import BackendKind, BackendOptions
+from pockengine.backends.tuned import gpu_name, picker_of
 from pockengine.devices.schema import Device
 
 
@@ -16,14 +18,20 @@ def make(device: Device, options: BackendOptions) -> GpuBackend:
 
 def make_cuda(device: Device, options: BackendOptions) -> CudaBackend:
     """Set the CUDA backend to a device."""
-    options.refuse_all_but("cuda", frozenset({"bf16"}))
-    return CudaBackend(device, options.bf16)
+    options.refuse_all_but("cuda", frozenset({"bf16", "tuned"}))
+    return CudaBackend(device, options.bf16, _pick(device, options))
 
 
 def make_opencl(device: Device, options: BackendOptions) -> OpenClBackend:
     """Set the OpenCL backend to a device."""
-    options.refuse_all_but("opencl", frozenset())
-    return OpenClBackend(device)
+    options.refuse_all_but("opencl", frozenset({"tuned"}))
+    return OpenClBackend(device, _pick(device, options))
+
+
+def _pick(device: Device, options: BackendOptions) -> Picker:
+    """Return what picks tiles, by a table of `pockengine tune`; the device may have no GPU."""
+    known = options.tuned is not None and device.graphics is not None
+    return picker_of(options.tuned, device, gpu_name(device)) if known else cheapest
 
 
 KINDS = {

@@ -31,6 +31,16 @@ MOST_POINTERS = 64
 Kernels = Callable[[Node], GpuKernel]
 
 _HEAD = """#include "{runtime}.h"
+
+#ifdef PE_PROFILE
+#define PE_KERNELS {launches}
+#include "pe_profile.h"
+#define REPORT pe_profile_report
+#define TIMED pe_profile_keep
+#else
+#define REPORT NULL
+#define TIMED NULL
+#endif
 """
 
 _TAIL = """static const pe_gpu_code code = {{
@@ -41,6 +51,7 @@ _TAIL = """static const pe_gpu_code code = {{
     .launches = launches,
     .steps = steps,
     .launch_count = {launches},
+    .timed = TIMED,
 }};
 
 static const pe_accelerator accelerator = {{
@@ -67,7 +78,7 @@ def launching_program(
         tables.add(entry)
     text = [
         comment(f"Program {program.name}. Generated: change the model, not this file."),
-        _HEAD.format(runtime=runtime),
+        _HEAD.format(runtime=runtime, launches=max(1, tables.launches)),
         static_assertion(program, layout),
         f"extern const pe_gpu_image {image_symbol(program)};\n",
         tables.text(image_symbol(program), runtime),
@@ -96,6 +107,11 @@ class _Tables:
         count = len(self._launches) - first
         self._steps.append(f"{{{first}, {count}, {'true' if writes else 'false'}}},")
 
+    @property
+    def launches(self) -> int:
+        """How many there are, of all entries."""
+        return len(self._launches)
+
     def text(self, image: str, runtime: str) -> str:
         """Return the tables, and what names them; C has no empty ones."""
         numbers = ", ".join(map(str, self._numbers or b"\0"))
@@ -103,7 +119,7 @@ class _Tables:
             image=image,
             runtime=runtime,
             numbers_bytes=len(self._numbers),
-            launches=len(self._launches),
+            launches=self.launches,
         )
         return "\n".join(
             [

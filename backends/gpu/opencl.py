@@ -10,6 +10,7 @@ from pockengine.backends.c.program import c_string
 from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.launches import image_symbol
 from pockengine.backends.gpu.source import OPENCL
+from pockengine.backends.picking import Picker, cheapest
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
@@ -18,10 +19,10 @@ KERNELS, IMAGE = "kernels.cl", "kernels.c"
 
 
 class OpenClBackend(DrivenBackend):
-    """Writes programs for a device whose GPU has a driver of OpenCL."""
+    """Writes programs for a device with a driver of OpenCL; `pick` is the GPU backend's."""
 
-    def __init__(self, device: Device) -> None:
-        super().__init__(device, OPENCL, "OpenCL", KERNELS)
+    def __init__(self, device: Device, pick: Picker = cheapest) -> None:
+        super().__init__(device, (OPENCL, "OpenCL", KERNELS), pick=pick)
 
     def write(self, program: Program, folder: Path) -> None:
         """Write the kernels' text, what launches them, and the text as C."""

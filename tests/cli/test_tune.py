@@ -15,6 +15,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.tune import Problem, find_problems
 from pockengine.cli.main import cli
 from pockengine.cli.tune import board_meter, open_meter, step_nodes
+from pockengine.cli.tune_gpu import run_over
 from pockengine.compiler.compile import Training
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
@@ -71,6 +72,25 @@ def test_an_emulated_board_is_tuned_by_instructions(tmp_path: Path) -> None:
     code = "".join(path.read_text() for path in folder.rglob("*.c"))
     for problem in problems_of("rpi4", plans=3):
         assert problem.kernels[told["rows"][problem.key]["plan"]].symbol in code
+
+
+def test_a_gpu_that_is_emulated_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "tuned.json"
+    command = ["tune", MODEL, "--device", "jetson-orin", "--backend", "cuda", "--out", str(out)]
+    result = CliRunner().invoke(cli, command)
+    assert isinstance(result.exception, FarmError)
+    assert "jetson-orin-qemu is emulated, and its time says nothing" in str(result.exception)
+    assert not out.exists()
+
+
+def test_a_profiled_program_runs_on_a_board_with_its_files(tmp_path: Path) -> None:
+    runner, rows = tmp_path / "runner", tmp_path / "rows"
+    runner.write_text('#!/bin/sh\necho "$1"; cat "$2"\n', encoding="utf-8")
+    runner.chmod(0o755)
+    rows.write_text("of the board\n", encoding="utf-8")
+    with closing(LocalTransport("lab")) as transport:
+        printed = run_over(transport)(runner, {"data": rows}, ["train", "{data}"])
+    assert printed == "train\nof the board\n"
 
 
 def test_a_board_is_measured_over_its_transport() -> None:

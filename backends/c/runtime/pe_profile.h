@@ -1,4 +1,5 @@
-/* Times every kernel of a program: included by program.c where PE_PROFILE is defined.
+/* Times every kernel of a program: included by program.c where PE_PROFILE is defined. A GPU's
+ * runtime tells pe_profile_keep what launches take.
  *
  * Barriers stand round each kernel, so that thread 0's clock sees the slowest thread; a profiled
  * step is therefore a little slower than the sum of what it is made of.
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "pe.h"
+#include "pe_worker.h"
 
 /* Of the first call nothing is kept, where there are more: it finds cold pages and caches. */
 #define PE_PROFILE_SAMPLES 64
@@ -22,28 +23,31 @@ static struct {
 
 static long long pe_profile_start;
 
-static long long pe_profile_now(void) {
+static inline long long pe_profile_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-static void pe_profile_begin(pe_worker *w) {
+static inline void pe_profile_begin(pe_worker *w) {
     pe_barrier(w);
     if (w->index == 0) {
         pe_profile_start = pe_profile_now();
     }
 }
 
-static void pe_profile_end(pe_worker *w, int kernel) {
+static void pe_profile_keep(int kernel, long long ns) {
+    const long calls = pe_profile[kernel].calls++;
+    const long sample = calls ? calls - 1 : 0;
+    if (sample < PE_PROFILE_SAMPLES) {
+        pe_profile[kernel].ns[sample] = ns;
+    }
+}
+
+static inline void pe_profile_end(pe_worker *w, int kernel) {
     pe_barrier(w);
     if (w->index == 0) {
-        const long long ns = pe_profile_now() - pe_profile_start;
-        const long calls = pe_profile[kernel].calls++;
-        const long sample = calls ? calls - 1 : 0;
-        if (sample < PE_PROFILE_SAMPLES) {
-            pe_profile[kernel].ns[sample] = ns;
-        }
+        pe_profile_keep(kernel, pe_profile_now() - pe_profile_start);
     }
 }
 

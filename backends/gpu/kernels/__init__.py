@@ -32,7 +32,7 @@ from pockengine.compiler.optim.formulas import FORMULAS
 Emit = Callable[..., GpuKernel]
 
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
-"""Ops whose `Emit` takes a second argument: the GPU that tiles are chosen for."""
+"""Ops whose `Emit` takes more arguments: the GPU that tiles are chosen for, and what picks them."""
 
 FAMILIES: dict[str, Emit] = {
     "matmul": product_kernel,

@@ -10,17 +10,18 @@ from pockengine.backends.gpu.kernels.product import (
 )
 from pockengine.backends.gpu.kernels.reduction import Tree, tree_stage
 from pockengine.backends.gpu.kernels.tiling import GpuMachine
+from pockengine.backends.picking import Picker
 from pockengine.backends.window import Window, window_of
 from pockengine.compiler.ir import Node
 
 
-def convolution_kernel(node: Node, machine: GpuMachine) -> GpuKernel:
+def convolution_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKernel:
     """Emit a convolution or one of its gradients, with what follows it."""
     opened = open_node(node)
     assert opened.anchor is not None
     window = window_of(opened.anchor)
     if not window.is_depthwise:
-        return product_kernel(node, machine)
+        return product_kernel(node, machine, pick)
     check_f32(node, opened.anchor)
     stage = _dw if opened.anchor.op == "conv2d_dw" else _image
     return define_kernel(f"depthwise_{opened.title}", opened.parameters, [stage(opened, window)])

@@ -24,6 +24,7 @@ from pockengine.backends.gpu.kernels.tiling import (
     choose_tiles,
 )
 from pockengine.backends.gpu.places import strided
+from pockengine.backends.picking import Picker
 from pockengine.backends.space import broadcast_strides
 from pockengine.backends.window import Window, window_of
 from pockengine.compiler.ir import F32, Node
@@ -49,8 +50,11 @@ class Product:
     b_deep: bool
 
 
-def product_kernel(node: Node, machine: GpuMachine) -> GpuKernel:
-    """Emit a product or a convolution that is not depthwise, with what follows it."""
+def product_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKernel:
+    """Emit a product or a convolution that is not depthwise, with what follows it.
+
+    A picker knows products by their op, their sizes and how operands lie.
+    """
     opened = open_node(node)
     anchor = opened.anchor
     assert anchor is not None
@@ -58,7 +62,19 @@ def product_kernel(node: Node, machine: GpuMachine) -> GpuKernel:
     kinds = {"matmul": matmul_product, "conv2d": _forward, "conv2d_dx": _dx, "conv2d_dw": _dw}
     product = kinds[anchor.op](anchor)
     sizes = product.rows, product.columns, product.depth, product.batches
-    return tiled_kernel(opened, product, choose_tiles(*sizes, machine))
+    tiled = choose_tiles(sizes, machine, pick, _key(anchor, product))
+    return tiled_kernel(opened, product, tiled)
+
+
+def _key(anchor: Node, p: Product) -> str:
+    batches = f"{p.batches} of " if p.batches > 1 else ""
+    a, b = "" if p.a_deep else "t", "t" if p.b_deep else ""
+    sizes = f"{batches}{p.rows}x{p.depth}{a} {p.depth}x{p.columns}{b}"
+    if anchor.op == "matmul":
+        return f"matmul {sizes}"
+    window = window_of(anchor)
+    taps, strides = ("x".join(map(str, each)) for each in (window.kernel, window.stride))
+    return f"{anchor.op} {taps} by {strides}, {sizes}"
 
 
 def check_f32(node: Node, anchor: Node) -> None:

@@ -1,4 +1,6 @@
-"""How a product is tiled, by a model of what each way takes: no GPU has measured it.
+"""How a product is tiled, by a model of what each way takes, or by what a tuner measured.
+
+The model is reasoned: no GPU has measured it.
 
 A unit (CUDA's multiprocessor) runs the groups that it has room for at once, by their registers, and
 the others after them. A group goes through what is summed over step by step: it waits for its
@@ -11,6 +13,7 @@ whose parts a second launch adds.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pockengine.backends.picking import Candidate, Picker, cheapest
 from pockengine.devices import Gpu
 
 ITEMS = 256
@@ -111,6 +114,13 @@ class Tiled:
     tiling: Tiling
     share: int
 
+    def label(self, depth: int) -> str:
+        """Return its name in tables: "f32 128x64 in 2 parts", "bf16 128x128"."""
+        kind = "bf16" if self.tiling.template == TENSOR_TEMPLATE else "f32"
+        parts = -(-depth // self.share)
+        name = f"{kind} {self.tiling.rows}x{self.tiling.columns}"
+        return f"{name} in {parts} parts" if parts > 1 else name
+
 
 F32 = tuple(
     Tiling(TEMPLATE, mr, nr, 16 * mr, 16 * nr, 16, registers=128 if mr * nr > 16 else 64)
@@ -123,16 +133,28 @@ BF16 = tuple(
 )
 
 
-def choose_tiles(rows: int, columns: int, depth: int, batches: int, machine: GpuMachine) -> Tiled:
-    """Return the way of a product that the model says is fastest, of equal ones the first."""
+def choose_tiles(
+    sizes: tuple[int, int, int, int],
+    machine: GpuMachine,
+    pick: Picker = cheapest,
+    key: str = "product",
+) -> Tiled:
+    """Return the way of a product that is picked: by the model the fastest, of equals the first.
+
+    `sizes` are its rows, columns, depth and batches.
+    """
+    rows, columns, depth, batches = sizes
     by_cores = machine.bf16_lanes and min(rows, columns, depth) >= SMALLEST
+    results = rows, columns, batches
     ways = [
         Tiled(tiling, share)
         for tiling in (BF16 if by_cores else F32)
         for share in _shares(depth, tiling.step)
     ]
-    sizes = rows, columns, batches
-    return min(ways, key=lambda way: _cycles(way, sizes, depth, machine))
+    candidates = [
+        Candidate(way.label(depth), _cycles(way, results, depth, machine), way) for way in ways
+    ]
+    return pick(key, candidates)
 
 
 def _shares(depth: int, step: int) -> Iterator[int]:

@@ -16,7 +16,7 @@ enum {
     DEVICE_NAME = 96,
 };
 
-/* What a session has there. `functions` are the launches', `graphs` the entries' once captured. */
+/* What a session has there. `functions` are the launches', `graphs` the steps' once captured. */
 typedef struct cuda {
     pe_cuda_driver driver;
     int device;
@@ -166,22 +166,22 @@ static pe_status record(pe_session *session, int number) {
     return PE_OK;
 }
 
-/* Makes a graph of an entry's launches. */
-static pe_status capture(pe_session *session, int entry) {
+/* Makes a graph of a step's launches. */
+static pe_status capture(pe_session *session, int number) {
     cuda *c = cuda_of(session);
-    const pe_gpu_step *step = &pe_gpu_code_of(session)->steps[entry];
+    const pe_gpu_step step = pe_gpu_step_of(session, number);
     pe_status status = PE_OK;
     void *graph = NULL;
     TRY(session, capture_begin, c->stream, CAPTURE_THREAD);
-    for (int i = 0; status == PE_OK && i < step->count; i++) {
-        status = record(session, step->first + i);
+    for (int i = 0; status == PE_OK && i < step.count; i++) {
+        status = record(session, step.first + i);
     }
     const int error = c->driver.capture_end(c->stream, &graph); /* also of one that failed */
     if (status == PE_OK && error) {
         status = pe_cuda_fail(&c->driver, "capture_end", error, session->message);
     }
     if (status == PE_OK) {
-        const int failed = c->driver.graph_instantiate(&c->graphs[entry], graph, 0);
+        const int failed = c->driver.graph_instantiate(&c->graphs[number], graph, 0);
         status = failed ? pe_cuda_fail(&c->driver, "graph_instantiate", failed, session->message)
                         : PE_OK;
     }
@@ -191,11 +191,14 @@ static pe_status capture(pe_session *session, int entry) {
     return status;
 }
 
-/* Launches an entry's graph. */
-static pe_status launch(pe_session *session, int entry) {
+/* Launches a step's graph, which is captured when it first runs. */
+static pe_status launch(pe_session *session, int number) {
     const cuda *c = cuda_of(session);
-    TRY(session, graph_launch, c->graphs[entry], c->stream);
-    return PE_OK;
+    const pe_status status = c->graphs[number] ? PE_OK : capture(session, number);
+    if (status == PE_OK) {
+        TRY(session, graph_launch, c->graphs[number], c->stream);
+    }
+    return status;
 }
 
 static pe_status wait(pe_session *session) {
@@ -226,8 +229,8 @@ static pe_status start(pe_session *session) {
 
 pe_status pe_cuda_open(pe_session *session) {
     const size_t launches = (size_t)pe_gpu_code_of(session)->launch_count;
-    const size_t entries = (size_t)session->program->entry_count;
-    cuda *c = calloc(1, sizeof *c + (launches + entries) * sizeof(void *));
+    const size_t steps = (size_t)pe_gpu_step_count(session);
+    cuda *c = calloc(1, sizeof *c + (launches + steps) * sizeof(void *));
     if (!c) {
         return pe_fail(session->message, PE_ERROR_SYSTEM, "no memory for a table of %zu launches",
                        launches);
@@ -241,7 +244,7 @@ pe_status pe_cuda_open(pe_session *session) {
 static void give_back(const pe_session *session) {
     cuda *c = cuda_of(session);
     const pe_cuda_driver *driver = &c->driver;
-    for (int i = 0; i < session->program->entry_count; i++) {
+    for (int i = 0; i < pe_gpu_step_count(session); i++) {
         if (c->graphs[i]) {
             driver->graph_end(c->graphs[i]);
         }
@@ -275,15 +278,9 @@ void pe_cuda_close(pe_session *session) {
     session->accelerated = NULL;
 }
 
-static pe_status run(pe_session *session, const pe_entry *entry) {
-    const int number = (int)(entry - session->program->entries);
-    const pe_status status = cuda_of(session)->graphs[number] ? PE_OK : capture(session, number);
-    return status == PE_OK ? pe_gpu_run(session, entry, &QUEUE) : status;
-}
-
 pe_status pe_cuda_run(pe_session *session, const pe_entry *entry) {
     const pe_status status = enter(session);
-    return status == PE_OK ? leave(session, run(session, entry)) : status;
+    return status == PE_OK ? leave(session, pe_gpu_run(session, entry, &QUEUE)) : status;
 }
 
 pe_status pe_cuda_fetch(pe_session *session) {

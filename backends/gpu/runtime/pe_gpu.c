@@ -2,9 +2,20 @@
 #include "pe_gpu.h"
 
 #include <string.h>
+#include <time.h>
 
 const pe_gpu_code *pe_gpu_code_of(const pe_session *session) {
     return session->program->accelerator->code;
+}
+
+int pe_gpu_step_count(const pe_session *session) {
+    const pe_gpu_code *code = pe_gpu_code_of(session);
+    return session->program->entry_count + (code->timed ? code->launch_count : 0);
+}
+
+pe_gpu_step pe_gpu_step_of(const pe_session *session, int number) {
+    const int alone = number - session->program->entry_count;
+    return alone < 0 ? pe_gpu_code_of(session)->steps[number] : (pe_gpu_step){alone, 1, false};
 }
 
 size_t pe_gpu_bytes(const pe_session *session, pe_gpu_memory memory) {
@@ -70,10 +81,36 @@ static pe_status receive(pe_session *session, const pe_entry *entry, const pe_gp
     return status;
 }
 
+static long long nanoseconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Runs an entry's launches one by one, and tells what each took from when it was put onto an empty
+ * queue until it was done. */
+static pe_status time_launches(pe_session *session, int entry, const pe_gpu_queue *queue) {
+    const pe_gpu_code *code = pe_gpu_code_of(session);
+    const pe_gpu_step *step = &code->steps[entry];
+    pe_status status = queue->wait(session);
+    for (int i = step->first; status == PE_OK && i < step->first + step->count; i++) {
+        const long long start = nanoseconds();
+        status = queue->launch(session, session->program->entry_count + i);
+        status = status == PE_OK ? queue->wait(session) : status;
+        code->timed(i, nanoseconds() - start);
+    }
+    return status;
+}
+
+static pe_status launch(pe_session *session, int entry, const pe_gpu_queue *queue) {
+    return pe_gpu_code_of(session)->timed ? time_launches(session, entry, queue)
+                                          : queue->launch(session, entry);
+}
+
 pe_status pe_gpu_run(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue) {
     const int number = (int)(entry - session->program->entries);
     pe_status status = send(session, entry, queue);
-    status = status == PE_OK ? queue->launch(session, number) : status;
+    status = status == PE_OK ? launch(session, number, queue) : status;
     if (status == PE_OK) {
         session->newer = pe_gpu_code_of(session)->steps[number].writes
                              ? PE_PARAMS_THERE

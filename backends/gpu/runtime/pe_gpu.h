@@ -59,21 +59,26 @@ typedef struct pe_gpu_code {
     const pe_gpu_launch *launches;
     const pe_gpu_step *steps; /* one for each entry */
     int launch_count;
+    void (*timed)(int launch, long long ns); /* is told of each launch; NULL where none is timed */
 } pe_gpu_code;
 
-/* What a driver does for a session. Copies and entries are put in order onto a queue, and done once
+/* What a driver does for a session. Copies and steps are put in order onto a queue, and done once
  * `wait` returns; host memory is left alone until then. */
 typedef struct pe_gpu_queue {
     pe_status (*copy_there)(pe_session *session, pe_gpu_memory memory, size_t offset,
                             const void *from, size_t bytes);
     pe_status (*copy_here)(pe_session *session, pe_gpu_memory memory, size_t offset, void *to,
                            size_t bytes);
-    pe_status (*launch)(pe_session *session, int entry);
+    pe_status (*launch)(pe_session *session, int step);
     pe_status (*wait)(pe_session *session);
 } pe_gpu_queue;
 
 /* The code that a session's program runs. */
 const pe_gpu_code *pe_gpu_code_of(const pe_session *session);
+
+/* Steps are those of the entries, and where launches are timed each launch alone. */
+int pe_gpu_step_count(const pe_session *session);
+pe_gpu_step pe_gpu_step_of(const pe_session *session, int number);
 
 /* Bytes of a memory. */
 size_t pe_gpu_bytes(const pe_session *session, pe_gpu_memory memory);

@@ -198,12 +198,12 @@ static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t off
     return PE_OK;
 }
 
-/* Puts an entry's launches onto the queue. */
-static pe_status launch(pe_session *session, int entry) {
+/* Puts a step's launches onto the queue. */
+static pe_status launch(pe_session *session, int number) {
     const opencl *c = opencl_of(session);
     const pe_gpu_code *code = pe_gpu_code_of(session);
-    const pe_gpu_step *step = &code->steps[entry];
-    for (int i = step->first; i < step->first + step->count; i++) {
+    const pe_gpu_step step = pe_gpu_step_of(session, number);
+    for (int i = step.first; i < step.first + step.count; i++) {
         const size_t group = (size_t)code->launches[i].items;
         const size_t items = (size_t)code->launches[i].groups * group;
         TRY(session, launch, c->queue, c->kernels[i], 1, NULL, &items, &group, 0, NULL, NULL);

@@ -7,7 +7,7 @@ run by the CPU's prelude; nothing here has seen a GPU.
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from safetensors.numpy import load_file, save_file
 
 import pockengine
 from pockengine.api import Compiled
+from pockengine.backends.c.profile import profile_step
 from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.session import Session
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
@@ -219,6 +221,23 @@ def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path)
         np.testing.assert_array_equal(array, wanted[key], err_msg=key)
 
 
+def test_launches_are_timed_each_as_a_graph_of_its_own(compiled: Compiled, tmp_path: Path) -> None:
+    build_driver(HOST, tmp_path, ["-DFAKE_SM=90"])
+    backend = CudaBackend(load_device("h100"))
+    build_twins(HOST, backend.kernels(compiled.program), tmp_path / TWINS)
+
+    def run(runner: Path, files: Mapping[str, Path], arguments: Sequence[str]) -> str:
+        command = [str(runner), *(argument.format_map(files) for argument in arguments)]
+        place = {"LD_LIBRARY_PATH": str(tmp_path)}
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=place)
+        return done.stdout
+
+    inputs = draw(compiled.graph, 0)
+    times = profile_step(compiled.program, backend, inputs, steps=2, run=run)
+    assert len(times) == len(kernel_nodes(compiled.program.entries["train"]))
+    assert all(0 < time.least_ns <= time.median_ns for time in times)
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -245,5 +264,5 @@ def test_devices_without_such_a_gpu_are_refused() -> None:
         pockengine.compile(residual_net(), None, backend="cuda")
     with pytest.raises(CompileError, match="device adreno-740 has no GPU that takes CUDA"):
         CudaBackend(load_device("adreno-740"))
-    with pytest.raises(CompileError, match="backend cuda has no option tuned"):
-        pockengine.compile(residual_net(), None, tuned="plans.json", **CUDA)
+    with pytest.raises(CompileError, match="backend cuda has no option prepare"):
+        pockengine.compile(residual_net(), None, prepare=True, **CUDA)

@@ -41,7 +41,8 @@ CASES = [
 def test_every_way_gives_the_same_product(
     tiling: Tiling, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def chosen(rows: int, columns: int, depth: int, *_: object) -> Tiled:
+    def chosen(sizes: tuple[int, int, int, int], *_: object) -> Tiled:
+        depth = sizes[2]
         return Tiled(tiling, -(-depth // (parts * tiling.step)) * tiling.step)
 
     monkeypatch.setattr(product, "choose_tiles", chosen)
@@ -87,7 +88,7 @@ def test_large_gpus_take_smaller_tiles_and_more_parts(
 ) -> None:
     for name, wanted in (("jetson-orin", orin), ("h100", h100)):
         machine = machine_of(load_device(name).gpu, bf16=False)
-        way = choose_tiles(*sizes, machine)
+        way = choose_tiles(sizes, machine)
         assert (way.tiling.mr, way.tiling.nr, -(-sizes[2] // way.share)) == wanted
 
 
@@ -101,5 +102,5 @@ def test_the_balance_of_a_gpu_follows_from_its_file() -> None:
 def test_tensor_cores_are_for_those_who_ask() -> None:
     gpu = load_device("h100").gpu
     for bf16 in (False, True):
-        way = choose_tiles(512, 512, 512, 1, machine_of(gpu, bf16))
+        way = choose_tiles((512, 512, 512, 1), machine_of(gpu, bf16))
         assert (way.tiling.template == TENSOR_TEMPLATE) == bf16

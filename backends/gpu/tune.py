@@ -1,0 +1,113 @@
+"""The tuner of a GPU: tries how products are tiled within the training step itself.
+
+The step is compiled with the likeliest plan of every problem, then with the second of every one,
+and so on, and its launches are timed where they stand: operands are as cold as they will be, and as
+many programs are built as a problem has plans, however many problems there are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pockengine.backends.c.profile import (
+    KernelTime,
+    RunProfile,
+    Timed,
+    example_inputs,
+    profile_step,
+)
+from pockengine.backends.c.tune import Figure, Forced, Meter, Problem, list_problems
+from pockengine.backends.gpu.backend import GpuBackend, anchor_of
+from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.gpu.kernels import PRODUCTS
+from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.gpu.source import CUDA, DIALECT
+from pockengine.backends.picking import Candidate, P, Picker, cheapest
+from pockengine.backends.protocol import Progress
+from pockengine.compiler.ir import Node
+from pockengine.compiler.program import Program
+from pockengine.devices import Device
+
+UNIT = "ns on a GPU"
+
+NOISE = 0.02
+"""Plans that are not faster by this share, in the median and in the best step, do not win."""
+
+STEPS = 10
+"""Of a plan, of which the medians are taken."""
+
+
+class GpuTuner:
+    """Lists and measures the plans of a step's products on a device's GPU."""
+
+    def __init__(self, device: Device, bf16: bool = False) -> None:
+        self.device, self._bf16 = device, bf16
+
+    def backend(self, pick: Picker = cheapest) -> CudaBackend | OpenClBackend:
+        """Return the backend that the device names, by a picker."""
+        if self.device.backend == CUDA:
+            return CudaBackend(self.device, self._bf16, pick)
+        return OpenClBackend(self.device, pick)
+
+    def problems(self, nodes: Iterable[Node], plans: int) -> list[Problem]:
+        """List the products of a step's nodes, and the likeliest plans of each."""
+        products = [node for node in nodes if anchor_of(node) in PRODUCTS]
+        return list_problems(products, self._planner, plans, DIALECT)
+
+    def meter(
+        self,
+        compiled: Callable[[Timed], Program],
+        run: RunProfile | None = None,
+        progress: Progress | None = None,
+    ) -> Meter:
+        """Return a meter by the steps of what a backend compiles; `run` is profile_step's."""
+        tell = progress or (lambda _: None)
+
+        def measure(problems: Sequence[Problem]) -> list[list[Figure]]:
+            figures: dict[str, list[Figure]] = {problem.key: [] for problem in problems}
+            rounds = max(len(problem.kernels) for problem in problems)
+            for number in range(rounds):
+                tell(f"plan {number + 1} of {rounds} of each problem: compiles, and trains")
+                plans = {
+                    problem.key: list(problem.kernels)[number]
+                    for problem in problems
+                    if number < len(problem.kernels)
+                }
+                backend = self.backend(Forced(plans))
+                program = compiled(backend)
+                inputs = example_inputs(program.entries["train"].graph)
+                times = profile_step(program, backend, inputs, steps=STEPS, run=run)
+                found = self._figures(times)
+                for key in plans:
+                    figures[key].append(found[key])
+            return [figures[problem.key] for problem in problems]
+
+        return Meter(UNIT, NOISE, measure, at_once=1 << 30)
+
+    def _planner(self, pick: Picker) -> GpuBackend:
+        return GpuBackend(self.device, self._bf16, pick)
+
+    def _figures(self, times: Sequence[KernelTime]) -> Mapping[str, Figure]:
+        """Return what a call of each problem takes."""
+        calls: dict[str, list[KernelTime]] = {}
+        for time in times:
+            asked = _Asked()
+            self._planner(asked).choose(time.node)
+            for key in asked.keys:
+                calls.setdefault(key, []).append(time)
+        return {
+            key: Figure(
+                sum(time.median_ns for time in same) / len(same),
+                sum(time.least_ns for time in same) / len(same),
+            )
+            for key, same in calls.items()
+        }
+
+
+class _Asked:
+    """A picker that keeps the keys that it is asked for."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+        self.keys.append(key)
+        return cheapest(key, candidates)

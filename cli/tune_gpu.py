@@ -1,0 +1,88 @@
+"""`pockengine tune MODEL --backend cuda|opencl`: try tiles of products on a GPU, keep what wins."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pockengine.backends.c.profile import RunProfile, Timed
+from pockengine.backends.c.tune import Problem, tune
+from pockengine.backends.gpu.source import LANGUAGES
+from pockengine.backends.gpu.tune import UNIT, GpuTuner
+from pockengine.backends.placement import kernel_nodes
+from pockengine.backends.tuned import TunedTable, gpu_name, new_table, read_table, write_table
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.program import Program
+from pockengine.devices import load_device
+from pockengine.errors import CompileError, FarmError
+from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.transports.transport import Transport
+
+GPUS = LANGUAGES
+"""The backends whose kernels it tunes."""
+
+
+def tune_gpu(
+    graph: Graph,
+    training: Training,
+    board: Board,
+    out: Path,
+    how: tuple[str, bool, int],
+    tell: Callable[[str], None],
+) -> tuple[list[Problem], TunedTable]:
+    """Tune the products of a step into a table's file; return them, and the table.
+
+    `how` is the backend, whether tensor cores multiply in bf16, and how many plans are tried of a
+    product. FarmError for a board that is emulated, CompileError for a table in other units.
+    """
+    name, bf16, plans = how
+    device = load_device(board.device).on(name)
+    if board.emulated:
+        raise FarmError(
+            f"{board.name} is emulated, and its time says nothing of a GPU; name a physical "
+            f"{device.name} of the inventory"
+        )
+    tuner, processor = GpuTuner(device, bf16), gpu_name(device)
+
+    def compiled(backend: Timed) -> Program:
+        return compile_program(graph, training, target=backend.target())
+
+    tell(f"listing plans for {device.name}")
+    nodes = kernel_nodes(compiled(tuner.backend()).entries["train"])
+    problems = tuner.problems(nodes, plans)
+    table = (
+        read_table(out, device, processor) if out.exists() else new_table(device, UNIT, processor)
+    )
+    if table.unit != UNIT:
+        raise CompileError(
+            f"tuned plans {out} are in {table.unit}, those of a GPU in {UNIT}; give another --out"
+        )
+    with _runs_on(board) as run:
+        meter = tuner.meter(compiled, run, tell)
+        table = tune(problems, meter, table, lambda partial: write_table(partial, out), tell)
+    return problems, table
+
+
+@contextmanager
+def _runs_on(board: Board) -> Iterator[RunProfile | None]:
+    """Yield what runs a profiled program on a board; None for this machine."""
+    if isinstance(board.place, Local):
+        yield None
+        return
+    from pockengine.farm.boards.connect import connect  # wants the farm's packages
+
+    with connect(board) as transport:
+        yield run_over(transport)
+
+
+def run_over(transport: Transport) -> RunProfile:
+    """Return what runs a profiled program over a transport."""
+
+    def run(runner: Path, files: Mapping[str, Path], arguments: Sequence[str]) -> str:
+        names = {name: name for name in files}
+        args = tuple(argument.format_map(names) for argument in arguments)
+        done = run_job(transport, Job(runner, args, files), runner.parent / "results")
+        return done.run.stdout.decode(errors="replace")
+
+    return run
