@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """Arithmetic in GFLOP/s, and GB/s read and written, by the bytes that they go round in."""
+    """Arithmetic in GFLOP/s, and GB/s read and written, by the bytes that they go round in.
+
+    `threads` are those that measured it; 0 where a device's file says so.
+    """
 
     threads: int
     gflops: float
@@ -29,6 +32,8 @@ class Peaks:
 
 def describe_peaks(peaks: Peaks) -> str:
     """Return one line for people."""
+    if peaks.threads == 0:
+        return f"by its device's file {peaks.gflops:,.0f} GFLOP/s, memory {peaks.gbytes:.1f} GB/s"
     caches = ", ".join(
         f"{rate:.0f} GB/s in {size >> 10} KiB" for size, rate in list(peaks.bandwidths.items())[:-1]
     )

@@ -1,7 +1,8 @@
 """`pockengine profile MODEL`: where a training step's time goes on this machine, kernel by kernel.
 
 The next slow kernel is the first line: kernels are sorted by the time of all their calls in a step,
-beside the least that the machine's measured peaks allow for their work.
+beside the least that peaks allow for their work: the machine's, which are measured, or a GPU's, as
+its device's file says.
 """
 
 import os
@@ -17,12 +18,17 @@ from pockengine.backends.c.alone import time_alone
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.c.profile import KernelTime, example_inputs, profile_step
+from pockengine.backends.gpu.driven import DrivenBackend
+from pockengine.backends.gpu.peaks import peaks_of
+from pockengine.backends.gpu.source import LANGUAGES as GPUS
 from pockengine.backends.peaks import Peaks, describe_peaks
-from pockengine.backends.tuned import picker_of
+from pockengine.backends.protocol import BackendOptions
+from pockengine.backends.registry import backend_for
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
     bf16_option,
+    device_option,
     model_argument,
     optimizer_option,
     records_option,
@@ -31,7 +37,8 @@ from pockengine.cli.options import (
 )
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.optim import Optimizer
-from pockengine.devices import load_device
+from pockengine.devices import Device, find_device
+from pockengine.errors import CompileError
 from pockengine.extras import need
 from pockengine.farm.load import Load, watching
 from pockengine.terminal import PlainConsole
@@ -66,6 +73,8 @@ class KernelRow:
 @click.command()
 @model_argument()
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
+@device_option
+@click.option("--backend", type=click.Choice(GPUS), help="By default C: the CPU.")
 @scheme_option
 @optimizer_option()
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
@@ -78,6 +87,8 @@ class KernelRow:
 def profile(
     model: ModelChoice,
     threads: int | None,
+    device: str,
+    backend: str | None,
     scheme: str,
     optimizer: Optimizer,
     steps: int,
@@ -88,31 +99,49 @@ def profile(
     alone: bool,
     json_file: Path | None,
 ) -> None:
-    """Time every kernel of MODEL's training step on this machine against its measured peaks."""
+    """Time every kernel of MODEL's training step on this machine against its peaks.
+
+    With --device host-opencl --backend opencl, say, the kernels of its GPU, launch by launch.
+    """
     if json_file is not None:
         need("profile --json", "farm")
-    console = PlainConsole(WIDTH)
-    device = load_device("host")
-    backend = CBackend(device, bf16=bf16, pick=picker_of(tuned, device))
-    threads = threads or device.cpu.cores
+    chosen = find_device(device).on(backend)
+    timed, peaks = _timed_backend(chosen, BackendOptions(bf16, tuned), threads)
+    if alone and not isinstance(timed, CBackend):
+        raise click.UsageError(f"--alone times kernels of C, not of {backend}; leave it out")
     graph, training = model.find().graph(), Training(scheme, optimizer)
-    program = compile_program(graph, training, target=backend.target())
-    inputs = example_inputs(program.entries["train"].graph)
-    peaks = measure_peaks(threads)
+    program = compile_program(graph, training, target=timed.target())
+    inputs, workers = example_inputs(program.entries["train"].graph), max(1, peaks.threads)
     with watching() as load:
-        times = profile_step(program, backend, inputs, threads=threads, steps=steps, progress=_tell)
-    chosen = [call for call in times if only in f"{call.symbol} {call.what}"]
-    lone = time_alone([call.node for call in chosen], backend, threads) if alone else {}
-    rows = _rows(chosen, peaks, {symbol: median for symbol, (median, _) in lone.items()})
-    title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {threads} threads"
+        times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=_tell)
+    shown = [call for call in times if only in f"{call.symbol} {call.what}"]
+    nodes = [call.node for call in shown]
+    lone = time_alone(nodes, timed, workers) if alone and isinstance(timed, CBackend) else {}
+    rows = _rows(shown, peaks, {symbol: median for symbol, (median, _) in lone.items()})
+    place = f"{peaks.threads} threads" if peaks.threads else f"{chosen.gpu.model} by {backend}"
+    title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {place}"
     whole = sum(call.median_ns for call in times)
-    console.print(_table(title, rows[: top or None], whole, peaks, alone))
-    console.print(_operations(rows, whole))
-    console.print(_summary(rows, whole, peaks))
+    _print(PlainConsole(WIDTH), title, (rows, top, whole), peaks, alone)
     if load.mark is not None:
-        console.print(load.mark)
+        click.echo(load.mark)
     if json_file is not None:
-        _write(json_file, (model.name, batch_of(graph), scheme), times, (peaks, load))
+        what = chosen.name, model.name, batch_of(graph), scheme
+        _write(json_file, what, times, (peaks, load))
+
+
+def _timed_backend(
+    device: Device, options: BackendOptions, threads: int | None
+) -> tuple[CBackend | DrivenBackend, Peaks]:
+    """Return what makes kernels that this machine runs, and its peaks."""
+    backend = backend_for(device, options)
+    if isinstance(backend, DrivenBackend):
+        return backend, peaks_of(device, options.bf16)
+    if not isinstance(backend, CBackend) or device.toolchain.target != "native":
+        raise CompileError(
+            f"profile times this machine, and not {device.name} by {device.backend}; name host, or "
+            f"with --backend {' or '.join(GPUS)} a device that describes this machine's GPU"
+        )
+    return backend, measure_peaks(threads or device.cpu.cores)
 
 
 def _tell(text: str) -> None:
@@ -133,6 +162,19 @@ def _rows(times: Sequence[KernelTime], peaks: Peaks, alone: dict[str, float]) ->
         for symbol, same in calls.items()
     ]
     return sorted(rows, key=lambda row: -row.median_ns)
+
+
+def _print(
+    console: PlainConsole,
+    title: str,
+    found: tuple[Sequence[KernelRow], int, int],
+    peaks: Peaks,
+    alone: bool,
+) -> None:
+    rows, top, whole = found
+    console.print(_table(title, rows[: top or None], whole, peaks, alone))
+    console.print(_operations(rows, whole))
+    console.print(_summary(rows, whole, peaks))
 
 
 def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alone: bool) -> Table:
@@ -199,7 +241,7 @@ def _summary(rows: Sequence[KernelRow], whole: int, peaks: Peaks) -> str:
 
 def _write(
     path: Path,
-    what: tuple[str, int, str],
+    what: tuple[str, str, int, str],
     times: Sequence[KernelTime],
     conditions: tuple[Peaks, Load],
 ) -> None:
@@ -209,9 +251,9 @@ def _write(
     from pockengine.farm.results.results import write_lines
     from pockengine.farm.results.setup import Setup
 
-    (model, batch, scheme), (peaks, load) = what, conditions
-    place = (current_commit(), "host", "host", False)
-    setup = Setup(*place, model, "random", batch, peaks.threads, load.mark)
+    (device, model, batch, scheme), (peaks, load) = what, conditions
+    place = (current_commit(), device, device, False)
+    setup = Setup(*place, model, "random", batch, max(1, peaks.threads), load.mark)
     records = [
         setup.record("pockengine", __version__, scheme, metric, value)
         for metric, value in (("peak_gflops", peaks.gflops), ("peak_gbytes", peaks.gbytes))

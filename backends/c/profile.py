@@ -109,7 +109,10 @@ def _build(program: Program, backend: Timed, folder: Path, progress: Progress | 
 
 def _run_here(runner: Path, files: Mapping[str, Path], arguments: Sequence[str]) -> str:
     command = [str(runner), *(argument.format_map(files) for argument in arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise RuntimeFailure(f"this machine cannot run the profiled program: {error}") from error
     if done.returncode != 0:
         raise RuntimeFailure(f"profiling {runner.name}: {done.stderr.strip()}")
     return done.stdout

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from pockengine.cli.main import cli
+from pockengine.errors import CompileError
 from pockengine.farm.results.results import Record
+from pockengine.tests.backends.gpu.watched_opencl import has_opencl
 
 
 def test_profile_prints_kernels_and_writes_records(tmp_path: Path) -> None:
@@ -21,3 +24,24 @@ def test_profile_prints_kernels_and_writes_records(tmp_path: Path) -> None:
     assert len(kernels) > 5
     assert all(record.n == 3 and record.note for record in kernels)
     assert f"in {len(kernels)} calls" in result.output
+
+
+def test_other_machines_are_not_profiled() -> None:
+    result = CliRunner().invoke(cli, ["profile", "cnn-8", "--device", "rpi4"])
+    assert isinstance(result.exception, CompileError)
+    assert "profile times this machine, and not rpi4 by c; name host" in str(result.exception)
+
+
+def test_a_gpu_is_profiled_against_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+    if not has_opencl():
+        pytest.skip("this machine has no OpenCL")
+    arguments = ["profile", "cnn-8", "--device", "host-opencl", "--backend", "opencl"]
+    result = CliRunner().invoke(cli, [*arguments, "--steps", "2"])
+    assert result.exit_code == 0, result.output
+    assert "cnn-8, batch 1, full, any by OpenCL by opencl" in result.output
+    assert "by its device's file 1,024 GFLOP/s, memory 40.0 GB/s" in result.output
+    result = CliRunner().invoke(cli, [*arguments, "--alone"])
+    assert "--alone times kernels of C, not of opencl" in result.output
