@@ -13,27 +13,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import pockengine
 from pockengine.api import Compiled
 from pockengine.backends.c.profile import profile_step
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.placement import kernel_nodes
-from pockengine.backends.session import Session
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError, RuntimeFailure
 from pockengine.farm.gpu.driver import DRIVER, TWINS, build_driver, build_twins
+from pockengine.tests.backends.gpu.driven import RATE, STEPS, resumed, trained, training_arguments
 from pockengine.tests.backends.gpu.fake_cuda import HOST, Fake, Machine
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.session_tests import SessionTests
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.small_nets import residual_net
 
-STEPS, RATE = 10, 0.01
 CUDA = {"device": "h100", "backend": "cuda"}
 NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
     "residual": (residual_net(), {"optimizer": Sgd(momentum=0.9)}),
@@ -75,24 +74,15 @@ class TestSession(SessionTests):
     backend, device = "cuda", "h100"
 
 
-def _trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
-    losses = []
-    for number in range(STEPS):
-        losses.append(session.train_step(draw(graph, number), RATE)["loss"])
-        if session.is_update_due:
-            session.apply_updates(RATE)
-    return {"losses": np.array(losses), **session.params()}
-
-
 @pytest.mark.parametrize("name", NETS)
 def test_ten_steps_are_those_of_the_emulation_and_of_c(name: str, machine: Fake) -> None:
     graph, options = NETS[name]
     program = pockengine.compile(graph, None, **CUDA, **options)
     with program.session() as session:
-        found = _trained(session, graph)
+        found = trained(session, graph)
     for backend, tolerance in (("gpu", 0.0), ("c", 1e-4)):
         with pockengine.compile(graph, None, backend=backend, **options).session() as session:
-            wanted = _trained(session, graph)
+            wanted = trained(session, graph)
         for key, array in wanted.items():
             most = max(1.0, float(np.abs(array).max()))
             np.testing.assert_allclose(
@@ -105,7 +95,7 @@ def test_tensor_cores_are_those_of_the_emulation(machine: Fake) -> None:
     found = []
     for where in (CUDA, {"backend": "gpu"}):
         with pockengine.compile(graph, None, bf16=True, **where, **options).session() as session:
-            found.append(_trained(session, graph))
+            found.append(trained(session, graph))
     for key, array in found[0].items():
         np.testing.assert_array_equal(array, found[1][key], err_msg=key)
 
@@ -144,16 +134,7 @@ def test_params_come_back_once_and_only_where_they_were_written(
 
 
 def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> None:
-    graph = compiled.graph
-    with compiled.session() as session, compiled.session() as other:
-        for number in range(4):
-            session.train_step(draw(graph, number), RATE)
-            if number == 1:
-                session.save(tmp_path / "saved")
-        other.load(tmp_path / "saved")
-        for number in (2, 3):
-            other.train_step(draw(graph, number), RATE)
-        found, wanted = other.params(), session.params()
+    wanted, found = resumed(compiled, tmp_path)
     for key, array in wanted.items():
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
@@ -196,26 +177,17 @@ def _run(compiled: Compiled, folder: Path, *arguments: str) -> subprocess.Comple
     return subprocess.run(command, check=False, capture_output=True, text=True, env=place)
 
 
-def _training(compiled: Compiled, folder: Path) -> list[str]:
-    """Return the runner's arguments for a training on drawn rows, whose files they name."""
-    batches = [draw(compiled.graph, number) for number in range(STEPS)]
-    rows = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-    save_file(rows, folder / "rows")
-    weights = ["--weights", str(compiled.artifact.weights), "--data", str(folder / "rows")]
-    return ["train", *weights, "--steps", str(STEPS), "--lr", repr(RATE)]
-
-
 def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path) -> None:
     build_driver(HOST, tmp_path, ["-DFAKE_SM=90"])
     kernels = CudaBackend(load_device("h100")).kernels(compiled.program)
     build_twins(HOST, kernels, tmp_path / TWINS)
-    arguments = _training(compiled, tmp_path)
+    arguments = training_arguments(compiled, tmp_path)
     done = _run(compiled, tmp_path, *arguments, "--save", str(tmp_path / "saved"))
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     found = [line["loss"] for line in lines if "loss" in line]
     with compiled.session() as session:
-        wanted = _trained(session, compiled.graph)
+        wanted = trained(session, compiled.graph)
     np.testing.assert_allclose(found, wanted["losses"], rtol=1e-6)
     for key, array in load_file(tmp_path / "saved").items():
         np.testing.assert_array_equal(array, wanted[key], err_msg=key)
@@ -253,7 +225,7 @@ def test_a_driver_that_is_none_is_told(
         (tmp_path / DRIVER).write_text("no library", encoding="utf-8")
     else:
         build_driver(HOST, tmp_path, flags)
-    done = _run(compiled, tmp_path, *_training(compiled, tmp_path))
+    done = _run(compiled, tmp_path, *training_arguments(compiled, tmp_path))
     assert done.returncode != 0
     assert '"loss"' not in done.stdout
     assert re.search(words, done.stderr), done.stderr

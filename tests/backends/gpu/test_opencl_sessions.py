@@ -13,23 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import pockengine
 from pockengine.api import Compiled
 from pockengine.backends.gpu.opencl import OpenClBackend
-from pockengine.backends.session import Session
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, DeviceError
+from pockengine.tests.backends.gpu.driven import STEPS, resumed, trained, training_arguments
 from pockengine.tests.backends.gpu.watched_opencl import LIBRARY, build_watched, has_opencl
-from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.session_tests import SessionTests
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.small_nets import residual_net
 
-STEPS, RATE = 10, 0.01
 OPENCL = {"device": "host-opencl", "backend": "opencl"}
 
 
@@ -76,50 +74,28 @@ class TestSession(SessionTests):
     backend, device = "opencl", "host-opencl"
 
 
-def _trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
-    losses = []
-    for number in range(STEPS):
-        losses.append(session.train_step(draw(graph, number), RATE)["loss"])
-        if session.is_update_due:
-            session.apply_updates(RATE)
-    return {"losses": np.array(losses), **session.params()}
-
-
 @pytest.mark.parametrize("name", NETS)
 def test_ten_steps_are_those_of_c(name: str) -> None:
     graph, options = NETS[name]
     with pockengine.compile(graph, None, **OPENCL, **options).session() as session:
-        found = _trained(session, graph)
+        found = trained(session, graph)
     with pockengine.compile(graph, None, backend="c", **options).session() as session:
-        wanted = _trained(session, graph)
+        wanted = trained(session, graph)
     for key, array in wanted.items():
         most = max(1.0, float(np.abs(array).max()))
         np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
 
 
 def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> None:
-    graph = compiled.graph
-    with compiled.session() as session, compiled.session() as other:
-        for number in range(4):
-            session.train_step(draw(graph, number), RATE)
-            if number == 1:
-                session.save(tmp_path / "saved")
-        other.load(tmp_path / "saved")
-        for number in (2, 3):
-            other.train_step(draw(graph, number), RATE)
-        found, wanted = other.params(), session.params()
+    wanted, found = resumed(compiled, tmp_path)
     for key, array in wanted.items():
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
 def _train(compiled: Compiled, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     """Let the runner train on drawn rows, where a folder has the library."""
-    batches = [draw(compiled.graph, number) for number in range(STEPS)]
-    rows = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-    save_file(rows, folder / "rows")
-    files = ["--weights", str(compiled.artifact.weights), "--data", str(folder / "rows")]
-    steps = ["--steps", str(STEPS), "--lr", repr(RATE), "--save", str(folder / "saved")]
-    command = [str(compiled.artifact.executable), "train", *files, *steps]
+    arguments = [*training_arguments(compiled, folder), "--save", str(folder / "saved")]
+    command = [str(compiled.artifact.executable), *arguments]
     folders = ":".join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     place = {**os.environ, "LD_LIBRARY_PATH": folders, **settings}
     return subprocess.run(command, check=False, capture_output=True, text=True, env=place)
@@ -131,7 +107,7 @@ def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     with compiled.session() as session:
-        wanted = _trained(session, compiled.graph)
+        wanted = trained(session, compiled.graph)
     losses = [line["loss"] for line in lines if "loss" in line]
     np.testing.assert_allclose(losses, wanted["losses"], rtol=1e-6)
     for key, array in load_file(tmp_path / "saved").items():
