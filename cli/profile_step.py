@@ -106,22 +106,19 @@ def profile(
     if json_file is not None:
         need("profile --json", "farm")
     chosen = find_device(device).on(backend)
-    timed, peaks = _timed_backend(chosen, BackendOptions(bf16, tuned), threads)
-    if alone and not isinstance(timed, CBackend):
+    if alone and backend is not None:
         raise click.UsageError(f"--alone times kernels of C, not of {backend}; leave it out")
+    timed, peaks = _timed_backend(chosen, BackendOptions(bf16, tuned), threads)
     graph, training = model.find().graph(), Training(scheme, optimizer)
     program = compile_program(graph, training, target=timed.target())
     inputs, workers = example_inputs(program.entries["train"].graph), max(1, peaks.threads)
     with watching() as load:
         times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=_tell)
     shown = [call for call in times if only in f"{call.symbol} {call.what}"]
-    nodes = [call.node for call in shown]
-    lone = time_alone(nodes, timed, workers) if alone and isinstance(timed, CBackend) else {}
-    rows = _rows(shown, peaks, {symbol: median for symbol, (median, _) in lone.items()})
+    rows = _rows(shown, peaks, _alone(shown, timed, workers) if alone else {})
     place = f"{peaks.threads} threads" if peaks.threads else f"{chosen.gpu.model} by {backend}"
     title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {place}"
-    whole = sum(call.median_ns for call in times)
-    _print(PlainConsole(WIDTH), title, (rows, top, whole), peaks, alone)
+    _print(title, rows, top, times, peaks)
     if load.mark is not None:
         click.echo(load.mark)
     if json_file is not None:
@@ -142,6 +139,15 @@ def _timed_backend(
             f"with --backend {' or '.join(GPUS)} a device that describes this machine's GPU"
         )
     return backend, measure_peaks(threads or device.cpu.cores)
+
+
+def _alone(
+    calls: Sequence[KernelTime], backend: CBackend | DrivenBackend, threads: int
+) -> dict[str, float]:
+    """Return what kernels of C take alone, by symbol."""
+    assert isinstance(backend, CBackend)
+    times = time_alone([call.node for call in calls], backend, threads)
+    return {symbol: median for symbol, (median, _) in times.items()}
 
 
 def _tell(text: str) -> None:
@@ -165,13 +171,10 @@ def _rows(times: Sequence[KernelTime], peaks: Peaks, alone: dict[str, float]) ->
 
 
 def _print(
-    console: PlainConsole,
-    title: str,
-    found: tuple[Sequence[KernelRow], int, int],
-    peaks: Peaks,
-    alone: bool,
+    title: str, rows: Sequence[KernelRow], top: int, times: Sequence[KernelTime], peaks: Peaks
 ) -> None:
-    rows, top, whole = found
+    console, whole = PlainConsole(WIDTH), sum(call.median_ns for call in times)
+    alone = any(row.alone_ns for row in rows)
     console.print(_table(title, rows[: top or None], whole, peaks, alone))
     console.print(_operations(rows, whole))
     console.print(_summary(rows, whole, peaks))
@@ -192,7 +195,8 @@ def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alon
 
 def _short(symbol: str) -> str:
     """Leave out what all symbols share, and the hash."""
-    return symbol.removeprefix("pe_").rpartition("__")[0]
+    name, mark, _ = symbol.removeprefix("pe_").rpartition("__")
+    return name if mark else symbol.removeprefix("pe_").rpartition("_")[0]
 
 
 def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:

@@ -250,10 +250,8 @@ def program_tables(
     """
     threads = device.cpu.cores
     table = _listed(program, layout, device)
-    parts = [
-        _tensor_table("params", table, param_marks(program)),
-        *_entry_tables(program, accelerator),
-    ]
+    parts = [_tensor_table("params", table, param_marks(program))]
+    parts += _entry_tables(program, accelerator)
     fields: dict[str, object] = {
         "abi": "PE_ABI",
         "name": c_string(program.name),
@@ -269,8 +267,9 @@ def program_tables(
         "arena_bytes": program.arena_bytes,
         **({"prepare": PREPARE} if layout.prepared else {}),
         "report": "REPORT",
-        **({"accelerator": f"&{accelerator}"} if accelerator else {}),
     }
+    if accelerator:
+        fields["accelerator"] = f"&{accelerator}"
     if device.flash_bytes:
         declarations, arrays = flash_fields(program, layout)
         parts.append(declarations)

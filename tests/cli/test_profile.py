@@ -42,6 +42,7 @@ def test_a_gpu_is_profiled_against_its_file(
     result = CliRunner().invoke(cli, [*arguments, "--steps", "2"])
     assert result.exit_code == 0, result.output
     assert "cnn-8, batch 1, full, any by OpenCL by opencl" in result.output
+    assert "gpu_conv2d" in result.output
     assert "by its device's file 1,024 GFLOP/s, memory 40.0 GB/s" in result.output
     result = CliRunner().invoke(cli, [*arguments, "--alone"])
     assert "--alone times kernels of C, not of opencl" in result.output
