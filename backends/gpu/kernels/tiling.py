@@ -141,7 +141,7 @@ def choose_tiles(
 ) -> Tiled:
     """Return the way of a product that is picked: by the model the fastest, of equals the first.
 
-    `sizes` are its rows, columns, depth and batches.
+    `sizes` are its rows, columns, depth and batches. A picker's key also says what is multiplied.
     """
     rows, columns, depth, batches = sizes
     by_cores = machine.bf16_lanes and min(rows, columns, depth) >= SMALLEST
@@ -154,7 +154,7 @@ def choose_tiles(
     candidates = [
         Candidate(way.label(depth), _cycles(way, results, depth, machine), way) for way in ways
     ]
-    return pick(key, candidates)
+    return pick(f"{key} {'bf16' if by_cores else 'f32'}", candidates)
 
 
 def _shares(depth: int, step: int) -> Iterator[int]:

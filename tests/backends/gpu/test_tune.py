@@ -24,7 +24,7 @@ from pockengine.tests.compiler.small_nets import residual_net
 
 DEVICE = load_device("host-opencl").on("opencl")
 OPENCL = {"device": "host-opencl", "backend": "opencl"}
-LONG = "matmul 8x700 700x24"
+LONG = "matmul 8x700 700x24 f32"
 """A product whose sum groups may share."""
 
 
@@ -73,8 +73,8 @@ class FastLast:
 def test_problems_are_products_by_op_and_size_with_the_default_first() -> None:
     found = {problem.key: problem for problem in problems()}
     assert set(found) == {
-        *(LONG, "matmul 8x24 24x5", "matmul 24x8t 8x5", "matmul 8x5 5x24t"),
-        "matmul 700x8t 8x24",
+        *(LONG, "matmul 8x24 24x5 f32", "matmul 24x8t 8x5 f32", "matmul 8x5 5x24t f32"),
+        "matmul 700x8t 8x24 f32",
     }
     assert found[LONG].calls == 1
     labels = list(found[LONG].kernels)
