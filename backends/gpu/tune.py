@@ -25,6 +25,7 @@ from pockengine.backends.protocol import Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.program import Program
 from pockengine.devices import Device
+from pockengine.errors import CompileError
 
 UNIT = "ns on a GPU"
 
@@ -36,9 +37,14 @@ STEPS = 10
 
 
 class GpuTuner:
-    """Lists and measures the plans of a step's products on a device's GPU."""
+    """Lists and measures the plans of a step's products on a device's GPU.
+
+    CompileError where `bf16` is asked of a backend that has no tensor cores.
+    """
 
     def __init__(self, device: Device, bf16: bool = False) -> None:
+        if bf16 and device.backend != CUDA:
+            raise CompileError(f"backend {device.backend} has no option bf16; leave it out")
         self.device, self._bf16 = device, bf16
 
     def backend(self, pick: Picker = cheapest) -> CudaBackend | OpenClBackend:

@@ -118,6 +118,11 @@ def test_the_plan_that_takes_least_wins_and_is_emitted(tmp_path: Path) -> None:
     assert tried[0].kernels[labels[0]].symbol not in text
 
 
+def test_opencl_has_no_products_of_bf16() -> None:
+    with pytest.raises(CompileError, match="backend opencl has no option bf16"):
+        GpuTuner(DEVICE, bf16=True)
+
+
 def test_tables_are_of_one_gpu(tmp_path: Path) -> None:
     path = forced({}, tmp_path)
     with pytest.raises(CompileError, match=r"are of host-opencl \(any by OpenCL, opencl\), not of"):
