@@ -1,7 +1,9 @@
 """The comparison with MobileFineTuner, beside a program that says what theirs would."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -9,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import JobFailed
 from pockengine.studies.mobile_finetuner.cases import ATTENTION, GPT2, Case
-from pockengine.studies.mobile_finetuner.compare import compare, measure_theirs
+from pockengine.studies.mobile_finetuner.compare import STEPS, compare, measure_theirs
 
 TOKENS = 8
 
@@ -55,6 +57,17 @@ def test_a_text_is_given_where_no_row_can_be(source: Callable[[str], Path], tmp_
 def test_what_is_not_built_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobFailed, match="build/train is not there; build the example"):
         compare(case(), tmp_path, ("build",), TOKENS, 1)
+
+
+def test_what_loading_costs_the_system_is_not_counted(
+    source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = SimpleNamespace(ru_utime=5.0, ru_stime=46.0, ru_maxrss=7)
+    later = SimpleNamespace(ru_utime=5.0 + 2.0 * STEPS, ru_stime=21.0, ru_maxrss=9)
+    runs, wait = iter((first, later)), os.wait4
+    monkeypatch.setattr(os, "wait4", lambda pid, flags: (*wait(pid, flags)[:2], next(runs)))
+    measured = measure_theirs(case(), source("loss 9.5000"), "build", tmp_path, TOKENS)
+    assert measured == (2.0, 9 * 1024, 9.5)
 
 
 def test_a_program_without_a_loss_is_an_error(
