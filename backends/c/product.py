@@ -40,11 +40,20 @@ sets of a cache: 1.2 times as fast at rows of 2,048 floats, which all share one.
 FAR_STEP = 256
 """Floats between the steps of a transposed A from which on the rows of a tile are copied."""
 
+MANY_VECTORS, COPIED_BLOCK = 32, 512
+"""From how many vectors of B on a tile's rows are copied although each holds its steps: 1.2 times
+as fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16. The rows of a block are then read in
+order, and need not fit into a second-level cache; the second is their most."""
+
 SETS, WAYS, LINE_FLOATS = 64, 8, 16
 """Of a first-level cache."""
 
-TRANSPOSE_CYCLES = 0.5
-"""Cycles to transpose one element into a panel."""
+SECOND_LEVEL_FLOATS = 6.5
+"""Floats a cycle of a panel that the first-level cache cannot hold: 2 x 32 tiles took 1.2 times as
+long as 6 x 16, whose panels are half as large, on Zen 3."""
+
+TRANSPOSE_CYCLES, COPY_CYCLES = 0.5, 0.75
+"""Cycles to transpose one element into a panel, and to copy one of a tile's rows."""
 
 
 @dataclass(frozen=True)
@@ -189,16 +198,19 @@ def plan_product(
     depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
     candidates = []
     for tile in tiles(machine, product.m, product.n, product.a_row):
-        rows = _block_rows(product, tile, depth, device)
         steps = -(-product.k // threads) if splits == ("INNER",) else product.k
         whole = multiply_cycles(machine, tile, product.m, product.n, steps)
-        share = min(rows, -(-product.m // (threads if splits != ("INNER",) else 1)))
+        if tile.lanes >= WIDE_LANES and 4 * tile.columns * depth > device.cpu.l1d_bytes:
+            again = -(-product.m // tile.rows) * product.n * steps
+            whole = max(whole, again / SECOND_LEVEL_FLOATS)
         for split in splits:
-            cycles = _cycles(whole, product, tile, split, threads)
-            copied = _pays_to_copy(product, tile, rows if split == "COLUMNS" else share, depth)
             columns = product.n // (threads if split == "COLUMNS" else 1)
-            apart = split != "INNER" and _rows_lie_apart(product, tile, columns)
-            plan = ProductPlan(tile, split, depth, threads, rows, copied, apart)
+            rows_copied = split != "INNER" and _pays_to_copy_rows(product, tile, columns)
+            rows = _block_rows(product, tile, depth, device, rows_copied)
+            share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
+            copied = _pays_to_copy(product, tile, share, depth)
+            plan = ProductPlan(tile, split, depth, threads, rows, copied, rows_copied)
+            cycles = _cycles(whole, product, plan)
             candidates.append(Candidate(f"{split} {tile.label}", cycles, plan))
     return picked(pick, f"{_key(product)} {kind}", candidates)
 
@@ -213,10 +225,11 @@ def _pays_to_copy(p: Product, tile: Tile, rows: int, depth: int) -> bool:
     )
 
 
-def _rows_lie_apart(p: Product, tile: Tile, columns: int) -> bool:
-    """Whether a tile's steps lie in too many pages, and meet so many panels that copying pays."""
-    apart = p.a_row == 1 and p.a_step >= FAR_STEP and tile.lanes >= WIDE_LANES
-    return apart and columns >= LONG_COPY * tile.columns
+def _pays_to_copy_rows(p: Product, tile: Tile, columns: int) -> bool:
+    """Whether a tile's rows, which lie in too many pages or too few sets, meet enough panels."""
+    apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
+    by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
+    return tile.lanes >= WIDE_LANES and (apart or by_rows)
 
 
 def _collides(pitch: int, tile: Tile, depth: int) -> bool:
@@ -233,27 +246,34 @@ def _key(p: Product) -> str:
     return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
 
 
-def _block_rows(product: Product, tile: Tile, depth: int, device: Device) -> int:
+def _block_rows(p: Product, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
     """Rows of A that stay in the second-level cache while all panels of B meet them.
 
     Each block transposes the panels of a transposed B anew, for which it must be long.
     """
-    if product.n <= tile.columns or 4 * product.m * depth <= device.cpu.l2_bytes // 2:
-        return align(product.m, tile.rows)
+    if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
+        return align(p.m, tile.rows)
+    if rows_copied:
+        return align(min(p.m, COPIED_BLOCK), tile.rows)
     fitting = device.cpu.l2_bytes // 4 // (4 * depth)
-    return align(max(fitting, LONG_BLOCK if product.b_transposed else 1), tile.rows)
+    return align(max(fitting, LONG_BLOCK if p.b_transposed else 1), tile.rows)
 
 
-def _cycles(whole: float, p: Product, tile: Tile, split: Split, threads: int) -> float:
+def _cycles(whole: float, p: Product, plan: ProductPlan) -> float:
     """Cycles of the busiest thread; `whole` are of all results, over a thread's steps if INNER."""
-    packed = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
-    if split == "INNER":
-        return whole + packed / threads
-    size, step = (p.m, tile.rows) if split == "ROWS" else (p.n, tile.columns)
+    tile, threads = plan.tile, plan.threads
+    panels = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
+    rows = p.m * p.k * COPY_CYCLES if plan.rows_copied else 0.0
+    if plan.split == "INNER":
+        return whole + panels / threads
+    by_rows = plan.split == "ROWS"
+    size, step = (p.m, tile.rows) if by_rows else (p.n, tile.columns)
     units = -(-size // step)
     share = min(p.batch * size, -(-p.batch * units // threads) * step) / size
-    again = 1.0 if split == "ROWS" and p.batch < threads else share
-    return whole * share + packed * max(again, share)
+    again = max(share, 1.0) if p.batch < threads else share
+    if by_rows:
+        return whole * share + panels * again + rows * share
+    return whole * share + panels * share + rows * again
 
 
 def _partial_floats(plain: bool, product: Product, plan: ProductPlan) -> int:

@@ -31,13 +31,9 @@ PE_INLINE void pe_transpose_block4(float *to, ptrdiff_t to_pitch, const float *f
     }
 }
 
-PE_INLINE void pe_transpose_block8(float *to, ptrdiff_t to_pitch, const float *from,
-                                   ptrdiff_t from_pitch) {
-    pe_vf8 row[8], pair[8];
-    PE_UNROLL
-    for (int i = 0; i < 8; i++) {
-        row[i] = pe_load8(from + i * from_pitch);
-    }
+/* Writes the columns of eight rows, in ascending order. */
+PE_INLINE void pe_store_columns8(float *to, ptrdiff_t to_pitch, pe_vf8 row[8]) {
+    pe_vf8 pair[8];
     PE_UNROLL
     for (int i = 0; i < 8; i += 2) { /* exchange single elements between neighbouring rows */
         pair[i] = PE_SHUFFLE(row[i], row[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
@@ -52,9 +48,22 @@ PE_INLINE void pe_transpose_block8(float *to, ptrdiff_t to_pitch, const float *f
     PE_UNROLL
     for (int i = 0; i < 4; i++) { /* then halves */
         pe_store8(to + i * to_pitch, PE_SHUFFLE(row[i], row[i + 4], 0, 1, 2, 3, 8, 9, 10, 11));
+    }
+    PE_UNROLL
+    for (int i = 0; i < 4; i++) {
         pe_store8(to + (i + 4) * to_pitch,
                   PE_SHUFFLE(row[i], row[i + 4], 4, 5, 6, 7, 12, 13, 14, 15));
     }
+}
+
+PE_INLINE void pe_transpose_block8(float *to, ptrdiff_t to_pitch, const float *from,
+                                   ptrdiff_t from_pitch) {
+    pe_vf8 row[8];
+    PE_UNROLL
+    for (int i = 0; i < 8; i++) {
+        row[i] = pe_load8(from + i * from_pitch);
+    }
+    pe_store_columns8(to, to_pitch, row);
 }
 
 /* to[j][i] = from[i][j] for rows x columns of `from`; pitches in elements. */
@@ -79,7 +88,34 @@ PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float 
     }
 }
 
-/* The same of bytes, whose rows are few: channels of images as they arrive. */
+/* to[j * rows + i] = from[i][j]: a tile's `rows`, at most 16 and a constant, step by step. */
+PE_INLINE void pe_transpose_tile(float *restrict to, const float *restrict from,
+                                 ptrdiff_t from_pitch, const int rows, ptrdiff_t columns) {
+    const ptrdiff_t touched = 7 + (7 + rows) / rows; /* steps: lanes beyond the rows reach others */
+    ptrdiff_t j = 0;
+    for (; j + touched <= columns; j += 8) { /* each step overwrites what those before left in it */
+        pe_vf8 row[8];
+        PE_UNROLL
+        for (int i = 0; i < 8; i++) {
+            row[i] = pe_load8(from + (i < rows ? i : 0) * from_pitch + j);
+        }
+        pe_store_columns8(to + j * rows, rows, row);
+        if (rows > 8) {
+            PE_UNROLL
+            for (int i = 0; i < 8; i++) {
+                row[i] = pe_load8(from + (rows - 8 + i) * from_pitch + j);
+            }
+            pe_store_columns8(to + j * rows + rows - 8, rows, row);
+        }
+    }
+    for (; j < columns; j++) {
+        for (int i = 0; i < rows; i++) {
+            to[j * rows + i] = from[i * from_pitch + j];
+        }
+    }
+}
+
+/* The transposition of bytes, whose rows are few: channels of images as they arrive. */
 PE_INLINE void pe_transpose_bytes(int8_t *restrict to, ptrdiff_t to_pitch,
                                   const int8_t *restrict from, ptrdiff_t from_pitch, ptrdiff_t rows,
                                   ptrdiff_t columns) {

@@ -24,11 +24,13 @@
 #define PE_JOIN(a, b) PE_JOIN_(a, b)
 
 /* Unrolls a loop whose trip count is constant after inlining, so that arrays of vectors indexed by
- * its counter live in registers. */
+ * its counter live in registers; of a loop of any length four turns become one. */
 #if defined(__clang__)
 #define PE_UNROLL _Pragma("clang loop unroll(full)")
+#define PE_UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define PE_UNROLL _Pragma("GCC unroll 64")
+#define PE_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
 /* Keeps a loop as it is where its length is known, but flash is short. */

@@ -97,6 +97,29 @@ def test_rows_whose_steps_lie_apart_are_copied(tmp_path) -> None:
     check(cases, tmp_path)
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
+def test_rows_that_meet_many_panels_are_copied(isa, compiler, tmp_path) -> None:
+    few = [matmul(rows, 2048, steps) for rows, steps in ((9, 3), (13, 15), (14, 16), (10, 17))]
+    nodes = [
+        *few,
+        matmul(41, 2100, 33, (False, True)),
+        with_epilogue(matmul(37, 2048, 700), "residual"),  # its last block of steps is shorter
+        matmul(600, 1600, 520),  # two blocks of rows
+        matmul(17, 2048, 40, batches=((3,), (3,))),
+    ]
+    cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(nodes)]
+    assert all("#define PE_A_COPIED 1\n" in case.kernel.source for case in cases)
+    for node in (matmul(8, 2048, 33), matmul(37, 200, 700)):
+        assert "PE_A_COPIED" not in matmul_kernel(node, device_of(isa)).source
+    check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
+
+
+def test_a_panel_beyond_the_first_cache_costs_more() -> None:
+    plan = plan_product(product_of(matmul(512, 768, 768, (False, True))), device_of("avx2")).plan
+    assert (plan.tile.rows, plan.tile.columns, plan.rows_copied) == (6, 16, True)
+
+
 def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
     g = new_builder()
     a = g.input("a", f32(24, 24))

@@ -17,10 +17,11 @@
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
  *   PE_B_COPIED        1: each panel is copied into scratch, where its rows lie together: in B they
  *                      share the sets of a cache. Default 0
- *   PE_A_COPIED        1: rows of A lie together (PE_A_ROW 1), and those of each tile are copied
- * into scratch, step by step, before a block: in A its steps lie pages apart. Default 0 PE_FN(io),
- * PE_FN(store)(io, acc, row, column, lanes)   the epilogue and the pointers it needs PE_AHEAD 1:
- * PE_FN(ahead)(io, row, column) fetches what the epilogue will read there. Default 0
+ *   PE_A_COPIED        1: the rows of each tile are copied into scratch, step by step, before a
+ *                      block: in A they lie apart, in few sets of the caches. Default 0
+ *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
+ *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
+ *                      Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
  *   PE_PARTIAL_PITCH   row length of `partial`
@@ -40,7 +41,13 @@
 #ifndef PE_A_COPIED
 #define PE_A_COPIED 0
 #endif
+#define PE_TILE_ROW (PE_A_COPIED ? 1 : PE_A_ROW)
 #define PE_TILE_STEP (PE_A_COPIED ? PE_MR : PE_A_STEP)
+#if PE_VL > 4
+#define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast beside a neighbour on the same core */
+#else
+#define PE_UNROLL_STEPS
+#endif
 #ifndef PE_PAIRS
 #define PE_PAIRS 0
 #endif
@@ -131,7 +138,7 @@ PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b
 #endif
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
-        const float x = a[i * (ptrdiff_t)PE_A_ROW];
+        const float x = a[i * (ptrdiff_t)PE_TILE_ROW];
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             c[i][j] = PE_ADD_PRODUCT(c[i][j], vb[j], x);
@@ -167,6 +174,7 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
         a += 4;
     }
 #endif
+    PE_UNROLL_STEPS
     for (; k < depth; k++) {
         PE_FN(step)(c, a, b, rows, vectors, lanes);
         a += PE_TILE_STEP;
@@ -175,7 +183,17 @@ PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const floa
 }
 #endif
 
-/* Sums of nothing; what their epilogue will read is on its way meanwhile. */
+#if PE_PARTIAL
+/* Where the sums of a row and column wait for the next block. */
+PE_INLINE float *PE_FN(waiting)(const PE_FN(block_args) * t, const int row, const int column,
+                                const int run) {
+    const ptrdiff_t out = PE_OUTPUT_ROW(row) + run * PE_RUN(t, row_run);
+    (void)run;
+    return t->partial + out * PE_PARTIAL_PITCH + t->column + column;
+}
+#endif
+
+/* Sums of nothing; what will be added to them, or read by their epilogue, is on its way. */
 PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
                             const int column, const int rows, const int vectors, const int run) {
     (void)t, (void)row, (void)column, (void)run;
@@ -184,6 +202,11 @@ PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], 
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             c[i][j] = pe_zero();
+#if PE_PARTIAL && PE_VL > 4
+            if (!t->first) {
+                __builtin_prefetch(PE_FN(waiting)(t, row + i, column + j * PE_VL, run));
+            }
+#endif
 #if PE_AHEAD
             if (!PE_PARTIAL || t->last) {
                 PE_FN(ahead)(t->io, PE_OUTPUT_ROW(row + i) + run * PE_RUN(t, row_run),
@@ -223,7 +246,7 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
             const int n = j == vectors - 1 ? lanes : PE_VL;
             const int at = column + j * PE_VL;
 #if PE_PARTIAL
-            float *waiting = t->partial + out * PE_PARTIAL_PITCH + t->column + at;
+            float *waiting = PE_FN(waiting)(t, row + i, at, run);
             if (!t->first) {
                 c[i][j] += pe_load_part(waiting, n);
             }
@@ -281,8 +304,9 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
 PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
     for (int row = t->row_begin; row < t->row_end; row += PE_MR) {
         float *to = t->rows + (row - t->row_begin) * (ptrdiff_t)t->depth;
-        const float *from = t->a + row;
+        const float *from = t->a + row * (ptrdiff_t)PE_A_ROW;
         const int rows = t->row_end - row;
+#if PE_A_ROW == 1
         for (int k = 0; k < t->depth; k++) {
             if (rows >= PE_MR) {
                 memcpy(to, from, sizeof(float) * PE_MR);
@@ -292,6 +316,13 @@ PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
             to += PE_MR;
             from += PE_A_STEP;
         }
+#else
+        if (rows >= PE_MR) {
+            pe_transpose_tile(to, from, PE_A_ROW, PE_MR, t->depth);
+        } else {
+            pe_transpose(to, PE_MR, from, PE_A_ROW, rows, t->depth, 4);
+        }
+#endif
     }
 }
 #endif

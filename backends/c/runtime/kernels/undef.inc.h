@@ -100,11 +100,13 @@
 #undef PE_TARGET
 #undef PE_THREADS
 #undef PE_TILE
+#undef PE_TILE_ROW
 #undef PE_TILE_STEP
 #undef PE_TILES_H
 #undef PE_TILES_W
 #undef PE_TOP
 #undef PE_TRANSPOSED
+#undef PE_UNROLL_STEPS
 #undef PE_VL
 #undef PE_WINDOW_FLOATS
 #undef PE_WINDOW_PITCH
