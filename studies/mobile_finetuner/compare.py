@@ -20,7 +20,7 @@ import re
 import resource
 import statistics
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,14 +112,17 @@ def _peak(compiled: Compiled, feed: Feed, data: Path) -> int:
     return int(json.loads(done.stdout.splitlines()[-1])["peak_rss_bytes"])
 
 
+def require_built(cases: Iterable[Case], source: Path, builds: tuple[str, ...]) -> None:
+    """Raise JobFailed for a program of theirs that is not there."""
+    for program in (case.program(source, build) for case in cases for build in builds):
+        if not program.exists():
+            raise JobFailed(f"{program} is not there; build the example, or name its --build")
+
+
 def compare(
     case: Case, source: Path, builds: tuple[str, ...], tokens: int, rounds: int
 ) -> list[Row]:
     """Measure ours and each build of theirs in turns; JobFailed where first losses differ."""
-    for build in builds:
-        program = case.program(source, build)
-        if not program.exists():
-            raise JobFailed(f"{program} is not there; build the example, or name its --build")
     with TemporaryDirectory() as name:
         folder = Path(name)
         row = write(case, folder, tokens)
@@ -180,25 +183,33 @@ def main(
     table = Table(title=f"1 x {tokens} tokens, Adam, one thread; medians of {rounds} rounds")
     for column in ("case", "engine", "CPU s a step", "x", "peak MiB", "first loss"):
         table.add_column(column, justify="left" if column in ("case", "engine") else "right")
-    for name in cases or CASES:
-        click.echo(f"{name} ...", err=True)
-        try:
-            rows = compare(CASES[name], (base / source).resolve(), builds, tokens, rounds)
-        except PockEngineError as error:
-            raise click.ClickException(str(error)) from error
-        for row in rows:
-            ratio = f"{row.seconds / rows[0].seconds:.1f}"
-            figures = (
-                f"{row.seconds:.3f}",
-                ratio,
-                f"{row.peak_bytes / MIB:,.0f}",
-                f"{row.loss:.4f}",
-            )
-            table.add_row(row.case, row.engine, *figures)
-        if out is not None:
-            with (base / out).open("a", encoding="utf-8") as lines:
-                lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
-    PlainConsole(100).print(table)
+    chosen, place = [CASES[name] for name in cases or CASES], (base / source).resolve()
+    try:
+        require_built(chosen, place, builds)
+        for case in chosen:
+            click.echo(f"{case.name} ...", err=True)
+            rows = compare(case, place, builds, tokens, rounds)
+            _show(rows, table)
+            if out is not None:
+                with (base / out).open("a", encoding="utf-8") as lines:
+                    lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+    except PockEngineError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        if table.rows:
+            PlainConsole(100).print(table)
+
+
+def _show(rows: list[Row], table: Table) -> None:
+    """Add a case's engines to the table, each beside ours."""
+    for row in rows:
+        figures = (
+            f"{row.seconds:.3f}",
+            f"{row.seconds / rows[0].seconds:.1f}",
+            f"{row.peak_bytes / MIB:,.0f}",
+            f"{row.loss:.4f}",
+        )
+        table.add_row(row.case, row.engine, *figures)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """The comparison with MobileFineTuner, beside a program that says what theirs would."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import JobFailed
+from pockengine.studies.mobile_finetuner import compare as module
 from pockengine.studies.mobile_finetuner.cases import ATTENTION, GPT2, Case
-from pockengine.studies.mobile_finetuner.compare import STEPS, compare, measure_theirs
+from pockengine.studies.mobile_finetuner.compare import STEPS, Row, compare, main, measure_theirs
 
 TOKENS = 8
 
@@ -54,9 +57,30 @@ def test_a_text_is_given_where_no_row_can_be(source: Callable[[str], Path], tmp_
         measure_theirs(text, source("loss 9.5000"), "build", tmp_path, TOKENS)
 
 
-def test_what_is_not_built_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JobFailed, match="build/train is not there; build the example"):
-        compare(case(), tmp_path, ("build",), TOKENS, 1)
+def test_what_is_not_built_is_named_before_anything_runs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--source", str(tmp_path), "--case", "gpt2-lora"])
+    assert done.exit_code == 1
+    assert "build/train is not there; build the example" in done.output
+    assert "gpt2-lora ..." not in done.output
+
+
+def test_a_failure_loses_no_case_that_was_measured(
+    source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = source("loss 9.5000")
+    found = [Row("gpt2-lora", "pockengine", 0.5, 2**20, 9.5)]
+    measured = iter([lambda: found])
+    monkeypatch.setattr(module, "compare", lambda *_: next(measured, _fail)())
+    arguments = ["--source", str(clone), "--case", "gpt2-lora", "--case", "gpt2-medium-lora"]
+    done = CliRunner().invoke(main, [*arguments, "--json", str(tmp_path / "rows.json")])
+    assert done.exit_code == 1
+    assert "Error: it broke" in done.output
+    assert "0.500" in done.output
+    assert json.loads((tmp_path / "rows.json").read_text())["seconds"] == 0.5
+
+
+def _fail() -> list[Row]:
+    raise JobFailed("it broke")
 
 
 def test_what_loading_costs_the_system_is_not_counted(
