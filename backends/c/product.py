@@ -42,8 +42,9 @@ FAR_STEP = 256
 
 MANY_VECTORS, COPIED_BLOCK = 32, 512
 """From how many vectors of B on a tile's rows are copied although each holds its steps: 1.2 times
-as fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16. The rows of a block are then read in
-order, and need not fit into a second-level cache; the second is their most."""
+as fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
+The rows of a block are then read in order, and need not fit into a second-level cache; the second
+is their most."""
 
 SETS, WAYS, LINE_FLOATS = 64, 8, 16
 """Of a first-level cache."""

@@ -16,7 +16,7 @@ MAX_ROWS, MAX_VECTORS = 14, 8
 
 TURN_CYCLES = {8: 0.3, 16: 0.3}
 """Cycles that each step takes beyond these on x86, by its lanes: set by tiles of 6 x 16, which are
-4 % faster than 4 x 16 on Zen 3, and 3 % faster than 3 x 24."""
+4 % faster than 4 x 16 on Zen 3, and 3 % faster than 3 x 24. Those of 16 lanes were not measured."""
 
 WAYS, WAY_FLOATS = 8, 1024
 """Rows of A whose starts lie 4 KiB apart share a set of the first-level cache; eight fit."""
