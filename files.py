@@ -14,6 +14,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -47,11 +48,26 @@ def _check_integers(value: Any) -> None:
         _check_integers(item)
 
 
+def whole_path(path: Path | str, failure: type[Exception] = OSError) -> Path:
+    """Return a path; `failure` for one with a NUL, where C would cut it, or of another encoding."""
+    try:
+        cut = b"\0" in os.fsencode(path)
+    except UnicodeError as error:
+        raise failure(
+            f"the path {os.fspath(path)!a} is no name in the encoding of files, "
+            f"{sys.getfilesystemencoding()}; set a locale in UTF-8, or rename it"
+        ) from error
+    if cut:
+        raise failure(f"the path {os.fspath(path)!r} holds a NUL character; leave it out")
+    return Path(path)
+
+
 def write_whole(path: Path, write: Write) -> None:
     """Write a file by `write`, which is given the place to write it to, and put it at `path`.
 
-    A link at `path` is replaced, what it points to stays. OSError where that cannot be, or where
-    something stands there that is no file: a folder or a device.
+    A link at `path` is replaced, what it points to stays: pe_st_place.c has the same rule.
+    OSError where that cannot be, or where something stands there that is no file: a folder or a
+    device, or a link to one.
     """
     _check_file(path)
     with private_folder(path) as folder:
@@ -74,6 +90,7 @@ def write_text_whole(path: Path, text: str) -> None:
 
 
 def _check_file(path: Path) -> None:
+    whole_path(path)
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             raise OSError(f"{path} is no regular file; choose another place")

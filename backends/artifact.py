@@ -32,7 +32,7 @@ from pockengine.backends.switching_report import Switching
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.program import Program
 from pockengine.errors import ArtifactError
-from pockengine.files import private_folder, sync, write_text_whole
+from pockengine.files import private_folder, sync, whole_path, write_text_whole
 
 __all__ = ["Artifact", "EntrySpec", "ParamSpec", "SizesSpec", "load_artifact", "write_artifact"]
 
@@ -154,6 +154,7 @@ def _name(path: Path, folder: Path) -> str:
 
 def load_artifact(folder: Path) -> Artifact:
     """Read an artifact; ArtifactError names what is missing, damaged or of another schema."""
+    whole_path(folder, ArtifactError)
     return steady(folder, lambda: _load(folder))
 
 

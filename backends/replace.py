@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pockengine.errors import ArtifactError
+from pockengine.files import whole_path
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ _EXCHANGE = 2
 
 def check_replaceable(folder: Path) -> None:
     """Raise ArtifactError unless an artifact may be put here: nothing else would be lost."""
+    whole_path(folder, ArtifactError)
     if folder.is_symlink():
         raise ArtifactError(f"{folder} is a link; name the folder that it points to")
     if folder.exists() and not folder.is_dir():

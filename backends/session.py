@@ -28,6 +28,7 @@ from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
+from pockengine.files import whole_path
 
 RATE, STEP, SEED = "lr", "step", "seed"
 """Names of the inputs that control a step: learning rate, its number from 1, random seed."""
@@ -101,11 +102,11 @@ class Session(ABC):
         """Copy an array of its type into a param."""
 
     @abstractmethod
-    def _load_file(self, path: Path | str) -> Progress:
+    def _load_file(self, path: Path) -> Progress:
         """Replace params by those of a file: all that it holds, or RuntimeFailure."""
 
     @abstractmethod
-    def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
+    def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
         """Write what training writes, and progress, to a file: completely, or not at all.
 
         A `whole` file holds all other params too.
@@ -246,20 +247,21 @@ class Session(ABC):
         RuntimeFailure names what is damaged or of another program, and nothing is changed.
         """
         with self._locked():
-            self._go_on_from(self._load_file(path))
+            self._go_on_from(self._load_file(whole_path(path, RuntimeFailure)))
 
     def save(self, path: Path | str, *, whole: bool = False) -> None:
         """Write a checkpoint: what training writes, and what the next step depends on besides.
 
         It resumes on top of the artifact's weights; a `whole` one holds frozen weights too. A kill
-        at any moment leaves the old file or the new one. TrainingDiverged when what was trained is
+        at any moment leaves the old file or the new one. A link at `path` is replaced, what it
+        points to stays. TrainingDiverged when what was trained is
         no longer finite: the old file stays.
         """
         with self._locked():
             counts = (self.steps, self.updates, self._collected)
             if not all(0 <= count < 2**31 for count in counts):
                 raise RuntimeFailure(f"steps and updates must be from 0 to 2^31 - 1, not {counts}")
-            self._save_file(path, self._progress(), whole)
+            self._save_file(whole_path(path, RuntimeFailure), self._progress(), whole)
 
     def take(self, other: "Session") -> None:
         """Become as another session of the same artifact is, its threads aside."""

@@ -61,14 +61,14 @@ class LibrarySession(Session):
     def _write_param(self, name: str, data: np.ndarray) -> None:
         self._call("pe_set_param", name.encode(), _address(data), data.nbytes)
 
-    def _load_file(self, path: Path | str) -> Progress:
+    def _load_file(self, path: Path) -> Progress:
         numbers = (ctypes.c_int64 * _NUMBERS)()
         self._call("pe_load_weights", os.fsencode(path))
         self._library.pe_get_progress(self._handle, numbers)
         steps, updates, collected, seed = numbers[:4]
         return Progress(steps, updates, collected, seed, _course(numbers[4:]))
 
-    def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
+    def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
         kept = progress.steps, progress.updates, progress.collected, progress.seed
         numbers = (ctypes.c_int64 * _NUMBERS)(*kept, *_numbers(progress.course))
         self._library.pe_set_progress(self._open(), numbers)

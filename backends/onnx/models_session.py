@@ -103,16 +103,16 @@ class ModelsSession(Session):
             self._constants[form.offset : form.offset + held.size] = held
         self._constants_changed()
 
-    def _load_file(self, path: Path | str) -> Progress:
-        params, progress = load_checkpoint(self.artifact, Path(path))
+    def _load_file(self, path: Path) -> Progress:
+        params, progress = load_checkpoint(self.artifact, path)
         for name, data in params.items():
             self._write_param(name, data)
         return progress
 
-    def _save_file(self, path: Path | str, progress: Progress, whole: bool) -> None:
+    def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
         self._check_open()
         params, written = self.params(), self._forms.written.keys()
-        save_checkpoint(self.artifact, params, written, progress, Path(path), whole=whole)
+        save_checkpoint(self.artifact, params, written, progress, path, whole=whole)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -16,7 +16,7 @@ from pockengine.backends.session import Session
 from pockengine.backends.training.history import Epoch, History, from_lines, to_line, to_lines
 from pockengine.backends.training.loop import Step
 from pockengine.errors import ArtifactError, RuntimeFailure
-from pockengine.files import write_text_whole
+from pockengine.files import whole_path, write_text_whole
 
 BEST, LOG = "best.safetensors", "history.jsonl"
 _NAME = re.compile(r"step-(\d{10})\.safetensors")
@@ -37,6 +37,7 @@ class Checkpoints:
     on_nan: str = "stop"
 
     def __post_init__(self) -> None:
+        whole_path(self.folder, RuntimeFailure)
         if self.keep < 1 or (self.every is not None and self.every < 1):
             raise RuntimeFailure(
                 f"checkpoints every {self.every} steps, the last {self.keep} kept: both must be at "

@@ -12,6 +12,7 @@ from pockengine.files import (
     place_once,
     private_folder,
     read_toml,
+    whole_path,
     write_text_whole,
     write_whole,
 )
@@ -72,6 +73,15 @@ def test_what_is_no_file_stays(tmp_path: Path, kind: str) -> None:
     with pytest.raises(OSError, match="no regular file"):
         write_text_whole(path, "")
     assert path.lstat().st_ino == before.st_ino
+
+
+def test_a_path_that_the_system_would_cut_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    with pytest.raises(OSError, match=r"'.*kept\\x00x' holds a NUL"):
+        write_text_whole(tmp_path / "kept\0x", "")
+    with pytest.raises(KeyError, match="encoding of files"):
+        whole_path("\ud800", KeyError)
+    assert (tmp_path / "kept").read_text() == "kept"
 
 
 def test_writers_at_once_do_not_share_a_name(tmp_path: Path) -> None:

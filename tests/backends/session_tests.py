@@ -85,6 +85,24 @@ class SessionTests:
                 session.save(tmp_path / "saved")
         assert not (tmp_path / "saved").exists()
 
+    def test_a_link_that_is_saved_to_is_replaced(self, compiled: Compiled, tmp_path: Path) -> None:
+        (tmp_path / "thesis").write_text("years of work")
+        (tmp_path / "lnk").symlink_to("thesis")
+        with compiled.session() as session:
+            session.save(tmp_path / "lnk")
+            session.load(tmp_path / "lnk")
+        assert not (tmp_path / "lnk").is_symlink()
+        assert (tmp_path / "thesis").read_text() == "years of work"
+
+    def test_a_path_with_a_nul_is_refused(self, compiled: Compiled, tmp_path: Path) -> None:
+        (tmp_path / "thesis").write_text("years of work")
+        path = f"{tmp_path}/thesis\0.safetensors"
+        with compiled.session() as session:
+            for use in (session.save, session.load):
+                with pytest.raises(RuntimeFailure, match=r"thesis\\x00.* holds a NUL"):
+                    use(path)
+        assert (tmp_path / "thesis").read_text() == "years of work"
+
     def test_a_closed_session_says_so(self, compiled: Compiled) -> None:
         session = compiled.session()
         session.close()

@@ -73,12 +73,11 @@ typedef struct pe_st_writer {
     int file;
     uint64_t data_start;
     const char *path;
-    char target[PE_ST_PATH_BYTES]; /* the path, or what it is a link to */
     char partial[PE_ST_PATH_BYTES + 16];
 } pe_st_writer;
 
 /* Takes an empty partial file beside the path for this writer alone. A path that is there must be a
- * regular file, or a link to one, which stays a link. */
+ * regular file, or a link, which is itself replaced: what it points to stays as it is. */
 pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message);
 
 /* Whether a file of this size could be written there now; leaves nothing behind. */
@@ -122,7 +121,7 @@ pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_conte
 pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data, size_t bytes,
                          char *message);
 
-/* Syncs the partial file and renames it to the target. On an error the partial file is gone. */
+/* Syncs the partial file and renames it to the path. On an error the partial file is gone. */
 pe_status pe_st_commit(pe_st_writer *writer, char *message);
 
 /* Removes the partial file. */

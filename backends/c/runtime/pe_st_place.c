@@ -1,8 +1,8 @@
-/* The place of a file that is being written: a partial file beside the target, renamed at the end.
+/* The place of a file that is being written: a partial file beside its path, renamed at the end.
  *
- * The partial file is target.partial, and where a live saver holds that, target.partial1 and so on.
- * Its saver locks it, so that two savers never write one file, and what a killed run left behind is
- * taken over by the next. Links are followed for the target, never for the partial file.
+ * The partial file is path.partial, and where a live saver holds that, path.partial1 and so on. Its
+ * saver locks it, so that two savers never write one file, and what a killed run left behind is
+ * taken over by the next. A link at the path is itself replaced, as files.py does.
  */
 #define _GNU_SOURCE /* fallocate */
 #include <errno.h>
@@ -22,35 +22,24 @@
 /* What became of one attempt to take a partial file. */
 typedef enum attempt { TAKEN, HELD_BY_ANOTHER, GONE, FAILED } attempt;
 
-static pe_status refuse(pe_st_writer *writer, int error, char *message) {
-    writer->file = -1;
+static pe_status refuse(const pe_st_writer *writer, int error, char *message) {
     return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
 }
 
-/* Sets the target: the path, or what it is a link to. `*mode` becomes the permissions of the file
- * that is there, or 0. */
-static pe_status find_target(pe_st_writer *writer, mode_t *mode, char *message) {
+/* Checks that nothing but a regular file, or a link to one, is replaced. `*mode` becomes its
+ * permissions, or 0 where there is none. */
+static pe_status check_place(const pe_st_writer *writer, mode_t *mode, char *message) {
     struct stat status;
     *mode = 0;
-    if (lstat(writer->path, &status) != 0) {
-        if (errno != ENOENT) {
-            return refuse(writer, errno, message);
-        }
-    } else if (stat(writer->path, &status) != 0) {
-        return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: it is a link to nothing",
-                       writer->path);
-    } else if (!S_ISREG(status.st_mode)) {
-        return pe_fail(message, PE_ERROR_SYSTEM,
-                       "cannot write %s: it exists and is no regular file; choose another path",
-                       writer->path);
-    } else {
-        *mode = status.st_mode & 0777;
-        return realpath(writer->path, writer->target) ? PE_OK : refuse(writer, errno, message);
+    if (stat(writer->path, &status) != 0) {
+        return errno == ENOENT ? PE_OK : refuse(writer, errno, message);
     }
-    const int length = snprintf(writer->target, sizeof writer->target, "%s", writer->path);
-    return length >= 0 && (size_t)length < sizeof writer->target
+    *mode = status.st_mode & 0777;
+    return S_ISREG(status.st_mode)
                ? PE_OK
-               : refuse(writer, ENAMETOOLONG, message);
+               : pe_fail(message, PE_ERROR_SYSTEM,
+                         "cannot write %s: it exists and is no regular file; choose another path",
+                         writer->path);
 }
 
 /* Whether the open file is still the partial file by name, and nobody else's: a hard link to a
@@ -87,6 +76,7 @@ static attempt take_partial(pe_st_writer *writer) {
     if (result != TAKEN) {
         const int error = errno;
         close(writer->file);
+        writer->file = -1;
         errno = error;
     }
     return result;
@@ -99,7 +89,7 @@ static bool name_partial(pe_st_writer *writer, int number) {
         snprintf(suffix, sizeof suffix, "%d", number);
     }
     const size_t size = sizeof writer->partial;
-    const int length = snprintf(writer->partial, size, "%s.partial%s", writer->target, suffix);
+    const int length = snprintf(writer->partial, size, "%s.partial%s", writer->path, suffix);
     return length >= 0 && (size_t)length < size;
 }
 
@@ -107,7 +97,7 @@ pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message
     mode_t mode;
     writer->path = path;
     writer->file = -1;
-    const pe_status status = find_target(writer, &mode, message);
+    const pe_status status = check_place(writer, &mode, message);
     if (status != PE_OK) {
         return status;
     }
@@ -131,10 +121,9 @@ pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message
             return PE_OK;
         }
     }
-    writer->file = -1;
     return pe_fail(message, PE_ERROR_SYSTEM,
                    "cannot write %s: %d files %s.partial* are in use or not ours; remove them",
-                   path, PE_SAVERS, writer->target);
+                   path, PE_SAVERS, path);
 }
 
 /* Whether the file can grow to this size: an errno value, or 0. File systems that cannot reserve
@@ -192,13 +181,13 @@ static void sync_folder(const char *path) {
 }
 
 pe_status pe_st_commit(pe_st_writer *writer, char *message) {
-    if (fsync(writer->file) != 0 || rename(writer->partial, writer->target) != 0) {
+    if (fsync(writer->file) != 0 || rename(writer->partial, writer->path) != 0) {
         const int error = errno;
         pe_st_abandon(writer);
         return refuse(writer, error, message);
     }
     close(writer->file);
     writer->file = -1;
-    sync_folder(writer->target);
+    sync_folder(writer->path);
     return PE_OK;
 }

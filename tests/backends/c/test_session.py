@@ -15,6 +15,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.devices.schema import load_device
 from pockengine.errors import RuntimeFailure
 from pockengine.tests.backends.c.programs import compile_for, point_graph
+from pockengine.tests.backends.session_tests import SessionTests
 
 X = {"x": np.zeros(300, np.float32)}
 
@@ -172,3 +173,7 @@ def test_counts_that_a_checkpoint_cannot_hold_are_refused(point: Artifact, tmp_p
         with pytest.raises(RuntimeFailure, match="steps and updates must be"):
             session.save(tmp_path / "checkpoint")
     assert not list(tmp_path.iterdir())
+
+
+class TestSession(SessionTests):
+    backend = "c"
