@@ -3,16 +3,22 @@
 `torch.autograd.Function` and `Tensor.register_hook` work behind the operators that a trace sees.
 While tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and operators
 of ours say which gradient belongs to which tensor (`compiler/ops/custom.py`). What cannot be
-traced so is refused by name.
+traced so is refused by name. An `apply` that was bound before the trace (`f = Mine.apply`) is
+PyTorch's own, compiled since 2.14, so `forward` of each Function stands in for it.
 """
 
+import functools
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.autograd import Function
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
@@ -28,6 +34,9 @@ LIBRARY.impl("cotangent", torch.empty_like, KEY)
 LIBRARY.impl("custom_gradient", lambda y, cotangent, x, dx: y.clone(), KEY)
 LIBRARY.impl("hooked_", lambda x, cotangent, dx: x, KEY)
 OPS = torch.ops.pockengine
+
+SWITCHES = (torch.set_grad_enabled, torch._C._set_grad_enabled)
+"""What turns gradients on and off in a trace."""
 
 
 class _Saved:
@@ -55,42 +64,59 @@ class _Saved:
         """Outputs without a gradient are refused, so nothing is to be filled in."""
 
 
-class _Swapped:
-    """Holds the code that stands in for `torch.autograd.Function.apply`."""
-
-    @classmethod
-    def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Trace the function; naming `super` gives the code the free variable of PyTorch's."""
-        super  # noqa: B018
-        from pockengine.frontends.torch.gradients import traced_function
-
-        return traced_function(cls, args, kwargs)
-
-
 @contextmanager
 def own_gradients(module: nn.Module) -> Iterator[None]:
     """Honour the module's own gradients while it is traced."""
     _check_hooks(module)
-    function = torch.autograd.Function.apply.__func__
     inference = torch.autograd.grad_mode.inference_mode
-    kept = function.__code__, torch.Tensor.register_hook, inference.__enter__, inference.__exit__
-    function.__code__ = vars(_Swapped)["apply"].__func__.__code__
-    torch.Tensor.register_hook = _traced_hook
-    inference.__enter__ = _enter_inference
-    inference.__exit__ = _leave_inference
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Function, "apply", classmethod(traced_function)))
+        for function in _subclasses(Function):
+            stand_in = staticmethod(_stand_in(function, torch.is_grad_enabled()))
+            stack.enter_context(patch.object(function, "forward", stand_in))
+        stack.enter_context(patch.object(torch.Tensor, "register_hook", _traced_hook))
+        stack.enter_context(patch.object(inference, "__enter__", _enter_inference))
+        stack.enter_context(patch.object(inference, "__exit__", _leave_inference))
         yield
-    finally:
-        function.__code__, torch.Tensor.register_hook = kept[:2]
-        inference.__enter__, inference.__exit__ = kept[2:]
 
 
-def traced_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _subclasses(function: type[Any]) -> list[type[Any]]:
+    direct: list[type[Any]] = function.__subclasses__()
+    return [*direct, *(below for part in direct for below in _subclasses(part))]
+
+
+def _stand_in(function: Any, ambient: bool) -> Callable[..., Any]:
+    """Return a `forward` for a Function whose `apply` was bound before the trace.
+
+    PyTorch's `apply` turns gradients off around `forward`, which the trace does not see. So they
+    are off here and on in the trace exactly where `apply` called and a gradient matters.
+    """
+    forward = function.forward
+
+    @functools.wraps(forward)
+    def stand_in(*args: Any) -> Any:
+        if torch.is_grad_enabled() or not _records_gradients(ambient):
+            return forward(*args)
+        torch.set_grad_enabled(True)  # as in the trace; PyTorch's `apply` restores its own
+        return traced_function(function, *(args if _has_setup(function) else args[1:]))
+
+    return stand_in
+
+
+def _records_gradients(ambient: bool) -> bool:
+    """Whether the trace under way takes gradients at this point."""
+    mode = get_proxy_mode()
+    if mode is None:
+        return False
+    switches = (x for x in reversed(mode.tracer.graph.nodes) if x.target in SWITCHES)
+    return next((bool(switch.args[0]) for switch in switches), ambient)
+
+
+def traced_function(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Trace a Function's forward, and its backward as the gradient of the result."""
     if function is CheckpointFunction:  # it computes again, which is our compiler's own decision
         return args[0](*args[2:])
-    if kwargs:
-        raise _refusal(function, "is applied to named arguments; give them by their places")
+    args = _positional(function, args, kwargs)
     saved = _Saved(args)
     with torch.no_grad():
         outputs = _forward(function, saved, args)
@@ -107,8 +133,25 @@ def traced_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return replaced if isinstance(outputs, tuple) else replaced[0]
 
 
+def _positional(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Bind arguments as PyTorch does: defaults count as inputs where there is a setup_context."""
+    if not _has_setup(function):
+        if kwargs:
+            raise _refusal(function, "is applied to named arguments; give them by their places")
+        return args
+    bound = inspect.signature(function.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise _refusal(function, "has keyword-only arguments; let forward take them by place")
+    return bound.args
+
+
+def _has_setup(function: Any) -> bool:
+    return function.setup_context is not Function.setup_context
+
+
 def _forward(function: Any, saved: _Saved, args: tuple[Any, ...]) -> Any:
-    if function.setup_context is torch.autograd.function._SingleLevelFunction.setup_context:
+    if not _has_setup(function):
         return function.forward(saved, *args)
     outputs = function.forward(*args)
     function.setup_context(saved, args, outputs)

@@ -94,7 +94,55 @@ class Sorted(torch.autograd.Function):
         return torch.zeros_like(dy).scatter_(-1, places, dy)
 
 
+class Inherited(StraightThrough):
+    """Takes the gradient of another, which it makes smaller."""
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return StraightThrough.backward(ctx, dy) / 2
+
+
+class Nested(torch.autograd.Function):
+    """Applies another, and calls the forward of a third."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return clip(StraightThrough.forward(ctx, x) + x) + Clipped.forward(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        return dy * ctx.saved_tensors[0]
+
+
+class Scaled(torch.autograd.Function):
+    """Has a default argument, which setup_context reads."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: float = 3.0) -> Tensor:
+        return x * factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.factor = inputs[1] + 1
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        return dy * ctx.factor, None
+
+
 reverse = Reversal.apply  # bound before any trace, as models do
+clip, nest, inherit, scale, order = (
+    part.apply for part in (Clipped, Nested, Inherited, Scaled, Sorted)
+)
+
+
+def bound_without_gradients(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        a = reverse(x, 2.0)
+        with torch.enable_grad():
+            b = reverse(x, 3.0)
+    return a * b * reverse(x, 4.0) + Clipped.forward(x * x) * scale(x)
 
 
 @torch.inference_mode()
@@ -141,6 +189,12 @@ def hooks_on_views(x: Tensor) -> Tensor:
         lambda x: Clipped.apply(x * x).sin() * 2,
         lambda x: Product.apply(x, x.tanh()),
         lambda x: torch.mul(*Sorted.apply(x)),
+        lambda x: torch.mul(*order(x)),
+        lambda x: clip(x * x).sin() * 2,
+        lambda x: inherit(x) * x,
+        lambda x: nest(x) * x,
+        lambda x: scale(x) * Scaled.apply(x) * Scaled.apply(x, factor=2.0),
+        bound_without_gradients,
         hooked,
         hooks_on_views,
         inferred,
@@ -270,11 +324,16 @@ def test_forward_hooks_are_traced() -> None:
 
 
 def test_functions_are_as_before_after_a_trace() -> None:
-    apply, hook = torch.autograd.Function.apply.__func__.__code__, torch.Tensor.register_hook
+    parts = [
+        (torch.autograd.Function, "apply"),
+        (Reversal, "forward"),
+        (torch.Tensor, "register_hook"),
+    ]
+    before = [vars(part)[name] for part, name in parts]
     from_torch(Function(lambda x: reverse(x, 1.0)), (torch.randn(SHAPE),))
 
-    assert torch.autograd.Function.apply.__func__.__code__ is apply
-    assert torch.Tensor.register_hook is hook
+    assert [vars(part)[name] for part, name in parts] == before
+    assert "forward" not in vars(Inherited)
     x = torch.ones(1, requires_grad=True)
     reverse(x, 2.0).backward()
     assert x.grad == -2
