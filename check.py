@@ -1,9 +1,10 @@
 """The safeguard of `pockengine.compile`: one step of generated C beside the framework's own.
 
 The step runs on this machine, whatever the program is built for, by plain SGD with a rate of a
-power of two, so that what a weight moves by is its gradient. Micro-batches, clipping and bf16 are
-left out. Loss and gradients are compared with the framework's on the example inputs; where it has
-none (ONNX, a `Graph`, LoRA's adapters) with the NumPy oracle's of the imported graph.
+power of two, so that what a weight moves by is its gradient. The rate is so high that the weight's
+own digits are lost in the move, and not the gradient's in the weight. Micro-batches, clipping and
+bf16 are left out. Loss and gradients are compared with the framework's on the example inputs; where
+it has none (ONNX, a `Graph`, LoRA's adapters) with the NumPy oracle's of the imported graph.
 
 A tolerance that suits every net is none: float32 itself gives some gradients to six digits and
 others to one. So the framework runs again with its weights and inputs nudged in their last digits.
@@ -15,7 +16,7 @@ tried.
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.drawn_inputs import draw_inputs
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.backends.session import RATE, SEED, STEP, Session
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.compile import Training, compile_program, find_scheme
 from pockengine.compiler.ir import F32, Builder, Graph
@@ -39,7 +40,10 @@ from pockengine.frontends.reference import Reference
 
 Nudge = Callable[[np.ndarray], np.ndarray]
 
-LEARNING_RATE = 1024.0
+RATES = (2.0**60, 2.0**10)
+"""The second one is for gradients above 2^67, by which the first one moves weights to infinity."""
+ROUNDED = 2.0**-23
+"""Relative error of a float32 that was rounded twice: rate times gradient, and their difference."""
 TOLERANCE = 2e-3
 """Of a gradient's largest element: sums in another order, and a few flipped comparisons."""
 LOSS_TOLERANCE = 1e-4
@@ -70,10 +74,14 @@ class CheckWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Step:
-    """A loss, and gradients by name in the framework's order of dimensions."""
+    """A loss, and gradients by name in the framework's order of dimensions.
+
+    `error` is what measuring a gradient may add to it, where it is no number of the program's own.
+    """
 
     loss: float
     gradients: Mapping[str, np.ndarray]
+    error: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,13 +182,25 @@ def _compiled(graph: Graph, training: Training, feed: Mapping[str, np.ndarray]) 
     with tempfile.TemporaryDirectory(prefix="pockengine-check-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
         with open_session(artifact) as session:
-            before = session.params()
-            loss = float(session.train_step(feed, lr=LEARNING_RATE)["loss"])
-            after = session.params()
-    moved = {
-        name: (before[name].astype(np.float64) - after[name]) / LEARNING_RATE for name in trained
-    }
-    return Step(loss, _in_order(adapted, moved))
+            loss, moved, error = _measured(session, feed, list(trained))
+    return Step(loss, _in_order(adapted, moved), error)
+
+
+def _measured(
+    session: Session, feed: Mapping[str, np.ndarray], trained: Sequence[str]
+) -> tuple[float, dict[str, np.ndarray], dict[str, float]]:
+    """Make a step; return its loss, and of what trains the gradient and the error of measuring."""
+    before = session.params()
+    for rate in RATES:
+        for name, array in before.items():
+            session.set_param(name, array)
+        loss = float(session.train_step(feed, lr=rate)["loss"])
+        after = {name: session.get_param(name) for name in trained}
+        if all(np.isfinite(array).all() for array in after.values()):
+            break
+    with np.errstate(invalid="ignore"):
+        moved = {name: (before[name].astype(np.float64) - after[name]) / rate for name in trained}
+    return loss, moved, {name: ROUNDED * _size(before[name]) / rate for name in trained}
 
 
 def _oracle(graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nudge: Nudge) -> Step:
@@ -262,6 +282,7 @@ def _differences(
             axis, channels = names.channels[name]
             arrays = [array.take(list(channels), axis) for array in arrays]
         allowed = TOLERANCE * _size(arrays[1]) + allowance * _spread(arrays[1:]) + FLOOR * largest
+        allowed += compiled.error.get(name, 0.0)
         yield from _difference(f"the gradient of {name}", arrays[0], arrays[1], allowed, names)
 
 

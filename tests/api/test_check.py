@@ -68,18 +68,53 @@ def test_a_wrong_import_is_named_before_anything_is_built() -> None:
         pockengine.compile(model, inputs, loss="cross_entropy", check=True)
 
 
-def test_a_wrong_gradient_is_named_by_the_users_name(monkeypatch: pytest.MonkeyPatch) -> None:
+class Scaled(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale, self.first, self.l = scale, nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.l(torch.tanh(self.first(x))) * self.scale
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-30, 1e16])
+def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]) -> None:
+    """A gradient of 1e-8 is lost in a weight that it moves by a rate of 1; that is no fault of it.
+
+    One that is wrong by 1 % is refused at each scale but 1e-30, whose digits nobody can see.
+    """
+    torch.manual_seed(0)
+    loss = "mse" if scale > 1 else "cross_entropy"
+    given = (Scaled(scale), (torch.randn(5, 3),))
+    wrong[0] = 1.0
+    pockengine.compile(*given, loss=loss, check=True)
+    if scale > 1e-30:
+        wrong[0] = 1.01
+        with pytest.raises(CheckError, match=r"the gradient of first\.\w+ is wrong"):
+            pockengine.compile(*given, loss=loss, check=True)
+
+
+@pytest.fixture(name="wrong")
+def wrong_gradient_of_tanh(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Multiply the gradient of tanh by the number in the list that is returned."""
     right = lookup("tanh")
     rule = right.vjp_rule(0)
     assert rule is not None
 
+    factor = [1.01]
+
     def wrong(g: Any, node: Any, dy: Any) -> Any:
-        return rule(g, node, g.mul(dy, g.scalar(1.01)))
+        return rule(g, node, g.mul(dy, g.scalar(factor[0])))
 
     from pockengine.compiler.ops import registry
 
     changed = replace(right, vjp={right.operand_name(0): wrong})
     monkeypatch.setitem(registry._OPS, "tanh", changed)
+    return factor
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_wrong_gradient_is_named_by_the_users_name() -> None:
     model, inputs = small()
     with pytest.raises(CheckError, match=r"the gradient of (conv|norm)\.\w+ is wrong"):
         pockengine.compile(model, inputs, loss="cross_entropy", check=True)
