@@ -130,8 +130,9 @@ class Session(ABC):
 
         Outputs of more than 4 MiB, as a decoder's logits, are only those of `predict`.
 
-        Random numbers depend on the seed and the step's number alone; without a seed it is that of
-        the step before, at first 0.
+        With micro-batches a step collects gradients, and the last one of each window updates the
+        weights at its own rate: `updates` counts these. Random numbers depend on the seed and the
+        step's number alone; without a seed it is that of the step before, at first 0.
         """
         with self._locked():
             seed = self.seed if seed is None else seed & 0xFFFFFFFF
@@ -141,29 +142,15 @@ class Session(ABC):
             self.steps, self.seed = step, seed
             self._collected += self._has_update
             self.updates += not self._has_update
+            if self._has_update and self._collected >= self.artifact.micro_batches:
+                self._apply_updates(lr)
             return outputs
 
-    def apply_updates(self, lr: float) -> None:
-        """Apply the gradients that micro-batches have collected: the entry `update`.
-
-        `updates` counts these, and is the step's number that optimisers see. RuntimeFailure when
-        not as many steps were made as the artifact was compiled for: their mean would be wrong.
-        """
-        with self._locked():
-            wanted = self.artifact.micro_batches
-            if self._has_update and self._collected != wanted:
-                raise RuntimeFailure(
-                    f"an update is the mean of {wanted} micro-batches, and {self._collected} were "
-                    f"collected; call train_step {wanted} times before each apply_updates"
-                )
-            self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
-            self.updates += 1
-            self._collected = 0
-
-    @property
-    def is_update_due(self) -> bool:
-        """Whether as many micro-batches are collected as an update is the mean of."""
-        return self._has_update and self._collected >= self.artifact.micro_batches
+    def _apply_updates(self, lr: float) -> None:
+        """Apply the mean of the gradients that micro-batches have collected: entry `update`."""
+        self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
+        self.updates += 1
+        self._collected = 0
 
     def restart(self) -> None:
         """Begin a training anew on the params as they are: fresh optimiser states, counts of 0."""

@@ -128,10 +128,8 @@ def _train_entry(program: Program) -> Entry:
 
 
 def _step(session: Session, feed: Mapping[str, np.ndarray]) -> float:
-    """Make a step, with its update; return its loss, or the sum of what it gives."""
+    """Make a step; return its loss, or the sum of what it gives."""
     results = session.train_step(feed, RATE)
-    if session.is_update_due:
-        session.apply_updates(RATE)
     kept = [results["loss"]] if "loss" in results else list(results.values())
     return float(sum(array.sum(dtype=np.float64) for array in kept))
 

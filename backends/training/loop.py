@@ -44,8 +44,6 @@ def train(
     for batch in batches:
         rate = float(rates(session.updates + 1))
         outputs = session.train_step(batch.inputs, rate, seed)
-        if session.is_update_due:
-            session.apply_updates(rate)
         loss = _loss(session, outputs)
         yield Step(session.steps, batch.epoch + 1, loss, rate, batch.rows, batch.last)
         if until is not None and session.steps >= until:

@@ -64,7 +64,6 @@ def test_training_is_the_oracles(name: str, device: Device | Path | str) -> None
                 float(wanted), rel=2e-5
             )
             if micro_batches > 1 and number % micro_batches == 0:
-                session.apply_updates(RATE)
                 step(compiled, "update", controls, state)
         for key, array in session.params().items():
             np.testing.assert_allclose(array, state[key], rtol=1e-4, atol=1e-5, err_msg=key)
@@ -83,8 +82,6 @@ def test_a_training_goes_on_from_its_checkpoint(
         while session.steps < until:
             inputs = draw(compiled.graph, session.steps)
             losses.append(float(session.train_step(inputs, RATE)["loss"]))
-            if session.steps % 2 == 0:
-                session.apply_updates(RATE)
         return losses
 
     with compiled.session() as session:

@@ -301,7 +301,8 @@ bool pe_is_control(const pe_tensor *input);
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls);
 
 /* Runs entry "train" (its variant for session->size) with these controls; the places of `inputs`
- * that belong to them stay NULL. */
+ * that belong to them stay NULL. Where the program has an entry "update" this collects gradients
+ * alone: pe_train and pe_train_next (pe_train.h) run the update after `micro_batches` of them. */
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs);
 

@@ -56,8 +56,6 @@ class Case:
             inputs = self.batches[session.steps % len(self.batches)]
             update = session.updates + 1 if self.micro_batches > 1 else session.steps + 1
             losses.append(float(session.train_step(inputs, SCHEDULE(update), SEED)["loss"]))
-            if self.micro_batches > 1 and session.steps % self.micro_batches == 0:
-                session.apply_updates(SCHEDULE(update))
         return losses
 
     def run(self, weights: Path, data: Path, saved: Path, steps: int, *more: object) -> list[float]:

@@ -128,7 +128,7 @@ def test_a_refused_step_does_not_count(point: Artifact) -> None:
             with pytest.raises(RuntimeFailure):
                 session.train_step(inputs, lr=rate, seed=5)
         with pytest.raises(RuntimeFailure, match="no entry 'update'"):
-            session.apply_updates(lr=0.1)
+            session.run("update", {})
         assert (session.steps, session.updates, session.seed) == (1, 1, 4)
 
 

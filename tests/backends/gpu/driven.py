@@ -18,8 +18,6 @@ def trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
     losses = []
     for number in range(STEPS):
         losses.append(session.train_step(draw(graph, number), RATE)["loss"])
-        if session.is_update_due:
-            session.apply_updates(RATE)
     return {"losses": np.array(losses), **session.params()}
 
 

@@ -36,7 +36,5 @@ def test_micro_batches_are_collected_and_applied() -> None:
         for trainer in (session, other):
             for number in range(4):
                 trainer.train_step(draw(graph, number), RATE)
-                if trainer.is_update_due:
-                    trainer.apply_updates(RATE)
         for key, array in other.params().items():
             np.testing.assert_allclose(session.get_param(key), array, rtol=1e-5, atol=1e-5)
