@@ -47,6 +47,7 @@ class Places:
 @click.option("--lr", type=float, help="The highest rate; not needed to --resume.")
 @click.option("--schedule", type=click.Choice(list(KINDS)), help="By default constant.")
 @click.option("--warmup", type=click.IntRange(0), help="Updates until the highest rate.")
+@click.option("--total", type=click.IntRange(1), help="The schedule's last update; by default all.")
 @click.option("--batch", type=click.IntRange(1), help="Where ARTIFACT takes a range of sizes.")
 @click.option("--shuffle/--in-order", default=True, show_default=True)
 @click.option("--flip", is_flag=True, help="Mirror half of the pictures.")

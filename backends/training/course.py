@@ -1,7 +1,7 @@
 """The rates and the position of a training that begins, or that goes on."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 
 from pockengine.backends.rate_schedule import RateSchedule
@@ -11,14 +11,34 @@ from pockengine.backends.training.loop import Rates
 from pockengine.errors import RuntimeFailure
 
 
-def settle_rates(
-    session: Session,
-    source: Source,
-    lr: float | Rates | None,
-    schedule: str | None,
-    warmup: int | None,
-    steps: int | None,
-) -> Rates:
+@dataclass(frozen=True)
+class Wish:
+    """What the caller says of the rates; None where he leaves it to the training he goes on with.
+
+    `total` is the schedule's last update.
+    """
+
+    lr: float | Rates | None = None
+    schedule: str | None = None
+    warmup: int | None = None
+    total: int | None = None
+
+    def __post_init__(self) -> None:
+        shape = (self.schedule, self.warmup, self.total)
+        if callable(self.lr) and any(each is not None for each in shape):
+            raise RuntimeFailure(
+                "lr gives the rate of each update; leave schedule, warmup and total out"
+            )
+        if self.lr is not None and not callable(self.lr) and not isinstance(self.lr, Real):
+            raise RuntimeFailure(
+                "lr must be a number, or a function of the update's number, not "
+                f"{type(self.lr).__name__}"
+            )
+        if self.total is not None and self.total < 1:
+            raise RuntimeFailure(f"total={self.total}: a schedule has at least one update")
+
+
+def settle_rates(session: Session, source: Source, wish: Wish, steps: int | None) -> Rates:
     """Return the rate of each update, and keep it in the session for its checkpoints.
 
     What the caller does not say is that of the training that the session goes on with. `steps` is
@@ -27,12 +47,7 @@ def settle_rates(
     known = session.course
     if known and known.rows and source.rows:
         _check_same(known, source)
-    if callable(lr):
-        if schedule is not None or warmup is not None:
-            raise RuntimeFailure("lr gives the rate of each update; leave schedule and warmup out")
-        rates = lr
-    else:
-        rates = _schedule(session, known, lr, schedule, warmup, steps)
+    rates = wish.lr if callable(wish.lr) else _schedule(session, known, wish, steps)
     session.course = None
     if isinstance(rates, RateSchedule):
         session.course = _course(rates, source)
@@ -40,31 +55,41 @@ def settle_rates(
 
 
 def _schedule(
-    session: Session,
-    known: Course | None,
-    lr: float | None,
-    kind: str | None,
-    warmup: int | None,
-    steps: int | None,
+    session: Session, known: Course | None, wish: Wish, steps: int | None
 ) -> RateSchedule:
-    if known is None and lr is None:
+    assert not callable(wish.lr)  # as the caller has checked
+    if known is None and wish.lr is None:
         raise RuntimeFailure("a training needs a learning rate: give lr")
-    if lr is not None and not isinstance(lr, Real):
+    begun = known.schedule if known else RateSchedule("constant", 0.0, 1)
+    kind = begun.kind if wish.schedule is None else wish.schedule
+    warmup = begun.warmup if wish.warmup is None else wish.warmup
+    total = _total(session, known, wish, steps)
+    if kind == "constant":
+        total = max(total or 1, warmup + 1)
+    if total is None:
         raise RuntimeFailure(
-            f"lr must be a number, or a function of the update's number, not {type(lr).__name__}"
+            f"a {kind} schedule needs the number of its updates, which these data do not say; "
+            "give total or steps, or lr=pockengine.RateSchedule(...)"
         )
-    updates = math.ceil((steps or 1) / session.artifact.micro_batches)
-    begun = known.schedule if known else RateSchedule("constant", 0.0, updates)
-    kind = begun.kind if kind is None else kind
-    warmup = begun.warmup if warmup is None else warmup
-    if known is None and steps is None and kind != "constant":
-        raise RuntimeFailure(
-            f"a {kind} schedule needs the number of steps, which these data do not say; give "
-            "steps, or lr=pockengine.RateSchedule(...)"
-        )
-    total = max(begun.steps, warmup + 1) if kind == "constant" else begun.steps
-    rate = begun.rate if lr is None else float(lr)
+    rate = begun.rate if wish.lr is None else float(wish.lr)
     return replace(begun, kind=kind, rate=rate, steps=total, warmup=warmup)
+
+
+def _total(session: Session, known: Course | None, wish: Wish, steps: int | None) -> int | None:
+    """Return the schedule's last update: the caller's, or that of the training's last step.
+
+    A training that goes on by a schedule which the caller does not name keeps its total, unless its
+    end lies beyond: rates would stay there what they were at the old end.
+    """
+    if wish.total is not None:
+        return wish.total
+    last = None if steps is None else math.ceil(steps / session.artifact.micro_batches)
+    if known is None:
+        return last
+    before = None if known.schedule.kind == "constant" else known.schedule.steps
+    if last is None or (steps or 0) <= session.steps:  # not known, or nothing is left to train
+        return before
+    return last if wish.schedule is not None or before is None else max(last, before)
 
 
 def _course(rates: RateSchedule, source: Source) -> Course:

@@ -11,7 +11,7 @@ from pockengine.backends.session import Session
 from pockengine.backends.switching_report import Switching
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.checkpoints import Checkpoints, as_checkpoints
-from pockengine.backends.training.course import settle_rates
+from pockengine.backends.training.course import Wish, settle_rates
 from pockengine.backends.training.data import open_data
 from pockengine.backends.training.early_stopping import EarlyStopping
 from pockengine.backends.training.fit import End, begin, judge_of, watch_of
@@ -38,7 +38,9 @@ class Trainer:
 
     - `lr` is the highest rate of a `schedule` ("constant", "linear", "cosine") after `warmup`
       updates, or a function of the update's number from 1: `lambda n: ...`, or `RateSchedule`,
-      which has more kinds.
+      which has more kinds. The schedule ends at update `total`, by default that of the last step. A
+      resumed training that names no `schedule` and no `total` keeps its own, or if its last step
+      lies beyond, follows one that ends there.
     - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is their number of
       rows a step where the program takes a range. Batches come in the order of whoever made them. A
       short last batch is dropped where the program takes none.
@@ -77,6 +79,7 @@ class Trainer:
         lr: float | Rates | None = None,
         schedule: str | None = None,
         warmup: int | None = None,
+        total: int | None = None,
         batch: int | None = None,
         shuffle: bool | None = None,
         augment: Augmentation = AS_THEY_ARE,
@@ -93,13 +96,14 @@ class Trainer:
         """Train; return what came of it. The class says what the arguments mean."""
         session, signature = self._kept(threads), signature_of(self.artifact)
         end, place = End(epochs, steps), as_checkpoints(checkpoint)
+        wish = Wish(lr, schedule, warmup, total)
         source = open_data(
             signature, data, "train", batch=batch, shuffle=shuffle, augmentation=augment
         )
         judge = judge_of(session, signature, validation, metrics, batch)
         watch = watch_of(early_stopping, judge)
         history = begin(session, place, resume, seed)
-        rates = settle_rates(session, source, lr, schedule, warmup, end.last(source))
+        rates = settle_rates(session, source, wish, end.last(source))
         watchers = (*callbacks, *progress_callback(progress, end.last(source)))
         plan = Plan(source, rates, epochs, steps, judge, watch, watchers)
         run(session, plan, history, place)

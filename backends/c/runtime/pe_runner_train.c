@@ -186,19 +186,34 @@ static pe_status settle_numbers(pe_session *session, const pe_options *o) {
                  : PE_OK;
 }
 
-/* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
-static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
-                                 int64_t until, bool resumed) {
+/* The last update of the schedule: what the command says, or implies by its last step. A resumed
+ * training whose command names no schedule keeps its own total, unless its end lies beyond: the
+ * rate would stay there what it was at the old end. */
+static int64_t settle_total(const pe_session *session, const pe_options *o, int64_t until,
+                            int64_t known) {
     const pe_program *program = session->program;
     const pe_progress *p = &session->progress;
     const int64_t group = pe_find_variant(program, "update", 0) ? program->micro_batches : 1;
     const int64_t left = until > p->steps ? until - p->steps : 0;
-    const int64_t last = p->updates + (p->collected + left + group - 1) / group;
+    if (o->total > 0) {
+        return o->total;
+    }
+    if (known == 0) {
+        const int64_t last = p->updates + (p->collected + left + group - 1) / group;
+        return last > 0 ? last : 1;
+    }
+    const int64_t last = (until + group - 1) / group; /* rollbacks do not move it */
+    return left > 0 && (o->schedule >= 0 || last > known) ? last : known;
+}
+
+/* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
+static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
+                                 int64_t until, bool resumed) {
     pe_schedule s = resumed ? session->schedule : (pe_schedule){.rate = NAN};
     s.kind = o->schedule >= 0 ? (pe_schedule_kind)o->schedule : s.kind;
     s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
-    s.total = o->total > 0 ? o->total : s.total > 0 ? s.total : last > 0 ? last : 1;
+    s.total = settle_total(session, o, until, s.total);
     s.rows = c->data->rows;
     s.batch = c->data->batch;
     s.shuffled = c->data->shuffled;
@@ -208,7 +223,8 @@ static pe_status settle_schedule(pe_session *session, const context *c, const pe
     if (!(s.rate >= 0) || !isfinite((float)s.rate)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "train needs --lr");
     }
-    if (s.kind != PE_CONSTANT_RATE && left > 0 && s.warmup >= s.total) {
+    const bool trains = until > session->progress.steps;
+    if (s.kind != PE_CONSTANT_RATE && trains && s.warmup >= s.total) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "a warm-up of %lld leaves nothing of a schedule of %lld updates; say "
                        "--total",

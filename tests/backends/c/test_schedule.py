@@ -60,6 +60,22 @@ def test_runner_and_python_agree(runner: Runner, kind: str, warmup: int, tmp_pat
     assert [line["lr"] for line in resumed if "lr" in line] == rates[4:]
 
 
+@pytest.mark.parametrize("named", [(), ("--schedule", "cosine")], ids=str)
+def test_a_resumed_training_follows_a_later_end(
+    runner: Runner, named: tuple[str, ...], tmp_path: Path
+) -> None:
+    saved = ("--save", tmp_path / "saved")
+    runner.train(4, "--schedule", "cosine", *saved)
+
+    resumed = lines(runner.train(8, "--resume", *named, *saved))
+    again = lines(runner.train(12, "--resume", "--total", "20", *saved))
+
+    for found, first, total in ((resumed, 5, 8), (again, 9, 20)):
+        rates = [line["lr"] for line in found if "lr" in line]
+        schedule = RateSchedule("cosine", RATE, total)
+        assert rates == pytest.approx([schedule(first + n) for n in range(4)], rel=1e-6)
+
+
 def test_restarts_of_one_length() -> None:
     schedule = RateSchedule("restarts", 1.0, 7, factor=1, period=3)
     rates = [schedule(step) for step in range(1, 8)]

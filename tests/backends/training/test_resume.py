@@ -99,6 +99,40 @@ def test_without_a_checkpoint_a_training_goes_on_where_it_stood() -> None:
     same(parts.trained.params(), whole.trained.params())
 
 
+@pytest.mark.parametrize("again", [{}, {"schedule": "cosine"}, {"total": 20}], ids=str)
+def test_a_training_that_goes_on_for_longer_follows_its_new_end(
+    again: dict[str, Any], tmp_path: Path
+) -> None:
+    """Rates of epochs 3 and 4 are those of a schedule over four epochs."""
+    whole, longer = compiled(micro_batches=2), compiled(micro_batches=2)
+    course = {"lr": 0.02, "schedule": "cosine"}
+    wanted = whole.fit(TRAIN, epochs=4, **course)
+    longer.fit(TRAIN, epochs=2, **course, checkpoint=tmp_path)
+
+    found = longer.fit(TRAIN, epochs=4, **again, checkpoint=tmp_path, resume=True)
+
+    rates = [step.rate for step in found.steps]
+    if again.get("total"):
+        assert rates[10:] == [
+            pockengine.RateSchedule("cosine", 0.02, 20)(6 + n // 2) for n in range(10)
+        ]
+    else:
+        assert rates[10:] == [step.rate for step in wanted.steps][10:]
+    assert rates[:10] != [step.rate for step in wanted.steps][:10]
+
+
+def test_a_total_holds_beyond_the_end_of_a_training() -> None:
+    parts = compiled()
+    first = parts.fit(TRAIN, steps=7, lr=0.02, schedule="linear", total=STEPS)
+    then = parts.fit(TRAIN, steps=12, resume=True)
+
+    rates = [step.rate for step in (*first.steps, *then.steps)]
+    wanted = pockengine.RateSchedule("linear", 0.02, STEPS)
+    assert rates == [wanted(number) for number in range(1, 13)]
+    with pytest.raises(RuntimeFailure, match="leave schedule, warmup and total out"):
+        parts.fit(TRAIN, steps=7, lr=wanted, total=9)
+
+
 def test_each_fit_begins_a_training_of_its_own() -> None:
     net, other = compiled(), compiled()
     net.fit(TRAIN, steps=6, lr=0.02)
