@@ -23,11 +23,11 @@ from pockengine.frontends.losses import add_loss, is_loss
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_for
 from pockengine.frontends.torch.aten.registry import Missing
+from pockengine.frontends.torch.blocks import AUTOCAST, UNRECORDED
 from pockengine.frontends.torch.decompose import decompose, missing_rule
 from pockengine.frontends.torch.loss import Loss
 from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
-    BLOCKS,
     arguments_of,
     check_order,
     module_path,
@@ -64,7 +64,7 @@ COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of
 
 COMPLEX_OUTPUT = "it is complex; return torch.view_as_real of it"
 
-AUTOCAST = (
+ROUNDED = (
     "autocast is enabled, which rounds what no other setting tells of; leave it out, and pass "
     "bf16=True to pockengine.compile to round the operands of large products"
 )
@@ -111,8 +111,6 @@ class _Importer:
         """Placeholders of parameters, buffers and tensors that the module holds."""
         self.buffers: dict[Node, Tensor] = {}
         """Placeholders of buffers that a step may write, and what they hold before."""
-        self.unrecorded: set[Node] = set()
-        """Operators under `torch.no_grad()`."""
 
     def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
         """Take in the placeholders."""
@@ -182,7 +180,7 @@ class _Importer:
         """Build one operator, or note why not."""
         place = module_path(node)
         written = written_by(node)
-        recorded = not (node in self.unrecorded or str(node.target).startswith(UNSEEN))
+        recorded = not (UNRECORDED in node.meta or str(node.target).startswith(UNSEEN))
         result: Known = None
         try:
             with self.g.scope(place):
@@ -201,13 +199,13 @@ class _Importer:
     def _derive(self, node: Node) -> Known:
         """Compute what an operator gives, by what its arguments stand for now."""
         result = self._evaluate(node)
-        return self.memory.detached(result) if node in self.unrecorded else result
+        return self.memory.detached(result) if UNRECORDED in node.meta else result
 
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:
             return self._part(node)
-        if str(node.target) in BLOCKS:
-            return self._inline(node)
+        if str(node.target) == AUTOCAST:
+            raise Unsupported(ROUNDED)
         if not isinstance(node.target, torch._ops.OpOverload):
             return self._tuple(node)
         overload = str(node.target).removeprefix("aten.")
@@ -349,27 +347,6 @@ class _Importer:
         if str(node.target).startswith(UNFILLED):
             result.zero_()  # whatever the memory held would be in the generated code
         return result
-
-    def _inline(self, node: Node) -> Known:
-        """Build the body of a `with torch.no_grad():` block, or another, where it stands."""
-        place = BLOCKS[str(node.target)]
-        body, *arguments = node.args[place:]
-        graph = self.known[body].graph
-        if place > 1 and node.args[2]:
-            raise Unsupported(AUTOCAST)
-        if place == 1 and not node.args[0]:
-            self.unrecorded.update(graph.nodes)
-        for inner, argument in zip(placeholders(graph.nodes), arguments, strict=True):
-            if isinstance(argument, Node):
-                self.memory.add(inner, self.memory.current(argument), origin=argument)
-            else:
-                self.known[inner] = argument
-        self.walk(self.known[body], graph.nodes)
-        results = results_of(self.known[body])
-        for user in node.users:  # what it gives back may be a view of what it was given
-            if user.target is operator.getitem and isinstance(results[user.args[1]], Node):
-                self.memory.storages.add(user, origin=results[user.args[1]])
-        return [self.memory.current(x) if isinstance(x, Node) else x for x in results]
 
 
 def _empty(node: Node) -> Known:

@@ -21,9 +21,6 @@ DETACH = "aten.detach_.default"
 WHY = "selected"
 """In its meta data an operator that selects says here why not all rows can be computed."""
 
-BLOCKS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
-"""Operators that run a block of the module, and the place of its graph among their arguments."""
-
 
 def arguments_of(node: Node) -> dict[str, Any]:
     """Return the operator's arguments by their names in its schema, defaults filled in."""

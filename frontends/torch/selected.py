@@ -19,7 +19,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
-from pockengine.frontends.torch.dead import writes
+from pockengine.frontends.torch.blocks import has_effect
 from pockengine.frontends.torch.decisions import traced_node
 from pockengine.frontends.torch.nodes import WHY, source_line, written_by
 from pockengine.frontends.torch.selected_checks import Reader, problem
@@ -117,7 +117,7 @@ def _take(graph: Graph, family: Family) -> None:
     rewriter = Rewriter(graph, reader, sources[first], first)
     for node in family.nodes:
         rewriter.rewrite(node)
-    graph.eliminate_dead_code(writes)
+    graph.eliminate_dead_code(has_effect)
 
 
 def mask_of(node: Node) -> Node | None:

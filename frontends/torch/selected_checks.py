@@ -18,6 +18,12 @@ PLACES = "indexes by numbers that are calculated of places"
 COUNTED = {"add", "sub", "mul", "div"}
 """Operators that may take the number of selected rows as a number."""
 
+OF_PAIRS = {"aten.max.other": "maximum", "aten.min.other": "minimum"}
+"""Overloads that go element by element where others of their names go along a dimension."""
+
+BY_ELEMENT = {"maximum", "minimum", "log_sigmoid", "hardswish", "rsub", "where", "masked_fill"}
+"""Operators that go element by element, though PyTorch does not mark all their overloads so."""
+
 CREATED = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"}
 LOSSES = {
     "mse_loss",
@@ -28,13 +34,14 @@ LOSSES = {
     "binary_cross_entropy_with_logits",
     "kl_div",
 }
+CTC = "pockengine.ctc_loss"
 DIVISIONS = {"div", "floor_divide", "remainder", "fmod"}
 SUMS = {"sum", "mean"}
 ALONG = {
     "softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "topk", "sort",
     "argmax", "argmin", "max", "min", "amax", "amin", "logsumexp", "any", "all", "var", "std",
     "prod", "select", "unbind", "split", "split_with_sizes", "chunk", "cat", "stack", "gather",
-    "unsqueeze", "squeeze",
+    "unsqueeze", "squeeze", "linalg_vector_norm", "norm", "glu", "logcumsumexp", "cummax", "cummin",
 }  # fmt: skip
 """Operators along dimensions that they name, of which rows must be none."""
 
@@ -65,6 +72,8 @@ def name_of(node: Node) -> str:
     """Return the name of an operator; that of its in-place form is the same."""
     if node.target is operator.getitem:
         return "getitem"
+    if str(node.target) in OF_PAIRS:
+        return OF_PAIRS[str(node.target)]
     packet = getattr(node.target, "overloadpacket", None)
     return "" if packet is None else str(packet).removeprefix("aten.").removesuffix("_")
 
@@ -87,7 +96,7 @@ def problem(reader: Reader, node: Node) -> str:
         return check(reader, node)
     if name in ALONG:
         return _along(reader, node)
-    if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags:
+    if _by_element(node):
         return _pointwise(node, name)
     return OTHERWISE
 
@@ -115,6 +124,14 @@ def _of_sizes(reader: Reader, node: Node) -> str:
 def _pointwise(node: Node, name: str) -> str:
     floats = all(map(_is_float, node.all_input_nodes))
     return "" if floats or name not in DIVISIONS else "divides integers of rows"
+
+
+def _by_element(node: Node) -> bool:
+    if name_of(node) in BY_ELEMENT:
+        return True
+    return (
+        isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    )
 
 
 def _is_float(node: Node) -> bool:
@@ -257,6 +274,12 @@ def _loss(reader: Reader, node: Node) -> str:
     return ACROSS if len(rows) > 1 or len(shapes) > 1 or more else ""
 
 
+def _ctc(reader: Reader, node: Node) -> str:
+    x, labels, *lengths, _ = node.args
+    rows = [reader.row(value) for value in (labels, x, *lengths)]
+    return "" if rows == [0, None, None, None] else ACROSS
+
+
 def _plain_sizes(value: Any) -> tuple[int, ...]:
     """Return a shape in which rows are none: all of a family are as many."""
     return tuple(size if isinstance(size, int) else -1 for size in value.meta["val"].shape)
@@ -274,6 +297,7 @@ CHECKS: dict[str, Callable[[Reader, Node], str]] = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd", "nll_loss"), _cross_entropy),
     **dict.fromkeys(SUMS, _sum),
     **dict.fromkeys(LOSSES, _loss),
+    CTC: _ctc,
     "linear": _linear,
     "slice": _slice,
     "index": _index,

@@ -8,9 +8,11 @@ import torch
 from torch.fx import Graph, Node
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.torch.blocks import UNRECORDED
 from pockengine.frontends.torch.nodes import arguments_of, source_line, written_by
 from pockengine.frontends.torch.selected_checks import (
     COUNTED,
+    CTC,
     LOSSES,
     SUMS,
     Reader,
@@ -54,6 +56,7 @@ class Rewriter:
             "scatter_add": self._add,
             "index_copy": self._copy,
             "index_put": self._put,
+            CTC: self._spoken,
             **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd", "nll_loss"), self._labels),
         }
 
@@ -97,7 +100,7 @@ class Rewriter:
     def _call(self, target: Any, *args: Any) -> Node:
         with self._graph.inserting_before(self._here):
             node = self._graph.call_function(target, args)
-        kept = ("stack_trace", "nn_module_stack")
+        kept = ("stack_trace", "nn_module_stack", UNRECORDED)
         node.meta = {key: self._here.meta[key] for key in kept if key in self._here.meta}
         self._settle(node)
         return node
@@ -246,6 +249,36 @@ class Rewriter:
         target: Any = node.args[1]
         args = (node.args[0], self._kept(target, 0, ignored), *node.args[2:])
         return self._call(node.target, *args)
+
+    def _spoken(self, node: Node) -> Node:
+        """Cut labels that lie one sample after the other into rows, as long as they may be."""
+        x, labels, lengths, label_lengths, blank = node.args
+        longest = self._size
+        if self._shape[:-1] == _shape(x)[1:2] and self._counts(label_lengths):
+            longest = self._shape[-1]
+        number = self._call(aten.to.dtype, self._mask, torch.int64)
+        last = self._call(aten.cumsum.default, number, 0)
+        place = self._kept(self._call(aten.sub.Tensor, last, 1), 0, self._size)
+        spare = self._call(aten.new_zeros.default, labels, [self._size + 1])
+        together = self._call(aten.index_put.default, spare, [place], labels)
+        ends = self._call(aten.cumsum.default, label_lengths, 0)
+        starts = self._call(aten.sub.Tensor, ends, label_lengths)
+        along = self._call(aten.arange.default, longest)
+        at = self._call(aten.add.Tensor, self._call(aten.unsqueeze.default, starts, 1), along)
+        at = self._call(aten.clamp.default, at, None, self._size)
+        rows = self._call(aten.index.Tensor, together, [at])
+        return self._call(node.target, x, rows, lengths, label_lengths, blank)
+
+    def _counts(self, lengths: Any) -> bool:
+        """Whether these are how many the mask selects of each row of its last dimension."""
+        while name_of(lengths) in ("to", "reshape", "_to_copy"):
+            lengths = lengths.args[0]
+        last = len(self._shape) - 1
+        return (
+            name_of(lengths) == "sum"
+            and self._reader.is_mask(lengths.args[0])
+            and [dim % len(self._shape) for dim in arguments_of(lengths)["dim"] or []] == [last]
+        )
 
     def _add(self, node: Node) -> Node:
         """Add nothing for rows that are not selected."""

@@ -98,6 +98,8 @@ def ctc_loss(
     )
     if single or targets.dim() == 2:
         labels = targets.reshape(samples, -1)
+    elif isinstance(targets.shape[0], torch.SymInt):
+        labels = targets  # that a mask selects: `selected_rewrite.py` lays them out
     else:
         labels = _rows(targets, label_lengths, target_lengths)
     losses = torch.ops.pockengine.ctc_loss(logits, labels, lengths, label_lengths, blank)

@@ -5,15 +5,20 @@ that labels are classes; their configurations are as before afterwards.
 """
 
 import copy
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch.distributions import Distribution
+from torch.export import _trace
+from torch.fx.experimental import symbolic_shapes
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.torch.blocks import inline_blocks
 from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
     OURS,
@@ -47,6 +52,7 @@ def trace(
             program = _export(module, args, kwargs, None)
         except Unanswered:
             program = _export(module, args, kwargs, _answers(module, args, kwargs))
+    inline_blocks(program)
     pick_marked(program)
     drop_dead(program)
     select_all(program)
@@ -58,6 +64,7 @@ def _export(
 ) -> "ExportedProgram":
     try:
         with (
+            _silence(),
             own_gradients(module),
             transforms(),
             Decisions(answers),
@@ -73,6 +80,19 @@ def _export(
         raise ImportModelError(f"{type(module).__name__} {words}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
         raise ImportModelError(_words(error, module, args, kwargs)) from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep a trace that fails from printing its graph and its advice: the error says it all."""
+    log = logging.getLogger(symbolic_shapes.__name__)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with patch.object(_trace, "print", lambda *_, **__: None, create=True):
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:
