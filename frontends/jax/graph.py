@@ -18,6 +18,7 @@ from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.division import remainder
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result, number_of_key
+from pockengine.frontends.jax.combining import COMBINING
 from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
@@ -111,9 +112,21 @@ class Walker:
             return [folded]
         if name == "iota" or (operands and all(map(_is_known, operands))):
             return _computed(equation, operands)
+        if name in COMBINING:
+            return self._combine(name, equation, operands, place)
         if _is_complex(equation, operands):
             return self._apply_complex(name, equation, operands)
         return self._emit(name, equation, operands)
+
+    def _combine(
+        self, name: str, equation: Any, operands: list[Known], place: Place
+    ) -> list[Known]:
+        """Combine elements by a function that the equation holds."""
+        if any(operand is None for operand in operands):
+            return [None] * len(equation.outvars)
+        built = COMBINING[name](self, equation, operands, place)
+        pairs = zip(built, equation.outvars, strict=True)
+        return [None if x is None else _checked(x, v.aval) for x, v in pairs]
 
     def _drawn(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
         """Draw by a key."""

@@ -5,7 +5,7 @@ those before: the first of equal maxima in that order is the first of all.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pockengine.compiler.ir import F32, Builder, Shape, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
+from pockengine.frontends.jax.primitives.shape import spread
 from pockengine.frontends.layout import NHWC, Tensor, permute, reshape, stored
 
 Stage = Callable[[Builder, Tensor, dict[str, Any], Shape], Tensor]
@@ -47,10 +48,8 @@ class _Pooling:
 
 def _pooling(x: Tensor, params: dict[str, Any]) -> _Pooling:
     """Find the two dimensions that a window covers; a lower rank is filled up with ones."""
-    if x.dtype is not F32:
-        raise Unsupported(f"windows over {x.dtype.value}; use float32")
-    if any(gap != 1 for gap in params.get("base_dilation") or ()):
-        raise Unsupported("pooling of a dilated input")
+    if x.dtype is not F32 or _is_dilated(params):
+        raise Unsupported(f"the gradient of windows over {x.dtype.value}, or of dilated inputs")
     none = (1, 1, (0, 0), 1)
     columns = zip(
         params["window_dimensions"],
@@ -76,9 +75,9 @@ NONE = (1, 1, (0, 0), 1)
 """What a window says of a dimension that it does not move along."""
 
 
-def _moving(x: Tensor, params: dict[str, Any]) -> dict[int, tuple[Any, ...]]:
+def _moving(rank: int, params: dict[str, Any]) -> dict[int, tuple[Any, ...]]:
     """Return what a window says of each dimension that it covers or moves along."""
-    given = [params.get(name) or (1,) * x.rank for name in NAMES]
+    given = [params.get(name) or (1,) * rank for name in NAMES]
     whole = [
         (size, step, tuple(map(int, sides)), gap)
         for size, step, sides, gap in zip(*given, strict=True)
@@ -88,7 +87,7 @@ def _moving(x: Tensor, params: dict[str, Any]) -> dict[int, tuple[Any, ...]]:
 
 def _in_stages(ctx: JaxContext, x: Tensor, params: dict[str, Any], pool: Stage) -> Tensor:
     """Pool two dimensions at a time, the last ones first."""
-    moving = _moving(x, params)
+    moving = _moving(x.rank, params)
     if x.rank <= 4 and len(moving) <= 2:
         return pool(ctx.g, x, params, ctx.shape)
     dims = sorted(moving)
@@ -126,7 +125,7 @@ def _sum_stage(g: Builder, x: Tensor, params: dict[str, Any], shape: Shape) -> T
     """Add up windows: their average, times their size."""
     pool = _pooling(x, params)
     if pool.window.dilation != (1, 1):
-        return _taps(g, x, params, 0.0, "add")
+        return _combined(g, x, params, 0.0, "add")
     value = g.avg_pool2d(pool.enter(g, x), count_include_pad=True, **pool.attrs)
     average = pool.leave(g, value, shape)
     return emit.arithmetic(g, "mul", average, float(math.prod(pool.window.kernel)))
@@ -135,12 +134,16 @@ def _sum_stage(g: Builder, x: Tensor, params: dict[str, Any], shape: Shape) -> T
 @primitive("reduce_window_max")
 def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the maximum of each window."""
+    if x.dtype is not F32 or _is_dilated(params):
+        return _combined(ctx.g, x, params, _least(ctx, x), "maximum")
     return _in_stages(ctx, x, params, _max_stage)
 
 
 @primitive("reduce_window_min")
 def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the minimum of each window."""
+    if x.dtype is not F32 or _is_dilated(params):
+        return _combined(ctx.g, x, params, -1.0 - _least(ctx, x), "minimum")
     negative = emit.unary("neg")
     return negative(ctx.g, reduce_window_max(ctx, negative(ctx.g, x), **params))
 
@@ -148,42 +151,88 @@ def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
 @primitive("reduce_window_sum")
 def reduce_window_sum(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Add up each window."""
+    if x.dtype is not F32 or _is_dilated(params):
+        return _combined(ctx.g, x, params, 0.0, "add")
     return _in_stages(ctx, x, params, _sum_stage)
 
 
-@primitive("reduce_window", static=(1,))
-def reduce_window(ctx: JaxContext, x: Tensor, start: np.ndarray, **params: Any) -> Tensor:
-    """Combine each window by a product, all that it may be beside the three above."""
-    body = params["jaxpr"]
-    names = [equation.primitive.name for equation in body.eqns]
-    if names != ["mul"] or x.dtype is not F32:
-        raise Unsupported(f"windows that combine by {names} of {x.dtype.value}; use sum or max")
-    return _taps(ctx.g, x, params, float(start), "mul")
+def _least(ctx: JaxContext, x: Tensor) -> float:
+    """Return what no element is below."""
+    return -math.inf if x.dtype is F32 else float(np.iinfo(x.dtype.numpy.name).min)
 
 
-def _taps(g: Builder, x: Tensor, params: dict[str, Any], start: float, op: str) -> Tensor:
+def _is_dilated(params: dict[str, Any]) -> bool:
+    """Return whether gaps stand between the elements of what windows go over."""
+    return any(gap != 1 for gap in params.get("base_dilation") or ())
+
+
+def _product(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
+    """Multiply each window."""
+    return _combined(ctx.g, x, params, 1.0, "mul")
+
+
+WINDOWS: dict[str, Callable[..., Tensor]] = {
+    "add": reduce_window_sum,
+    "max": reduce_window_max,
+    "min": reduce_window_min,
+    "mul": _product,
+}
+"""What combines windows by a primitive, starting from what changes nothing."""
+
+
+def _combined(g: Builder, x: Tensor, params: dict[str, Any], nothing: float, op: str) -> Tensor:
     """Combine the elements that stand at the same place of all windows, place by place."""
-    moving = _moving(x, params)
-    kernels = [moving.get(dim, NONE)[0] for dim in range(x.rank)]
-    if math.prod(kernels) > MOST_TAPS:
-        raise Unsupported(f"windows of {math.prod(kernels)} elements; {MOST_TAPS} are the most")
-    sides = [moving.get(dim, NONE)[2] for dim in range(x.rank)]
-    steps = tuple(moving.get(dim, NONE)[1] for dim in range(x.rank))
-    gaps = [moving.get(dim, NONE)[3] for dim in range(x.rank)]
-    counts = [_count(x.shape[dim], *moving.get(dim, NONE)) for dim in range(x.rank)]
-    low, high = (tuple(side[at] for side in sides) for at in (0, 1))
-    whole = emit.pad(g, x, low, high, start)
     total: Tensor | None = None
-    for place in np.ndindex(*kernels):
-        begin = tuple(int(at) * gap for at, gap in zip(place, gaps, strict=True))
-        stop = tuple(
-            first + (count - 1) * step + 1
-            for first, count, step in zip(begin, counts, steps, strict=True)
-        )
-        part = emit.slice_(g, whole, begin, stop, steps)
+    for part in taps(g, x, params, nothing):
         total = part if total is None else emit.elementwise(g, op, total, part)
     assert total is not None  # a window has one element at least
     return total
+
+
+def taps(g: Builder, x: Tensor, params: dict[str, Any], padding: float) -> list[Tensor]:
+    """Return, for each place of a window, what all windows have there."""
+    gaps = tuple(gap - 1 for gap in params.get("base_dilation") or (1,) * x.rank)
+    if any(gaps):
+        x = spread(g, x, gaps, padding)
+    how = _how(x.rank, params)
+    low, high = (tuple(sides[at] for _, _, sides, _ in how) for at in (0, 1))
+    whole = emit.pad(g, x, low, high, padding)
+    return [emit.slice_(g, whole, *bounds) for bounds in _bounds(x.shape, how)]
+
+
+def inside(shape: Shape, params: dict[str, Any]) -> list[np.ndarray]:
+    """Return, for each place of a window, which windows have an element of the array there."""
+    gaps = params.get("base_dilation") or (1,) * len(shape)
+    whole = np.zeros([(size - 1) * gap + 1 for size, gap in zip(shape, gaps, strict=True)], bool)
+    whole[tuple(slice(None, None, gap) for gap in gaps)] = True
+    wide, how = whole.shape, _how(len(shape), params)
+    for dim, (_, _, (low, high), _) in enumerate(how):
+        cut = slice(max(-low, 0), wide[dim] - max(-high, 0))
+        whole = whole[(slice(None),) * dim + (cut,)]
+    whole = np.pad(whole, [[max(side, 0) for side in sides] for _, _, sides, _ in how])
+    return [whole[tuple(map(slice, *bounds))] for bounds in _bounds(wide, how)]
+
+
+def _how(rank: int, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return what a window says of each dimension: size, step, padding, gap."""
+    moving = _moving(rank, params)
+    return [moving.get(dim, NONE) for dim in range(rank)]
+
+
+def _bounds(shape: Shape, how: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Shape, Shape, Shape]]:
+    """Yield start, stop and step of the elements at each place of all windows."""
+    kernels = [kernel for kernel, *_ in how]
+    if math.prod(kernels) > MOST_TAPS:
+        raise Unsupported(f"windows of {math.prod(kernels)} elements; {MOST_TAPS} are the most")
+    steps = tuple(step for _, step, _, _ in how)
+    counts = [_count(size, *each) for size, each in zip(shape, how, strict=True)]
+    for place in np.ndindex(*kernels):
+        start = tuple(int(at) * gap for at, (*_, gap) in zip(place, how, strict=True))
+        stop = tuple(
+            first + (count - 1) * step + 1
+            for first, count, step in zip(start, counts, steps, strict=True)
+        )
+        yield start, stop, steps
 
 
 @primitive("select_and_scatter_add")

@@ -75,23 +75,6 @@ def reduce_xor(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> 
     return emit.arithmetic(ctx.g, "gt", emit.arithmetic(ctx.g, "rem", count, 2.0), 0.5)
 
 
-@primitive("reduce")
-def reduce(
-    ctx: JaxContext, *operands: Tensor, computation: Any = None, jaxpr: Any = None, **params: Any
-) -> Tensor:
-    """Reduce by a function of the user's that is one of JAX's own, from a number on."""
-    body = getattr(jaxpr, "jaxpr", jaxpr)
-    names = [equation.primitive.name for equation in body.eqns]
-    if len(operands) != 2 or len(names) != 1 or names[0] not in MONOIDS:
-        raise Unsupported(
-            f"a reduction by {', '.join(names) or 'nothing'}; use one by add, mul, max or min"
-        )
-    op, combine = MONOIDS[names[0]]
-    x, start = operands
-    y = _reduce(ctx.g, op, x, params["dimensions"])
-    return emit.arithmetic(ctx.g, combine, y, start)
-
-
 @primitive("argmax")
 def argmax(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
     """Say where the first maximum stands along a dimension."""

@@ -31,11 +31,33 @@ def weighed(function: Function) -> Function:
     return loss
 
 
-def check_step(function: Function, params: Any, *inputs: Any) -> None:
+def by_tangents(loss: Function) -> Function:
+    """Differentiate forwards, element by element: of what JAX has no backward pass for."""
+
+    def value_and_gradients(params: Any, *inputs: Any) -> Any:
+        leaves, tree = jax.tree.flatten(params)
+
+        def slope(place: int, element: int) -> Any:
+            tangents = [np.zeros_like(leaf) for leaf in leaves]
+            tangents[place].flat[element] = 1
+            whole = jax.tree.unflatten(tree, tangents)
+            return jax.jvp(lambda p: loss(p, *inputs), (params,), (whole,))[1]
+
+        gradients = [
+            np.reshape([slope(place, element) for element in range(leaf.size)], leaf.shape)
+            for place, leaf in enumerate(leaves)
+        ]
+        return loss(params, *inputs), jax.tree.unflatten(tree, gradients)
+
+    return value_and_gradients
+
+
+def check_step(function: Function, params: Any, *inputs: Any, forwards: bool = False) -> None:
     """Compare the loss, and what a step of rate 1 takes from each parameter, with JAX's."""
     loss = weighed(function)
     graph = from_jax(loss, (params, *inputs))
-    expected, gradients = jax.value_and_grad(loss, allow_int=True)(params, *inputs)
+    differentiate = by_tangents(loss) if forwards else jax.value_and_grad(loss, allow_int=True)
+    expected, gradients = differentiate(params, *inputs)
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
     held = {name: param.data.copy() for name, param in step.params.items()}
     feed = {"lr": np.float32(1), "step": np.int32(1), "seed": np.int32(1)}

@@ -12,6 +12,7 @@ from jax import lax
 from pockengine.compiler.ir.evaluate import run
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import check_function, random
+from pockengine.tests.frontends.jax.one_step import check_step
 
 X = random(4, 5)
 I = np.array([1, 2, 0], np.int32)  # noqa: E741
@@ -32,6 +33,12 @@ INDEXING: dict[str, Callable[..., Any]] = {
     "integers": lambda x, i: (i // 2, (i - 2) % 3, -i, jnp.abs(i - 1), jnp.sign(i - 1)),
     "rows_gradient": jax.grad(lambda x, i: (jnp.take(x, i, axis=0) ** 2).sum()),
 }
+
+
+def greater(a: Any, b: Any) -> Any:
+    """Combine pairs of a number and its place."""
+    return jnp.maximum(a[0], b[0]), jnp.where(a[0] >= b[0], a[1], b[1])
+
 
 CONTROL: dict[str, Callable[..., Any]] = {
     "scan": lambda x: lax.scan(lambda c, y: (c + y, c.sum()), x[0], x),
@@ -78,6 +85,33 @@ WINDOWS: dict[str, Callable[..., Any]] = {
     "five dimensions": lambda x: lax.reduce_window(
         x[None], 0.0, lax.add, (1, 2, 3, 3, 1), (1, 1, 2, 2, 1), "SAME"
     ),
+    "extremes of whole numbers": lambda x: [
+        lax.reduce_window((9 * x).astype(int), start, op, (1, 2, 3, 1), (1, 1, 2, 1), "SAME")
+        for start, op in ((-7, lax.max), (2, lax.min), (3, lax.add), (2, lax.mul))
+    ],
+    "where the greatest stand": lambda x: lax.reduce_window(
+        (x, jnp.arange(x.size).reshape(x.shape)),
+        (-jnp.inf, -1),
+        greater,
+        (1, 2, 2, 1),
+        2 * (1, 2),
+        "SAME",
+    ),
+    "tangents": lambda x: jax.jvp(
+        lambda x: lax.reduce_window(x, 2.0, lax.mul, (1, 2, 2, 1), (1, 2, 1, 1), "SAME"),
+        (x,),
+        (x * x,),
+    ),
+}
+
+BODIES: dict[str, tuple[float, Callable[..., Any]]] = {
+    "add": (2.0, lax.add),
+    "mul": (2.0, lax.mul),
+    "nothing": (0.0, lax.mul),
+    "max": (0.7, lax.max),
+    "min": (1.3, lax.min),
+    "squares": (0.5, lambda a, b: a + b * b),
+    "the last square": (0.9, lambda a, b: b * b),
 }
 
 PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
@@ -126,6 +160,32 @@ def test_elementwise_and_reductions(name: str) -> None:
 @pytest.mark.parametrize("name", WINDOWS)
 def test_windows_of_any_kind(name: str) -> None:
     check_function(WINDOWS[name], random(2, 7, 6, 3))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("name", BODIES)
+def test_windows_combine_by_any_function_from_any_value(name: str, apart: bool) -> None:
+    start, body = BODIES[name]
+    gaps = {"base_dilation": (2,), "window_dilation": (3,)} if apart else {}
+    padding = [(2, -1)] if apart else "SAME"
+
+    def reduced(p: Any) -> Any:
+        return lax.reduce_window(p["x"], start, body, (3,), (2,), padding, **gaps)
+
+    check_step(reduced, {"x": np.array([1, 2, 2, 0.7, 1.3], np.float32)}, forwards=True)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_reductions_by_any_function_from_any_value(name: str) -> None:
+    start, body = BODIES[name]
+    check_function(
+        lambda x: (lax.reduce(x, start, body, (1,)), lax.reduce(x, start, body, (0, 1))), X
+    )
+
+
+def test_a_reduction_of_pairs() -> None:
+    places = np.arange(X.size, dtype=np.int32).reshape(X.shape)
+    check_function(lambda x, i: lax.reduce((x, i), (-jnp.inf, -1), greater, (1,)), X, places)
 
 
 def test_whole_numbers_are_sorted_by_several_keys() -> None:
