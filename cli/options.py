@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import click
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
+from pockengine.frontends.losses import loss_text
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -102,9 +103,12 @@ class ModelChoice:
     def find(self, classes: int | None = None) -> Found:
         """Find the model, with the loss that is wished for."""
         found = find_model(self.name, self.batch, self.shapes, classes)
-        if self.loss is None:
-            return found
-        return Found(found.name, found.model, found.inputs, None if self.loss == OWN else self.loss)
+        if self.loss is not None:
+            return replace(found, loss=None if self.loss == OWN else self.loss)
+        if found.stated:
+            text = f"loss {loss_text(found.loss)}, as {self.name} says; --loss names another"
+            click.echo(text, err=True)
+        return found
 
 
 def model_argument(batch: int | None = None, *, loss: bool = True) -> Callable[[Command], Command]:

@@ -17,6 +17,7 @@ from pockengine.compiler.quantize.int8 import Int8
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import LOSS, Subject
 from pockengine.finetune.task import Tuning, load_tuning
+from pockengine.frontends.losses import loss_text
 from pockengine.models.find import CROSS_ENTROPY, Found
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ def _find(model: ModelChoice, classes: int | None) -> Found:
     if found.loss is None:
         raise FinetuneError(
             f"{model.name} returns its own loss; give a classifier, or the folder of a decoder"
+        )
+    if "crossentropy" not in loss_text(found.loss).lower().replace("_", ""):
+        raise FinetuneError(
+            f"{model.name} is trained by {loss_text(found.loss)}, and trials judge a classifier by "
+            "its cross entropy; give a classifier"
         )
     return found
 

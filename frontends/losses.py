@@ -1,5 +1,8 @@
 """Losses that a frontend adds to a model that returns predictions only."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pockengine.compiler.ir import F32, I64, Builder, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.frontends.emit import loss as emit_loss
@@ -28,6 +31,19 @@ def add_loss(g: Builder, output: Tensor, loss: str) -> None:
         target = plain(g.input(TARGET, TensorType(I64, labels)))
         value = emit_loss.cross_entropy(g, output, target)
     g.output("loss", value.value)
+
+
+def loss_text(loss: Any) -> str:
+    """Return a loss in words: its name, or those of the losses of several outputs."""
+    if isinstance(loss, str):
+        return loss
+    if isinstance(loss, Mapping):
+        return ", ".join(f"{name}: {loss_text(one)}" for name, one in loss.items())
+    if isinstance(loss, list):
+        return ", ".join(map(loss_text, loss))
+    if isinstance(loss, tuple):
+        return f"{loss[1]:g} {loss_text(loss[0])}"
+    return str(getattr(loss, "name", getattr(loss, "__name__", loss)))
 
 
 def is_loss(output: Tensor) -> bool:

@@ -22,11 +22,15 @@ class Declared:
 
 @dataclass(frozen=True)
 class Opened:
-    """A model of a file, as a door takes it; `named` tells whether by its inputs' names."""
+    """A model of a file, as a door takes it; `named` tells whether by its inputs' names.
+
+    `loss` is what the file says that the model is trained by; None where it does not say.
+    """
 
     model: Any
     inputs: tuple[Declared, ...]
     named: bool = True
+    loss: Any = None
 
 
 def open_file(path: Path) -> Opened:

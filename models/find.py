@@ -36,13 +36,14 @@ FILES = {".onnx": "onnx", **dict.fromkeys(TENSORFLOW_FILES, "tensorflow")}
 class Found:
     """A model in training mode, its example inputs, and the loss that it is to get.
 
-    A loss of None is for a model that returns its own.
+    A loss of None is for a model that returns its own. `stated` is whether its file says the loss.
     """
 
     name: str
     model: Any
     inputs: Any
-    loss: str | None
+    loss: Any
+    stated: bool = False
 
     def graph(self) -> Graph:
         """Import the model with its loss."""
@@ -85,6 +86,8 @@ def _of_file(name: str, path: Path, batch: int | None, shapes: Shapes) -> Found:
     opened = open_file(path)
     arrays = examples(name, opened.inputs, batch, shapes)
     inputs = arrays if opened.named else list(arrays.values())
+    if opened.loss is not None:
+        return Found(name, opened.model, inputs, opened.loss, stated=True)
     return Found(name, opened.model, inputs, CROSS_ENTROPY)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from pockengine.errors import ImportModelError
 from pockengine.frontends.model_files import Declared, Opened
 from pockengine.frontends.tensorflow.saved import load
+from pockengine.frontends.tensorflow.stated_loss import stated_loss
 
 
 def open_tensorflow(path: Path) -> Opened:
@@ -24,7 +25,8 @@ def open_tensorflow(path: Path) -> Opened:
             f"{path} does not say what inputs its model takes; give it to pockengine.compile with "
             "example inputs, or call it once before it is saved"
         )
-    return Opened(model, tuple(_declared(spec.name, spec) for spec in inputs), named=False)
+    declared = tuple(_declared(spec.name, spec) for spec in inputs)
+    return Opened(model, declared, named=False, loss=stated_loss(path, model))
 
 
 def _declared(name: str, spec: Any) -> Declared:

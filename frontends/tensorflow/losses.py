@@ -34,7 +34,7 @@ def terms_of(loss: Any, outputs: Sequence[str], model: Any) -> list[Term]:
     weight. The targets are inputs of the outputs' names: `target.0`, `target.boxes`.
     """
     if not isinstance(loss, (list, Mapping)):
-        return [Term(outputs[0], TARGET, loss)]
+        return [_term(outputs[0], TARGET, loss)]
     ends = [name.removeprefix("output.") for name in outputs]
     if isinstance(loss, list):
         if len(loss) != len(outputs):
@@ -81,7 +81,8 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
         except ValueError:
             raise ImportModelError(
                 f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, and the names of "
-                "keras.losses"
+                "keras.losses; give one by loss= or --loss, or register your own by "
+                "keras.saving.register_keras_serializable"
             ) from None
     if isinstance(loss, keras.losses.Loss):
         if loss.reduction not in ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight"):
@@ -103,8 +104,8 @@ def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
 
     That of CTC has as many labels as there are frames, 0 behind the last one.
     """
-    name = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     shape = output.shape.as_list()
-    if "sparse" in str(name) or name in ("cross_entropy", "ctc"):
+    if "sparse" in name.lower() or name.lower() in ("cross_entropy", "ctc"):
         return tf.TensorSpec(shape[:-1], np.int64)
     return tf.TensorSpec(shape, np.float32)

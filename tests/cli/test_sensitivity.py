@@ -75,6 +75,15 @@ def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
         open_subject(chosen(MODEL, 4), None, weights)
 
 
+def regressor() -> tuple[torch.nn.Module, tuple[torch.Tensor], str]:
+    return *perceptron(), "mse"
+
+
+def test_trials_of_what_is_no_classifier_are_refused() -> None:
+    with pytest.raises(FinetuneError, match="is trained by mse"):
+        open_subject(chosen(f"{__name__}:regressor", 4), None, None)
+
+
 def test_registry_models_get_a_head_and_their_norms_are_frozen() -> None:
     subject = open_subject(chosen("cnn-8", 2), 7, None)
 

@@ -1,11 +1,17 @@
 """What MODEL may be where TensorFlow is: files of Keras and TFLite, folders of SavedModels."""
 
+import json
 from pathlib import Path
 
+import h5py
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from pockengine.cli.options import ModelChoice
+from pockengine.compiler.ir.evaluate import run
+from pockengine.errors import ImportModelError
 from pockengine.models.find import find_model
 
 
@@ -32,3 +38,100 @@ def test_a_file_says_itself_what_it_takes(kind: str, tmp_path: Path) -> None:
     assert first.shape == (5, 4)
     assert graph.input("target").shape == (5,)
     assert any(param.value.shape == (4, 3) for param in graph.params.values())
+
+
+class Own(keras.losses.Loss):
+    def call(self, y_true: object, y_pred: object) -> object:
+        return keras.ops.mean(y_pred)
+
+
+def heads() -> keras.Model:
+    x = keras.Input((4,), name="x")
+    ends = [keras.layers.Dense(n, name=name)(x) for name, n in (("a", 3), ("b", 4))]
+    return keras.Model(x, ends)
+
+
+def compiled(path: Path, model: keras.Model, **how: object) -> str:
+    model.compile("sgd", jit_compile=False, **how)
+    model.save(path)
+    return str(path)
+
+
+STATED = {
+    "name": "mse",
+    "function": keras.losses.mean_squared_error,
+    "object": keras.losses.MeanSquaredError(reduction="sum", name="odd"),
+    "labels": keras.losses.SparseCategoricalCrossentropy(from_logits=True, name="odd"),
+    "listed": ["mae"],
+}
+
+
+@pytest.mark.parametrize("kind", ["keras", "h5"])
+@pytest.mark.parametrize("loss", STATED)
+def test_a_keras_file_says_its_own_loss(loss: str, kind: str, tmp_path: Path) -> None:
+    model, rng = net(), np.random.default_rng(0)
+    path = compiled(tmp_path / f"net.{kind}", model, loss=STATED[loss])
+    found = find_model(path, batch=5)
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+    labels = rng.integers(0, 3, 5)
+    target = labels if loss == "labels" else rng.standard_normal((5, 3)).astype(np.float32)
+
+    computed = run(found.graph(), {"x": x, "target": target})["loss"]
+
+    assert found.stated
+    np.testing.assert_allclose(computed, model.test_on_batch(x, target), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"loss": "mse"},
+        {"loss": ["mse", "mae"], "loss_weights": [0.5, 2.0]},
+        {"loss": {"a": "mse", "b": keras.losses.Huber()}, "loss_weights": {"a": 1.0, "b": 3.0}},
+    ],
+)
+def test_losses_of_several_outputs(how: dict[str, object], tmp_path: Path) -> None:
+    model, rng = heads(), np.random.default_rng(0)
+    graph = find_model(compiled(tmp_path / "net.keras", model, **how), batch=5).graph()
+    targets = [rng.standard_normal((5, n)).astype(np.float32) for n in (3, 4)]
+    names = [value.name for value in graph.inputs[1:]]
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+
+    computed = run(graph, {"x": x, **dict(zip(names, targets, strict=True))})["loss"]
+
+    expected = model.evaluate(x, targets, batch_size=5, verbose=0)
+    np.testing.assert_allclose(computed, np.ravel(expected)[0], rtol=1e-5)
+
+
+def rewritten(path: str, **training: object) -> str:
+    with h5py.File(path, "r+") as file:
+        file.attrs["training_config"] = json.dumps(training)
+    return path
+
+
+def test_a_loss_as_keras_2_writes_it(tmp_path: Path) -> None:
+    name = "SparseCategoricalCrossentropy"
+    config = {"reduction": "auto", "name": "odd", "from_logits": True, "ignore_class": None}
+    loss = {"class_name": name, "config": {**config, "fn": "sparse_categorical_crossentropy"}}
+    path = compiled(tmp_path / "net.h5", net(), loss="mse")
+
+    found = find_model(rewritten(path, loss=loss, loss_weights=None), batch=5)
+
+    assert found.loss.get_config()["from_logits"] is True
+    assert found.graph().input("target").shape == (5,)
+
+
+def test_a_loss_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    path = compiled(tmp_path / "net.keras", net(), loss=Own())
+
+    with pytest.raises(ImportModelError, match=r"unknown loss 'Own'.*--loss"):
+        find_model(path).graph()
+
+
+def test_commands_say_the_loss_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = compiled(tmp_path / "net.h5", net(), loss="mean_squared_error")
+
+    assert ModelChoice(path, 2, {}, None).find().loss == "mean_squared_error"
+    assert "loss mean_squared_error" in capsys.readouterr().err
+    assert ModelChoice(path, 2, {}, "cross_entropy").find().loss == "cross_entropy"
+    assert not capsys.readouterr().err

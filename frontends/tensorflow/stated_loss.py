@@ -1,0 +1,111 @@
+"""The loss that a Keras file says its model is trained by: `compile`'s, which `save` wrote down.
+
+Keras's own code that reads it back is not called: a file may only name losses of `keras.losses`,
+and those that the user has registered in this process.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+
+from pockengine.errors import ImportModelError
+
+OLD_REDUCTIONS = {"auto": "sum_over_batch_size"}
+"""Keras 2's words for what Keras 3 calls otherwise."""
+
+
+def stated_loss(path: Path, model: Any) -> Any:
+    """Return the loss of a .keras or .h5 file that was looked into, as `from_tensorflow` takes it.
+
+    None where the file has none. A loss that is not known here is returned as its name, which
+    the import refuses, so that another one can be given. A single loss judges every output.
+    """
+    config = _training(path)
+    loss, weights = _read(path, config.get("loss")), _plain(config.get("loss_weights"))
+    if isinstance(loss, (list, Mapping)) and len(loss) == len(model.outputs) == 1:
+        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
+    if loss is None:
+        return None
+    if len(model.outputs) == 1:
+        return _weighted(loss, _only(weights))
+    if not isinstance(loss, (list, Mapping)):
+        loss = [loss] * len(model.outputs)
+    if isinstance(loss, list):
+        if not isinstance(weights, Mapping):
+            factors = weights if isinstance(weights, list) else [None] * len(loss)
+            return [_weighted(*pair) for pair in zip(loss, factors, strict=True)]
+        loss = dict(zip(model.output_names, loss, strict=True))
+    if isinstance(weights, list):
+        weights = dict(zip(model.output_names, weights, strict=True))
+    weights = weights or {}
+    return {name: _weighted(one, weights.get(name)) for name, one in loss.items()}
+
+
+def _training(path: Path) -> Mapping[str, Any]:
+    """Return what the file keeps of `compile`'s arguments; nothing where it keeps none."""
+    if path.suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            kept = json.loads(archive.read("config.json")).get("compile_config")
+    else:
+        with h5py.File(path, "r") as file:
+            kept = json.loads(file.attrs.get("training_config", "null"))
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def _plain(part: Any) -> Any:
+    """Return a list for a tuple as Keras writes one."""
+    if isinstance(part, Mapping) and part.get("class_name") == "__tuple__":
+        return part.get("items")
+    return part
+
+
+def _only(weights: Any) -> Any:
+    if isinstance(weights, Mapping):
+        weights = list(weights.values())
+    return weights[0] if isinstance(weights, list) and weights else weights
+
+
+def _weighted(loss: Any, weight: Any) -> Any:
+    """Return a loss, as a pair with its weight where that is not 1."""
+    return loss if loss is None or weight in (None, 1) else (loss, float(weight))
+
+
+def _read(path: Path, part: Any) -> Any:
+    """Return one loss, or a list or dict of them, of its description."""
+    part = _plain(part)
+    if isinstance(part, list):
+        return [_read(path, one) for one in part]
+    if isinstance(part, str):
+        return keras.saving.get_registered_object(part) or part
+    if not isinstance(part, Mapping):
+        return None
+    if "class_name" not in part:
+        return {name: _read(path, one) for name, one in part.items()}
+    name, config = part["class_name"], part.get("config")
+    if name == "function":
+        return _read(path, config)
+    known = keras.saving.get_registered_object(str(part.get("registered_name") or name))
+    if known is not None:
+        return known.from_config(config)
+    return _own(path, str(name), config if isinstance(config, Mapping) else {})
+
+
+def _own(path: Path, name: str, config: Mapping[str, Any]) -> Any:
+    """Return a loss of Keras itself, or the name of another."""
+    kind = getattr(keras.losses, name, None)
+    if not isinstance(kind, type) or not issubclass(kind, keras.losses.Loss):
+        return name
+    given = {key: value for key, value in config.items() if key not in ("fn", "dtype")}
+    given["reduction"] = OLD_REDUCTIONS.get(str(given.get("reduction")), given.get("reduction"))
+    try:
+        return kind(**given)
+    except (TypeError, ValueError) as error:
+        raise ImportModelError(
+            f"{path}: its loss {name} cannot be made of {dict(config)}: {error}; give a loss by "
+            "loss=, or --loss"
+        ) from error
