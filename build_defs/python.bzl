@@ -60,7 +60,11 @@ def _local_python_impl(rctx):
     made = rctx.execute([base, "-I", "-m", "venv", "--without-pip", "venv"])
     if made.return_code:
         fail("%s -m venv failed (apt-get install python3-venv):\n%s%s" % (base, made.stdout, made.stderr))
-    rctx.file("BUILD", _BUILD.format(interpreter = rctx.path("venv/bin/python")))
+
+    # -P: Python would put a program's own folder first on its path, where cli/inspect.py stands in for
+    # the standard library's module.
+    rctx.file("python", "#!/bin/sh\nexec '%s' -P \"$@\"\n" % rctx.path("venv/bin/python"))
+    rctx.file("BUILD", _BUILD.format(interpreter = rctx.path("python")), executable = False)
 
 local_python = repository_rule(
     implementation = _local_python_impl,

@@ -53,12 +53,29 @@ def build(kind: str, source: Path, output: Path) -> Path:
 
 def imported_from(environment: Path) -> Path:
     """Import pockengine there, with the locked packages but not this checkout; return its place."""
-    locked = [path for path in sys.path if "site-packages" in path]
-    command = [str(environment / "bin" / "python"), "-c", PROBE]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(locked)}
-    result = subprocess.run(command, cwd=environment, env=variables, capture_output=True, text=True)
+    result = call_there(environment, "-c", PROBE)
     assert result.returncode == 0, result.stderr
     return Path(result.stdout.strip())
+
+
+def call_there(environment: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the Python of an environment that has what every installation brings, in its folder."""
+    locked = [path for path in sys.path if "site-packages" in path]
+    command = [str(environment / "bin" / "python"), *arguments]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(locked)}
+    return subprocess.run(command, cwd=environment, env=variables, capture_output=True, text=True)
+
+
+def every_command_starts(environment: Path) -> None:
+    """Each command of the console script shows its help, or names the extra that it lacks."""
+    script = "from pockengine.cli.main import main; main()"
+    listed = call_there(environment, "-c", "from pockengine.cli.commands import ROWS; print(*ROWS)")
+    names = listed.stdout.split()
+    assert "compile" in names, listed.stderr
+    for name in names:
+        ran = call_there(environment, "-c", script, name, "--help")
+        lacks = f"pockengine: pockengine {name} needs "
+        assert "Usage:" in ran.stdout if ran.returncode == 0 else ran.stderr.startswith(lacks)
 
 
 @pytest.fixture(name="source")
@@ -83,6 +100,7 @@ def test_wheel_holds_all_files_and_imports(source: Path, tmp_path: Path) -> None
     assert wheel.stat().st_size < MOST_BYTES
     assert not [name for name in packed if name.startswith("pockengine/tests")]
     assert imported_from(tmp_path / "environment") == site / "pockengine"
+    every_command_starts(tmp_path / "environment")
 
 
 def test_editable_install_imports_the_source(source: Path, tmp_path: Path) -> None:
