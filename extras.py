@@ -1,7 +1,12 @@
 """Packages that only some tasks need: what brings each, said before any work starts."""
 
+import json
+import shlex
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 from pockengine.errors import MissingPackage
 
@@ -59,9 +64,31 @@ def missing(extra: str) -> list[str]:
 
 
 def pip_command(*extras: str) -> str:
-    """Return the command that installs extras."""
+    """Return the command that installs extras, from the clone that this is or was installed from.
+
+    The package is not on PyPI: the name alone would bring whatever is registered there.
+    """
     torch = any("torch" in EXTRAS[extra] for extra in extras)
-    return f"pip install 'pockengine[{','.join(extras)}]'" + (f" {_CPU_BUILD}" if torch else "")
+    requirement = shlex.quote(f"{_clone()}[{','.join(extras)}]")
+    return f"pip install {requirement}" + (f" {_CPU_BUILD}" if torch else "")
+
+
+def _clone() -> Path:
+    """Return the clone's folder, `.` if it is the working directory or not known."""
+    here = Path(__file__).resolve().parent
+    places = [here, *_installed_from()]
+    clone = next((place for place in places if (place / "pyproject.toml").is_file()), Path())
+    return Path() if clone.resolve() == Path.cwd() else clone
+
+
+def _installed_from() -> list[Path]:
+    """Return the local folder that pip recorded for this installation (PEP 610)."""
+    try:
+        record = distribution("pockengine").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return []
+    address = urlparse(json.loads(record)["url"]) if record else urlparse("")
+    return [Path(unquote(address.path))] if address.scheme == "file" else []
 
 
 def need(what: str, *extras: str) -> None:

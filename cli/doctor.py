@@ -1,8 +1,11 @@
-"""`pockengine doctor`: what is installed here, what is missing, and the command that brings it."""
+"""`pockengine doctor`: what is installed, whether it trains, and how to get what is missing."""
 
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from shutil import which
 
@@ -11,23 +14,30 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.backends.c.decoder import INSTALL, find_decoder
+from pockengine.cli.one_layer import LAYERS
 from pockengine.cli.options import json_option, print_json
 from pockengine.extras import EXTRAS, TASKS, missing, pip_command
 from pockengine.terminal import PlainConsole
 
 WIDTH = 200
 OLDEST = (3, 11)
+TRIAL_SECONDS = 600
+"""A framework's import and zig's first build of a C library take minutes on a slow machine."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a task needs; `needed` where nothing can be built without it."""
+    """One thing that a task needs; `needed` where nothing can be built without it.
+
+    `works` is False if a framework is installed and one layer of it does not train.
+    """
 
     name: str
     what: str
     found: bool
     detail: str
     needed: bool = False
+    works: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,17 @@ TOOLS = (
 
 
 @click.command()
+@click.option("--quick", is_flag=True, help="Only look; do not train a layer of each framework.")
 @json_option
-def doctor(as_json: bool) -> None:
+def doctor(quick: bool, as_json: bool) -> None:
     """Say what is installed, what is missing, and the command that brings it.
 
-    The exit status is 1 where nothing can be built: no C compiler, or a Python that is too old.
+    Compiles and trains one layer of each framework that is installed. The exit status is 1 if one
+    of them fails, or if nothing can be built: no C compiler, or a Python that is too old.
     """
     findings = findings_of()
+    if not quick:
+        findings = [_tried(finding) for finding in findings]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -65,7 +79,7 @@ def doctor(as_json: bool) -> None:
         for one in findings:
             table.add_row(_mark(one), one.name, one.what, one.detail)
         PlainConsole(WIDTH).print(table)
-    raise SystemExit(int(any(one.needed and not one.found for one in findings)))
+    raise SystemExit(int(any(not one.works or one.needed > one.found for one in findings)))
 
 
 def findings_of() -> list[Finding]:
@@ -75,7 +89,39 @@ def findings_of() -> list[Finding]:
     return [_python(), _compiler(), _decoder(), *extras, *map(_tool, TOOLS)]
 
 
+def _tried(finding: Finding) -> Finding:
+    """Train one layer of a framework that is installed; other findings stay as they are."""
+    if finding.name not in LAYERS or not finding.found:
+        return finding
+    click.echo(f"training one layer of {finding.name} ...", err=True)
+    start = time.monotonic()
+    fault = _trial_fault(finding.name)
+    if fault:
+        return replace(finding, works=False, detail=f"{finding.detail}; {fault}")
+    seconds = time.monotonic() - start
+    return replace(finding, detail=f"{finding.detail}; one layer trained in {seconds:.0f} s")
+
+
+def _trial_fault(framework: str) -> str | None:
+    """Return what the trial of a framework printed last if it failed; None if it trained."""
+    command = [sys.executable, "-m", "pockengine.cli.one_layer", framework]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    try:
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TRIAL_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"one layer did not train within {TRIAL_SECONDS} s"
+    if ran.returncode == 0:
+        return None
+    lines = ran.stderr.strip().splitlines() or [f"exit status {ran.returncode}"]
+    return f"one layer does not train: {lines[-1]}"
+
+
 def _mark(finding: Finding) -> str:
+    if not finding.works:
+        return "FAILS"
     return "ok" if finding.found else "MISSING" if finding.needed else "-"
 
 

@@ -11,6 +11,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
 from pockengine.errors import CompileError, FinetuneError
+from pockengine.extras import pip_command
 from pockengine.finetune.candidates import Candidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.judges import ACCURACY, Judge
@@ -37,7 +38,7 @@ def draw_front(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise FinetuneError(
-            "a picture needs the package matplotlib (pip install 'pockengine[search]')"
+            f"a picture needs the package matplotlib ({pip_command('search')})"
         ) from error
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError
+from pockengine.extras import pip_command
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import Cost
 from pockengine.finetune.search_starts import Genome, longest_beginnings
@@ -199,7 +200,7 @@ def _explore(sampler: str, *problem: Any) -> None:
         from pockengine.finetune import search_optuna
     except ImportError as error:
         raise FinetuneError(
-            f"a search needs the package optuna (pip install 'pockengine[search]'): {error}"
+            f"a search needs the package optuna ({pip_command('search')}): {error}"
         ) from error
     explorers = {"nsga2": search_optuna.evolve, "random": search_optuna.draw}
     if sampler not in explorers:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pockengine.backends.training.signature import Signature
 from pockengine.errors import RuntimeFailure
+from pockengine.extras import pip_command
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 
@@ -66,8 +67,7 @@ def read_folder(
         from pockengine.backends.training.picture_form import picture_form
     except ImportError as error:
         raise RuntimeFailure(
-            "a folder of pictures needs Pillow, not installed here: pip install "
-            "'pockengine[pictures]'"
+            f"a folder of pictures needs Pillow, not installed here: {pip_command('pictures')}"
         ) from error
 
     form = picture_form(signature.name, signature.inputs, data.mean, data.std)

@@ -47,7 +47,7 @@ def test_a_missing_package_is_told_before_any_work(monkeypatch: pytest.MonkeyPat
 
     assert isinstance(said.exception, MissingPackage)
     assert str(said.exception) == (
-        "pockengine ping needs paramiko, not installed here: pip install 'pockengine[farm]'"
+        f"pockengine ping needs paramiko, not installed here: {extras.pip_command('farm')}"
     )
 
 

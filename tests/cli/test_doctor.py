@@ -1,7 +1,10 @@
 """`pockengine doctor` names what is missing with the command that brings it."""
 
 import json
+import re
+import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from shutil import which
 
 import pytest
@@ -10,10 +13,11 @@ from click.testing import CliRunner, Result
 from pockengine import extras
 from pockengine.cli import doctor
 from pockengine.cli.main import cli
+from pockengine.extras import pip_command
 
 
 def examined(*options: str) -> Result:
-    return CliRunner().invoke(cli, ["doctor", *options])
+    return CliRunner().invoke(cli, ["doctor", "--quick", *options])
 
 
 def test_what_is_here_is_shown_with_its_version() -> None:
@@ -44,7 +48,7 @@ def test_what_is_missing_is_shown_with_its_command(monkeypatch: pytest.MonkeyPat
 
     assert said.exit_code == 0  # nothing of this is needed to compile
     details = {row["name"]: row["detail"] for row in json.loads(said.stdout)}
-    assert details["report"].startswith("pip install 'pockengine[report]'  (no jinja2, matplotlib)")
+    assert details["report"] == f"{pip_command('report')}  (no jinja2, matplotlib)"
     assert details["qemu-system-aarch64"] == "apt-get install qemu-system-arm"
 
 
@@ -69,3 +73,26 @@ def test_each_shell_gets_its_script(shell: str) -> None:
 
     assert said.exit_code == 0, said.output
     assert f"_POCKENGINE_COMPLETE={shell}_complete" in said.stdout
+
+
+def test_a_layer_of_each_framework_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch is the framework of this target; the others are as if they were not installed."""
+    monkeypatch.setattr(doctor, "LAYERS", {"torch": None})
+
+    said = CliRunner().invoke(cli, ["doctor"])
+
+    assert said.exit_code == 0, said.output
+    assert re.search(r"ok +torch .*one layer trained in \d+ s", said.stdout)
+
+
+def test_a_framework_that_cannot_train_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('built for another Python')\n")
+    monkeypatch.setattr(doctor, "LAYERS", {"torch": None})
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    said = CliRunner().invoke(cli, ["doctor"])
+
+    assert said.exit_code == 1
+    assert re.search(r"FAILS +torch .*built for another Python", said.stdout)

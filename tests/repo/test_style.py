@@ -25,7 +25,7 @@ MAY_IMPORT = {
         "devices": "errors files tables",
         "compiler": "errors files",
         "backends": "compiler devices errors extras files folders",
-        "backends/training": "backends compiler errors files terminal",
+        "backends/training": "backends compiler errors extras files terminal",
         "frontends": "compiler errors files",
         "models": "compiler errors extras frontends",
         "check": "backends compiler devices errors frontends",
@@ -50,7 +50,8 @@ MAY_IMPORT = {
         "farm/cli": "backends devices errors extras files folders "
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
         "farm/results farm/transports",
-        "finetune": "api backends backends/training compiler devices errors files farm/references",
+        "finetune": "api backends backends/training compiler devices errors extras files "
+        "farm/references",
         "finetune/lm": "api backends backends/training compiler devices errors files finetune "
         "frontends loaded models terminal",
         "studies": "api backends compiler devices errors files folders finetune finetune/lm "

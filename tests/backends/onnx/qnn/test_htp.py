@@ -21,7 +21,7 @@ from pockengine.tests.backends.onnx.qnn.nets import SAMPLES, compiled
 # Each test skips, not the file: a target without a test to run fails.
 pytestmark = pytest.mark.skipif(
     find_spec("onnxruntime_qnn") is None,
-    reason="onnxruntime-qnn is not installed: pip install 'pockengine[qnn]'",
+    reason="onnxruntime-qnn is not installed: pip install onnxruntime-qnn",
 )
 
 RATE = 0.01
