@@ -7,13 +7,17 @@ from pockengine.compiler.ir import F32, I64, Builder, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.layout import Tensor, plain
+from pockengine.frontends.probabilities import CROSS_ENTROPIES, as_logits
 
-LOSSES = ("cross_entropy", "mse")
+LOSSES = (*CROSS_ENTROPIES, "mse")
 TARGET = "target"
 
 
 def add_loss(g: Builder, output: Tensor, loss: str) -> None:
-    """Add an input `target` for the model's output, and the loss between the two as an output."""
+    """Add an input `target` for the model's output, and the loss between the two as an output.
+
+    Cross entropy of probabilities is that of their logarithms: see `probabilities.py`.
+    """
     if any(value.name == TARGET for value in g.graph.inputs):
         raise ImportModelError(
             f"{g.graph.name} has an input named {TARGET!r} already, which loss={loss!r} would add; "
@@ -29,7 +33,7 @@ def add_loss(g: Builder, output: Tensor, loss: str) -> None:
             )
         labels = (output.shape[0], *output.shape[2:])
         target = plain(g.input(TARGET, TensorType(I64, labels)))
-        value = emit_loss.cross_entropy(g, output, target)
+        value = emit_loss.cross_entropy(g, as_logits(g, output, loss), target)
     g.output("loss", value.value)
 
 

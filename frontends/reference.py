@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pockengine.frontends.probabilities import CROSS_ENTROPIES
+
 Nudge = Callable[[np.ndarray], np.ndarray]
 
 SEED = 0
@@ -29,8 +31,8 @@ class Reference:
 
 
 def draw_target(loss: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw what "cross_entropy" or "mse" compares an output of this shape with."""
+    """Draw what cross entropy or "mse" compares an output of this shape with."""
     rng = np.random.default_rng(SEED)
-    if loss == "cross_entropy":
+    if loss in CROSS_ENTROPIES:
         return rng.integers(shape[1], size=(shape[0], *shape[2:]))
     return rng.standard_normal(shape).astype(np.float32)

@@ -21,6 +21,7 @@ from pockengine.frontends.jax.sources import is_nnx
 from pockengine.frontends.jax.trace import Leaf, Traced, joined, path_name
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
 from pockengine.frontends.losses import add_loss, is_loss
+from pockengine.frontends.probabilities import CROSS_ENTROPIES
 
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step of ours has of its own."""
@@ -116,7 +117,7 @@ def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, 
 
 def _classes_second(output: Tensor, loss: str) -> Tensor:
     """JAX has the classes last; our losses have them behind the batch."""
-    if loss != "cross_entropy" or output.rank < 3:
+    if loss not in CROSS_ENTROPIES or output.rank < 3:
         return output
     return permute(output, (0, output.rank - 1, *range(1, output.rank - 1)))
 

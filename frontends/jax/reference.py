@@ -1,5 +1,6 @@
 """JAX's own loss and gradients on the example inputs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 from pockengine.frontends.jax.keys import is_key_type
 from pockengine.frontends.jax.sources import source_of
 from pockengine.frontends.jax.trace import Traced, trace
+from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 
@@ -27,12 +29,12 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
         index for index, leaf in enumerate(leaves) if leaf.role == "param" and _is_float(leaf)
     ]
 
-    def of(trained: list[Any], target: Any) -> Any:
+    def results(trained: list[Any]) -> list[Any]:
         filled = list(arrays)
         for index, array in zip(floats, trained, strict=True):
             filled[index] = array
-        results = source.function(*jax.tree_util.tree_unflatten(structure, filled))
-        return _loss(traced, jax.tree_util.tree_leaves(results), loss, target)
+        returned = source.function(*jax.tree_util.tree_unflatten(structure, filled))
+        return jax.tree_util.tree_leaves(returned)
 
     feed = {
         leaf.name: np.asarray(array)
@@ -42,7 +44,8 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
     trained = [arrays[index] for index in floats]
     if loss is not None:
         feed["target"] = _target(traced, loss)
-    value, grads = jax.value_and_grad(of)(trained, feed.get("target"))
+    judge = _judge(traced, loss, feed.get("target"), results(trained) if loss else [])
+    value, grads = jax.value_and_grad(lambda arrays: judge(results(arrays)))(trained)
     named = {leaves[i].name: np.asarray(grad) for i, grad in zip(floats, grads, strict=True)}
     return Reference(feed, float(value), named)
 
@@ -71,17 +74,28 @@ def _outputs(traced: Traced) -> dict[str, int]:
 def _target(traced: Traced, loss: str) -> np.ndarray:
     first = next(iter(_outputs(traced).values()))
     shape = traced.jaxpr.out_avals[first].shape
-    if loss == "cross_entropy":  # the classes are last in JAX, and second where we take them
+    if loss in CROSS_ENTROPIES:  # the classes are last in JAX, and second where we take them
         return draw_target(loss, (shape[0], shape[-1], *shape[1:-1]))
     return draw_target(loss, shape)
 
 
-def _loss(traced: Traced, results: list[Any], loss: str | None, target: Any) -> Any:
+def _judge(
+    traced: Traced, loss: str | None, target: Any, found: list[Any]
+) -> Callable[[list[Any]], Any]:
+    """Return the loss as a function of results; those found say whether it takes logarithms."""
     outputs = _outputs(traced)
+    first = next(iter(outputs.values()))
     if loss is None:
-        return results[outputs.get("loss", next(iter(outputs.values())))]
-    first = results[next(iter(outputs.values()))]
+        return lambda results: results[outputs.get("loss", first)]
     if loss == "mse":
-        return jax.numpy.mean((first - target) ** 2)
-    logs = jax.nn.log_softmax(first, axis=-1)
-    return -jax.numpy.take_along_axis(logs, target[..., None], axis=-1).mean()
+        return lambda results: jax.numpy.mean((results[first] - target) ** 2)
+    takes = takes_logarithm(loss, np.asarray(found[first]), -1)
+
+    def entropy(results: list[Any]) -> Any:
+        scores = results[first]
+        if takes:
+            scores = jax.numpy.log(jax.numpy.maximum(scores, LEAST))
+        logs = jax.nn.log_softmax(scores, axis=-1)
+        return -jax.numpy.take_along_axis(logs, target[..., None], axis=-1).mean()
+
+    return entropy

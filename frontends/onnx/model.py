@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir import F32, Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.losses import LOSSES, add_loss
@@ -19,6 +19,7 @@ from pockengine.frontends.model_files import Declared
 if TYPE_CHECKING:
     import onnx
 
+    from pockengine.frontends.layout import Tensor
     from pockengine.frontends.onnx.graph import Choices
 
 OLDEST_OPSET = 7
@@ -42,9 +43,9 @@ def from_onnx(
     `training` imports a model that was exported for inference in training mode: batch norm
     normalises by the batch and updates its running statistics, dropout drops.
 
-    `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the first output of
-    floats and an output `loss`; logits, or probabilities of a softmax or of scikit-learn. `shapes`
-    gives shapes that the file leaves open; `constants` the values of inputs that shapes depend on.
+    `loss` "cross_entropy" (labels: int64; logits or probabilities) or "mse" adds an input `target`
+    for the first output of floats and an output `loss`. `shapes` gives shapes that the file leaves
+    open; `constants` the values of inputs that shapes depend on.
 
     A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported as the real numbers that
     its integers stand for; with `integers` they are rounded as it says, and weights are held so.
@@ -67,7 +68,6 @@ def _imported(
     from pockengine.frontends.held import hold
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.graph import import_graph
-    from pockengine.frontends.onnx.probabilities import scores_of
     from pockengine.frontends.onnx.quantized import as_real
     from pockengine.frontends.onnx.rewrites import warn_of_rewrites
     from pockengine.frontends.onnx.untie import untie
@@ -77,13 +77,19 @@ def _imported(
     proto, held = as_real(untie(proto, folder), folder, integers)
     g, outputs = import_graph(proto, folder, choices)
     if loss is not None:
-        add_loss(g, scores_of(g, proto.graph, outputs, loss), loss)
+        add_loss(g, _scores(outputs), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
     hold(g.graph, held, integers)
     warn_of_rewrites(g.graph, proto)
     return g.graph
+
+
+def _scores(outputs: "Mapping[str, Tensor]") -> "Tensor":
+    """Return what a loss is taken of: the first floats; scikit-learn has labels before them."""
+    floats = [tensor for tensor in outputs.values() if tensor.dtype is F32]
+    return next(iter(floats or outputs.values()))
 
 
 def input_names(model: "str | Path | onnx.ModelProto") -> list[str]:

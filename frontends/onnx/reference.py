@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pockengine.frontends.onnx.model import input_names
+from pockengine.frontends.probabilities import LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ def reference(
     """Evaluate the model once; only its inputs are nudged."""
     from onnx.reference import ReferenceEvaluator
 
-    from pockengine.frontends.onnx.probabilities import LEAST, makes_probabilities
-
     inputs = example_inputs
     if not isinstance(inputs, Mapping):
         inputs = dict(zip(input_names(model), inputs, strict=False))
@@ -30,9 +29,7 @@ def reference(
     outputs = dict(zip(evaluator.output_names, evaluator.run(None, feed), strict=True))
     if loss is None:
         return Reference(feed, float(outputs["loss"]), None)
-    name, scores = next(item for item in outputs.items() if item[1].dtype == np.float32)
-    if loss == "cross_entropy" and makes_probabilities(evaluator.proto_.graph, name):
-        scores = np.log(np.maximum(scores, LEAST))
+    scores = next(array for array in outputs.values() if array.dtype == np.float32)
     return Reference(feed, _loss(scores, loss, feed), None)
 
 
@@ -41,6 +38,8 @@ def _loss(scores: np.ndarray, loss: str, feed: dict[str, np.ndarray]) -> float:
     feed["target"] = draw_target(loss, first.shape)
     if loss == "mse":
         return float(np.square(first - feed["target"]).mean())
+    if takes_logarithm(loss, first):
+        first = np.log(np.maximum(first, LEAST))
     shifted = first - first.max(1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
     return float(-np.take_along_axis(logs, feed["target"][:, None], 1).mean())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pockengine.compiler.ir import Builder, Graph, TensorType
+from pockengine.compiler.ir import Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
@@ -72,7 +72,6 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
         outputs = {LOSS: outputs["output"]}
     importer.write_states()
     if shared is not None:
-        _refuse_probabilities(g, next(iter(outputs.values())), shared)
         add_loss(g, next(iter(outputs.values())), shared)
     for name, tensor in outputs.items():
         g.output(name, framework_order(g, tensor))
@@ -82,16 +81,6 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     recognise(g.graph)
     dead_code(g.graph)
     return g.graph
-
-
-def _refuse_probabilities(g: Builder, output: Tensor, loss: str) -> None:
-    """Cross entropy of logits would take the softmax of a softmax, and learn badly in silence."""
-    node = output.value.node
-    if loss == "cross_entropy" and node is not None and node.op == "softmax":
-        raise ImportModelError(
-            f"{g.graph.name} ends in a softmax, but loss='cross_entropy' takes logits; say "
-            "loss='sparse_categorical_crossentropy', which Keras means for probabilities"
-        )
 
 
 def _build_weights(subject: Subject, arguments: Arguments) -> None:

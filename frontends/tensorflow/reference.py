@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pockengine.frontends.losses import LOSSES, TARGET
+from pockengine.frontends.probabilities import LEAST, takes_logarithm
 from pockengine.frontends.reference import SEED, Nudge, Reference, draw_target
 from pockengine.frontends.tensorflow.losses import target_spec, terms_of
 from pockengine.frontends.tensorflow.saved import load
@@ -111,6 +112,8 @@ def _loss(
     if loss == "mse":
         return tf.reduce_mean((first - feed[TARGET]) ** 2)
     order = [0, *range(2, first.shape.rank), 1]  # the classes are second in every frontend
+    if takes_logarithm(loss, first.numpy()):
+        first = tf.math.log(tf.maximum(first, LEAST))
     logits = tf.transpose(first, order)
     return tf.reduce_mean(
         keras.losses.sparse_categorical_crossentropy(feed[TARGET], logits, from_logits=True)

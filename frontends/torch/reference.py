@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
@@ -102,5 +103,8 @@ def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor
     output = next(x for x in flat if isinstance(x, torch.Tensor))
     feed["target"] = draw_target(loss, tuple(output.shape))
     target = torch.from_numpy(feed["target"])
-    function = {"cross_entropy": nn.functional.cross_entropy, "mse": nn.functional.mse_loss}[loss]
-    return function(output, target)
+    if loss not in CROSS_ENTROPIES:
+        return nn.functional.mse_loss(output, target)
+    if takes_logarithm(loss, output.detach().cpu().numpy()):
+        output = output.clamp_min(LEAST).log()
+    return nn.functional.cross_entropy(output, target)

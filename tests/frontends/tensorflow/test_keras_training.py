@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, losses, optimizers
 
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow, to_optimizer
 from pockengine.tests.frontends.tensorflow.checks import check_training, pictures
@@ -171,9 +172,14 @@ def test_what_an_optimizer_cannot_do_is_said(optimizer: optimizers.Optimizer, me
         to_optimizer(optimizer)
 
 
-def test_unknown_loss_and_softmax_of_softmax_are_refused() -> None:
+def test_unknown_losses_are_refused_and_probabilities_are_not_taken_for_logits() -> None:
     x = pictures(2, 16, 5)[0][0]
+    model, target = cnn(), np.array([3] * len(x))
+    graph = from_tensorflow(model, (x,), loss="cross_entropy")
+    (feed,) = (value.name for value in graph.inputs if value.name != "target")
     with pytest.raises(ImportModelError, match="unknown loss 'nonsense'; known are cross_entropy"):
         from_tensorflow(cnn(), (x,), loss="nonsense")
-    with pytest.raises(ImportModelError, match=r"ends in a softmax.*sparse_categorical"):
-        from_tensorflow(cnn(), (x,), loss="cross_entropy")
+    found = run(graph, {feed: x, "target": target})["loss"]
+    expected = losses.sparse_categorical_crossentropy(target, model(x, training=True))
+    penalty = float(sum(model.losses))  # of the head's regulariser
+    assert float(found) == pytest.approx(float(np.mean(expected)) + penalty, rel=1e-4)
