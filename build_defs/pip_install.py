@@ -129,6 +129,7 @@ def split(source: Path, base: set[str], base_name: str) -> None:
         compileall.compile_dir(
             str(root),
             quiet=2,
+            stripdir=str(Path.cwd()),  # the same bytes in each clone, so that it shares results
             workers=os.cpu_count() or 1,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )

@@ -5,6 +5,13 @@ PYTHON_VERSIONS = ["3.11", "3.12", "3.13"]
 
 _PROBE = "import pip, sys; print('%d.%d' % sys.version_info[:2]); print(sys.executable)"
 
+# -P: Python would put a program's own folder first on its path, where cli/inspect.py stands in for
+# the standard library's module.
+_LAUNCHER = """\
+#!/bin/sh
+exec "${0%/*}/venv/bin/python" -P "$@"
+"""
+
 _BUILD = """\
 load("@rules_python//python:defs.bzl", "py_runtime", "py_runtime_pair")
 
@@ -12,7 +19,11 @@ package(default_visibility = ["//visibility:public"])
 
 py_runtime(
     name = "py3_runtime",
-    interpreter_path = "{interpreter}",
+    files = [
+        "venv/bin/python",
+        "venv/pyvenv.cfg",
+    ],
+    interpreter = "python",
     python_version = "PY3",
     stub_shebang = "#!/usr/bin/env python3",
 )
@@ -61,10 +72,12 @@ def _local_python_impl(rctx):
     if made.return_code:
         fail("%s -m venv failed (apt-get install python3-venv):\n%s%s" % (base, made.stdout, made.stderr))
 
-    # -P: Python would put a program's own folder first on its path, where cli/inspect.py stands in for
-    # the standard library's module.
-    rctx.file("python", "#!/bin/sh\nexec '%s' -P \"$@\"\n" % rctx.path("venv/bin/python"))
-    rctx.file("BUILD", _BUILD.format(interpreter = rctx.path("python")), executable = False)
+    # The command that made it names this folder; without that line clones share test results.
+    settings = rctx.read("venv/pyvenv.cfg").split("\n")
+    settings = [line for line in settings if not line.startswith("command")]
+    rctx.file("venv/pyvenv.cfg", "\n".join(settings), executable = False)
+    rctx.file("python", _LAUNCHER)
+    rctx.file("BUILD", _BUILD, executable = False)
 
 local_python = repository_rule(
     implementation = _local_python_impl,

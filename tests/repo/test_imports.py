@@ -17,6 +17,6 @@ def test_device_files_are_found() -> None:
 
 
 def test_interpreter_sees_only_locked_packages() -> None:
-    assert "/external/" in sys.executable
+    assert ".runfiles/local_python/venv" in sys.executable
     assert ".runfiles/pypi/" in str(np.__file__)
     assert not [path for path in sys.path if path.endswith("dist-packages")]
