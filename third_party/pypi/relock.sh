@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Pins every set again. Needs pip-tools (`pip install pip-tools`) under Python 3.11; pip's own configuration says where wheels come from.
+# Pins every set again; `./relock.sh --upgrade` moves what no .in file pins to its newest release. Needs pip-tools
+# (`pip install pip-tools`) under Python 3.11; pip's own configuration says where wheels come from.
 set -euo pipefail
+options=("$@")
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 lock() {
@@ -8,7 +10,7 @@ lock() {
   shift
   echo "locking $set" >&2
   pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url \
-    --no-emit-find-links --no-emit-trusted-host --output-file="$set.lock" "$@" "$set.in"
+    --no-emit-find-links --no-emit-trusted-host "${options[@]}" --output-file="$set.lock" "$@" "$set.in"
 }
 
 # Flower's upper bounds leave out versions that `pypi` pins. It runs with them, as its test shows. Needs uv (`pip install uv`).
@@ -16,7 +18,7 @@ lock_over() {
   local set=$1
   echo "locking $set" >&2
   grep -oE '^(packaging|rich)==\S+' pypi.lock >"$set.override"
-  uv pip compile --quiet --generate-hashes --python-version=3.11 --override="$set.override" \
+  uv pip compile --quiet "${options[@]}" --generate-hashes --python-version=3.11 --override="$set.override" \
     --custom-compile-command=./relock.sh --output-file="$set.lock" "$set.in"
   rm "$set.override"
 }
