@@ -250,7 +250,8 @@ class Rprop:
 class Asgd:
     """Averaged SGD: the average of the parameter, from step `t0` on, is its state `average`.
 
-    The rate falls as lr / (1 + lambd lr (t - 1))^alpha.
+    The rate falls: step t + 1 goes by lr / (1 + lambd lr t)^alpha, with the lr of step t, as in
+    PyTorch; the first goes by its own lr.
     """
 
     lambd: float = 1e-4
@@ -264,9 +265,10 @@ class Asgd:
     def update(self, update: Update) -> None:
         """p = p (1 - lambd eta) - eta g;  average += (p - average) / max(1, t - 1 - t0)."""
         g, one = update.g, update.g.scalar(1.0)
-        past = g.sub(update.step, one)
-        slower = g.add(one, g.mul(g.mul(update.lr, past), g.scalar(self.lambd)))
-        eta = g.div(update.lr, g.pow(slower, g.scalar(self.alpha)))
+        state, past = update.state("eta", ()), g.sub(update.step, one)
+        eta = g.where(g.le(update.step, one), update.lr, state)
+        slower = g.add(one, g.mul(g.mul(update.lr, update.step), g.scalar(self.lambd)))
+        g.emit("assign", state, g.div(update.lr, g.pow(slower, g.scalar(self.alpha))))
         share = g.div(one, g.maximum(one, g.sub(past, g.scalar(self.t0))))
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:

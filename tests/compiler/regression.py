@@ -1,5 +1,7 @@
 """A small regression that every optimiser trains, run by the oracle."""
 
+from typing import Any
+
 import numpy as np
 
 from pockengine.compiler.compile import Training, compile_program
@@ -8,6 +10,13 @@ from pockengine.compiler.ir.evaluate import run
 
 RATE = 0.05
 STEPS = 12
+FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
+"""What the rate of each step is of `RATE`."""
+
+
+def rate(step: Any) -> Any:
+    """The rate of a step, counted from 0: it rises and falls, as by a schedule."""
+    return RATE * np.asarray(FACTORS, np.float32)[step]
 
 
 def regression() -> Graph:
@@ -34,9 +43,9 @@ def data(step: int) -> dict[str, np.ndarray]:
 def ours(training: Training, steps: int = STEPS) -> dict[str, np.ndarray]:
     program = compile_program(regression(), training, check=True)
     params = {name: param.data.copy() for name, param in program.params.items()}
-    scalars = {"lr": np.asarray(RATE, np.float32)}
     for step in range(steps):
-        scalars["step"] = np.asarray(step // training.micro_batches + 1, np.int32)
+        update = step // training.micro_batches
+        scalars = {"lr": np.float32(rate(update)), "step": np.asarray(update + 1, np.int32)}
         run(program.entries["train"].graph, {**data(step), **scalars}, params)
         if training.micro_batches > 1 and (step + 1) % training.micro_batches == 0:
             run(program.entries["update"].graph, scalars, params)

@@ -1,12 +1,12 @@
 """The same regression trained by an optimizer of PyTorch."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from pockengine.tests.compiler.regression import STEPS, data, regression
+from pockengine.tests.compiler.regression import STEPS, data, rate, regression
 
 Params = list[torch.Tensor]
 
@@ -14,11 +14,19 @@ Params = list[torch.Tensor]
 class Stepping(Protocol):
     """What the loop needs of an optimizer."""
 
+    param_groups: list[dict[str, Any]]
+
     def step(self) -> object:
         """Update the parameters."""
 
     def zero_grad(self) -> object:
         """Drop their gradients."""
+
+
+def set_rate(optimizer: Stepping, step: int) -> None:
+    """Let each group go by the rate of this step."""
+    for group in optimizer.param_groups:
+        group["lr"] = float(rate(step))
 
 
 def theirs(
@@ -36,6 +44,7 @@ def theirs(
         (loss / micro_batches).backward()
         if (step + 1) % micro_batches == 0:
             clip([w, b])
+            set_rate(optimizer, step // micro_batches)
             optimizer.step()
             optimizer.zero_grad()
     return {"w": w.detach().numpy().T, "b": b.detach().numpy()}

@@ -31,7 +31,15 @@ from pockengine.compiler.optim import (
 )
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import CompileError
-from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
+from pockengine.tests.compiler.regression import (
+    RATE,
+    STEPS,
+    assert_same,
+    data,
+    ours,
+    rate,
+    regression,
+)
 from pockengine.tests.compiler.regression_torch import Params, theirs
 
 CASES: dict[str, tuple[Optimizer, Callable[[Params], torch.optim.Optimizer]]] = {
@@ -145,8 +153,8 @@ def test_lion_follows_its_paper() -> None:
         x, y = data(step).values()
         error = 2 * (x @ w + b - y) / y.size
         gw, gb = x.T @ error, error.sum(0)
-        w -= RATE * (np.sign(0.9 * m + 0.1 * gw) + 0.1 * w)
-        b -= RATE * (np.sign(0.9 * mb + 0.1 * gb) + 0.1 * b)
+        w -= rate(step) * (np.sign(0.9 * m + 0.1 * gw) + 0.1 * w)
+        b -= rate(step) * (np.sign(0.9 * mb + 0.1 * gb) + 0.1 * b)
         m, mb = 0.99 * m + 0.01 * gw, 0.99 * mb + 0.01 * gb
     np.testing.assert_allclose(params["w"], w, rtol=1e-5)
     np.testing.assert_allclose(params["b"], b, rtol=1e-5)
@@ -216,7 +224,7 @@ def test_each_micro_batch_is_clipped_by_itself() -> None:
                 mean += grad * min(1.0, limit / float(size)) / count
         with torch.no_grad():
             for param, mean in zip((w, b), means, strict=True):
-                param -= RATE * mean
+                param -= float(rate(first // count)) * mean
     assert min(sizes) < limit < max(sizes)
     found = ours(Training(micro_batches=count, clip=Clip(micro_norm=limit)))
     assert_same(found, {"w": w.detach().numpy().T, "b": b.detach().numpy()})

@@ -9,8 +9,16 @@ from pockengine.compiler.ir import I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Groups, Lamb, Lars, Muon, Optimizer, SparseAdam
 from pockengine.errors import CompileError
-from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
-from pockengine.tests.compiler.regression_torch import theirs
+from pockengine.tests.compiler.regression import (
+    RATE,
+    STEPS,
+    assert_same,
+    data,
+    ours,
+    rate,
+    regression,
+)
+from pockengine.tests.compiler.regression_torch import set_rate, theirs
 
 
 @pytest.mark.parametrize("optimizer", [Lars(), Lamb()], ids=["lars", "lamb"])
@@ -40,6 +48,7 @@ def test_muon_equals_torch_in_f32(
         def __init__(self, params: list[torch.Tensor]) -> None:
             w, b = params
             self.parts = (torch.optim.Muon([w], RATE, **settings), torch.optim.AdamW([b], RATE))
+            self.param_groups = [group for part in self.parts for group in part.param_groups]
 
         def step(self) -> None:
             for part in self.parts:
@@ -90,10 +99,11 @@ def test_sparse_adam_equals_torch_and_leaves_other_rows() -> None:
     optimizer = torch.optim.SparseAdam([table], RATE, (0.8, 0.9))
     for step in range(1, STEPS + 1):
         ids = np.random.default_rng(step).integers(0, 7, (2, 3))
-        controls = {"lr": np.float32(RATE), "step": np.int32(step)}
+        controls = {"lr": np.float32(rate(step - 1)), "step": np.int32(step)}
         run(program.entries["train"].graph, {"ids": ids, **controls}, params)
         taken = torch.nn.functional.embedding(torch.from_numpy(ids), table, sparse=True)
         (taken.reshape(6, 4) - weight).square().sum().backward()
+        set_rate(optimizer, step - 1)
         optimizer.step()
         optimizer.zero_grad()
     assert_same(params, {"table": table.detach().numpy()})

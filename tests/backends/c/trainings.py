@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
@@ -31,14 +32,15 @@ def check_training(
     steps = len(next(iter(batches.values())))
     command = [str(runner), "train", "--weights", str(weights), "--data", str(data)]
     command += ["--steps", str(steps), "--lr", str(RATE), "--threads", "2", "--save", str(saved)]
-    command += ["--save-whole"]
+    command += ["--save-whole", "--schedule", "step", "--factor", "0.3", "--period", "3"]
+    rate = RateSchedule("step", RATE, steps, factor=0.3, period=3)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[:3000]
     told = [json.loads(line) for line in done.stdout.splitlines()]
     for index in range(steps):
         step = np.asarray(1 + index // training.micro_batches, np.int32)
         seed = np.asarray(index + 1, np.int32)  # of the runner's seed 0
-        controls = {"lr": np.asarray(RATE, np.float32), "step": step, "seed": seed}
+        controls = {"lr": np.float32(rate(int(step))), "step": step, "seed": seed}
         inputs = {name: array[index] for name, array in batches.items()}
         wanted = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
         assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)

@@ -18,26 +18,34 @@ from pockengine.compiler.optim import (
     RAdam,
     Sgd,
 )
-from pockengine.tests.compiler.regression import RATE, STEPS, assert_same, data, ours, regression
+from pockengine.tests.compiler.regression import (
+    RATE,
+    STEPS,
+    assert_same,
+    data,
+    ours,
+    rate,
+    regression,
+)
 
 EQUALS: dict[str, tuple[Optimizer, optax.GradientTransformation]] = {
-    "sgd": (Sgd(0.9, nesterov=True), optax.sgd(RATE, 0.9, nesterov=True)),
-    "adam": (Adam(), optax.adam(RATE)),
-    "adamw": (AdamW(weight_decay=1e-4), optax.adamw(RATE)),
-    "adamax": (Adamax(), optax.adamax(RATE)),
-    "adadelta": (Adadelta(), optax.adadelta(RATE)),
-    "lion": (Lion(weight_decay=1e-3), optax.lion(RATE)),
-    "radam": (RAdam((0.8, 0.9)), optax.radam(RATE, 0.8, 0.9)),
-    "maximize": (Maximize(Adam()), optax.chain(optax.scale(-1.0), optax.adam(RATE))),
-    "lars": (Lars(), optax.lars(RATE)),
+    "sgd": (Sgd(0.9, nesterov=True), optax.sgd(rate, 0.9, nesterov=True)),
+    "adam": (Adam(), optax.adam(rate)),
+    "adamw": (AdamW(weight_decay=1e-4), optax.adamw(rate)),
+    "adamax": (Adamax(), optax.adamax(rate)),
+    "adadelta": (Adadelta(), optax.adadelta(rate)),
+    "lion": (Lion(weight_decay=1e-3), optax.lion(rate)),
+    "radam": (RAdam((0.8, 0.9)), optax.radam(rate, 0.8, 0.9)),
+    "maximize": (Maximize(Adam()), optax.chain(optax.scale(-1.0), optax.adam(rate))),
+    "lars": (Lars(), optax.lars(rate)),
     "lars-all": (
         Lars(0.8, 0.01, 0.02, 1e-3, nesterov=True),
-        optax.lars(RATE, 0.01, trust_coefficient=0.02, eps=1e-3, momentum=0.8, nesterov=True),
+        optax.lars(rate, 0.01, trust_coefficient=0.02, eps=1e-3, momentum=0.8, nesterov=True),
     ),
-    "lamb": (Lamb(), optax.lamb(RATE)),
+    "lamb": (Lamb(), optax.lamb(rate)),
     "lamb-decay": (
         Lamb((0.8, 0.9), 1e-3, 0.1),
-        optax.lamb(RATE, 0.8, 0.9, 1e-3, weight_decay=0.1),
+        optax.lamb(rate, 0.8, 0.9, 1e-3, weight_decay=0.1),
     ),
 }
 

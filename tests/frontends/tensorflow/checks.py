@@ -51,11 +51,13 @@ def check_training(
     *,
     restart: bool = False,
     rtol: float = 1e-4,
+    factors: Sequence[float] = (1.0,),
 ) -> list[float]:
     """Train by the whole compiler and our oracle, and by Keras: losses within `rtol`.
 
     With `restart`, each of our steps starts from Keras's weights: for deep nets, whose training
-    amplifies rounding. Weights then agree after each step, otherwise after the last.
+    amplifies rounding. Weights then agree after each step, otherwise after the last. `factors` are
+    what the rate of each step is of the optimizer's.
     """
     optimizer = optimizer or keras.optimizers.SGD(0.05)
     lr = float(optimizer.learning_rate)
@@ -67,7 +69,9 @@ def check_training(
     variables = named_variables(model.variables)
     found, expected = [], []
     for number, (x, target) in enumerate(batches, start=1):
-        controls = {"lr": np.float32(lr), "step": np.int32(number)}
+        rate = lr * factors[(number - 1) % len(factors)]
+        optimizer.learning_rate = rate
+        controls = {"lr": np.float32(rate), "step": np.int32(number)}
         inputs = {graph.inputs[0].name: x, "target": target, **controls}
         known = {value.name for value in step.inputs}
         outputs = run(step, {k: v for k, v in inputs.items() if k in known}, params)

@@ -49,7 +49,7 @@ def rows(target: str = "labels") -> list[tuple[np.ndarray, np.ndarray]]:
     """Random rows of six numbers with targets for five outputs."""
     rng = np.random.default_rng(0)
     batches = []
-    for _ in range(10):
+    for _ in range(12):
         x = rng.standard_normal((4, 6)).astype(np.float32)
         shares = rng.random((4, 5)).astype(np.float32)
         y = {
@@ -75,6 +75,9 @@ def test_frozen_layers_stay_as_they_are() -> None:
     assert not graph.params["cnn/conv1/kernel"].trainable
     check_training(model, pictures(6, 16, 5))
 
+
+FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
+"""What the rate of each step is of the optimizer's, as by a schedule."""
 
 OPTIMIZERS = {
     "SGD": optimizers.SGD(0.05, weight_decay=0.01),
@@ -103,7 +106,7 @@ OPTIMIZERS = {
 def test_optimizer_means_what_keras_means(name: str) -> None:
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    check_training(dense(), rows(), loss, OPTIMIZERS[name])
+    check_training(dense(), rows(), loss, OPTIMIZERS[name], factors=FACTORS)
 
 
 LOSSES: dict[str, tuple[Any, str, str]] = {
