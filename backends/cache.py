@@ -11,10 +11,8 @@ def own_cache() -> Path:
     """Make the cache, readable by its user alone; BuildError when it is another one's."""
     folder = cache_folder()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)  # fails where it is not there still
         state = folder.stat()
-        if state.st_uid == os.geteuid() and state.st_mode & 0o077:
-            folder.chmod(0o700)
     except OSError as error:
         raise BuildError(f"cannot keep objects in {folder}: {error}") from error
     if state.st_uid != os.geteuid():

@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +32,9 @@ from pockengine.files import whole_path
 
 RATE, STEP, SEED = "lr", "step", "seed"
 """Names of the inputs that control a step: learning rate, its number from 1, random seed."""
+
+MOST_THREADS = 4096
+"""PE_MOST_THREADS of pe_limits.h: a larger number is no count of threads."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -76,7 +79,9 @@ class Session(ABC):
     """
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
-        self.artifact, self.threads = artifact, threads
+        if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
+            raise RuntimeFailure(f"threads must be from 1 to {MOST_THREADS}, not {threads!r}")
+        self.artifact, self.threads = artifact, int(threads)
         self.steps, self.updates, self.seed = 0, 0, 0
         self.course: Course | None = None
         self._collected = 0

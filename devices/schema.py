@@ -315,8 +315,33 @@ def _check_gpu(gpu: Gpu, path: Path) -> None:
 
 
 _WORD = r"\w[\w.+-]*"
-_FLAG = r"-m[\w.+=,-]+|-O[0-3sz]|-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)"
-"""Flags that say for which machine and how far to optimise; `-mllvm` takes another argument."""
+_NAME = r"[a-z0-9][a-z0-9.+_-]*"
+_FEATURES = (
+    *("mmx", "sse", "sse2", "sse3", "ssse3", r"sse4\.1", r"sse4\.2", "popcnt", "avx", "avx2"),
+    *(
+        "fma",
+        "f16c",
+        "bmi",
+        "bmi2",
+        "lzcnt",
+        "movbe",
+        "avx512[a-z0-9]+",
+        "avxvnni",
+        "amx-[a-z0-9]+",
+    ),
+    *("neon", "thumb", "arm", "hvx", "hvx-length=(?:64|128)[bB]", "v[0-9]{2}", "strict-align"),
+    *("unaligned-access", "outline-atomics"),
+)
+_FLAGS = (
+    rf"-m(?:arch|cpu|tune|fpu|abi)={_NAME}",
+    r"-mfloat-abi=(?:soft|softfp|hard)",
+    r"-mprefer-vector-width=(?:128|256|512|none)",
+    rf"-m(?:no-)?(?:{'|'.join(_FEATURES)})",
+    r"-O[0-3sz]",
+    r"-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)",
+)
+_FLAG = "|".join(_FLAGS)
+"""Flags that say for which processor and how far to optimise: no other reaches the compiler."""
 
 
 def _arguments(device: Device) -> list[tuple[str, str, str]]:
@@ -328,7 +353,7 @@ def _arguments(device: Device) -> list[tuple[str, str, str]]:
         rows += [
             ("target", toolchain.target, _WORD),
             ("the toolchain's cpu", toolchain.cpu, _WORD),
-            *(("a flag", flag, rf"(?!-mllvm|-mlinker)(?:{_FLAG})") for flag in toolchain.flags),
+            *(("a flag", flag, _FLAG) for flag in toolchain.flags),
         ]
     if device.emulator is not None:
         rows += [

@@ -4,9 +4,11 @@ A database that is locked or away is waited for. What is done in it must therefo
 doing it again changes nothing: a lost connection does not say whether its commit arrived.
 """
 
+import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,9 +38,7 @@ def parse_url(url: str) -> sql.URL:
 
 def default_url(file: str) -> sql.URL:
     """Return the URL of an SQLite file in the user's data folder."""
-    folder = data_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    return sql.URL.create("sqlite", database=str(folder / file))
+    return sql.URL.create("sqlite", database=str(data_folder() / file))
 
 
 def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
@@ -51,9 +51,7 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
     options: dict[str, Any] = {}
     if name == "sqlite":
         options = {"timeout": LOCK_TIMEOUT_S}
-        folder = Path(url.database or ".").absolute().parent
-        if not folder.is_dir():
-            raise FarmError(f"{url!r}: cannot open the database: there is no folder {folder}")
+        _make_private(url)
     elif name == "postgresql":
         options = {"connect_timeout": CONNECT_TIMEOUT_S}
     try:
@@ -64,6 +62,16 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
         sql.event.listen(engine, "connect", _no_implicit_begin)
         sql.event.listen(engine, "begin", _begin_immediate)
     return engine
+
+
+def _make_private(url: sql.URL) -> None:
+    """Make an SQLite file that its user alone can read, unless it is there."""
+    file = Path(url.database or ".").absolute()
+    if not file.parent.is_dir():
+        raise FarmError(f"{url!r}: cannot open the database: there is no folder {file.parent}")
+    if url.database and not url.database.startswith((":", "file:")):
+        with suppress(OSError):  # a connection tells why
+            os.close(os.open(file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
 
 
 def transaction(

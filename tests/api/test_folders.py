@@ -25,6 +25,15 @@ def test_the_xdg_variables_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert data_folder() == tmp_path / ".local/share/pockengine"
 
 
+def test_what_is_kept_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (tmp_path / "data" / "pockengine").mkdir(parents=True, mode=0o755)
+
+    assert cache_folder().stat().st_mode & 0o777 == 0o700
+    assert data_folder().stat().st_mode & 0o777 == 0o700
+
+
 def test_without_a_home_the_folder_is_this_users_alone(no_home: Path) -> None:
     folder = config_folder()
 

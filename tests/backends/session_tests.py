@@ -103,6 +103,11 @@ class SessionTests:
                     use(path)
         assert (tmp_path / "thesis").read_text() == "years of work"
 
+    @pytest.mark.parametrize("threads", [0, -5, 1_000_000, 1.5, None])
+    def test_threads_that_are_no_count_are_refused(self, compiled: Compiled, threads: Any) -> None:
+        with pytest.raises(RuntimeFailure, match="threads must be from 1 to 4096"):
+            compiled.session(threads=threads)
+
     def test_a_closed_session_says_so(self, compiled: Compiled) -> None:
         session = compiled.session()
         session.close()

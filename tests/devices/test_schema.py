@@ -29,6 +29,34 @@ def device(folder: Path, text: str) -> Path:
         ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-o/etc/passwd"]'),
         ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-include", "/etc/passwd"]'),
         ('cpu = "cortex_a72"', 'cpu = "x" \nflags = ["-DX=system(0)"]'),
+        *(
+            ('cpu = "cortex_a72"', f'cpu = "x" \nflags = ["-m{flag}"]')
+            for flag in (
+                *(
+                    "llvm",
+                    "llvm=-load=evil.so",
+                    "linker-version=1",
+                    "exec-model=reactor",
+                    "windows",
+                ),
+                *(
+                    "relocation-model=pic",
+                    "red-zone",
+                    "fentry",
+                    "cmodel=large",
+                    "stack-probe-size=0",
+                ),
+                *(
+                    "soft-float",
+                    "arch=x,y",
+                    "arch=",
+                    "arch=../x",
+                    "avx2=1",
+                    "no-",
+                    "harden-sls=all",
+                ),
+            )
+        ),
         ('cpu = "cortex_a72"', 'cpu = "x" \nflags = "-O3"'),
         ('cpu = "cortex_a72"', 'cpu = "x" \nflags = [3]'),
         ('cpu = "cortex-a72"', 'cpu = "max,x=/etc/passwd"'),
@@ -98,8 +126,9 @@ def test_a_gpu_of_opencl_has_no_architecture() -> None:
 
 
 def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:
-    text = RPI4.replace("[toolchain]", '[toolchain]\nflags = ["-mfpu=neon-vfpv4", "-O2"]')
-    assert read_device(device(tmp_path, text)).toolchain.flags == ("-mfpu=neon-vfpv4", "-O2")
+    flags = ("-mfpu=neon-vfpv4", "-O2", "-march=armv8.2-a+dotprod", "-mno-avx512f", "-mhvx")
+    text = RPI4.replace("[toolchain]", f"[toolchain]\nflags = {list(flags)}")
+    assert read_device(device(tmp_path, text)).toolchain.flags == flags
 
 
 def test_a_file_that_is_no_text_is_a_device_error(tmp_path: Path) -> None:

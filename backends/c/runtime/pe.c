@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "pe_arguments.h"
 #include "pe_frozen.h"
 #include "pe_pool.h"
 #include "pe_text.h"
@@ -13,6 +14,9 @@ _Static_assert(sizeof(pe_team) <= PE_TEAM_BYTES, "a session has too little memor
 static pe_team *team_of(pe_session *session) { return (pe_team *)(void *)session->team; }
 
 pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
+    if (!message || !format) {
+        return status;
+    }
     va_list arguments;
     va_start(arguments, format);
     pe_print_list(message, PE_MESSAGE_BYTES, format, arguments);
@@ -25,20 +29,50 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     return status;
 }
 
+pe_status pe_check_arguments(pe_session *session, const char *function, bool given) {
+    if (!session) {
+        return PE_ERROR_ARGUMENT;
+    }
+    if (!session->program) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "%s: the session is not open; call pe_init first", function);
+    }
+    return given ? PE_OK
+                 : pe_fail(session->message, PE_ERROR_ARGUMENT,
+                           "%s was given NULL in place of what it needs", function);
+}
+
+pe_status pe_check_entry(pe_session *session, const char *function, const pe_entry *entry) {
+    pe_status status = pe_check_arguments(session, function, entry != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
+    for (int i = 0; i < session->program->entry_count; i++) {
+        if (entry == &session->program->entries[i]) {
+            return PE_OK;
+        }
+    }
+    return pe_fail(session->message, PE_ERROR_ARGUMENT, "%s was given an entry of another program",
+                   function);
+}
+
 size_t pe_dtype_bytes(pe_dtype dtype) {
     static const size_t bytes[] = {[PE_F32] = 4,  [PE_I32] = 4, [PE_I64] = 8, [PE_BOOL] = 1,
                                    [PE_BF16] = 2, [PE_F16] = 2, [PE_I8] = 1,  [PE_U8] = 1};
-    return bytes[dtype];
+    return (unsigned)dtype < sizeof bytes / sizeof *bytes ? bytes[dtype] : 0;
 }
 
 const char *pe_dtype_name(pe_dtype dtype) {
     static const char *const names[] = {[PE_F32] = "F32",   [PE_I32] = "I32",   [PE_I64] = "I64",
                                         [PE_BOOL] = "BOOL", [PE_BF16] = "BF16", [PE_F16] = "F16",
                                         [PE_I8] = "I8",     [PE_U8] = "U8"};
-    return names[dtype];
+    return (unsigned)dtype < sizeof names / sizeof *names ? names[dtype] : "?";
 }
 
 size_t pe_tensor_bytes(const pe_tensor *tensor) {
+    if (!tensor) {
+        return 0;
+    }
     size_t bytes = pe_dtype_bytes(tensor->dtype);
     for (int i = 0; i < tensor->rank; i++) {
         bytes *= (size_t)tensor->shape[i];
@@ -50,7 +84,12 @@ static bool misaligned(const void *memory) { return (uintptr_t)memory % PE_ALIGN
 
 /* Whether a session can be made of these. */
 static pe_status check_program(pe_session *session, const pe_program *program, const void *params,
-                               const void *arena) {
+                               const void *arena, int threads) {
+    if (!program || threads < 1 || threads > PE_MOST_THREADS) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "a session needs a program and from 1 to %d threads, not %d",
+                       PE_MOST_THREADS, threads);
+    }
     if (misaligned(params) || misaligned(arena) || misaligned(session)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "session, params and arena must be aligned to %d bytes", PE_ALIGN);
@@ -69,8 +108,18 @@ static pe_status check_program(pe_session *session, const pe_program *program, c
     return PE_OK;
 }
 
-static void fill_params(const pe_session *session) {
-    const pe_program *program = session->program;
+/* Makes a session of the program that begins now. */
+static void begin_session(pe_session *session, const pe_program *program, void *params,
+                          void *arena) {
+    session->program = program;
+    session->params = params;
+    session->arena = arena;
+    session->progress = (pe_progress){0};
+    session->schedule = (pe_schedule){0};
+    session->size = 0;
+    session->frozen_known = false;
+    session->newer = PE_PARAMS_HERE | PE_FROZEN_HERE;
+    session->accelerated = NULL;
     if (session->params) {
         memset(session->params, 0, program->params_bytes);
     }
@@ -81,23 +130,19 @@ static void fill_params(const pe_session *session) {
 
 pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
                   int threads) {
+    if (!session) {
+        return PE_ERROR_ARGUMENT;
+    }
     session->message[0] = '\0';
-    pe_status status = check_program(session, program, params, arena);
+    session->program = NULL; /* not open until all is done */
+    pe_status status = check_program(session, program, params, arena, threads);
     if (status != PE_OK) {
         return status;
     }
-    session->program = program;
-    session->params = params;
-    session->arena = arena;
-    session->progress = (pe_progress){0};
-    session->schedule = (pe_schedule){0};
-    session->size = 0;
-    session->frozen_known = false;
-    session->newer = PE_PARAMS_HERE | PE_FROZEN_HERE;
-    session->accelerated = NULL;
-    fill_params(session);
+    begin_session(session, program, params, arena);
     status = pe_frozen_start(session);
     if (status != PE_OK) {
+        session->program = NULL;
         return status;
     }
     const int limit = program->accelerator ? 1 : program->max_threads;
@@ -106,6 +151,7 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
     session->threads = team_of(session)->count;
     if (error) {
         pe_frozen_end(session);
+        session->program = NULL;
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot start %d threads: %s", count,
                        pe_reason(error));
     }
@@ -117,15 +163,19 @@ pe_status pe_init(pe_session *session, const pe_program *program, void *params, 
 }
 
 void pe_close(pe_session *session) {
+    if (!session || !session->program) {
+        return;
+    }
     if (session->program->accelerator) {
         session->program->accelerator->close(session);
     }
     pe_team_stop(team_of(session));
     pe_frozen_end(session);
+    session->program = NULL;
 }
 
 const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
-    for (int i = 0; i < program->entry_count; i++) {
+    for (int i = 0; program && name && i < program->entry_count; i++) {
         if (strcmp(program->entries[i].name, name) == 0) {
             return &program->entries[i];
         }
@@ -149,8 +199,8 @@ static int64_t variant_size(const char *entry, const char *name) {
 }
 
 const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size) {
-    const pe_size_range *sizes = program->sizes;
-    if (!sizes) {
+    const pe_size_range *sizes = program ? program->sizes : NULL;
+    if (!sizes || !name) {
         return pe_find_entry(program, name);
     }
     int bucket = sizes->bucket_count - 1;
@@ -166,7 +216,7 @@ const pe_entry *pe_find_variant(const pe_program *program, const char *name, int
 }
 
 void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor) {
-    return session->arena + tensor->offset;
+    return session && session->program && tensor ? session->arena + tensor->offset : NULL;
 }
 
 /* What a job needs besides its worker. */
@@ -201,8 +251,9 @@ static pe_status run_entry(pe_session *session, const pe_entry *entry) {
 
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs) {
-    if (!entry) {
-        return pe_fail(session->message, PE_ERROR_ARGUMENT, "pe_run was given no entry");
+    pe_status status = pe_check_entry(session, "pe_run", entry);
+    if (status != PE_OK) {
+        return status;
     }
     for (int i = 0; inputs && i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];
@@ -210,7 +261,7 @@ pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *
             memcpy(pe_tensor_data(session, input), inputs[i], pe_tensor_bytes(input));
         }
     }
-    pe_status status = pe_check_ranges(session, entry);
+    status = pe_check_ranges(session, entry);
     status = status == PE_OK ? run_entry(session, entry) : status;
     if (status != PE_OK) {
         return status;
@@ -239,11 +290,12 @@ static const void *find_control(const pe_controls *controls, const char *name) {
 
 bool pe_is_control(const pe_tensor *input) {
     const pe_controls none = {0};
-    return input->rank == 0 && find_control(&none, input->name) != NULL;
+    return input && input->rank == 0 && find_control(&none, input->name) != NULL;
 }
 
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls) {
-    for (int i = 0; i < entry->input_count; i++) {
+    const bool given = controls && pe_check_entry(session, "pe_set_controls", entry) == PE_OK;
+    for (int i = 0; given && i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];
         if (pe_is_control(input)) {
             memcpy(pe_tensor_data(session, input), find_control(controls, input->name), 4);
@@ -253,31 +305,51 @@ void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_contro
 
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs) {
+    const pe_status status = pe_check_arguments(session, "pe_train_step", controls != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_entry *entry = pe_find_variant(session->program, "train", session->size);
     if (!entry) {
         return no_entry(session, "train");
+    }
+    if (controls->step < 1) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "steps are counted from 1, not %ld",
+                       (long)controls->step);
     }
     pe_set_controls(session, entry, controls);
     return pe_run(session, entry, inputs, outputs);
 }
 
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs) {
+    const pe_status status = pe_check_arguments(session, "pe_predict", true);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_entry *entry = pe_find_variant(session->program, "predict", session->size);
     return entry ? pe_run(session, entry, inputs, outputs) : no_entry(session, "predict");
 }
 
 pe_status pe_fetch_params(pe_session *session) {
-    const bool there = (session->newer & PE_PARAMS_THERE) != 0;
-    return there ? session->program->accelerator->fetch(session) : PE_OK;
+    const pe_status status = pe_check_arguments(session, "pe_fetch_params", true);
+    const bool there = status == PE_OK && session->newer & PE_PARAMS_THERE;
+    return there ? session->program->accelerator->fetch(session) : status;
 }
 
 const void *pe_param_data(const pe_session *session, const pe_tensor *param) {
+    if (!session || !session->program || !param) {
+        return NULL;
+    }
     return (param->flags & PE_WRITTEN ? session->params : session->frozen) + param->offset;
 }
 
 /* Finds a param and checks the size that the caller has for it. */
-static pe_status find_param(pe_session *session, const char *name, size_t bytes,
+static pe_status find_param(pe_session *session, const char *name, const void *data, size_t bytes,
                             const pe_tensor **found) {
+    const pe_status status = pe_check_arguments(session, "a copy of a param", name && data);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_program *program = session->program;
     for (int i = 0; i < program->param_count; i++) {
         const pe_tensor *param = &program->params[i];
@@ -295,7 +367,7 @@ static pe_status find_param(pe_session *session, const char *name, size_t bytes,
 
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes) {
     const pe_tensor *param;
-    pe_status status = find_param(session, name, bytes, &param);
+    pe_status status = find_param(session, name, data, bytes, &param);
     if (status == PE_OK && param->flags & PE_WRITTEN) {
         status = pe_fetch_params(session);
     }
@@ -307,7 +379,7 @@ pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t
 
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes) {
     const pe_tensor *param;
-    pe_status status = find_param(session, name, bytes, &param);
+    pe_status status = find_param(session, name, data, bytes, &param);
     status = status == PE_OK ? pe_fetch_params(session) : status;
     if (status != PE_OK) {
         return status;

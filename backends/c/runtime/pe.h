@@ -21,7 +21,9 @@
  *     pe_train_step(&session, inputs, &controls, outputs);
  *
  * Errors. Functions return PE_OK or an error, whose text is in session->message until the next
- * error. A call that fails has changed nothing, unless it says otherwise.
+ * error. A call that fails has changed nothing, unless it says otherwise. A NULL in place of what a
+ * function needs, a session that is not open and a number outside of its range are
+ * PE_ERROR_ARGUMENT; functions without a status return NULL, 0 or false then.
  *
  * Threads. A session is used by one thread at a time; different sessions, of one program or of
  * several, at once. Its own threads begin in pe_init, sleep between calls and end in pe_close. A
@@ -261,13 +263,13 @@ typedef struct pe_session {
 
 /* Prepares a session. `params` and `arena` have the program's sizes (PE_NAME_PARAMS_BYTES and
  * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN. Params begin as the program has
- * them compiled in, else as zeros, the frozen ones too. `threads` is limited to the program's
- * maximum. After an error there is nothing to close. */
+ * them compiled in, else as zeros, the frozen ones too. `threads`, from 1 to PE_MOST_THREADS, are
+ * limited to the program's maximum. After an error there is nothing to close. */
 pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
                   int threads);
 
-/* Ends the threads and unmaps what is frozen; the other memory is the caller's again. To be called
- * once, by any thread. */
+/* Ends the threads and unmaps what is frozen; the other memory is the caller's again. By any
+ * thread; a session that is not open stays as it is. */
 void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
@@ -283,7 +285,7 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
 /* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
  * the entry's. Either array may be NULL as a whole. PE_ERROR_VALUE names an index outside of its
- * range, before anything is computed. */
+ * range, or a rate that is no finite number of at least 0, before anything is computed. */
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
@@ -343,7 +345,7 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
 
-/* The same for one of so many equal parts of each input, such as a row of a batch. */
+/* The same for one of so many equal parts of each input, such as a row of a batch; no rate. */
 pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part, int64_t parts);
 
 /* Size of a tensor's elements, and of one element. */

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pe_arguments.h"
 #include "pe_crc.h"
+#include "pe_schedule.h"
 
 const char *const pe_checkpoint_keys[PE_KEYS] = {
     [PE_KEY_VERSION] = "pockengine.checkpoint", [PE_KEY_STEPS] = "pockengine.steps",
@@ -136,21 +138,47 @@ static pe_status check_finite(const pe_session *session, char *message) {
     return PE_OK;
 }
 
+/* Checks what a caller may have set since the session was opened. */
+static pe_status check_call(pe_session *session, const char *function, const char *path,
+                            pe_content content) {
+    const pe_status status = pe_check_arguments(session, function, path != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
+    const pe_progress *p = &session->progress;
+    const int64_t counts[] = {p->steps, p->updates, p->collected};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        if (counts[i] < 0 || counts[i] > INT32_MAX) {
+            return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                           "a training cannot have come as far as %lld", (long long)counts[i]);
+        }
+    }
+    const char *fault = (unsigned)content > PE_WHOLE ? "there is no such content of a checkpoint"
+                                                     : pe_schedule_fault(&session->schedule);
+    return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;
+}
+
 pe_status pe_try_checkpoint(pe_session *session, const char *path, pe_content content) {
+    const pe_status status = check_call(session, "pe_try_checkpoint", path, content);
+    if (status != PE_OK) {
+        return status;
+    }
     texts t;
     const pe_st_content whole = content_of(&t, session, content);
     return pe_st_try_place(path, pe_st_file_bytes(&whole), session->message);
 }
 
 pe_status pe_save_checkpoint(pe_session *session, const char *path, pe_content content) {
+    pe_status status = check_call(session, "pe_save_checkpoint", path, content);
+    status = status == PE_OK ? pe_fetch_params(session) : status;
+    status = status == PE_OK ? check_finite(session, session->message) : status;
+    if (status != PE_OK) {
+        return status;
+    }
     texts t;
     const pe_st_content whole = content_of(&t, session, content);
     pe_st_writer writer;
-    pe_status status = pe_fetch_params(session);
-    status = status == PE_OK ? check_finite(session, session->message) : status;
-    if (status == PE_OK) {
-        status = pe_st_create(&writer, path, &whole, session->message);
-    }
+    status = pe_st_create(&writer, path, &whole, session->message);
     uint64_t offset = 0;
     for (int i = 0; status == PE_OK && i < whole.tensor_count; i++) {
         const pe_tensor *param = &whole.tensors[i];

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "pe_arguments.h"
 #include "pe_checkpoint.h"
 #include "pe_frozen.h"
 #include "pe_schedule.h"
@@ -306,7 +307,11 @@ static void take_texts(const loading *load) {
 
 pe_status pe_load_weights(pe_session *session, const char *path) {
     loading load = {.session = session, .path = path, .file = -1};
-    pe_status status = pe_st_open(path, &load.file, session->message);
+    pe_status status = pe_check_arguments(session, "pe_load_weights", path != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
+    status = pe_st_open(path, &load.file, session->message);
     if (status != PE_OK) {
         return status;
     }

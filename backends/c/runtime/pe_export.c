@@ -1,6 +1,7 @@
 /* Weights as the model has them: by its names, and in its order of dimensions. */
 #include <string.h>
 
+#include "pe_arguments.h"
 #include "pe_safetensors.h"
 
 enum { BUFFER = 4096 };
@@ -67,6 +68,10 @@ static pe_status write_param(pe_session *session, pe_st_writer *writer, const pe
 }
 
 pe_status pe_export_weights(pe_session *session, const char *path, bool all) {
+    pe_status status = pe_check_arguments(session, "pe_export_weights", path != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_program *program = session->program;
     const pe_st_content content = {
         .tensors = program->params,
@@ -75,7 +80,7 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all) {
         .shaped = in_model_order,
     };
     pe_st_writer writer;
-    pe_status status = pe_fetch_params(session);
+    status = pe_fetch_params(session);
     if (status == PE_OK) {
         status = pe_st_create(&writer, path, &content, session->message);
     }

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "pe_arguments.h"
 #include "pe_memory.h"
 #include "pe_text.h"
 
@@ -27,6 +28,10 @@ static void give_back(host *h) {
 
 pe_session *pe_open(const pe_program *program, int threads, char *message) {
     pe_mapping self;
+    if (!program) {
+        pe_fail(message, PE_ERROR_ARGUMENT, "pe_open was given no program");
+        return NULL;
+    }
     host *h = (host *)(void *)pe_map(&self, sizeof *h);
     if (!h) {
         pe_fail(message, PE_ERROR_SYSTEM, "cannot map a session: %s", pe_reason(pe_map_error()));
@@ -41,7 +46,7 @@ pe_session *pe_open(const pe_program *program, int threads, char *message) {
                 program->arena_bytes, pe_reason(pe_map_error()));
     } else if (pe_init(&h->session, program, params, arena, threads) == PE_OK) {
         return &h->session;
-    } else {
+    } else if (message) {
         memcpy(message, h->session.message, PE_MESSAGE_BYTES);
     }
     give_back(h);
@@ -49,16 +54,20 @@ pe_session *pe_open(const pe_program *program, int threads, char *message) {
 }
 
 void pe_shut(pe_session *session) {
-    pe_close(session);
-    give_back((host *)session);
+    if (session) {
+        pe_close(session);
+        give_back((host *)session);
+    }
 }
 
-const char *pe_specification(const pe_program *program) { return program->specification; }
+const char *pe_specification(const pe_program *program) {
+    return program ? program->specification : NULL;
+}
 
 /* Whether a caller has memory of the right size for each of these tensors. */
 static pe_status check_sizes(pe_session *session, const pe_tensor *tensors, int count,
                              const size_t *sizes, int size_count) {
-    if (size_count != count) {
+    if (size_count != count || (!sizes && count)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "%d tensors are wanted, not %d", count,
                        size_count);
     }
@@ -74,12 +83,16 @@ static pe_status check_sizes(pe_session *session, const pe_tensor *tensors, int 
 
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
                   void *const *outputs, const pe_sizes *sizes) {
+    pe_status status = pe_check_arguments(session, "pe_call", entry && sizes);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_entry *found = pe_find_entry(session->program, entry);
     if (!found) {
         return pe_fail(session->message, PE_ERROR_NAME, "program %s has no entry \"%s\"",
                        session->program->name, entry);
     }
-    pe_status status =
+    status =
         check_sizes(session, found->inputs, found->input_count, sizes->inputs, sizes->input_count);
     if (status == PE_OK) {
         status = check_sizes(session, found->outputs, found->output_count, sizes->outputs,
@@ -89,6 +102,9 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
 }
 
 void pe_get_progress(const pe_session *session, int64_t *numbers) {
+    if (!session || !numbers) {
+        return;
+    }
     const pe_progress *p = &session->progress;
     const pe_schedule *s = &session->schedule;
     int64_t rate, factor;
@@ -102,6 +118,9 @@ void pe_get_progress(const pe_session *session, int64_t *numbers) {
 }
 
 void pe_set_progress(pe_session *session, const int64_t *numbers) {
+    if (!session || !numbers) {
+        return;
+    }
     const int64_t *n = numbers;
     double rate, factor;
     memcpy(&rate, &n[5], sizeof rate);
@@ -121,7 +140,9 @@ void pe_set_progress(pe_session *session, const int64_t *numbers) {
     memcpy(session->schedule.milestones, n + 15, sizeof session->schedule.milestones);
 }
 
-const char *pe_message(const pe_session *session) { return session->message; }
+const char *pe_message(const pe_session *session) {
+    return session ? session->message : "the session is NULL";
+}
 
 /* VmHWM of /proc/self/status in bytes, or -1. Linux's getrusage is no substitute: a process starts
  * with the peak of the one that forked it. */

@@ -49,7 +49,7 @@ static const option rows[] = {
      "by which pixels are then divided; 1 unless given"},
     {"megapixels", RUNS, COUNT, AT(megapixels), 1, 200, NULL, "N",
      "millions of pixels that a picture may have; 50 unless given"},
-    {"threads", RUNS, COUNT, AT(threads), 1, PE_COUNT_LIMIT, NULL, "N", "threads; 1 unless given"},
+    {"threads", RUNS, COUNT, AT(threads), 1, PE_MOST_THREADS, NULL, "N", "threads; 1 unless given"},
     {"batch", RUNS, COUNT, AT(batch), 1, PE_COUNT_LIMIT, NULL, "N",
      "rows of a batch, where the program takes a range; the most unless given"},
     {"steps", TRAIN, COUNT, AT(steps), 0, PE_COUNT_LIMIT, NULL, "N",

@@ -15,9 +15,11 @@ static bool is(const unsigned char *chunk, const char *type) {
     return memcmp(chunk + 4, type, 4) == 0;
 }
 
-/* Whether a decoder needs a chunk: what is transparent does not matter. */
+/* Whether a decoder needs a chunk: what is transparent does not matter, nor pixels that are none,
+ * which stb_image would copy to NULL. */
 static bool is_needed(const unsigned char *chunk) {
-    return is(chunk, "IHDR") || is(chunk, "PLTE") || is(chunk, "IDAT") || is(chunk, "IEND");
+    return is(chunk, "IHDR") || is(chunk, "PLTE") || is(chunk, "IEND") ||
+           (is(chunk, "IDAT") && number(chunk) > 0);
 }
 
 /* Takes one chunk; the first says the size. */
@@ -31,14 +33,14 @@ static const char *take(const unsigned char *chunk, size_t length, bool first,
         header->height = number(chunk + 12);
     } else if (is(chunk, "eXIf")) {
         header->turn = pe_picture_turn(chunk + 8, length);
-    } else if (!is_needed(chunk) && !(chunk[4] & 0x20)) {
+    } else if (!is_needed(chunk) && !is(chunk, "IDAT") && !(chunk[4] & 0x20)) {
         return "it has a part that a decoder must know, and this one does not";
     }
     return NULL;
 }
 
 const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *header) {
-    size_t at = SIGNATURE, made = SIGNATURE;
+    size_t at = SIGNATURE, made = SIGNATURE, pixels = 0;
     for (;;) {
         unsigned char *chunk = file + at;
         if (*bytes - at < AROUND || number(chunk) > *bytes - at - AROUND) {
@@ -53,6 +55,7 @@ const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *
             return fault;
         }
         const bool last = is(chunk, "IEND");
+        pixels += is(chunk, "IDAT") ? length : 0;
         if (is_needed(chunk)) {
             memmove(file + made, chunk, whole);
             made += whole;
@@ -60,7 +63,7 @@ const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *
         at += whole;
         if (last) {
             *bytes = made;
-            return NULL;
+            return pixels ? NULL : "it has no pixels";
         }
     }
 }

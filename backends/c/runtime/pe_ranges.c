@@ -1,7 +1,8 @@
 /* Inputs that are read as indices: their numbers are checked before a step. */
+#include <float.h>
 #include <string.h>
 
-#include "pe.h"
+#include "pe_arguments.h"
 #include "pe_text.h"
 
 static int64_t number_at(const unsigned char *data, pe_dtype dtype, int64_t place) {
@@ -65,8 +66,29 @@ static pe_status check_range(pe_session *session, const pe_entry *entry,
     return PE_OK;
 }
 
+/* A rate that is no number would leave nothing of the weights. */
+static pe_status check_rate(pe_session *session, const pe_entry *entry) {
+    for (int i = 0; i < entry->input_count; i++) {
+        const pe_tensor *input = &entry->inputs[i];
+        if (pe_is_control(input) && input->dtype == PE_F32) {
+            float rate;
+            memcpy(&rate, pe_tensor_data(session, input), sizeof rate);
+            if (!(rate >= 0.0f && rate <= FLT_MAX)) {
+                return pe_fail(session->message, PE_ERROR_VALUE,
+                               "%s must be a finite number of at least 0; nothing was computed",
+                               input->name);
+            }
+        }
+    }
+    return PE_OK;
+}
+
 pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part, int64_t parts) {
-    pe_status status = PE_OK;
+    pe_status status = pe_check_entry(session, "pe_check_part", entry);
+    if (status == PE_OK && (part < 0 || part >= parts)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "there is no part %lld of %lld",
+                       (long long)part, (long long)parts);
+    }
     for (int i = 0; status == PE_OK && i < entry->range_count; i++) {
         const pe_tensor *input = &entry->inputs[entry->ranges[i].input];
         const int64_t elements = (int64_t)(pe_tensor_bytes(input) / pe_dtype_bytes(input->dtype));
@@ -77,5 +99,6 @@ pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part
 }
 
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry) {
-    return pe_check_part(session, entry, 0, 1);
+    const pe_status status = pe_check_part(session, entry, 0, 1);
+    return status == PE_OK ? check_rate(session, entry) : status;
 }

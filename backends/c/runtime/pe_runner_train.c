@@ -249,7 +249,7 @@ static pe_status repeat(pe_session *session, const pe_training *training, int64_
     return status;
 }
 
-/* Settles where the training begins and ends, and tries what would fail at its end. */
+/* Settles where the training begins and ends. */
 static pe_status begin(pe_session *session, context *c, const pe_options *o,
                        pe_training *training) {
     bool found;
@@ -273,7 +273,7 @@ static pe_status begin(pe_session *session, context *c, const pe_options *o,
         status = pe_fail(session->message, PE_ERROR_ARGUMENT,
                          "--keep needs a folder: --save %s/ would be one", o->save);
     }
-    return status == PE_OK && o->save ? pe_try_place(session, &training->place) : status;
+    return status;
 }
 
 pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *o, bool *stopped) {

@@ -19,6 +19,7 @@
 #ifndef PE_SCHEDULE_H
 #define PE_SCHEDULE_H
 
+#include <float.h>
 #include <math.h>
 
 #include "pe.h"
@@ -100,6 +101,12 @@ static inline double pe_schedule_factor(const pe_schedule *schedule, int64_t ste
 static inline const char *pe_schedule_fault(const pe_schedule *schedule) {
     const double factor = schedule->factor;
     const pe_schedule_kind kind = schedule->kind;
+    if ((unsigned)kind >= PE_SCHEDULES || schedule->warmup < 0 || schedule->total < 0) {
+        return "there is no such schedule";
+    }
+    if (!(schedule->rate >= 0.0 && schedule->rate <= FLT_MAX)) {
+        return "the rate must be a finite number of at least 0";
+    }
     if (kind < PE_POLYNOMIAL) {
         return NULL;
     }

@@ -8,10 +8,18 @@
 #include "pe_safetensors.h"
 
 pe_status pe_st_open(const char *path, int *file, char *message) {
-    *file = open(path, O_RDONLY | O_CLOEXEC);
-    return *file >= 0
-               ? PE_OK
-               : pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
+    struct stat status;
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
+    if (*file < 0 || fstat(*file, &status) != 0) {
+        return pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
+    }
+    if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) { /* reading tells of a folder */
+        return PE_OK;
+    }
+    close(*file);
+    *file = -1;
+    return pe_fail(message, PE_ERROR_SYSTEM,
+                   "cannot open %s: it is a pipe or a device; copy what it gives to a file", path);
 }
 
 pe_status pe_st_size(int file, const char *path, uint64_t *bytes, char *message) {

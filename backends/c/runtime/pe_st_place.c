@@ -27,10 +27,9 @@ static pe_status refuse(const pe_st_writer *writer, int error, char *message) {
 }
 
 /* Checks that nothing but a regular file, or a link to one, is replaced. `*mode` becomes its
- * permissions, or 0 where there is none. */
+ * permissions where there is one. */
 static pe_status check_place(const pe_st_writer *writer, mode_t *mode, char *message) {
     struct stat status;
-    *mode = 0;
     if (stat(writer->path, &status) != 0) {
         return errno == ENOENT ? PE_OK : refuse(writer, errno, message);
     }
@@ -94,10 +93,11 @@ static bool name_partial(pe_st_writer *writer, int number) {
 }
 
 pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message) {
-    mode_t mode;
+    mode_t mode = 0;
     writer->path = path;
     writer->file = -1;
-    const pe_status status = check_place(writer, &mode, message);
+    const pe_status status =
+        *path ? check_place(writer, &mode, message) : refuse(writer, ENOENT, message);
     if (status != PE_OK) {
         return status;
     }

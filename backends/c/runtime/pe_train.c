@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "pe_arguments.h"
 #include "pe_mark.h"
 #include "pe_place.h"
 #include "pe_schedule.h"
@@ -50,7 +51,26 @@ static void count_step(pe_progress *p, bool collects, bool updated) {
     p->updates += updated || !collects;
 }
 
+/* Checks what a step needs besides its batch. */
+static pe_status check_step(pe_session *session, const pe_event *event) {
+    const pe_status status = pe_check_arguments(session, "pe_train_next", event != NULL);
+    if (status != PE_OK) {
+        return status;
+    }
+    const pe_progress *p = &session->progress;
+    const char *fault = pe_schedule_fault(&session->schedule);
+    if (p->steps < 0 || p->steps >= INT32_MAX || p->updates < 0 || p->updates >= INT32_MAX ||
+        p->collected < 0 || p->collected >= INT32_MAX) {
+        fault = "the steps, updates or micro-batches of the session are out of their range";
+    }
+    return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;
+}
+
 pe_status pe_train_next(pe_session *session, pe_event *event) {
+    pe_status status = check_step(session, event);
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_program *program = session->program;
     const pe_tensor *loss = find_loss(session);
     const pe_entry *update = pe_find_variant(program, "update", 0);
@@ -61,7 +81,7 @@ pe_status pe_train_next(pe_session *session, pe_event *event) {
     *event = (pe_event){.kind = PE_STEPPED, .step = p->steps + 1, .rate = controls.lr, .loss = NAN};
     const int64_t begin = now_ns();
     PE_MARK_BEGIN();
-    pe_status status = pe_train_step(session, NULL, &controls, NULL);
+    status = pe_train_step(session, NULL, &controls, NULL);
     if (loss) { /* before the update, which reuses its memory */
         memcpy(&event->loss, pe_tensor_data(session, loss), sizeof event->loss);
     }
@@ -98,7 +118,16 @@ static pe_status save(pe_session *session, const pe_training *training) {
 
 pe_status pe_try_place(pe_session *session, const pe_place *place) {
     char path[PE_ST_PATH_BYTES];
-    pe_status status = pe_place_path(place, session->progress.steps, path, session->message);
+    pe_status status = pe_check_arguments(session, "pe_try_place", place && place->path);
+    if (status != PE_OK) {
+        return status;
+    }
+    if (place->keep < 1 && pe_place_is_folder(place)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT,
+                       "at least 1 checkpoint of %s must be kept, not %d", place->path,
+                       place->keep);
+    }
+    status = pe_place_path(place, session->progress.steps, path, session->message);
     if (status == PE_OK && pe_place_is_folder(place) && mkdir(place->path, 0777) != 0 &&
         errno != EEXIST) {
         return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot make the folder %s: %s",
@@ -109,10 +138,16 @@ pe_status pe_try_place(pe_session *session, const pe_place *place) {
 
 pe_status pe_resume(pe_session *session, const pe_training *training, bool *found) {
     char path[PE_ST_PATH_BYTES];
+    const bool given = training && training->place.path && found;
+    pe_status status = pe_check_arguments(session, "pe_resume", given);
+    if (found) {
+        *found = false;
+    }
+    if (status != PE_OK) {
+        return status;
+    }
     const pe_place *place = &training->place;
-    pe_status status = PE_OK;
     int64_t step = pe_place_newest(place, INT64_MAX);
-    *found = false;
     for (; step >= 0; step = pe_place_newest(place, step)) {
         status = pe_place_path(place, step, path, session->message);
         if (status == PE_OK) {
@@ -177,10 +212,28 @@ static bool is_due(const pe_session *session, const pe_training *training, bool 
     return training->place.path && (last || (every > 0 && session->progress.steps % every == 0));
 }
 
+/* Checks what a training needs from its first step to its end, and makes its folder. */
+static pe_status check_training(pe_session *session, const pe_training *training) {
+    const pe_status status = pe_check_arguments(session, "pe_train", training && training->read);
+    if (status != PE_OK) {
+        return status;
+    }
+    if (training->place.path) {
+        return pe_try_place(session, &training->place);
+    }
+    return training->roll_back
+               ? pe_fail(session->message, PE_ERROR_ARGUMENT,
+                         "pe_train: roll_back needs a place of checkpoints to go back to")
+               : PE_OK;
+}
+
 pe_status pe_train(pe_session *session, const pe_training *training) {
     int rollbacks = 0;
     bool go_on = true;
-    pe_status status = PE_OK;
+    pe_status status = check_training(session, training);
+    if (status != PE_OK) {
+        return status;
+    }
     if (training->roll_back && pe_place_newest(&training->place, INT64_MAX) < 0) {
         status = save(session, training); /* there must be something to go back to */
     }

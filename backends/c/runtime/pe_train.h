@@ -55,13 +55,14 @@ typedef struct pe_training {
     int64_t until;      /* number of the last step */
     pe_place place;     /* path NULL: no checkpoints */
     int64_t save_every; /* steps; 0: only at the end */
-    bool roll_back;     /* a loss that is not finite: go on from the last checkpoint */
+    bool roll_back;     /* a loss that is not finite: go on from the last checkpoint of the place */
 } pe_training;
 
-/* Trains until the step `until` by session->schedule. Checkpoints are saved every `save_every`
- * steps, at the end, and when notify stops the training. A loss that is not finite, or a param, is
- * PE_ERROR_DIVERGED and never saved. With `roll_back` params, states and updates become those of
- * the last checkpoint again, and the training goes on with the batch after the one that failed. */
+/* Trains until the step `until` by session->schedule, once pe_try_place found no fault. Checkpoints
+ * are saved every `save_every` steps, at the end, and when notify stops the training. A loss that
+ * is not finite, or a param, is PE_ERROR_DIVERGED and never saved. With `roll_back` params, states
+ * and updates become those of the last checkpoint again, and the training goes on with the batch
+ * after the one that failed. */
 pe_status pe_train(pe_session *session, const pe_training *training);
 
 /* Makes the next step, whose batch is in place, and counts it. */

@@ -94,7 +94,7 @@ def trained(folder: Path) -> list[float]:
 
 
 def test_the_cache_is_its_users_alone(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache_folder().mkdir(parents=True, mode=0o777)
+    cache_folder().chmod(0o755)
     built(code)
     assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
     monkeypatch.setattr("os.geteuid", lambda: 12345)

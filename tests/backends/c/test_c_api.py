@@ -39,7 +39,7 @@ static int misuse(void) {
     CHECK(pe_get_param(&session, "banana", numbers, 4) == PE_ERROR_NAME && says("banana"));
     CHECK(pe_get_param(&session, "point", numbers, 4) == PE_ERROR_ARGUMENT && says("1200 bytes"));
     CHECK(pe_set_param(&session, "point", numbers, 1201) == PE_ERROR_ARGUMENT && says("not 1201"));
-    CHECK(pe_run(&session, NULL, NULL, NULL) == PE_ERROR_ARGUMENT && says("no entry"));
+    CHECK(pe_run(&session, NULL, NULL, NULL) == PE_ERROR_ARGUMENT && says("given NULL"));
     CHECK(pe_find_entry(POINT, "banana") == NULL);
     CHECK(pe_load_weights(&session, "/nonexistent") == PE_ERROR_SYSTEM && says("No such file"));
     pe_close(&session);

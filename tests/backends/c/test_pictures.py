@@ -219,7 +219,8 @@ def bad_files(sound_png: bytes, sound_jpeg: bytes) -> dict[str, tuple[bytes, str
         "cut.png": (sound_png[: len(sound_png) * 2 // 3], "it ends too early"),
         "empty.png": (b"", "it is empty"),
         "flipped.png": (bytes(flipped), "a checksum is wrong"),
-        "huge.png": (png(60000, 60000, b""), "it has too many pixels; --megapixels says"),
+        "hollow.png": (png(8, 8, b""), "it has no pixels"),
+        "huge.png": (png(60000, 60000, b"x"), "it has too many pixels; --megapixels says"),
         "text.png": (b"this is a text", "it is neither JPEG nor PNG"),
     }
 

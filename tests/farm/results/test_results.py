@@ -71,6 +71,7 @@ def test_stored_records_come_back_oldest_first(tmp_path: Path) -> None:
     Results(sqlite(tmp_path)).append(stored)
 
     assert Results(sqlite(tmp_path)).find() == stored
+    assert (tmp_path / "results.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def test_records_are_found_by_their_fields(tmp_path: Path) -> None:
