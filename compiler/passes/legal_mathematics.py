@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.rewrite import Rule
+from pockengine.compiler.ir.types import I32
 from pockengine.compiler.ops.mathematics import LEAST_LOG
 
 Results = tuple[Value, ...]
@@ -204,6 +205,36 @@ def _binary_cross_entropy(g: Builder, node: Node) -> Results:
     return (g.sub(g.mul(g.sub(target, g.scalar(1.0)), missed), g.mul(target, hit)),)
 
 
+_HALVINGS = (64, 32, 16, 8, 4, 2, 1)
+_FRACTION = 23
+"""Bits of an f32 below its exponent, which is that of 2 plus 127."""
+
+
+def _float_bits(g: Builder, node: Node) -> Results:
+    """Sign, exponent and fraction by comparisons with powers of 2; a NaN has no sign."""
+    (x,), zero = node.operands, g.scalar(0.0)
+    size, exponent = g.abs(x), g.scalar(127.0)
+    fraction = size
+    for power in _HALVINGS:
+        for beyond, sign in ((g.ge(fraction, g.scalar(2.0**power)), 1), (None, -1)):
+            moves = g.lt(fraction, g.scalar(2.0 ** (1 - power))) if beyond is None else beyond
+            scale, count = g.scalar(2.0 ** (-sign * power)), g.scalar(float(sign * power))
+            fraction = g.where(moves, g.mul(fraction, scale), fraction)
+            exponent = g.add(exponent, g.where(moves, count, zero))
+
+    def whole(value: Value, factor: int) -> Value:
+        return g.cast(g.mul(value, g.scalar(float(factor))), dtype=I32.value)
+
+    first = g.mul(g.cast(exponent, dtype=I32.value), g.scalar(1 << _FRACTION, I32))
+    bits = g.add(first, whole(g.sub(fraction, g.scalar(1.0)), 1 << _FRACTION))
+    tiny = whole(g.mul(size, g.scalar(2.0**126)), 1 << _FRACTION)
+    bits = g.where(g.lt(size, g.scalar(2.0**-126)), tiny, bits)
+    for holds, known in ((g.eq(size, g.scalar(math.inf)), 0x7F800000), (g.ne(x, x), 0x7FC00000)):
+        bits = g.where(holds, g.scalar(known, I32), bits)
+    below = g.lt(g.where(g.eq(x, zero), g.div(g.scalar(1.0), x), x), zero)
+    return (g.where(below, g.add(bits, g.scalar(-(1 << 31), I32)), bits),)
+
+
 RULES: Mapping[str, Rule] = {
     "acos": _acos,
     "acosh": _acosh,
@@ -221,4 +252,5 @@ RULES: Mapping[str, Rule] = {
     "hypot": _hypot,
     "atan2": _atan2,
     "binary_cross_entropy": _binary_cross_entropy,
+    "float_bits": _float_bits,
 }

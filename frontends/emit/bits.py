@@ -45,3 +45,10 @@ def read_as(g: Builder, x: Tensor, target: DType) -> Tensor | None:
     if (x.dtype, target) == (I32, F32):
         return emit.unary("bits_float")(g, x)
     return None
+
+
+def in_total_order(g: Builder, x: Tensor) -> Tensor:
+    """Return integers that are ordered as floats are by sign, then by size; NaN is the largest."""
+    bits = emit.unary("float_bits")(g, x)
+    turned = emit.arithmetic(g, "add", inverted(g, bits), -(1 << 31))
+    return emit.elementwise(g, "where", emit.arithmetic(g, "lt", bits, 0), turned, bits)

@@ -51,6 +51,21 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
         np.testing.assert_allclose(found[name], array, rtol=2e-4, atol=2e-5)
 
 
+def test_bits_of_a_float_are_exact() -> None:
+    """But for those of a NaN, which no other op can see."""
+    drawn = np.random.default_rng(0).integers(2**32, size=2000)
+    forms = [0, 1, 0x7FFFFF, 0x800000, 0x7F800000, 0x7F7FFFFF, 0x3F800000, 0x7FC00000]
+    numbers = np.array([*forms, *(form | 1 << 31 for form in forms[:-1]), *drawn], np.uint32)
+    x = numbers.view(np.float32)
+    g = Builder(Graph("bits"))
+    g.output("y", g.float_bits(g.input("x", TensorType(F32, x.shape))))
+    legalize(g.graph, TARGET)
+    with np.errstate(all="ignore"):
+        found = run(g.graph, {"x": x}, {})["y"]
+    np.testing.assert_array_equal(found[~np.isnan(x)], numbers.view(np.int32)[~np.isnan(x)])
+    assert set(found[np.isnan(x)]) == {0x7FC00000}
+
+
 def _trained(program: Program, steps: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     params = {name: param.data.copy() for name, param in program.params.items()}
     for index, batch in enumerate(steps):

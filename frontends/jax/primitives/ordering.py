@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, I32, Builder
+from pockengine.compiler.ir import BOOL, F32, I32, Builder
 from pockengine.frontends import emit
+from pockengine.frontends.emit import bits
 from pockengine.frontends.emit.cumulative import Combine, associative_scan, log_add
 from pockengine.frontends.emit.order import best, order_of
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
@@ -38,9 +39,15 @@ def _read(g: Builder, x: Tensor, places: Tensor) -> Tensor:
 
 @primitive("top_k")
 def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> list[Tensor]:
-    """Take the k largest of a dimension, the best first, and where they are."""
-    values, places = best(ctx.g, x, axis, k, True)
-    return [values, emit.cast(ctx.g, places, I32)]
+    """Take the k largest of a dimension, the best first, and where they are.
+
+    A NaN is above all numbers, or below them by its sign, and 0 is above -0.
+    """
+    key = bits.in_total_order(ctx.g, x) if x.dtype is F32 else x
+    _, places = best(ctx.g, key, axis, k, True)
+    values = framework_order(ctx.g, x), framework_order(ctx.g, places)
+    taken = plain(ctx.g.take_along(*values, axis=axis % x.rank))
+    return [taken, emit.cast(ctx.g, places, I32)]
 
 
 @primitive("approx_top_k")

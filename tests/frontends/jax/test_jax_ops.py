@@ -195,6 +195,14 @@ def test_whole_numbers_are_sorted_by_several_keys() -> None:
     check_function(lambda x: jnp.argsort(x, axis=0, descending=True), X)
 
 
+def test_order_among_nans_of_both_signs_and_zeros() -> None:
+    forms = [0x7FC00000, 0xFFC00000, 0x7FC00001, 0x80000000, 0, 0x3F800000, 0xFF800000]
+    x = np.array([forms, forms[::-1]], np.uint32).view(np.float32)
+    check_function(lambda x: lax.top_k(x, 7)[1], x)
+    check_function(lambda x: jnp.argsort(x, axis=1), x)
+    check_step(lambda p: lax.top_k(p["x"], 2), {"x": X})
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str) -> None:
     function, a, b = PRODUCTS[name]

@@ -19,7 +19,6 @@ from pockengine.compiler.optim import (
     Sgd,
 )
 from pockengine.tests.compiler.regression import (
-    RATE,
     STEPS,
     assert_same,
     data,
