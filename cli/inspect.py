@@ -17,6 +17,7 @@ from pockengine.cli.kernels import alternatives_of, alternatives_table
 from pockengine.cli.layers import OTHERS, Layer, layers_of
 from pockengine.cli.options import (
     ModelChoice,
+    batch_of,
     console,
     device_option,
     json_option,
@@ -71,14 +72,16 @@ def inspect_command(
     program = compile_program(graph, training, target=target)
     numbers = arithmetic(graph, integers.rounding) if quantize else ()
     layers = layers_of(program, target)
-    facts = {"model": model.name, "device": found.name, "scheme": scheme, **totals(program, found)}
+    batch = batch_of(graph)
+    facts = {"model": model.name, "batch": batch, "device": found.name, "scheme": scheme}
+    facts |= totals(program, found)
     alternatives = alternatives_of(program, found) if kernels else None
     if as_json:
         asked = {"arithmetic": numbers if quantize else None, "kernels": alternatives}
         print_json({**facts, **_rows(layers=layers, **asked)})
         return
     terminal = console()
-    terminal.print(layers_table(f"{model.name}, {scheme}, for {found.name}", layers))
+    terminal.print(layers_table(f"{model.name}, batch {batch}, {scheme}, for {found.name}", layers))
     if quantize:
         terminal.print(arithmetic_table(numbers))
     if alternatives is not None:

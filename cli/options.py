@@ -21,7 +21,7 @@ Command = Callable[..., None]
 OWN = "own"
 """The loss of a model that returns its own."""
 
-ROWS = "Rows of a batch; by default 1, or as MODEL has it."
+ROWS = "Rows of a batch; by default as MODEL has it, else {}."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
 LAYERS = "weights of linear layers and embeddings"
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
@@ -99,10 +99,16 @@ class ModelChoice:
     batch: int | None
     shapes: Mapping[str, Sequence[int]]
     loss: str | None
+    usual: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch where the model leaves them open."""
+        return self.batch or self.usual
 
     def find(self, classes: int | None = None) -> Found:
         """Find the model, with the loss that is wished for."""
-        found = find_model(self.name, self.batch, self.shapes, classes)
+        found = find_model(self.name, self.batch, self.shapes, classes, self.usual)
         if self.loss is not None:
             return replace(found, loss=None if self.loss == OWN else self.loss)
         if found.stated:
@@ -111,8 +117,11 @@ class ModelChoice:
         return found
 
 
-def model_argument(batch: int | None = None, *, loss: bool = True) -> Callable[[Command], Command]:
-    """Return what gives a command MODEL with --batch, --shape and --loss, as one `model`."""
+def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], Command]:
+    """Return what gives a command MODEL with --batch, --shape and --loss, as one `model`.
+
+    A batch has `usual` rows where neither MODEL nor --batch says how many.
+    """
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -123,11 +132,11 @@ def model_argument(batch: int | None = None, *, loss: bool = True) -> Callable[[
             loss: str | None = None,
             **options: Any,
         ) -> None:
-            command(ModelChoice(model, batch, dict(shapes), loss), **options)
+            command(ModelChoice(model, batch, dict(shapes), loss, usual), **options)
 
         parts = [
             click.argument("model"),
-            click.option("--batch", default=batch, type=click.IntRange(1), help=ROWS),
+            click.option("--batch", type=click.IntRange(1), help=ROWS.format(usual)),
             shape_option,
             *([loss_option] if loss else []),
         ]

@@ -151,7 +151,7 @@ def _search(options: SearchOptions) -> None:
         found = [by_scheme[result.scheme] for result in results]
     best, measured = first_that_keeps(found, options.limits, costs)
     result = next((one for one in results if one.scheme == best.scheme), None)
-    comment = describe(options, best, signal, result, measured, judge)
+    comment = describe(options, subject.batch, best, signal, result, measured, judge)
     if result is not None and full is not None:
         shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes, judge)
         comment = f"{comment}\n{shortfall}"
@@ -282,6 +282,7 @@ def _raced(
 
 def describe(
     options: SearchOptions,
+    batch: int,
     best: Candidate,
     signal: Signal,
     result: Standing | None,
@@ -290,7 +291,7 @@ def describe(
 ) -> str:
     """Say in a few lines what a scheme is."""
     cost = best.cost
-    lines = [f"Searched for {options.model.name} on {options.device}; {signal}."]
+    lines = [f"Searched for {options.model.name}, batch {batch}, on {options.device}; {signal}."]
     if best.gain is not None and signal.contributions is not None:
         unit = UNITS[signal.contributions.measure]
         lines.append(f"Predicted gain over the head alone: {100 * best.gain:.2f} {unit}.")
@@ -318,7 +319,8 @@ def _show(
     if fronts:
         picture = options.out.with_suffix(".svg")
         memory = None if options.memory is None else int(options.memory)
-        draw_front(fronts, memory, f"{options.model.name} on {options.device}", picture)
+        title = f"{options.model.name}, batch {subject.batch}, on {options.device}"
+        draw_front(fronts, memory, title, picture)
         console.print(f"front {picture}")
 
     def counter(of: Scheme, device: Device) -> int:

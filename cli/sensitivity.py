@@ -97,7 +97,7 @@ def sensitivity_command(
             subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
         )
     console = PlainConsole(WIDTH)
-    title = f"{model.name} on {data.name}"
+    title = f"{model.name}, batch {subject.batch}, on {data.name}"
     console.print(report(title, contributions, judge_named(subject.judge)))
     console.print(f"{len(contributions.gains)} items in {out}")
 

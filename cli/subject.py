@@ -18,7 +18,7 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import LOSS, Subject
 from pockengine.finetune.task import Tuning, load_tuning
 from pockengine.frontends.losses import loss_text
-from pockengine.models.find import CROSS_ENTROPY, Found
+from pockengine.models.find import CROSS_ENTROPY, Found, takes_batch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,12 +94,12 @@ def _check_options(model: ModelChoice, quantize: Int8 | None, form: RowForm) -> 
 
 
 def _find(model: ModelChoice, classes: int | None) -> Found:
-    """Return the model with examples of one batch: a function's are repeated to it."""
-    if ":" not in model.name:
+    """Return the model; examples of a function that takes no batch are repeated to --batch."""
+    if model.batch is None or ":" not in model.name or takes_batch(model.name):
         found = model.find(classes)
     else:
         found = replace(model, batch=None).find(classes)
-        found = replace(found, inputs=_repeated(found.inputs, model.batch or 1))
+        found = replace(found, inputs=_repeated(found.inputs, model.batch))
     if found.loss is None:
         raise FinetuneError(
             f"{model.name} returns its own loss; give a classifier, or the folder of a decoder"

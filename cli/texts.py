@@ -93,7 +93,7 @@ def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]
     need(f"the decoder {model.name}", "language")
     from pockengine.finetune.lm.subject import decoder_subject
 
-    return decoder_subject(Path(model.name), model.batch or 1, form.length or LENGTH)
+    return decoder_subject(Path(model.name), model.rows, form.length or LENGTH)
 
 
 def read_texts(model: ModelChoice, data: Path, share: float, form: RowForm) -> Tuning:

@@ -33,6 +33,7 @@ from pockengine.backends.registry import backend_for
 from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, read_table, write_table
 from pockengine.cli.options import (
     ModelChoice,
+    batch_of,
     bf16_option,
     model_argument,
     optimizer_option,
@@ -110,22 +111,21 @@ def tune_command(
     """
     board = board_for(wanted, load_boards())
     training = Training(scheme, optimizer)
-    size = "" if model.batch is None else f", batch {model.batch}"
-    title = f"{model.name}{size}, {scheme}, {board.name}"
+    graph = model.find().graph()
+    title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {board.name}"
     if backend == TVM:
         device = _measured_here(board, bf16)
         out = out or Path(f"tuned-tvm-{device.name}.json")
-        graph = model.find().graph()
         found = tune_tvm(title, graph, training, device, out, (trials, kernels))
         printed: list[RenderableType] = [found, f"{out} is what compile --backend tvm takes"]
     elif backend is not None:
         out = out or Path(f"tuned-{backend}-{board.device}.json")
         how = backend, bf16, plans
-        problems, table = tune_gpu(model.find().graph(), training, board, out, how, _tell)
+        problems, table = tune_gpu(graph, training, board, out, how, _tell)
         printed = _found(title, problems, table, out)
     else:
         out = out or Path(f"tuned-{board.device}.json")
-        printed = _tune_c(title, model.find().graph(), training, board, out, (bf16, plans))
+        printed = _tune_c(title, graph, training, board, out, (bf16, plans))
     console = PlainConsole(WIDTH)
     for each in printed:
         console.print(each)

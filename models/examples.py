@@ -12,12 +12,16 @@ Shapes = Mapping[str, Sequence[int]]
 """What the user says of inputs whose sizes a model leaves open."""
 
 
+Batch = tuple[int | None, int]
+"""The rows that were asked for, or None, and those that are usual."""
+
+
 def examples(
-    name: str, inputs: Sequence[Declared], batch: int | None, shapes: Shapes
+    name: str, inputs: Sequence[Declared], batch: Batch, shapes: Shapes
 ) -> dict[str, np.ndarray]:
     """Return an array for each input: numbers round zero, or 0 and 1, which every table has.
 
-    An open first size is the batch, 1 unless given. ImportModelError for other open sizes, for a
+    An open first size is the batch. ImportModelError for other open sizes, for a
     batch that the model does not take, and for shapes that do not fit.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
@@ -31,7 +35,7 @@ def examples(
     }
 
 
-def _shape(name: str, declared: Declared, batch: int | None, shapes: Shapes) -> tuple[int, ...]:
+def _shape(name: str, declared: Declared, batch: Batch, shapes: Shapes) -> tuple[int, ...]:
     given, own = shapes.get(declared.name), declared.shape
     if given is not None:
         wrong = len(given) != len(own) or any(
@@ -41,10 +45,10 @@ def _shape(name: str, declared: Declared, batch: int | None, shapes: Shapes) -> 
             raise ImportModelError(f"{name}: --shape {declared.name} does not fit {declared}")
         return tuple(given)
     if own and own[0] is None:
-        own = (batch or 1, *own[1:])
-    elif own and batch not in (None, own[0]):
+        own = (batch[0] or batch[1], *own[1:])
+    elif own and batch[0] not in (None, own[0]):
         raise ImportModelError(
-            f"{name} takes {declared}, so --batch {batch} has no effect; export it with an open "
+            f"{name} takes {declared}, so --batch {batch[0]} has no effect; export it with an open "
             "batch"
         )
     if None in own:

@@ -5,7 +5,7 @@
     net.onnx, net.keras, ...    a file of ONNX, Keras or TFLite, or the folder of a SavedModel
     folder                      of a Hugging Face model, with its weights as safetensors
 
-The function takes no argument, or `batch`. Its module is imported, from the current folder too, and
+The function takes no argument, or `batch`, whose default is its own. Its module is imported, from the current folder too, and
 so is trusted as any program that one runs. Files and folders are data, and run no code.
 """
 
@@ -13,17 +13,17 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pockengine.compiler.ir.graph import Graph
-from pockengine.errors import ImportModelError, MissingPackage
+from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.extras import need
 from pockengine.frontends.doors import TENSORFLOW_FILES, find_door
 from pockengine.frontends.model_files import open_file
-from pockengine.models.examples import Shapes, examples
+from pockengine.models.examples import Batch, Shapes, examples
 from pockengine.models.hugging_face import is_hugging_face, open_folder
 from pockengine.models.registry import parse_model
 
@@ -51,30 +51,35 @@ class Found:
 
 
 def find_model(
-    name: str, batch: int | None = None, shapes: Shapes | None = None, classes: int | None = None
+    name: str,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    classes: int | None = None,
+    usual: int = 1,
 ) -> Found:
     """Find a model by its name; ImportModelError says what is wrong with it.
 
-    A batch of None is nobody's wish: 1, or what a function without this parameter makes. `shapes`
-    are of the inputs of a file whose sizes it leaves open. `classes` is for a listed name.
+    A batch of None is nobody's wish: what the model has or a function makes by default, else the
+    `usual` one. `shapes` are of the inputs of a file whose sizes it leaves open. `classes` is for a
+    listed name.
     """
     path = Path(name)
     if classes is not None and (":" in name or path.suffix in FILES or path.is_dir()):
         raise ImportModelError(f"{name} says itself how many classes it has; leave --classes out")
     if ":" in name:
-        return Found(name, *_call_factory(name, batch))
+        return Found(name, *_call_factory(name, batch, usual))
     if path.suffix in FILES or path.is_dir():
-        return _of_file(name, path, batch, shapes or {})
+        return _of_file(name, path, (batch, usual), shapes or {})
     listed = parse_model(name)
     need(f"the model {name}", listed.known.extra)
     import torch
 
     torch.manual_seed(0)
     model = listed.build(classes).train()
-    return Found(name, model, listed.example_inputs(batch or 1), listed.loss)
+    return Found(name, model, listed.example_inputs(batch or usual), listed.loss)
 
 
-def _of_file(name: str, path: Path, batch: int | None, shapes: Shapes) -> Found:
+def _of_file(name: str, path: Path, batch: Batch, shapes: Shapes) -> Found:
     if is_hugging_face(path):
         return Found(name, *open_folder(path, batch, shapes))
     if path.is_dir() and not (path / "saved_model.pb").is_file():
@@ -91,26 +96,48 @@ def _of_file(name: str, path: Path, batch: int | None, shapes: Shapes) -> Found:
     return Found(name, opened.model, inputs, CROSS_ENTROPY)
 
 
-def _call_factory(name: str, batch: int | None) -> tuple[Any, Any, str | None]:
-    """Return the model, its inputs and its loss."""
+def takes_batch(name: str) -> bool:
+    """Whether the function of a name `module:function` has a parameter `batch`."""
+    return "batch" in inspect.signature(_factory(name)).parameters
+
+
+def _factory(name: str) -> Callable[..., Any]:
     module_name, _, function = name.partition(":")
     if os.getcwd() not in sys.path:  # as `python -m` has it; a console script has not
         sys.path.insert(0, os.getcwd())
     try:
-        factory = getattr(importlib.import_module(module_name), function)
-        takes_batch = "batch" in inspect.signature(factory).parameters
-        made = tuple(factory(batch=batch or 1) if takes_batch else factory())
-        model, inputs, loss = made if len(made) == 3 else (*made, CROSS_ENTROPY)
-    except MissingPackage:
+        factory: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
+        inspect.signature(factory)
+    except PockEngineError:
         raise
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ImportModelError(
-            f"{name}: {error}; give package.module:function, where function() returns "
-            "(module, example_inputs)"
-        ) from error
-    if batch is not None and not takes_batch:
+    except Exception as error:  # whatever the user's code raises
+        raise _no_model(name, error) from error
+    return factory
+
+
+def _no_model(name: str, error: Exception) -> ImportModelError:
+    return ImportModelError(
+        f"{name}: {type(error).__name__}: {error}; give package.module:function, where function() returns "
+        "(module, example_inputs)"
+    )
+
+
+def _call_factory(name: str, batch: int | None, usual: int) -> tuple[Any, Any, str | None]:
+    """Return the model, its inputs and its loss."""
+    factory = _factory(name)
+    parameter = inspect.signature(factory).parameters.get("batch")
+    if batch is not None and parameter is None:
         raise ImportModelError(
             f"{name} takes no batch, so --batch {batch} has no effect; give the function a "
             "parameter `batch`, or make its example inputs of this size"
         )
-    return model, inputs if isinstance(inputs, Mapping) else tuple(inputs), loss
+    if batch is None and parameter is not None and parameter.default is parameter.empty:
+        batch = usual
+    try:
+        made = tuple(factory() if batch is None else factory(batch=batch))
+        model, inputs, loss = made if len(made) == 3 else (*made, CROSS_ENTROPY)
+        return model, inputs if isinstance(inputs, Mapping) else tuple(inputs), loss
+    except PockEngineError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise _no_model(name, error) from error

@@ -12,7 +12,7 @@ import numpy as np
 from pockengine.errors import ImportModelError
 from pockengine.extras import need
 from pockengine.frontends.model_files import Declared
-from pockengine.models.examples import Shapes, examples
+from pockengine.models.examples import Batch, Shapes, examples
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def is_decoder(folder: Path) -> bool:
 
 
 def open_folder(
-    folder: Path, batch: int | None, shapes: Shapes
+    folder: Path, batch: Batch, shapes: Shapes
 ) -> "tuple[nn.Module, dict[str, torch.Tensor], str | None]":
     """Load a model with its weights; also return example inputs and the loss that it is to get.
 
@@ -137,10 +137,10 @@ def _inputs(folder: Path, model: Any, own_loss: bool) -> list[Declared]:
     return [Declared(name, (None, None), integers) for name in names]
 
 
-def _filled(declared: list[Declared], model: Any, batch: int | None, shapes: Shapes) -> Shapes:
+def _filled(declared: list[Declared], model: Any, batch: Batch, shapes: Shapes) -> Shapes:
     """Give all inputs of tokens one length: the one that is wished for the tokens themselves."""
     if declared[0].name != TOKENS:
         return shapes
     length = min(LENGTH, getattr(model.config, "max_position_embeddings", LENGTH))
-    shape = shapes.get(TOKENS, (batch or 1, length))
+    shape = shapes.get(TOKENS, (batch[0] or batch[1], length))
     return {**{one.name: shape for one in declared}, **shapes}

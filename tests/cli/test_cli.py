@@ -37,6 +37,9 @@ import torch
 def sized(batch):
     return torch.nn.Sequential(torch.nn.Linear(3, 2)), (torch.randn(batch, 3),)
 
+def usual(batch: int = 6):
+    return sized(batch)
+
 def fixed():
     return sized(5)
 """
@@ -47,6 +50,8 @@ def fixed():
     [
         ("factories:sized", ["--batch", "4"], 4),
         ("factories:sized", [], 1),
+        ("factories:usual", [], 6),
+        ("factories:usual", ["--batch", "2"], 2),
         ("factories:fixed", [], 5),
         ("cnn-8", ["--batch", "3"], 3),
     ],

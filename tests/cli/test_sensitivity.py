@@ -1,6 +1,7 @@
 """`pockengine sensitivity`: a table and what it says, from a model's name and a data file."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 from safetensors.torch import save_file
 
 from pockengine.cli.main import cli
-from pockengine.cli.options import ModelChoice
+from pockengine.cli.options import ModelChoice, batch_of
 from pockengine.cli.subject import open_subject
 from pockengine.errors import FinetuneError, ImportModelError
 from pockengine.finetune.contributions import Item, read_table
@@ -60,6 +61,27 @@ def test_sensitivity_writes_and_prints_the_table_once(data: Path, tmp_path: Path
     }
 
 
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"image": (9, 64)}, "the data have image, which .* does not read; its inputs are input"),
+        ({"input": (9, 64), "mask": (9,)}, "the data have mask, which"),
+        ({"input": (9, 8, 8)}, r"reads input as rows \[64\]; the data have \[8, 8\]"),
+    ],
+)
+def test_data_of_other_inputs_are_refused_before_any_work(
+    arrays: dict[str, tuple[int, ...]], words: str, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "table"
+    labels = np.arange(9) % 3
+    np.savez(data, target=labels, **{name: np.zeros(s, np.float32) for name, s in arrays.items()})
+    command = ["sensitivity", MODEL, "--train", str(data), "--out", str(out)]
+
+    with pytest.raises(FinetuneError, match=words):
+        CliRunner().invoke(cli, command, catch_exceptions=False)
+    assert list(tmp_path.iterdir()) == [data]
+
+
 def test_weights_are_the_users_and_a_new_head_stays(tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
     state = perceptron()[0].state_dict()
@@ -82,6 +104,25 @@ def regressor() -> tuple[torch.nn.Module, tuple[torch.Tensor], str]:
 def test_trials_of_what_is_no_classifier_are_refused() -> None:
     with pytest.raises(FinetuneError, match="is trained by mse"):
         open_subject(chosen(f"{__name__}:regressor", 4), None, None)
+
+
+def usual(batch: int = 6) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    return perceptron()[0], (torch.randn(batch, 64),)
+
+
+def needed(batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+    return usual(batch)
+
+
+@pytest.mark.parametrize(
+    ("function", "asked", "rows"),
+    [(usual, None, 6), (usual, 3, 3), (needed, None, 8), (perceptron, None, 1)],
+)
+def test_a_function_has_its_own_batch(function: Any, asked: int | None, rows: int) -> None:
+    """All commands compile the program that `compile` does; 8 is for those that say none."""
+    model = ModelChoice(f"{__name__}:{function.__name__}", asked, {}, None, 8)
+
+    assert open_subject(model, None, None).batch == rows == batch_of(model.find().graph())
 
 
 def test_registry_models_get_a_head_and_their_norms_are_frozen() -> None:
@@ -111,7 +152,7 @@ def test_int8_is_measured_and_searched(data: Path, tmp_path: Path) -> None:
     assert measured.exit_code == 0, measured.output
     assert searched.exit_code == 0, searched.output
     assert "stm32f746" in searched.output
-    assert scheme.exists()
+    assert f"Searched for {MODEL}, batch 16, on rpi4" in scheme.read_text()
     assert "give the same MODEL, --weights, --classes, --batch, --max-length and --quantize" in str(
         real.exception
     )
