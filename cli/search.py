@@ -49,7 +49,7 @@ from pockengine.finetune.shrinkage import shrunk
 from pockengine.finetune.space import space_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
-from pockengine.finetune.trial import TrialOutcome
+from pockengine.finetune.trial import TrialOutcome, check_examples
 from pockengine.finetune.trial_channels import settle_channels
 from pockengine.terminal import PlainConsole
 
@@ -134,6 +134,9 @@ def _search(options: SearchOptions) -> None:
     if options.tried is not None and options.data is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
     subject = _opened(options)
+    if options.data is not None:  # before the minutes that a search takes
+        tuning = options.tuning(options.data)
+        check_examples(subject, tuning.train, tuning.validation)
     header, trials = read_contributions(options.contributions, subject)
     judge = judge_of(header)
     signal = signal_of(trials, judge)

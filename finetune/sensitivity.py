@@ -27,7 +27,7 @@ from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.space import scheme_of
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning
-from pockengine.finetune.trial import TrialOutcome
+from pockengine.finetune.trial import TrialOutcome, check_examples
 from pockengine.finetune.trial_job import TrialJob, forget, put_examples, put_subject, run_job
 
 BASELINE = "head-only"
@@ -66,6 +66,7 @@ def measure(
     artifacts for the workers; by default it is beside the table. FinetuneError where a table was
     measured otherwise, or where a worker dies: run it again to go on.
     """
+    check_examples(subject, tuning.train, tuning.validation)
     folder = (folder or path.with_name(f"{path.name}.work")).resolve()
     wanted: list[Key] = [(item, seed) for item in (None, *items) for seed in seeds]
     with open_table(path, header_of(subject, tuning, recipe, seeds)) as table:

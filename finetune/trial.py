@@ -19,7 +19,7 @@ from pockengine import __version__
 from pockengine.api import compile
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import open_session
-from pockengine.backends.session import Session
+from pockengine.backends.session import RATE, SEED, STEP, Session
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.loop import train
 from pockengine.compiler.optim import Optimizer
@@ -74,7 +74,7 @@ def run_trial(
     compiled artifacts between trials. The same arguments give the same outcome bit
     for bit, `seconds` aside. Raises FinetuneError for data that do not fit the graph.
     """
-    _check_labels(subject, training, judged)
+    check_examples(subject, training, judged)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
             return run_trial(subject, scheme, recipe, training, judged, Path(place))
@@ -144,22 +144,50 @@ def _given(recipe: Recipe, examples: Examples, batch: int, target: str) -> Itera
             yield Batch(inputs, batch, epoch, last=number == len(steps))
 
 
-def _check_labels(subject: Subject, *parts: Examples) -> None:
-    shape = subject.graph.input(subject.target).shape[1:]
+def check_examples(subject: Subject, *parts: Examples) -> None:
+    """Raise FinetuneError unless the inputs and labels are those that the subject reads."""
     for examples in parts:
-        labels = examples.labels
-        if labels.shape[1:] != shape:
+        _check_inputs(subject, examples)
+        _check_labels(subject, examples)
+
+
+def _check_inputs(subject: Subject, examples: Examples) -> None:
+    controls = {subject.target, RATE, STEP, SEED}
+    reads = {v.name: v.type for v in subject.graph.inputs if v.name not in controls}
+    known = ", ".join(reads)
+    if unknown := sorted(set(examples.inputs) - set(reads)):
+        raise FinetuneError(
+            f"the data have {', '.join(unknown)}, which {subject.name} does not read; its inputs "
+            f"are {known}: rename or drop them"
+        )
+    if missing := [name for name in reads if name not in examples.inputs]:
+        raise FinetuneError(
+            f"the data have no {', '.join(missing)}; {subject.name} reads {known} and "
+            f"{subject.target}"
+        )
+    for name, type_ in reads.items():
+        found = examples.inputs[name].shape
+        if type_.shape and found[1:] != type_.shape[1:]:
             raise FinetuneError(
-                f"{subject.name} reads labels {[subject.batch, *shape]}; the data have "
-                f"{list(labels.shape)}"
+                f"{subject.name} reads {name} as rows {list(type_.shape[1:])}; the data have "
+                f"{list(found[1:])}"
             )
-        counted = labels[labels != IGNORED] if subject.judge == HELD_OUT.name else labels
-        low, high = (int(counted.min()), int(counted.max())) if counted.size else (0, 0)
-        if low < 0 or high >= subject.classes:
-            raise FinetuneError(
-                f"{subject.name} tells {subject.classes} labels apart, from 0; the data have "
-                f"labels from {low} to {high}"
-            )
+
+
+def _check_labels(subject: Subject, examples: Examples) -> None:
+    shape, labels = subject.graph.input(subject.target).shape[1:], examples.labels
+    if labels.shape[1:] != shape:
+        raise FinetuneError(
+            f"{subject.name} reads labels {[subject.batch, *shape]}; the data have "
+            f"{list(labels.shape)}"
+        )
+    counted = labels[labels != IGNORED] if subject.judge == HELD_OUT.name else labels
+    low, high = (int(counted.min()), int(counted.max())) if counted.size else (0, 0)
+    if low < 0 or high >= subject.classes:
+        raise FinetuneError(
+            f"{subject.name} tells {subject.classes} labels apart, from 0; the data have "
+            f"labels from {low} to {high}"
+        )
 
 
 @cache
