@@ -5,8 +5,9 @@
     net.onnx, net.keras, ...    a file of ONNX, Keras or TFLite, or the folder of a SavedModel
     folder                      of a Hugging Face model, with its weights as safetensors
 
-The function takes no argument, or `batch`, whose default is its own. Its module is imported, from the current folder too, and
-so is trusted as any program that one runs. Files and folders are data, and run no code.
+The function takes no argument, or `batch`, whose default is its own. Its module is imported, from
+the current folder too, and so is trusted as any program that one runs. Files and folders are data,
+and run no code.
 """
 
 import importlib
@@ -117,8 +118,8 @@ def _factory(name: str) -> Callable[..., Any]:
 
 def _no_model(name: str, error: Exception) -> ImportModelError:
     return ImportModelError(
-        f"{name}: {type(error).__name__}: {error}; give package.module:function, where function() returns "
-        "(module, example_inputs)"
+        f"{name}: {type(error).__name__}: {error}; give package.module:function, where function() "
+        "returns (module, example_inputs)"
     )
 
 
