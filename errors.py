@@ -4,8 +4,22 @@ A message names the thing, states the fact, and says the fix.
 """
 
 
+def printable(text: str) -> str:
+    """Write characters that a terminal obeys, or that cannot be encoded, as Python's escapes."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
+    )
+
+
 class PockEngineError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises on purpose.
+
+    As text it is printable: names come from files of anybody.
+    """
+
+    def __str__(self) -> str:
+        """Return the message, without what a terminal would obey."""
+        return printable(super().__str__())
 
 
 class MissingPackage(PockEngineError):

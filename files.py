@@ -62,6 +62,13 @@ def whole_path(path: Path | str, failure: type[Exception] = OSError) -> Path:
     return Path(path)
 
 
+def data_file(path: Path) -> Path:
+    """Return the path of a file to read; OSError for a pipe or a device, which may give no end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(f"{path} is a pipe or a device; copy what it gives to a file")
+    return path
+
+
 def write_whole(path: Path, write: Write) -> None:
     """Write a file by `write`, which is given the place to write it to, and put it at `path`.
 

@@ -5,12 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-
-def printable(text: str) -> str:
-    """Write characters that a terminal obeys, or that cannot be encoded, as Python's escapes."""
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
-    )
+from pockengine.errors import printable
 
 
 class PlainConsole(Console):

@@ -17,6 +17,7 @@ from pockengine.backends.artifact import Artifact
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import ArtifactError, GraphError
+from pockengine.files import data_file
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,7 +38,7 @@ def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
 def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, str]]:
     """Read a checkpoint, and the texts that say its progress."""
     try:
-        held, texts = read_tensors(path), check_seal(Path(path).read_bytes())
+        held, texts = read_tensors(data_file(Path(path))), check_seal(Path(path).read_bytes())
     except (
         OSError,
         SafetensorError,

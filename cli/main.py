@@ -20,6 +20,4 @@ def main() -> None:
     try:
         cli()
     except PockEngineError as error:
-        from pockengine.terminal import printable  # not before: rich is half of what help takes
-
-        raise SystemExit(f"pockengine: {printable(str(error))}") from error
+        raise SystemExit(f"pockengine: {error}") from error

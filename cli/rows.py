@@ -10,6 +10,7 @@ import numpy as np
 
 from pockengine.backends.training.checkpoints import BEST, Checkpoints
 from pockengine.errors import FinetuneError, RuntimeFailure
+from pockengine.files import data_file
 from pockengine.finetune.task import read_arrays
 from pockengine.loaded import Loaded
 
@@ -60,7 +61,7 @@ def read_rows(files: Sequence[str]) -> Rows:
 
 def _read_npy(path: Path) -> np.ndarray:
     try:
-        rows: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows: np.ndarray = np.load(data_file(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise FinetuneError(f"{path} cannot be read: {error}") from error
     return rows

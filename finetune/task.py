@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from pockengine.devices.host import detect_memory
 from pockengine.errors import FinetuneError
+from pockengine.files import data_file
 
 _DAMAGED = (
     ArithmeticError,
@@ -153,12 +155,24 @@ def load_task(train: Path, test: Path, validation_share: float, seed: int) -> Ta
     return Task(train.stem, classes, tuning, load_examples(test))
 
 
+def _check_unfolded(path: Path) -> None:
+    """Raise FinetuneError for an archive whose arrays are larger than this machine's memory."""
+    with ZipFile(data_file(path)) as archive:
+        total = sum(entry.file_size for entry in archive.infolist())
+    if total > (detect_memory() or total):
+        raise FinetuneError(
+            f"{path} unfolds to {total} bytes, more than this machine's memory; give a folder with "
+            "NAME.npy of each input, which stays on the disk"
+        )
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a data file; nothing in it is ever unpickled."""
     try:
         if path.suffix == ".safetensors":
-            return dict(load_file(path))
+            return dict(load_file(data_file(path)))
         if path.suffix == ".npz":
+            _check_unfolded(path)
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
         files = sorted(path.glob("*.npy"))

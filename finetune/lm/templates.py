@@ -1,14 +1,16 @@
 """How a chat becomes one text, and which parts of it are answers to learn.
 
-A tokenizer's own template is rendered by transformers, in jinja2's sandbox. Without one, a turn is
-`### Role`, its words, and an empty line.
+A tokenizer's own template is rendered by transformers, in jinja2's sandbox, and by a process that
+has limits. Without one, a turn is `### Role`, its words, and an empty line.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.template_process import TemplateProcess
 from pockengine.finetune.lm.texts import Example, Message
 
 ASSISTANT = "assistant"
@@ -61,14 +63,16 @@ def render_question(tokenizer: Any, question: Example) -> Rendered:
     return Rendered(_written(write, question, list(question.messages), True), (), own, False)
 
 
-def _own(tokenizer: Any) -> Any:
-    def write(messages: Sequence[Message], answer_follows: bool) -> str:
-        text: str = tokenizer.apply_chat_template(
-            list(messages), tokenize=False, add_generation_prompt=answer_follows
-        )
-        return text
+_processes: WeakKeyDictionary[Any, tuple[Any, TemplateProcess]] = WeakKeyDictionary()
+"""Of each tokenizer, with the template that it had when its process began."""
 
-    return write
+
+def _own(tokenizer: Any) -> Any:
+    template, process = _processes.get(tokenizer, (None, None))
+    if process is None or template != tokenizer.chat_template:
+        process = TemplateProcess(tokenizer)
+        _processes[tokenizer] = tokenizer.chat_template, process
+    return process.render
 
 
 def _plain(messages: Sequence[Message], answer_follows: bool) -> str:
@@ -83,7 +87,7 @@ def _written(
         return ""
     try:
         text: str = write(messages, answer_follows)
-    except Exception as error:  # a template raises what it likes
+    except ValueError as error:
         raise FinetuneError(
             f"line {example.line}: the tokenizer's chat template refuses it: {error}; change the "
             "roles, or their order"

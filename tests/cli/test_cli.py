@@ -12,6 +12,7 @@ from pockengine import api
 from pockengine.cli.main import cli, main
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
+from pockengine.errors import FarmError
 
 
 def test_compile_writes_an_artifact_and_every_graph(tmp_path: Path) -> None:
@@ -124,6 +125,11 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "w[/red]:bomb: \\x1b[31m*/ full" in result.output
     assert "\x1b" not in result.output
+
+
+def test_errors_show_nothing_that_a_terminal_obeys() -> None:
+    error = FarmError("layer \x1b]0;x\x07 \u202e \x9b31m\nnext")
+    assert str(error) == "layer \\x1b]0;x\\x07 \\u202e \\x9b31m\nnext"
 
 
 def test_the_module_runs_as_a_program() -> None:

@@ -1,5 +1,6 @@
 """Data: what is kept apart stays apart, and files of any content are data or an error."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.task import Examples, Task, load_examples, load_task, load_tuning, split
+from pockengine.finetune.task import (
+    Examples,
+    Task,
+    load_examples,
+    load_task,
+    load_tuning,
+    read_arrays,
+    split,
+)
 
 
 def numbered(labels: np.ndarray) -> Examples:
@@ -103,3 +112,20 @@ def test_nothing_in_a_file_is_executed(
         with pytest.raises(FinetuneError):
             load_tuning(path, 0.5, seed=0)
     assert not (tmp_path / "exploded").exists()
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("rows.npz", "rows.safetensors"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(FinetuneError, match="is a pipe or a device"):
+            read_arrays(tmp_path / name)
+
+
+def test_an_archive_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pockengine.finetune.task.detect_memory", lambda: 1 << 20)
+    np.savez_compressed(tmp_path / "rows.npz", x=np.zeros(1 << 19))
+    assert (tmp_path / "rows.npz").stat().st_size < 1 << 14
+    with pytest.raises(FinetuneError, match="unfolds to 41944"):
+        read_arrays(tmp_path / "rows.npz")

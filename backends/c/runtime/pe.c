@@ -21,8 +21,11 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     va_start(arguments, format);
     pe_print_list(message, PE_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
-    for (char *c = message; *c; c++) { /* names from files must not reach terminals as commands */
-        if ((unsigned char)*c < ' ' || *c == 127) {
+    for (unsigned char *c = (unsigned char *)message; *c; c++) {
+        /* names from files must not reach terminals as commands, U+0080 to U+009F among them */
+        const bool wide = *c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0;
+        if (*c < ' ' || *c == 127 || wide) {
+            c[wide] = '?';
             *c = '?';
         }
     }

@@ -1,5 +1,6 @@
 """The runner's data: rows in all forms of files, cut, shuffled, and left out where they are bad."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -282,3 +283,11 @@ def test_data_without_a_sound_row_are_refused(runner: Runner, tmp_path: Path) ->
     done = runner.train(1, "--skip-bad", 1000, data=tmp_path / "bad")
     assert done.returncode == 1
     assert "has no sound row" in done.stderr
+
+
+def test_a_pipe_is_refused_at_once(runner: Runner, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for option in ("data", "weights"):
+        done = runner.train(1, **{option: tmp_path / "pipe"})
+        assert done.returncode == 1
+        assert "it is a pipe or a device" in done.stderr

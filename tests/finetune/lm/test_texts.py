@@ -1,12 +1,15 @@
 """Texts as tokens: what is learned of a chat, what is left out, how rows are filled."""
 
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm import template_process
 from pockengine.finetune.lm.packing import pack
+from pockengine.finetune.lm.templates import render
 from pockengine.finetune.lm.texts import Example, read_examples
 from pockengine.finetune.lm.tokens import (
     IGNORED,
@@ -135,6 +138,27 @@ def test_a_template_that_refuses_a_chat_says_which() -> None:
     refusing = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(FinetuneError, match=r"line 7: .*refuses it: roles must alternate"):
         tokenize(tokenizer(refusing), [Example(7, CHAT)], 100)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(10**9) %}x{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 10**11 }}",
+        "{% set n = 10 %}{{ n ** (n ** 9) }}",
+    ],
+    ids=range(4),
+)
+def test_a_template_is_bounded_in_time_and_memory(
+    template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_process, "SECONDS", 1)
+    chat = Example(7, [{"role": "user", "content": "hello"}])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FinetuneError, match="the tokenizer's chat template"):
+        render(tokenizer(template), chat)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
