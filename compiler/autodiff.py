@@ -5,14 +5,14 @@ what lies below the lowest trained weight is never differentiated, nor what `sto
 Cotangents that meet at a value used several times are summed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.custom import CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
-from pockengine.compiler.ops.registry import ChannelSet, lookup
+from pockengine.compiler.ops.registry import ChannelSet, Formula, lookup
 from pockengine.errors import CompileError
 
 Channels = ChannelSet | None
@@ -32,20 +32,34 @@ def backward(
         raise CompileError(
             f"the loss must be a scalar f32, not {loss!r}; reduce it, for instance with a mean"
         )
-    forward = list(g.graph.nodes)
-    needed = _depend_on(forward, wrt)
-    if loss not in needed:
+    reverse = _Reverse(g, list(g.graph.nodes), wrt)
+    if loss not in reverse.needed:
         return {}
-    cotangents: dict[Value, Value] = {loss: g.scalar(1.0) if seed is None else seed}
-    for node in reversed(forward):
-        dy = _cotangent(node, cotangents)
-        if dy is not None:
-            with g.scope(node.scope):
-                if node.op == CUSTOM:
-                    _differentiate_custom(g, node, dy, forward, needed, cotangents)
-                else:
-                    _differentiate(g, node, dy, needed, wrt, cotangents)
-    return {value: cotangents[value] for value in wrt if value in cotangents}
+    return reverse.run({loss: g.scalar(1.0) if seed is None else seed})
+
+
+def derivatives(
+    g: Builder, cotangents: Mapping[Value, Value], wrt: Sequence[Value]
+) -> dict[Value, Value]:
+    """Append the backward nodes of values with these cotangents, which have gradients themselves.
+
+    So a loss can hold them. Values that none depends on are absent from the result.
+    """
+    nodes = _between(g.graph.nodes, cotangents, wrt)
+    return _Reverse(g, nodes, dict.fromkeys(wrt), again=True).run(cotangents)
+
+
+def _between(nodes: list[Node], results: Iterable[Value], wrt: Sequence[Value]) -> list[Node]:
+    """Return the nodes by which results are computed, in order, as far as from `wrt`."""
+    found: set[Node] = set()
+    seen, waiting = set(wrt), list(results)
+    while waiting:
+        value = waiting.pop()
+        if value not in seen and value.node is not None:
+            found.add(value.node)
+            waiting.extend(value.node.operands)
+        seen.add(value)
+    return [node for node in nodes if node in found]
 
 
 def influences(graph: Graph, result: Value) -> set[Value]:
@@ -65,64 +79,87 @@ def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
     return needed
 
 
-def _cotangent(node: Node, cotangents: Mapping[Value, Value]) -> Value | None:
-    if any(result in cotangents for result in node.results[1:]):
-        raise CompileError(f"{node}: only its first result is differentiable")
-    return cotangents.get(node.results[0]) if node.results else None
+class _Reverse:
+    """One pass over nodes from the last to the first, which sums cotangents."""
 
+    def __init__(
+        self, g: Builder, nodes: list[Node], wrt: Mapping[Value, Channels], *, again: bool = False
+    ) -> None:
+        """Go over `nodes`; with `again` gradients are made of ops that have some themselves."""
+        self.needed = _depend_on(nodes, wrt)
+        self._g = g
+        self._nodes = nodes
+        self._wrt = wrt
+        self._again = again
+        self._cotangents: dict[Value, Value] = {}
 
-def _differentiate(
-    g: Builder,
-    node: Node,
-    dy: Value,
-    needed: set[Value],
-    wrt: Mapping[Value, Channels],
-    cotangents: dict[Value, Value],
-) -> None:
-    definition = lookup(node.op)
-    for index, operand in enumerate(node.operands):
-        if operand not in needed or not operand.dtype.differentiable:
-            continue
-        channels = wrt.get(operand)
-        if channels is not None:
-            dx = definition.channel_vjp[definition.operand_name(index)](g, node, dy, channels)
+    def run(self, cotangents: Mapping[Value, Value]) -> dict[Value, Value]:
+        """Return the gradient of each value in `wrt` that these influence."""
+        self._cotangents.update(cotangents)
+        for node in reversed(self._nodes):
+            dy = self._cotangent(node)
+            if dy is not None:
+                with self._g.scope(node.scope):
+                    self._differentiate(node, dy)
+        return {x: self._cotangents[x] for x in self._wrt if x in self._cotangents}
+
+    def _cotangent(self, node: Node) -> Value | None:
+        if any(result in self._cotangents for result in node.results[1:]):
+            raise CompileError(f"{node}: only its first result is differentiable")
+        return self._cotangents.get(node.results[0]) if node.results else None
+
+    def _differentiate(self, node: Node, dy: Value) -> None:
+        formula = lookup(node.op).formula
+        if node.op == CUSTOM:
+            self._by_user(node, dy)
+        elif self._again and formula is not None:
+            self._by_formula(node, dy, formula)
         else:
-            rule = definition.vjp_rule(index)
-            if rule is None:
-                name = definition.operand_name(index)
-                raise CompileError(
-                    f"{node}: {node.op} has no gradient for its operand {name}; "
-                    f"freeze what {operand!r} depends on"
-                )
-            dx = rule(g, node, dy)
-        _add(g, cotangents, operand, dx)
+            for index, operand in enumerate(node.operands):
+                if operand in self.needed and operand.dtype.differentiable:
+                    self._add(operand, self._by_rule(node, index, dy))
 
+    def _by_rule(self, node: Node, index: int, dy: Value) -> Value:
+        definition, operand = lookup(node.op), node.operands[index]
+        name, channels = definition.operand_name(index), self._wrt.get(operand)
+        if channels is not None:
+            return definition.channel_vjp[name](self._g, node, dy, channels)
+        rule = definition.vjp_rule(index)
+        if rule is None:
+            raise CompileError(
+                f"{node}: {node.op} has no gradient for its operand {name}; "
+                f"freeze what {operand!r} depends on"
+            )
+        return rule(self._g, node, dy)
 
-def _add(g: Builder, cotangents: dict[Value, Value], operand: Value, dx: Value) -> None:
-    before = cotangents.get(operand)
-    cotangents[operand] = dx if before is None else g.add(before, dx)
+    def _by_formula(self, node: Node, dy: Value, formula: Formula) -> None:
+        """Compute the op by others, and differentiate these."""
+        first = len(self._g.graph.nodes)
+        y = formula(self._g, node)
+        inner = self._g.graph.nodes[first:]
+        wrt = dict.fromkeys(x for x in node.operands if x in self.needed)
+        found = _Reverse(self._g, inner, wrt, again=True).run({y: dy})
+        for operand, dx in found.items():
+            self._add(operand, dx)
 
+    def _by_user(self, node: Node, dy: Value) -> None:
+        """Compute the user's formula again, with the cotangent in its place."""
+        _, cotangent, *pairs = node.operands
+        wanted = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in self.needed}
+        read = _ancestors(wanted)
+        known = {cotangent: dy}
+        for inner in self._nodes:
+            if not read.isdisjoint(inner.results) and any(x in known for x in inner.operands):
+                operands = (known.get(x, x) for x in inner.operands)
+                copy = self._g.emit(inner.op, *operands, **inner.attrs)
+                known.update(zip(inner.results, copy.results, strict=True))
+        for x, dx in zip(pairs[::2], pairs[1::2], strict=True):
+            if x in self.needed:
+                self._add(x, known.get(dx, dx))
 
-def _differentiate_custom(
-    g: Builder,
-    node: Node,
-    dy: Value,
-    forward: list[Node],
-    needed: set[Value],
-    cotangents: dict[Value, Value],
-) -> None:
-    """Compute the user's formula again, with the cotangent in its place."""
-    _, cotangent, *pairs = node.operands
-    wanted = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in needed}
-    read = _ancestors(wanted)
-    known = {cotangent: dy}
-    for inner in forward:
-        if not read.isdisjoint(inner.results) and any(x in known for x in inner.operands):
-            copy = g.emit(inner.op, *(known.get(x, x) for x in inner.operands), **inner.attrs)
-            known.update(zip(inner.results, copy.results, strict=True))
-    for x, dx in zip(pairs[::2], pairs[1::2], strict=True):
-        if x in needed:
-            _add(g, cotangents, x, known.get(dx, dx))
+    def _add(self, operand: Value, dx: Value) -> None:
+        before = self._cotangents.get(operand)
+        self._cotangents[operand] = dx if before is None else self._g.add(before, dx)
 
 
 def _ancestors(values: set[Value]) -> set[Value]:

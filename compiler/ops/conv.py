@@ -175,6 +175,17 @@ def _dx_dw(g: "Builder", node: Node, dy: Value) -> Value:
     return g.conv2d_dw(dy, out, weight_shape=w.shape, **_geometry(node))
 
 
+def _dw_dx(g: "Builder", node: Node, dw: Value) -> Value:
+    """dw = conv2d_dw(x, dy)  =>  dx = dy spread by dw's cotangent."""
+    x, dy = node.operands
+    return g.conv2d_dx(dy, dw, input_shape=x.shape, **_geometry(node))
+
+
+def _dw_ddy(g: "Builder", node: Node, dw: Value) -> Value:
+    """dw = conv2d_dw(x, dy)  =>  the cotangent of dy is x convolved with dw's."""
+    return g.conv2d(node.operands[0], dw, **_geometry(node))
+
+
 def is_depthwise(x: Shape, w: Shape, groups: int) -> bool:
     """Whether every group reads one channel and writes one."""
     return groups == x[3] == w[3]
@@ -252,6 +263,7 @@ define(
     storage=STORAGE,
     infer=_infer_dw,
     eval=_eval_dw,
+    vjp={"x": _dw_dx, "dy": _dw_ddy},
     linear=(0, 1),
     window=True,
     cost=lambda node: conv_cost(node.operands[1].shape, node.result.shape),

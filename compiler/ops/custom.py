@@ -13,12 +13,22 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir.graph import Value
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
 from pockengine.errors import GraphError
 
 CUSTOM = "custom_gradient"
 COTANGENT = "cotangent"
+
+
+def is_variable(value: Value) -> bool:
+    """Whether a value is another one under a name of its own: x' whose gradient flows to x."""
+    node = value.node
+    if node is None or node.op != CUSTOM or len(node.operands) != 4:
+        return False
+    y, cotangent, x, dx = node.operands
+    return y is x and dx is cotangent
 
 
 def _infer(types: Types, attrs: Mapping[str, Any]) -> Types:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import F32
-from pockengine.compiler.ops.registry import REQUIRED, Arrays, Types, define
+from pockengine.compiler.ops.registry import REQUIRED, Arrays, Formula, Types, define
 from pockengine.errors import GraphError
 
 if TYPE_CHECKING:
@@ -69,6 +69,18 @@ def _rms_norm_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.rms_norm_dx(dy, *node.results)
 
 
+def _formula(centred: bool) -> Formula:
+    def formula(g: "Builder", node: Node) -> Value:
+        x = node.operands[0]
+        last = {"axes": (len(x.shape) - 1,), "keepdims": True}
+        if centred:
+            x = g.sub(x, g.reduce_mean(x, **last))
+        square = g.reduce_mean(g.square(x), **last)
+        return g.mul(x, g.rsqrt(g.add(square, g.scalar(node.attrs["eps"]))))
+
+    return formula
+
+
 for _name, _centred, _rule in (
     ("layer_norm", True, _layer_norm_dx),
     ("rms_norm", False, _rms_norm_dx),
@@ -80,6 +92,7 @@ for _name, _centred, _rule in (
         infer=_infer,
         eval=_evaluator(_centred),
         vjp={"x": _rule},
+        formula=_formula(_centred),
         rows=True,
     )
     define(

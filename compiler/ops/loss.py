@@ -76,6 +76,18 @@ def _dlogits(g: "Builder", node: Node, dy: Value) -> Value:
     return g.cross_entropy_dx(logits, labels, dy, **node.attrs)
 
 
+def _formula(g: "Builder", node: Node) -> Value:
+    logits, labels = node.operands
+    ignored = g.scalar(node.attrs["ignore_index"], labels.dtype)
+    counted = g.ne(labels, ignored)
+    index = g.where(counted, labels, g.scalar(0, labels.dtype))
+    column = g.reshape(index, shape=(*labels.shape, 1))
+    picked = g.take_along(g.log_softmax(logits), column, axis=1)
+    likelihoods = g.where(counted, g.reshape(picked, shape=labels.shape), g.scalar(0.0))
+    count = g.reduce_sum(g.cast(counted, dtype=F32), axes=(0,))
+    return g.neg(g.div(g.reduce_sum(likelihoods, axes=(0,)), count))
+
+
 LABELS = Indices(1, lambda node: node.operands[0].shape[1], ignored="ignore_index")
 
 define(
@@ -85,6 +97,7 @@ define(
     infer=_infer,
     eval=_eval,
     vjp={"logits": _dlogits},
+    formula=_formula,
     indices=LABELS,
 )
 define(

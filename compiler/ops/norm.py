@@ -112,6 +112,15 @@ def _dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.batch_norm_dx(dy, x, mean, rstd, gamma, dgamma, dbeta)
 
 
+def _formula(g: "Builder", node: Node) -> Value:
+    x, gamma, beta = node.operands
+    axes = tuple(range(len(x.shape) - 1))
+    x = g.sub(x, g.reduce_mean(x, axes=axes, keepdims=True))
+    var = g.reduce_mean(g.square(x), axes=axes, keepdims=True)
+    rstd = g.rsqrt(g.add(var, g.scalar(node.attrs["eps"])))
+    return g.add(g.mul(g.mul(x, rstd), gamma), beta)
+
+
 define("moments", "x", infer=_infer_moments, eval=_eval_moments)
 define(
     "batch_norm",
@@ -124,6 +133,7 @@ define(
         "gamma": lambda g, node, dy: _sums(g, node, dy)[1],
         "beta": lambda g, node, dy: _sums(g, node, dy)[0],
     },
+    formula=_formula,
     linear=(1, 2),
     shifts=(2,),
 )

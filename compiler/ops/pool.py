@@ -108,13 +108,48 @@ def _max_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return g.max_pool2d_dx(node.operands[0], dy, **node.attrs)
 
 
+def _max_by_taps(g: "Builder", node: Node) -> Value:
+    """Sum the taps of each window of which only its first maximum counts."""
+    (x,) = node.operands
+    (top, bottom, left, right), (height, width) = node.attrs["padding"], node.result.shape[1:3]
+    (kh, kw), (sh, sw), (dh, dw) = (node.attrs[name] for name in ("kernel", "stride", "dilation"))
+    if any(node.attrs["padding"]):
+        x = g.pad(x, low=(0, top, left, 0), high=(0, bottom, right, 0), value=-np.inf)
+    largest, seen, y = g.stop_gradient(node.result), None, None
+    for row, column in np.ndindex(kh, kw):
+        start = (0, row * dh, column * dw, 0)
+        last = (start[1] + (height - 1) * sh + 1, start[2] + (width - 1) * sw + 1)
+        stop = (x.shape[0], *last, x.shape[3])
+        tap = g.slice(x, start=start, stop=stop, step=(1, sh, sw, 1))
+        hit = g.eq(tap, largest)
+        first = hit if seen is None else g.logical_and(hit, g.logical_not(seen))
+        seen = hit if seen is None else g.logical_or(seen, hit)
+        part = g.where(first, tap, g.scalar(0.0))
+        y = part if y is None else g.add(y, part)
+    assert y is not None
+    return y
+
+
+def _avg_again(g: "Builder", node: Node, dx: Value) -> Value:
+    """dx = avg_pool2d_dx(dy)  =>  the cotangent of dy is the mean of dx's."""
+    attrs = {name: node.attrs[name] for name in AVG_POOL}
+    return g.avg_pool2d(dx, **attrs)
+
+
 def _avg_dx(g: "Builder", node: Node, dy: Value) -> Value:
     """Spread dy evenly over each window."""
     return g.avg_pool2d_dx(dy, input_shape=node.operands[0].shape, **node.attrs)
 
 
 define(
-    "max_pool2d", "x", attrs=MAX_POOL, infer=_infer, eval=_eval_max, vjp={"x": _max_dx}, window=True
+    "max_pool2d",
+    "x",
+    attrs=MAX_POOL,
+    infer=_infer,
+    eval=_eval_max,
+    vjp={"x": _max_dx},
+    formula=_max_by_taps,
+    window=True,
 )
 define(
     "max_pool2d_dx",
@@ -141,6 +176,7 @@ define(
     attrs={**AVG_POOL, "input_shape": REQUIRED},
     infer=_infer_avg_dx,
     eval=_eval_avg_dx,
+    vjp={"dy": _avg_again},
     linear=(0,),
     window=True,
 )

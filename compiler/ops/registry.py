@@ -2,6 +2,7 @@
 
     infer   operand types, attrs -> result types (GraphError when they do not fit)
     eval    operand arrays, attrs -> result arrays; the NumPy meaning, the oracle of every test
+    formula node -> its first result by other ops, where the rules give what has no gradient itself
     vjp     operand name -> rule that builds the operand's cotangent from that of the first result
     cost    node -> multiply-adds
 
@@ -32,6 +33,9 @@ ChannelSet = range | tuple[int, ...]
 """Some channels of a tensor: neighbours, or sorted indices."""
 ChannelVjp = Callable[["Builder", Node, Value, ChannelSet], Value]
 LowRank = Callable[["Builder", Node, tuple[Value, Value], bool, float], Value]
+
+Formula = Callable[["Builder", Node], Value]
+"""Builds the first result of a node by other ops."""
 
 REQUIRED = object()
 """Marks an attr that has no default."""
@@ -102,6 +106,7 @@ class OpDef:
     eval: Eval
     attrs: Mapping[str, Any] = field(default_factory=dict)
     vjp: Mapping[str, Vjp] = field(default_factory=dict)
+    formula: Formula | None = None
     cost: Cost = _no_cost
     writes: tuple[int, ...] = ()
     pointwise: bool = False

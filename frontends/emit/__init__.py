@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, DType, Shape, Value
+from pockengine.compiler.ops.custom import is_variable
 from pockengine.frontends.layout import (
     Layout,
     Tensor,
@@ -218,7 +219,7 @@ def weighted(g: Builder, y: Tensor, factor: float) -> Tensor:
 
 
 def trains(g: Builder, x: Tensor) -> bool:
-    """Return whether a trainable parameter has a part in this tensor."""
+    """Return whether a trainable parameter, or a variable of a derivative, has a part in it."""
     seen: set[Value] = set()
     waiting = [x.value]
     while waiting:
@@ -227,7 +228,7 @@ def trains(g: Builder, x: Tensor) -> bool:
             continue
         seen.add(value)
         param = g.graph.param_of(value)
-        if param is not None and param.trainable:
+        if is_variable(value) or (param is not None and param.trainable):
             return True
         waiting.extend(value.node.operands if value.node else ())
     return False

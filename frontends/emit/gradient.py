@@ -22,6 +22,11 @@ def with_gradient(g: Builder, y: Tensor, *formulas: tuple[Value, Formula]) -> Te
     return Tensor(g.emit("custom_gradient", y.value, cotangent, *pairs).result, y.layout)
 
 
+def variable(g: Builder, x: Tensor) -> Tensor:
+    """Return x as a value of its own, which a derivative within the model can be taken of."""
+    return with_gradient(g, x, (x.value, lambda dy: dy))
+
+
 def zero_keeping(g: Builder, op: str, x: Tensor) -> Tensor:
     """Apply an op of one float; a cotangent of 0 stays 0 where the slope is infinite or NaN."""
     y = emit.unary(op)(g, x)

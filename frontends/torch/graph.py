@@ -15,6 +15,7 @@ from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
+from pockengine.frontends.emit.gradient import variable
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
@@ -25,6 +26,7 @@ from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.blocks import AUTOCAST, UNRECORDED
 from pockengine.frontends.torch.decompose import decompose, missing_rule
+from pockengine.frontends.torch.derivatives import variables_of
 from pockengine.frontends.torch.loss import Loss
 from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
@@ -111,6 +113,8 @@ class _Importer:
         """Placeholders of parameters, buffers and tensors that the module holds."""
         self.buffers: dict[Node, Tensor] = {}
         """Placeholders of buffers that a step may write, and what they hold before."""
+        self.variables: set[Node] = set()
+        """Names that a derivative within the model is taken of."""
 
     def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
         """Take in the placeholders."""
@@ -121,6 +125,14 @@ class _Importer:
             if node.name not in inputs:
                 self.state.add(node)
         self.known.update(declared)
+        self.variables = variables_of(program.graph)
+        held = {
+            **program.graph_signature.inputs_to_parameters,
+            **program.graph_signature.inputs_to_buffers,
+        }
+        for node in self.variables & declared.keys():
+            if node.name not in held:
+                self.known[node] = self._variable(self.known[node])
         buffers = program.graph_signature.inputs_to_buffers
         for node, value in declared.items():
             if node.name in buffers and isinstance(value, Tensor):
@@ -185,6 +197,8 @@ class _Importer:
         try:
             with self.g.scope(place):
                 result = self._derive(node)
+                if node in self.variables:
+                    result = self._variable(result)
                 for name in written:
                     self._write(name, result, recorded=recorded)
         except (Unsupported, GraphError) as error:
@@ -200,6 +214,12 @@ class _Importer:
         """Compute what an operator gives, by what its arguments stand for now."""
         result = self._evaluate(node)
         return self.memory.detached(result) if UNRECORDED in node.meta else result
+
+    def _variable(self, value: Known) -> Known:
+        """Let a value be one of its own, which other uses of the same numbers are not."""
+        if not isinstance(value, (Tensor, torch.Tensor)):
+            return value
+        return variable(self.g, self.memory.in_graph(value))
 
     def _evaluate(self, node: Node) -> Known:
         if node.target is operator.getitem:

@@ -11,6 +11,8 @@ import torch
 from torch.fx import Node
 
 from pockengine.compiler.ir import Builder
+from pockengine.compiler.ops.custom import is_variable
+from pockengine.compiler.ops.elementwise import STOP
 from pockengine.frontends.dtypes import USE
 from pockengine.frontends.emit.complex import Complex, each
 from pockengine.frontends.emit.nn import Unsupported
@@ -107,7 +109,7 @@ class Memory:
             return None
         if isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor):
             return put_back_constant(whole, value, name, origin)
-        return put_back(self.g, self._in_graph(whole), self._in_graph(value), name, origin)
+        return put_back(self.g, self.in_graph(whole), self.in_graph(value), name, origin)
 
     def _is_trained(self, value: Known) -> bool:
         """Return whether a gradient may flow through a value to a parameter."""
@@ -120,7 +122,7 @@ class Memory:
             return value
         if not self._is_trained(before):
             return self.detached(value)
-        values = [framework_order(self.g, self._in_graph(x)) for x in (value, before)]
+        values = [framework_order(self.g, self.in_graph(x)) for x in (value, before)]
         cotangent = self.g.emit("cotangent", shape=values[0].shape).result
         kept = self.g.emit("custom_gradient", values[0], cotangent, values[1], cotangent)
         return plain(kept.result)
@@ -148,7 +150,8 @@ class Memory:
             self._constants[name] = self._constant(known)
         return self._constants[name]
 
-    def _in_graph(self, known: Tensor | torch.Tensor) -> Tensor:
+    def in_graph(self, known: Tensor | torch.Tensor) -> Tensor:
+        """Return a value, a constant put into the graph."""
         return self._constant(known) if isinstance(known, torch.Tensor) else known
 
     def _complex_constant(self, data: torch.Tensor) -> Complex:
@@ -179,7 +182,7 @@ def _is_float(value: Known) -> bool:
 
 
 def _has_params(g: Builder, tensor: Tensor) -> bool:
-    """Return whether a gradient may flow through this tensor to a parameter."""
+    """Return whether a gradient may flow through this tensor to a parameter, or a variable."""
     seen, waiting = set(), [tensor.value]
     while waiting:
         value = waiting.pop()
@@ -189,6 +192,8 @@ def _has_params(g: Builder, tensor: Tensor) -> bool:
         param = g.graph.param_of(value)
         if value.dtype.is_float and param is not None and param.trainable:
             return True
-        if value.node is not None and value.node.op != "stop_gradient":
+        if is_variable(value):
+            return True
+        if value.node is not None and value.node.op != STOP:
             waiting.extend(value.node.operands)
     return False

@@ -1,35 +1,28 @@
 """Transforms of functions (`torch.func`) that a module applies while it is traced.
 
-`vmap` calls its function for each row, which is what it means. What takes derivatives within the
-model or its loss is refused by name.
+`vmap` calls its function for each row, which is what it means. Derivatives are traced
+(`derivatives.py`), but for `Tensor.backward` and dual numbers, which are refused by name.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any, NoReturn
 from unittest.mock import patch
 
 import torch
-from torch._functorch import apis, eager_transforms
+from torch._functorch import apis
 from torch._functorch.vmap import _process_batched_inputs
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.decisions import OURS
+from pockengine.frontends.torch.derivatives import derivatives
 
 MOST_ROWS = 256
 """How often vmap may call a function, with what is nested in it."""
-
-DERIVATIVES: tuple[tuple[ModuleType, str], ...] = (
-    (torch.autograd, "_engine_run_backward"),
-    (forward_ad, "enter_dual_level"),
-    (eager_transforms, "grad_increment_nesting"),
-    (eager_transforms, "jvp_increment_nesting"),
-)
-"""Where PyTorch starts to take derivatives; all its functions for them come by one of these."""
 
 PUBLIC = {"torch._functorch.apis": "torch.func", "torch._functorch.eager_transforms": "torch.func"}
 PUBLIC |= {"torch._tensor": "torch"}
@@ -38,11 +31,11 @@ PUBLIC |= {"torch._tensor": "torch"}
 
 @contextmanager
 def transforms() -> Iterator[None]:
-    """Unroll vmap, and refuse derivatives, while a module is traced."""
+    """Unroll vmap, and trace derivatives, while a module is traced."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(apis, "vmap_impl", _Unrolled()))
-        for module, name in DERIVATIVES:
-            stack.enter_context(patch.object(module, name, _refuse_derivative))
+        stack.enter_context(derivatives(_refuse_backward))
+        stack.enter_context(patch.object(forward_ad, "enter_dual_level", _refuse_dual))
         yield
 
 
@@ -109,12 +102,19 @@ def _refuse_vmap(randomness: str, calls: int) -> NoReturn:
     raise ImportModelError(f"{name} (at {place}) {fact}")
 
 
-def _refuse_derivative(*_args: Any, **_kwargs: Any) -> NoReturn:
-    name, place = _caller(sys._getframe(1))
+def _refuse_backward() -> NoReturn:
+    _refuse_derivative("use torch.autograd.grad(..., create_graph=True)")
+
+
+def _refuse_dual(*_args: Any, **_kwargs: Any) -> NoReturn:
+    _refuse_derivative("use torch.func.jvp")
+
+
+def _refuse_derivative(instead: str) -> NoReturn:
+    name, place = _caller(sys._getframe(2))
     raise ImportModelError(
-        f"{name} (at {place}) takes a derivative within the model or its loss, as gradient "
-        "penalties do; a compiled step takes one, of the loss. Write this derivative by ordinary "
-        "operators, or leave it out"
+        f"{name} (at {place}) takes a derivative within the model or its loss by what PyTorch "
+        f"keeps beside the tensors, which a compiled step has not; {instead}"
     )
 
 

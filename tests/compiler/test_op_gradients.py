@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.autodiff import backward
+from pockengine.compiler.autodiff import backward, derivatives
 from pockengine.compiler.ir import F32, Builder, Graph, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
@@ -20,6 +20,8 @@ KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}
 KINKED |= {"cholesky", "eigh"}  # they read a triangle, and share the gradient with the other one
 KINKED |= {"ctc_loss"}  # infinite where the labels are longer than the frames
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
+ONCE = {"attention", "ctc_loss", "hard_sigmoid"}
+"""Ops whose gradients have none: ours, or PyTorch's."""
 HELPERS = {
     "bit_and",
     "bit_or",
@@ -118,6 +120,44 @@ def test_gradient_equals_torch(op: str, data: st.DataObject) -> None:
     theirs = [tensor.grad for tensor in tensors if tensor.grad is not None]
     for ours, their in zip(gradients(case, arrays, weight), theirs, strict=True):
         np.testing.assert_allclose(ours, their.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", [op for op in DIFFERENTIABLE if op not in ONCE])
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_gradient_of_gradients_equals_torch(op: str, data: st.DataObject) -> None:
+    case = data.draw(draw_case(op))
+    arrays = case.arrays(data.draw(st.integers(0, 99)))
+    tensors = [torch.from_numpy(array.copy()) for array in arrays]
+    floats = [tensors[index].requires_grad_() for index in differentiable(case)]
+    y = TORCH[op](*tensors, **case.attrs)
+    weight = np.random.default_rng(7).standard_normal(y.shape).astype(np.float32)
+    loss = (y * torch.from_numpy(weight)).sum()
+    first = torch.autograd.grad(loss, floats, create_graph=True, materialize_grads=True)
+    square = sum(dx.square().sum() for dx in first) + 0 * loss
+    theirs = torch.autograd.grad(square, floats, materialize_grads=True)
+    for ours, their in zip(second_gradients(case, arrays, weight), theirs, strict=True):
+        scale = max(1.0, float(their.abs().max()))
+        np.testing.assert_allclose(ours, their.numpy(force=True), rtol=1e-3, atol=1e-3 * scale)
+
+
+def second_gradients(
+    case: OpCase, arrays: list[np.ndarray], weight: np.ndarray
+) -> list[np.ndarray]:
+    """Return the gradients of the squares of all gradients, added up."""
+    g, inputs, y = build(case)
+    wrt = [inputs[index] for index in differentiable(case)]
+    loss = weighted_loss(g, y, weight)
+    square = g.mul(loss, g.scalar(0.0))
+    for dx in derivatives(g, {loss: g.scalar(1.0)}, wrt).values():
+        part = g.square(dx)
+        axes = tuple(range(len(part.shape)))
+        square = g.add(square, g.reduce_sum(part, axes=axes) if axes else part)
+    found = backward(g, square, dict.fromkeys(wrt))
+    for value in wrt:
+        g.output(f"d{value.name}", found[value])
+    verify(g.graph)
+    return list(run(g.graph, feed(arrays)).values())
 
 
 @pytest.mark.parametrize("op", SMOOTH)

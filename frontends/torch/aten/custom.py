@@ -1,8 +1,11 @@
-"""Our own operators in a trace: how `gradients.py` marks gradients that a model defines."""
+"""Our own operators in a trace: gradients that a model defines, and those that it takes."""
 
 from collections.abc import Sequence
 
-from pockengine.compiler.ir import F32
+from pockengine.compiler.autodiff import derivatives
+from pockengine.compiler.ir import F32, Value
+from pockengine.errors import CompileError
+from pockengine.frontends.emit.gradient import variable as emit_variable
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
@@ -30,3 +33,32 @@ def custom_gradient(
 def hooked(ctx: AtenContext, x: Tensor, cotangent: Tensor, dx: Tensor) -> Tensor:
     """x, whose gradient is what a hook makes of it."""
     return custom_gradient(ctx, x, cotangent, [x], [dx])
+
+
+@aten("pockengine.variable.default")
+def variable(ctx: AtenContext, x: Tensor) -> Tensor:
+    """x, which a derivative is taken of."""
+    return emit_variable(ctx.g, x)
+
+
+@aten("pockengine.gradients.default")
+def gradients(
+    ctx: AtenContext, y: Sequence[Tensor], dy: Sequence[Tensor], x: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the gradient of each x that results y with cotangents dy give it; 0 where none."""
+    g = ctx.g
+    cotangents: dict[Value, Value] = {}
+    for result, given in zip(y, dy, strict=True):
+        value, cotangent = (framework_order(g, tensor) for tensor in (result, given))
+        before = cotangents.get(value)
+        cotangents[value] = cotangent if before is None else g.add(before, cotangent)
+    try:
+        found = derivatives(g, cotangents, [variable.value for variable in x])
+    except CompileError as error:
+        raise Unsupported(f"a derivative within the model: {error}") from error
+    nothing = {
+        one.value: g.broadcast_to(g.scalar(0.0), shape=one.value.shape)
+        for one in x
+        if one.value not in found
+    }
+    return [Tensor({**nothing, **found}[one.value], one.layout) for one in x]

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from pockengine.compiler.autodiff import backward
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
@@ -56,6 +57,30 @@ def check_forward(
     for array, reference in zip(found.values(), tensors, strict=True):
         assert relative_error(array, reference) <= tolerance
     return graph
+
+
+def check_gradients(module: nn.Module, *batches: tuple[torch.Tensor, ...]) -> None:
+    """Compare a module's loss and gradients with PyTorch's on each batch, within 1e-4."""
+    graph = from_torch(module, batches[0])
+    g = Builder(graph)
+    wanted = {param.value: None for param in graph.params.values() if param.trainable}
+    gradients = backward(g, graph.outputs["loss"], wanted)
+    for name, param in graph.params.items():
+        if param.value in gradients:
+            g.output(f"d {name}", gradients[param.value])
+    for batch in batches:
+        reference = copy.deepcopy(module)
+        loss = reference(*(x.clone() for x in batch))
+        loss.backward()
+        found = run(graph, arrays_of(graph, batch))
+        assert relative_error(found["loss"], loss) <= 1e-4
+        for name, parameter in reference.named_parameters():
+            gradient = parameter.grad
+            if gradient is None:  # labels of experts have no gradient
+                assert f"d {name}" not in found
+                continue
+            order = np.argsort(graph.params[name].permutation or range(gradient.dim()))
+            assert relative_error(found[f"d {name}"].transpose(order), gradient) <= 1e-4, name
 
 
 def sgd_losses(

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.torch.checks import Function, arrays_of, relative_error
+from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_gradients
 
 Route = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -112,37 +111,13 @@ ROUTES = [
 ]  # fmt: skip
 
 
-def check(module: nn.Module, *batches: tuple[torch.Tensor, ...]) -> None:
-    """Compare a module's loss and gradients with PyTorch's on each batch, within 1e-4."""
-    graph = from_torch(module, batches[0])
-    g = Builder(graph)
-    wanted = {param.value: None for param in graph.params.values() if param.trainable}
-    gradients = backward(g, graph.outputs["loss"], wanted)
-    for name, param in graph.params.items():
-        if param.value in gradients:
-            g.output(f"d {name}", gradients[param.value])
-    for batch in batches:
-        reference = copy.deepcopy(module)
-        loss = reference(*(x.clone() for x in batch))
-        loss.backward()
-        found = run(graph, arrays_of(graph, batch))
-        assert relative_error(found["loss"], loss) <= 1e-4
-        for name, parameter in reference.named_parameters():
-            gradient = parameter.grad
-            if gradient is None:  # labels of experts have no gradient
-                assert f"d {name}" not in found
-                continue
-            order = np.argsort(graph.params[name].permutation or range(gradient.dim()))
-            assert relative_error(found[f"d {name}"].transpose(order), gradient) <= 1e-4, name
-
-
 @pytest.mark.parametrize("route", ROUTES)
 def test_experts_train_as_in_pytorch(route: Route) -> None:
     torch.manual_seed(0)
     module = Mixture(route)
     alike = torch.randn(1, 6).expand(7, 6)  # all rows go to the same two experts
 
-    check(module, (torch.randn(7, 6),), (alike.contiguous(),), (torch.randn(7, 6) * 3,))
+    check_gradients(module, (torch.randn(7, 6),), (alike.contiguous(),), (torch.randn(7, 6) * 3,))
 
 
 def overlap(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -246,7 +221,7 @@ def wanted(first: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def test_losses_of_selected_rows_are_as_in_pytorch(name: str) -> None:
     torch.manual_seed(1)
 
-    check(Masked(LOSSES[name]), wanted(1), wanted(3))
+    check_gradients(Masked(LOSSES[name]), wanted(1), wanted(3))
 
 
 @pytest.mark.parametrize("name", ["added up", "words", "words and rows", "logarithms", "picked"])
@@ -281,7 +256,7 @@ def test_what_is_not_selected_may_be_no_number() -> None:
             y = self.linear(x) * x[:, :1]
             return (1 / y[x[:, 0] > 0]).abs().sqrt().sum()
 
-    check(Roots(), (x,), (x.flip(0),))
+    check_gradients(Roots(), (x,), (x.flip(0),))
 
 
 def by_add(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -315,7 +290,7 @@ def test_what_was_written_by_rows_may_be_written_to_again(way: Route) -> None:
 
     torch.manual_seed(4)
 
-    check(Written(), (torch.randn(5, 3),), (torch.randn(5, 3),))
+    check_gradients(Written(), (torch.randn(5, 3),), (torch.randn(5, 3),))
 
 
 REFUSED: dict[str, tuple[Route, str]] = {

@@ -66,47 +66,6 @@ def test_vmap_of_too_many_rows_is_refused() -> None:
         from_torch(Applying(rows), (torch.randn(300, 6),))
 
 
-def penalty(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    x = x.clone().requires_grad_()
-    y = net(x).sum()
-    (gradient,) = torch.autograd.grad(y, x, create_graph=True)
-    return y + (gradient.norm(dim=1) - 1).square().mean()
-
-
-def backward(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    net(x).sum().backward()
-    return net(x)
-
-
-DERIVATIVES: dict[str, Applied] = {
-    "torch.autograd.grad": penalty,
-    "torch.Tensor.backward": backward,
-    "torch.autograd.functional.jacobian": lambda net, x: torch.autograd.functional.jacobian(net, x),
-    "torch.func.grad": lambda net, x: torch.func.grad(lambda v: net(v).sum())(x),
-    "torch.func.jacrev": lambda net, x: torch.func.jacrev(net)(x),
-    "torch.func.jvp": lambda net, x: torch.func.jvp(net, (x,), (x,))[1],
-    "torch.func.vjp": lambda net, x: torch.func.vjp(net, x)[1](x)[0],
-    "torch.func.jacfwd": lambda net, x: torch.func.jacfwd(net)(x),
-}
-
-
-@pytest.mark.parametrize("name", DERIVATIVES)
-def test_derivative_within_the_model_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(ImportModelError, match=rf"^{name} \(at .*test_torch_transforms\.py:\d+\)"):
-        from_torch(Applying(DERIVATIVES[name]), (X,))
-
-
-def test_penalty_in_a_loss_is_refused_by_its_name() -> None:
-    net = nn.Linear(6, 6)
-
-    def loss(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        (slope,) = torch.autograd.grad(outputs.sum(), net.weight, create_graph=True)
-        return (outputs - target).square().mean() + slope.square().sum()
-
-    with pytest.raises(ImportModelError, match=r"torch\.autograd\.grad"):
-        from_torch(net, (X, X), loss=loss)
-
-
 class Packed(nn.Module):
     """A recurrent layer over sequences of known lengths, its outputs and last states."""
 
