@@ -15,7 +15,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -79,7 +79,7 @@ class Session(ABC):
     """
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
-        if not isinstance(threads, Integral) or not 1 <= threads <= MOST_THREADS:
+        if not isinstance(threads, int | np.integer) or not 1 <= threads <= MOST_THREADS:
             raise RuntimeFailure(f"threads must be from 1 to {MOST_THREADS}, not {threads!r}")
         self.artifact, self.threads = artifact, int(threads)
         self.steps, self.updates, self.seed = 0, 0, 0

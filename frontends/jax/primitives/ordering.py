@@ -44,7 +44,7 @@ def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> li
     A NaN is above all numbers, or below them by its sign, and 0 is above -0.
     """
     key = bits.in_total_order(ctx.g, x) if x.dtype is F32 else x
-    _, places = best(ctx.g, key, axis, k, True)
+    places = best(ctx.g, key, axis, k, True)[1]
     values = framework_order(ctx.g, x), framework_order(ctx.g, places)
     taken = plain(ctx.g.take_along(*values, axis=axis % x.rank))
     return [taken, emit.cast(ctx.g, places, I32)]

@@ -69,10 +69,9 @@ def check_training(
     variables = named_variables(model.variables)
     found, expected = [], []
     for number, (x, target) in enumerate(batches, start=1):
-        rate = lr * factors[(number - 1) % len(factors)]
-        optimizer.learning_rate = rate
-        controls = {"lr": np.float32(rate), "step": np.int32(number)}
-        inputs = {graph.inputs[0].name: x, "target": target, **controls}
+        optimizer.learning_rate = rate = lr * factors[(number - 1) % len(factors)]
+        inputs = {graph.inputs[0].name: x, "target": target}
+        inputs |= {"lr": np.float32(rate), "step": np.int32(number)}
         known = {value.name for value in step.inputs}
         outputs = run(step, {k: v for k, v in inputs.items() if k in known}, params)
         found.append(float(outputs["loss"]))
