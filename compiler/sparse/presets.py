@@ -23,6 +23,10 @@ PRESETS = (
     "lora-RANK",
 )
 
+_NAMES = re.compile(
+    r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|lora(-\d+)?"
+)
+
 HEAD = " head"
 """Stands for the head among the names of blocks."""
 
@@ -36,8 +40,17 @@ QUERY_VALUE_WEIGHTS = (PACKED, "q_proj_weight", "v_proj_weight")
 """The same of nn.MultiheadAttention, whose module has several; the last two for unlike sizes."""
 
 
+def check_preset(name: str) -> None:
+    """Raise SchemeError, which lists the presets, for a name that is none's."""
+    if _NAMES.fullmatch(name) is None:
+        raise SchemeError(
+            f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file"
+        )
+
+
 def preset(name: str, graph: Graph) -> Scheme:
     """Build a preset scheme for this forward graph; SchemeError lists the presets."""
+    check_preset(name)
     if name == "full":
         return Scheme(name, (), default=FULL)
     blocks = blocks_of(graph)
@@ -53,10 +66,8 @@ def preset(name: str, graph: Graph) -> Scheme:
     match = re.fullmatch(r"sparse-(\d{1,4})-(\d{1,4})", name)
     if match:
         return _sparse_scheme(name, blocks, (int(match[1]), int(match[2])))
-    match = re.fullmatch(r"lora(?:-(\d+))?", name)
-    if match:
-        return _lora_scheme(name, int(match[1] or 8), blocks)
-    raise SchemeError(f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file")
+    rank = name.removeprefix("lora").removeprefix("-")
+    return _lora_scheme(name, int(rank or 8), blocks)
 
 
 def blocks_of(graph: Graph) -> list[list[str]]:

@@ -6,7 +6,7 @@ with a bias of 2, the middle of ReLU6: the gates are open, rounding is not ampli
 agrees with itself within 1e-6. It is a start like any other, given to every engine alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,11 @@ import numpy as np
 
 from pockengine.api import Compiled
 from pockengine.api import compile as compile_model
+from pockengine.backends.capacity import check_capacity
+from pockengine.backends.protocol import Progress
+from pockengine.backends.registry import backend_for
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import find_scheme
+from pockengine.compiler.compile import Training, compile_program, find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.quantize.int8 import Int8
@@ -24,6 +27,7 @@ from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.photos import CLASSES, photo_batches
+from pockengine.farm.bench.schemes import listed_model, scheme_for
 from pockengine.farm.references.job import JobData, TrainingJob
 from pockengine.models.registry import ModelName, parse_model
 
@@ -35,13 +39,15 @@ RATE, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 1e-4
 PLAIN_RATES = {"resnet50": 1e-4}
 OPEN_BIAS = 2.0
 SEED = 0
-SPARSE_SCHEME = Path(__file__).parent / "sparse.toml"
 DATASET, TOKENS = "scikit-learn sample photographs", "drawn tokens"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model with its data: `data.job` trains everything; `for_scheme` gives one that does not."""
+    """A model with its data: `data.job` trains everything; `for_scheme` gives one that does not.
+
+    Schemes are presets or files; `sparse` is the one of the model.
+    """
 
     model: str
     graph: Graph
@@ -52,12 +58,17 @@ class Case:
         """Pictures of a step."""
         return int(self.data.images.shape[1])
 
+    def scheme(self, name: str) -> str:
+        """Return a scheme as the compiler finds it."""
+        return scheme_for(name, self.model)
+
     def for_scheme(self, scheme: str) -> JobData:
-        """Return the same job, training only what a scheme names (a preset or a TOML file).
+        """Return the same job, training only what a scheme names.
 
         FarmError for a set of channels with gaps, as the references train ranges, and for adapters.
         """
-        _, resolved, adapters = with_adapters(self.graph, find_scheme(scheme, self.graph))
+        found = find_scheme(self.scheme(scheme), self.graph)
+        _, resolved, adapters = with_adapters(self.graph, found)
         if adapters:
             raise FarmError(
                 f"scheme {scheme} trains {len(adapters)} adapters, which the bench's references do "
@@ -76,26 +87,39 @@ class Case:
         tuned: Path | None = None,
         int8: bool = False,
         backend: str | None = None,
+        progress: Progress | None = None,
     ) -> Compiled:
         """Compile and build for a device; the artifact goes to `folder`.
 
         In int8 the ranges are those of the job's own pictures; they arrive as integers where the
         device is a microcontroller, else as f32, which the program rounds.
         """
-        job = self.data.job
-        optimizer = Sgd(momentum=job.momentum, weight_decay=job.weight_decay)
         return compile_model(
             self.graph,
             (),
-            optimizer=optimizer,
-            scheme=scheme,
+            optimizer=self._optimizer(),
+            scheme=self.scheme(scheme),
             device=device,
             backend=backend,
             bf16=bf16,
             tuned=tuned,
             quantize=self._integers(device) if int8 else None,
             folder=folder,
+            progress=progress,
         )
+
+    def plan(self, scheme: str, device: str, int8: bool) -> None:
+        """Plan a step's memory, building nothing; CapacityError where it does not fit a device."""
+        target = backend_for(load_device(device)).target()
+        how = self._integers(device) if int8 else None
+        graph = self.graph if how is None else how.apply(self.graph)[0]
+        training = Training(self.scheme(scheme), self._optimizer())
+        if how is not None:
+            training = replace(training, integers=how.integers())
+        check_capacity(compile_program(graph, training, target=target), target)
+
+    def _optimizer(self) -> Sgd:
+        return Sgd(momentum=self.data.job.momentum, weight_decay=self.data.job.weight_decay)
 
     def _integers(self, device: str) -> Int8:
         name = self.graph.inputs[0].name
@@ -118,31 +142,30 @@ def dataset_of(model: str) -> str:
     return TOKENS if parse_model(model).known.vocabulary else DATASET
 
 
-def make_case(model: str, batch: int, steps: int, plain: bool = False) -> Case:
+def make_case(
+    model: str, batch: int, steps: int, plain: bool = False, schemes: Sequence[str] = ()
+) -> Case:
     """Build a benchmark model, its starting weights and its data; all by a fixed seed.
 
     Pictures are photographs, tokens are drawn. `plain` takes the model's own number of classes and
-    an SGD without momentum or decay, which every engine has.
+    an SGD without momentum or decay, which every engine has. A scheme of `schemes` that the model
+    cannot train by is refused before any data is read.
     """
     import torch
 
     from pockengine.frontends import from_torch
 
-    if ":" in model or Path(model).exists():
-        raise FarmError(
-            f"the bench trains listed models (`pockengine models`), as its references do, and not "
-            f"{model}; train your own by a job (`pockengine run`), or time it here by "
-            "`pockengine profile`"
-        )
-    name = parse_model(model)
+    name = listed_model(model)
     classes = name.classes if plain else CLASSES
     torch.manual_seed(SEED)
     module = name.build(classes).train()
     _open_gates(module)
-    images, labels = _batches(name, batch, steps)
     # Exporting runs the model once, which must not move the running statistics it starts from.
     weights = {key: x.numpy().copy() for key, x in module.state_dict().items()}
-    graph = from_torch(module, (torch.from_numpy(images[0]),), loss=name.loss)
+    graph = from_torch(module, name.example_inputs(batch), loss=name.loss)
+    for scheme in schemes:
+        with_adapters(graph, find_scheme(scheme_for(scheme, model), graph))
+    images, labels = _batches(name, batch, steps)
     job = TrainingJob(
         str(name),
         classes=classes,
@@ -157,7 +180,8 @@ def _batches(name: ModelName, batch: int, steps: int) -> tuple[np.ndarray, np.nd
     """Return photographs and their labels, or drawn tokens with labels of two classes."""
     if not name.known.vocabulary:
         photos = photo_batches(steps, batch, name.resolution)
-        return photos.images, photos.labels
+        grey = name.known.channels == 1
+        return photos.images.mean(2, keepdims=True) if grey else photos.images, photos.labels
     random = np.random.default_rng(SEED)
     tokens = random.integers(0, name.known.vocabulary, (steps, batch, *name.input_shape))
     return tokens, random.integers(0, CLASSES, (steps, batch))
@@ -172,6 +196,16 @@ def to_torch_layout(graph: Graph, tensors: Mapping[str, np.ndarray]) -> dict[str
             array = tensors[name]
             statistics[name] = array if order is None else array.transpose(np.argsort(order))
     return statistics
+
+
+def train_in_torch(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Train the job in PyTorch, in this process; a busy machine makes its threads very slow."""
+    import torch
+
+    from pockengine.farm.references.torch_reference import train
+
+    torch.set_num_threads(1)
+    return train(parse_model(data.job.model).build(data.job.classes), data)
 
 
 def _open_gates(module: "nn.Module") -> None:

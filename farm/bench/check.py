@@ -26,12 +26,16 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Check:
-    """The largest relative errors, and what is wrong, empty when nothing is."""
+    """The largest relative errors, and what is wrong, empty when nothing is.
+
+    `note` says what else was compared.
+    """
 
     loss_error: float
     weight_error: float
     change_error: float
     problems: tuple[str, ...]
+    note: str = ""
 
     @property
     def largest(self) -> float:

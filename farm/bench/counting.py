@@ -14,6 +14,7 @@ from pockengine.farm.bench.peers import (
 )
 from pockengine.farm.bench.predictions import count_prediction
 from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, Trained
+from pockengine.farm.bench.schemes import name_of
 from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import UserEmulated
 from pockengine.farm.progress import step
@@ -84,7 +85,7 @@ def count_runtimes(
     options: BenchOptions, case: Case, result: BenchResult, right: list[Trained], folder: Path
 ) -> None:
     """Count our step in every runtime that was asked for; what has none is noted, with the why."""
-    schemes = {Path(scheme).stem: scheme for scheme in options.schemes}
+    schemes = {name_of(scheme): case.scheme(scheme) for scheme in options.schemes}
     for one in right:
         for backend in options.runtimes:
             scheme, device = schemes[one.name], options.board.device

@@ -8,16 +8,12 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
-
-import numpy as np
 
 from pockengine import __version__
 from pockengine.api import Compiled
 from pockengine.compiler.memory.timeline import live_bytes
-from pockengine.errors import FarmError
-from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout
+from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout, train_in_torch
 from pockengine.farm.bench.check import Check, compare
 from pockengine.farm.bench.counting import count_runtimes, count_steps
 from pockengine.farm.bench.graphics import (
@@ -26,7 +22,7 @@ from pockengine.farm.bench.graphics import (
     gpu_libraries,
     why_not_timed,
 )
-from pockengine.farm.bench.integers import check_integers, kinds, train_integers
+from pockengine.farm.bench.integers import check_integers, train_integers
 from pockengine.farm.bench.peers import (
     HostPeers,
     what_is_missing,
@@ -37,10 +33,13 @@ from pockengine.farm.bench.result import (
     INT8,
     BenchOptions,
     BenchResult,
+    Keep,
     Trained,
     titled,
 )
+from pockengine.farm.bench.room import how_to_train, without_room
 from pockengine.farm.bench.run import BoardRun, train_on_board
+from pockengine.farm.bench.schemes import check_schemes, name_of
 from pockengine.farm.boards.board import Board, Local, Remote
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.checkout import checkout
@@ -53,28 +52,47 @@ from pockengine.farm.results.setup import Setup, finite_or_large
 from pockengine.farm.transports.transport import Progress, Transport
 
 
-def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
-    """Run every scheme on the board, then measure those that computed the right numbers."""
-    names = [Path(scheme).stem for scheme in options.schemes]
-    if len(set(names)) < len(names):
-        raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
+def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) -> BenchResult:
+    """Run every scheme on the board, then measure those that computed the right numbers.
+
+    `keep` stores records as they come. What cannot be run is refused before the board is opened.
+    """
+    check_schemes(options.schemes)
     check_gpu(options.backend, options.board, options.int8)
-    dtypes = [INT8 if int8 else F32 for int8 in kinds(options.int8, options.board)]
-    with step(f"{options.model}: data, starting weights, graph"):
-        case = make_case(options.model, options.batch, options.steps)
-    result = BenchResult(_setup(options, case))
+    ways = how_to_train(options)
+    with step(f"{options.model}: graph, schemes, data"):
+        case = make_case(options.model, options.batch, options.steps, schemes=options.schemes)
+    result = BenchResult(_setup(options, case), keep)
+    for way, why in without_room(case, options).items():
+        ways.remove(way)
+        _leave_out(result, options, titled(name_of(way[0]), way[1]), why)
     trained = []
     with contextlib.ExitStack() as stack:
         with step(f"connect to {options.board.name}"):
             transport = stack.enter_context(checkout(options.board))
-        for scheme, dtype in product(options.schemes, dtypes):
-            name = Path(scheme).stem
+        for scheme, dtype in ways:
+            name = name_of(scheme)
             with result.failing(titled(name, dtype)):
                 place = folder / name / dtype
                 place.mkdir(parents=True)
                 trained.append(_train(options, case, (scheme, dtype), transport, place))
-    for one in trained:
-        _add_run(result, one)
+                _add_run(result, trained[-1])
+    _measure(options, case, result, trained, folder)
+    return result
+
+
+def _leave_out(result: BenchResult, options: BenchOptions, title: str, why: str) -> None:
+    """Say of a scheme why it does not fit; it is a failure if the user named it."""
+    if options.by_default:
+        result.note(f"{title}: left out: {why}")
+    else:
+        result.failures[title] = why
+
+
+def _measure(
+    options: BenchOptions, case: Case, result: BenchResult, trained: list[Trained], folder: Path
+) -> None:
+    """Measure what trained rightly, as the board can."""
     right = [one for one in trained if not one.check.problems]
     reason = why_not_timed(options.backend, options.board)
     if reason is not None:
@@ -88,7 +106,6 @@ def run_bench(options: BenchOptions, folder: Path) -> BenchResult:
     else:
         for one in right:
             add_remote(result, one)
-    return result
 
 
 def _setup(options: BenchOptions, case: Case) -> Setup:
@@ -110,12 +127,17 @@ def _train(
 ) -> Trained:
     """Compile a scheme in a dtype, train it on the board and in PyTorch, and compare."""
     scheme, dtype = how
-    name, int8 = Path(scheme).stem, dtype == INT8
+    name, int8 = name_of(scheme), dtype == INT8
     title = titled(name, dtype)
     data = case.for_scheme(scheme)
-    with step(f"{title}: compile and build for {options.board.device}"):
+    with step(f"{title}: compile and build for {options.board.device}") as running:
         compiled = case.compile(
-            scheme, options.board.device, folder / "artifact", int8=int8, backend=options.backend
+            scheme,
+            options.board.device,
+            folder / "artifact",
+            int8=int8,
+            backend=options.backend,
+            progress=running.say,
         )
         libraries = gpu_libraries(options.backend, options.board, compiled, folder)
     with (
@@ -125,11 +147,12 @@ def _train(
         train = train_integers if int8 else partial(_train_floats, libraries)
         run = train(transport, compiled, data, options.threads, folder, running.moved)
         running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
-    reference = "the oracle" if int8 else "PyTorch"
+    reference = "the oracle and PyTorch" if int8 else "PyTorch"
     with step(f"{title}: the same in {reference}, and compare") as running:
         judge = check_integers if int8 else _check
         losses, check = judge(compiled, data, run)
-        running.detail = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
+        errors = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
+        running.detail = "; ".join(filter(None, [errors, check.note]))
     live = live_bytes(compiled.program.entries["train"], compiled.program.alignment)
     counted = options.int8 and options.board.emulated and not run.instructions
     predicted = oracle_prediction(compiled, data) if counted else None
@@ -151,7 +174,7 @@ def _train_floats(
 
 def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float], Check]:
     """Train in PyTorch and compare; return its losses too."""
-    losses, expected = _reference(data)
+    losses, expected = train_in_torch(data)
     check = compare(
         run.losses,
         to_torch_layout(compiled.graph, run.tensors),
@@ -163,37 +186,30 @@ def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float
     return losses, check
 
 
-def _reference(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train the job in PyTorch, in this process; a busy machine makes its threads very slow."""
-    import torch
-
-    from pockengine.farm.references.torch_reference import train
-    from pockengine.models.registry import parse_model
-
-    torch.set_num_threads(1)
-    return train(parse_model(data.job.model).build(data.job.classes), data)
-
-
 def _add_run(result: BenchResult, one: Trained) -> None:
     """Record what the board's run took and how exact it was."""
     right, setup = not one.check.problems, replace(result.setup, dtype=one.dtype)
     if not right:
         result.failures[one.title] = "; ".join(one.check.problems)
     errors = f"losses {one.check.loss_error:.1e}, weights {one.check.weight_error:.1e}"
+    result.note(f"{one.title}: {one.check.note}" if one.check.note else None)
+    errors = "; ".join(filter(None, [errors, one.check.note]))
     figures = {
         "max_rel_error": (finite_or_large(one.check.largest), errors),
         "arena_bytes": (one.artifact.arena_bytes, None),
         "binary_bytes": (one.run.binary_bytes, None),
         "peak_rss_bytes": (one.run.peak_rss_bytes, None),
     }
-    for metric, (value, note) in figures.items():
-        result.records.append(
+    result.add(
+        *(
             setup.record(one.engine, __version__, one.name, metric, value, ok=right, note=note)
-        )
+            for metric, (value, note) in figures.items()
+        ),
+        setup.memory(one.engine, __version__, one.name, one.live, ok=right),
+    )
     sections = one.artifact.folder / "lib" / "memory.txt"  # of a device without files
     if sections.exists():
         result.note(f"{one.title}:\n{sections.read_text().rstrip()}")
-    result.records.append(setup.memory(one.engine, __version__, one.name, one.live, ok=right))
 
 
 def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
@@ -227,7 +243,7 @@ def add_remote(result: BenchResult, one: Trained) -> None:
         problems.append("its steps never became steady; do more: --steps")
     timing = Timing.of(times[start if start is not None else 1 :] or times)
     text = "; ".join([one.conditions.describe(), *problems])
-    result.records.append(
+    result.add(
         replace(result.setup, busy=one.conditions.busy, dtype=one.dtype).record(
             one.engine,
             __version__,

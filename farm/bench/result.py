@@ -1,7 +1,7 @@
 """What a bench is asked for, what ran of it, and what it found: records, failures and notes."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,8 @@ from pockengine.farm.results.setup import Setup
 
 F32, INT8 = "f32", "int8"
 
+Keep = Callable[[Sequence[Record]], None]
+
 
 @dataclass(frozen=True)
 class BenchOptions:
@@ -26,7 +28,7 @@ class BenchOptions:
 
     `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
     interpreters of those that need an environment apart. `int8` also counts predictions, where the
-    board has files. `backend` is another of the device's.
+    board has files. `backend` is another of the device's. `by_default`: the user named no scheme.
     """
 
     board: Board
@@ -41,6 +43,7 @@ class BenchOptions:
     pythons: Mapping[str, str] = field(default_factory=dict)
     int8: bool = False
     backend: str | None = None
+    by_default: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,21 @@ class Trained:
 
 @dataclass
 class BenchResult:
-    """What a bench found so far: records, and what went wrong by scheme."""
+    """What a bench found so far: records, and what went wrong by scheme.
+
+    `keep` stores each record as it comes, so that a run which is cut loses none.
+    """
 
     setup: Setup
+    keep: Keep = lambda _: None
     records: list[Record] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def add(self, *records: Record) -> None:
+        """Take records and store them."""
+        self.records += records
+        self.keep(records)
 
     def note(self, text: str | None) -> None:
         """Keep a line to print below the table."""
@@ -86,23 +98,21 @@ class BenchResult:
         engine, version, timing = measured.engine, measured.version, measured.timing
         scheme, dtype = how
         record = replace(self.setup, busy=busy, dtype=dtype).record
-        self.records.append(
+        spread = (timing.min, timing.max, timing.n)
+        figures = [
             record(
-                engine,
-                version,
-                scheme,
-                measured.metric,
-                timing.median,
-                spread=(timing.min, timing.max, timing.n),
+                *(engine, version, scheme, measured.metric, timing.median),
+                spread=spread,
                 samples=timing.values,
             )
-        )
+        ]
         if measured.max_rel_error is not None:
             error = measured.max_rel_error
-            self.records.append(record(engine, version, scheme, "max_rel_error", error))
+            figures.append(record(engine, version, scheme, "max_rel_error", error))
         if measured.peak_rss_bytes:
             size = measured.peak_rss_bytes
-            self.records.append(record(engine, version, scheme, "peak_rss_bytes", size))
+            figures.append(record(engine, version, scheme, "peak_rss_bytes", size))
+        self.add(*figures)
 
     @contextlib.contextmanager
     def failing(self, scheme: str) -> Iterator[None]:

@@ -57,6 +57,10 @@ def _caption(records: Sequence[Record]) -> str:
         lines.append("Instructions or packets of one thread under emulation; they are not cycles.")
     else:
         lines.append(f"Medians of interleaved steps, {first.threads} threads.")
+    lines.append(
+        "max rel. error: the largest of losses, and of ours of the tensors after the last step too;"
+    )
+    lines.append("from PyTorch's, of int8 from our own oracle's.")
     lines += sorted({f"* {record.note}" for record in records if record.busy})
     return "\n".join(lines)
 

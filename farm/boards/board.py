@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError
 from pockengine.farm.names import check_name
 from pockengine.files import read_toml
@@ -107,8 +108,20 @@ def board_for(device: str, boards: Sequence[Board]) -> Board:
     for board in boards:
         if device in (board.device, board.name):
             return board
+    if device in known_devices():
+        raise FarmError(_without_board(device))
     known = ", ".join(sorted({board.device for board in boards} | {b.name for b in boards}))
     raise FarmError(f"no board for device {device!r}; known devices and boards: {known}")
+
+
+def _without_board(device: str) -> str:
+    """Say how a device is built for, and how it is run, where no board is one of it."""
+    built = "built and inspected, not run" if not load_device(device).runs else "built, not run"
+    return (
+        f"{device} has no board, emulated or real: programs for it are {built}. Build one by "
+        f"`pockengine compile MODEL --device={device} --out=FOLDER`; a machine of this kind "
+        f"that answers SSH becomes a board by `pockengine add ssh://USER@HOST --device={device}`"
+    )
 
 
 def boards_for(wanted: str, boards: Sequence[Board], tags: Sequence[str] = ()) -> list[Board]:

@@ -16,14 +16,14 @@ from rich.console import Console
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.extras import need
-from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.flow import run_bench
 from pockengine.farm.bench.graphics import CUDA, OPENCL, gpu_backend
 from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
 from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
-from pockengine.farm.bench.result import BenchOptions, BenchResult
+from pockengine.farm.bench.result import BenchOptions, BenchResult, Keep
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
+from pockengine.farm.bench.schemes import SPARSE, check_schemes, listed_model
 from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
@@ -35,7 +35,6 @@ from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
 from pockengine.farm.results.results import Record, Results, write_lines
 
-SPARSE = "sparse"  # the scheme file that comes with the bench
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL, BATCH = "mobilenet_v2-0.35-96", 4
 HOST = "host"
@@ -103,6 +102,8 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
         if only_list:
             _list(boards)
             return
+        options["schemes"] = tuple(map(_scheme, options["schemes"]))
+        _check(options)
         if options["device"] == "all":
             status = _on_all(boards, lambda board: _on(board, options, json_file, database))
         else:
@@ -110,6 +111,15 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Refuse models and schemes that are none before anything is read; decoders have their own."""
+    if options["suite"] == LLM:
+        return
+    for model in options["models"]:
+        listed_model(model)
+    check_schemes(options["schemes"])
 
 
 def _on_all(boards: Sequence[Board], bench: Callable[[Board], int]) -> int:
@@ -141,10 +151,13 @@ def _on(
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
     if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
         return _run_suite(options, board, threads, json_file, database)
+
+    def keep(records: Sequence[Record]) -> None:
+        _store(records, json_file, database)
+
     status, records = 0, []
     for run in _gpu_runs(options, board) if suite == GPU else [options]:
-        result = _run_bench(run, board, threads)
-        _store(result.records, json_file, database)
+        result = _run_bench(run, board, threads, keep)
         status |= _report(result)
         records += result.records
     return status | _gate(records, options, database)
@@ -169,7 +182,7 @@ def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str |
     return report(comparisons, baseline, folder, _console())
 
 
-def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> BenchResult:
+def _run_bench(options: Mapping[str, Any], board: Board, threads: int, keep: Keep) -> BenchResult:
     """Train one model and batch on a board, and measure it.
 
     A suite on an emulated board is this, with every framework beside the full scheme; that of
@@ -182,10 +195,7 @@ def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> BenchR
     chosen = BenchOptions(
         board=board,
         model=next(iter(options["models"]), MODEL),
-        schemes=tuple(
-            _scheme(scheme)
-            for scheme in options["schemes"] or (RUNTIMES_SCHEMES if runtimes else SCHEMES)
-        ),
+        schemes=options["schemes"] or (RUNTIMES_SCHEMES if runtimes else SCHEMES),
         steps=options["steps"],
         batch=next(iter(options["batches"]), BATCH),
         threads=threads,
@@ -195,9 +205,10 @@ def _run_bench(options: Mapping[str, Any], board: Board, threads: int) -> BenchR
         pythons=interpreters(options["pythons"]),
         int8=options["int8"],
         backend=options["backend"],
+        by_default=not options["schemes"],
     )
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
-        return run_bench(chosen, Path(folder))
+        return run_bench(chosen, Path(folder), keep)
 
 
 def _run_suite(
@@ -219,7 +230,7 @@ def _run_suite(
     if suite == LLM:
         return run_llm(_llm_options(options, threads), keep)
     if suite == RUNTIMES:
-        return run_runtimes(_runtimes_options(options, threads), _scheme, keep)
+        return run_runtimes(_runtimes_options(options, threads), keep)
     if options["resume"] and json_file is None:
         raise FarmError("--resume needs --json, whose records say what is done")
     report = options["report"]
@@ -235,7 +246,7 @@ def _run_suite(
         tuned=None if options["tuned"] is None else from_user(options["tuned"]),
         done=_done(from_user(json_file)) if options["resume"] and json_file else frozenset(),
     )
-    return run_peers(suite_options, _scheme, keep)
+    return run_peers(suite_options, keep)
 
 
 def _runtimes_options(options: Mapping[str, Any], threads: int) -> RuntimesOptions:
@@ -273,8 +284,6 @@ def _done(path: Path) -> frozenset[tuple[str, int]]:
 
 def _scheme(text: str) -> str:
     """Return a preset's name as given, or a file's path, which is meant from where the user is."""
-    if text == SPARSE:
-        return str(SPARSE_SCHEME)
     return str(from_user(text)) if text.endswith(".toml") else text
 
 

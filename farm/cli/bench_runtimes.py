@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 
 from pockengine.errors import FarmError, PockEngineError
-from pockengine.farm.bench.case import SPARSE_SCHEME
 from pockengine.farm.bench.runtimes import (
     BACKENDS,
     BATCH,
@@ -19,6 +18,7 @@ from pockengine.farm.bench.runtimes import (
     measure_runtimes,
 )
 from pockengine.farm.bench.runtimes_table import runtimes_table
+from pockengine.farm.bench.schemes import name_of, scheme_for
 from pockengine.farm.bench.suite_table import records_of
 from pockengine.farm.references.engines import RUNTIMES, find_engine
 from pockengine.farm.results.commits import current_commit
@@ -26,8 +26,6 @@ from pockengine.farm.results.results import Record
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
-SPARSE, BY_HAND_FOR = "sparse", "mobilenet_v2"
-"""The scheme file that comes with the bench is written for one family; others have the preset."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,11 @@ class RuntimesOptions:
     pythons: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_runtimes(
-    options: RuntimesOptions,
-    scheme_file: Callable[[str], str],
-    keep: Callable[[Sequence[Record]], None],
-) -> int:
+def run_runtimes(options: RuntimesOptions, keep: Callable[[Sequence[Record]], None]) -> int:
     """Measure all that is chosen, print a table of each, keep records; return the exit status."""
     console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
     failures: dict[str, str] = {}
-    for measurement in plan(options, scheme_file):
+    for measurement in plan(options):
         try:
             with tempfile.TemporaryDirectory(prefix="pockengine-runtimes-") as folder:
                 result = measure_runtimes(measurement, Path(folder))
@@ -71,7 +65,7 @@ def run_runtimes(
     return 1 if failures else 0
 
 
-def plan(options: RuntimesOptions, scheme_file: Callable[[str], str]) -> list[RuntimesMeasurement]:
+def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
     """Return what is to be measured, in order; FarmError for an engine that does not exist."""
     for name in options.engines:
         _known(name)
@@ -79,7 +73,7 @@ def plan(options: RuntimesOptions, scheme_file: Callable[[str], str]) -> list[Ru
         RuntimesMeasurement(
             model,
             batch,
-            {Path(name).stem: _scheme(name, model, scheme_file) for name in _schemes(options)},
+            {name_of(name): scheme_for(name, model) for name in _schemes(options)},
             tuple(x for x in BACKENDS if _is_wanted(options, RUNTIMES[x].engine)),
             tuple(x for x in _frameworks(options, model) if _is_wanted(options, x)),
             options.threads,
@@ -108,13 +102,6 @@ def _known(engine: str) -> str:
 
 def _schemes(options: RuntimesOptions) -> tuple[str, ...]:
     return tuple(dict.fromkeys(options.schemes or SCHEMES))
-
-
-def _scheme(name: str, model: str, scheme_file: Callable[[str], str]) -> str:
-    """Return a scheme as the compiler finds it: the bench's own file where it is written for it."""
-    if name == SPARSE:
-        return str(SPARSE_SCHEME) if model.startswith(BY_HAND_FOR) else SPARSE
-    return scheme_file(name)
 
 
 def _frameworks(options: RuntimesOptions, model: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.schemes import name_of, scheme_for
 from pockengine.farm.bench.suite import (
     FULL,
     PICTURES,
@@ -56,7 +57,7 @@ class SuiteOptions:
     tuned: Path | None = None
 
 
-def run_peers(options: SuiteOptions, scheme_file: Callable[[str], str], keep: Keep) -> int:
+def run_peers(options: SuiteOptions, keep: Keep) -> int:
     """Measure all that is chosen, print tables, keep records model by model; the exit status.
 
     What fails is reported at the end, and the others go on.
@@ -70,7 +71,7 @@ def run_peers(options: SuiteOptions, scheme_file: Callable[[str], str], keep: Ke
     console.print(told, highlight=False, soft_wrap=True)
     results: list[SuiteResult] = []
     failures: dict[str, str] = {}
-    for measurement in measurements(options, peaks, scheme_file):
+    for measurement in measurements(options, peaks):
         try:
             with tempfile.TemporaryDirectory(prefix="pockengine-peers-") as folder:
                 result = measure(measurement, Path(folder))
@@ -86,16 +87,14 @@ def run_peers(options: SuiteOptions, scheme_file: Callable[[str], str], keep: Ke
     return _finish(console, results, failures, options.report, peaks)
 
 
-def measurements(
-    options: SuiteOptions, peaks: Peaks, scheme_file: Callable[[str], str]
-) -> list[Measurement]:
+def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
     """Return what is to be measured, in order; FarmError when nothing is left."""
     result = [
         Measurement(
             model,
             batch,
             _engines(options, model),
-            {Path(name).stem: scheme_file(name) for name in _schemes(options, model)},
+            {name_of(name): scheme_for(name, model) for name in _schemes(options, model)},
             options.threads,
             QUICK_ROUNDS if options.quick else ROUNDS,
             peaks,

@@ -19,13 +19,13 @@ from pockengine.api import compile as compile_model
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.devices import Device, load_device
-from pockengine.farm.bench.case import SPARSE_SCHEME, Case, make_case
+from pockengine.farm.bench.case import Case, make_case
 from pockengine.farm.bench.run import train_arguments, write_rows
 from pockengine.farm.references.instructions import count_twice
 from pockengine.farm.references.job import JobData
 
 MODEL, BATCH, STEPS = "mobilenet_v2-0.35-96", 4, 2
-SCHEMES = ("full", "bias-only", str(SPARSE_SCHEME))
+SCHEMES = ("full", "bias-only", "sparse")
 
 
 def counts(device: Device, case: Case, scheme: str, int8: bool) -> Iterator[dict[str, object]]:
@@ -39,7 +39,7 @@ def counts(device: Device, case: Case, scheme: str, int8: bool) -> Iterator[dict
             case.graph,
             (),
             optimizer=optimizer,
-            scheme=scheme,
+            scheme=case.scheme(scheme),
             device=device.name,
             quantize=Int8({name: pictures}) if int8 else None,
             folder=Path(folder) / "artifact",

@@ -6,6 +6,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import dataset_of, make_case
+from pockengine.farm.cli.bench import SCHEMES
 
 
 def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
@@ -13,6 +14,19 @@ def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
     for model in ("net:small_net", str(tmp_path / "net.onnx")):
         with pytest.raises(FarmError, match=f"trains listed models .* and not {model}; train"):
             make_case(model, 4, 1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *("cnn-8", "llama-260k-8", "mcunet-64", "mobilenet_v2-0.1-64", "mobilenet_v3_small-64"),
+        *("resnet20-8", "vit_tiny-16"),
+    ],
+)
+def test_a_listed_model_trains_by_every_scheme_of_the_bench(model: str) -> None:
+    case = make_case(model, 2, 1, schemes=SCHEMES)
+    trained = {scheme: case.for_scheme(scheme).job.trainable for scheme in SCHEMES}
+    assert 0 < len(trained["sparse"] or ()) < len(trained["full"] or ())
 
 
 def test_records_say_what_data_a_model_saw() -> None:

@@ -75,7 +75,7 @@ def test_wrong_numbers_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_plan_has_two_nets_and_two_schemes() -> None:
-    everything = plan(RuntimesOptions((), (), (), (), 2, quick=False), str)
+    everything = plan(RuntimesOptions((), (), (), (), 2, quick=False))
     assert [(x.model, x.batch) for x in everything] == [
         ("mobilenet_v2-0.35-96", 4),
         ("vit_tiny-64", 4),
@@ -91,10 +91,10 @@ def test_engines_and_their_interpreters_can_be_named() -> None:
     options = RuntimesOptions(
         (), (), ("pockengine-tvm", "jax-jit"), ("full",), 1, quick=True, pythons=pythons
     )
-    first = plan(options, str)[0]
+    first = plan(options)[0]
     assert (first.backends, first.engines) == (("tvm",), ("jax-jit",))
     assert first.pythons == {"tvm": "tvm/bin/python", "ort-training": "ort/bin/python"}
     with pytest.raises(FarmError, match="ENGINE=INTERPRETER, not 'tvm'"):
         interpreters(["tvm"])
     with pytest.raises(FarmError, match="unknown reference engine 'nonsense'"):
-        plan(RuntimesOptions((), (), ("nonsense",), (), 1, quick=True), str)
+        plan(RuntimesOptions((), (), ("nonsense",), (), 1, quick=True))

@@ -1,8 +1,10 @@
 """The whole bench on this machine and its command line; the emulated board's run is the bench's."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -13,6 +15,7 @@ from pockengine.farm.bench.peers import HostPeers
 from pockengine.farm.bench.run import train_on_board
 from pockengine.farm.boards.board import Board
 from pockengine.farm.cli.bench import main
+from pockengine.farm.references.job import JobData
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import script
@@ -28,8 +31,10 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bench(folder: Path, *arguments: str) -> tuple[int, str]:
     database = f"sqlite:///{folder / 'results.sqlite'}"
-    common = ["--device=host", f"--model={MODEL}", "--steps=2", "--threads=1"]
-    result = CliRunner().invoke(main, [*common, f"--database={database}", *arguments])
+    common = {"--device": "host", "--model": MODEL, "--steps": "2", "--threads": "1"}
+    given = {argument.partition("=")[0] for argument in arguments}
+    rest = [f"{name}={value}" for name, value in common.items() if name not in given]
+    result = CliRunner().invoke(main, [*rest, f"--database={database}", *arguments])
     return result.exit_code, result.output
 
 
@@ -49,23 +54,74 @@ def test_two_schemes_train_are_checked_and_stored(tmp_path: Path) -> None:
     assert arena["bias-only"] < arena["full"]
 
 
-@pytest.mark.usefixtures("no_peers")
-def test_a_scheme_that_fails_does_not_hide_the_others(tmp_path: Path) -> None:
-    status, output = bench(tmp_path, "--scheme=nonsense", "--scheme=bias-only")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--scheme=nonsense", "--scheme=bias-only"], "unknown scheme 'nonsense'; presets: full"),
+        (["--scheme=none.toml"], "none.toml: .*No such file"),
+        (["--scheme=sparse-90-91"], "scheme sparse-90-91: the model has blocks 0 to"),
+        (["--scheme=full", "--scheme=full"], "two schemes have one name: full, full"),
+        (["--model=nonsense"], "unknown model 'nonsense'"),
+        (["--model=net:small_net"], "trains listed models .* and not net:small_net"),
+        (["--device=rpi9"], "no board for device 'rpi9'; known devices and boards: .*rpi4"),
+        (["--device=apple-m1"], "apple-m1 has no board.* built and inspected, not run.*compile"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_data_are_read_and_a_board_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.delattr("pockengine.farm.bench.case._batches")
+    monkeypatch.delattr("pockengine.farm.bench.flow.checkout")
+
+    status, output = bench(tmp_path, *arguments)
 
     assert status == 1
-    assert "FAILED nonsense: unknown scheme 'nonsense'" in output
-    assert "bias-only" in output.split("FAILED")[0]
+    assert re.search(message, output), output
+
+
+def test_a_device_that_is_too_small_is_told_what_fits_before_it_boots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("pockengine.farm.bench.flow.checkout")
+
+    large = ("--device=stm32f746", "--model=cnn-28", "--batch=64", "--scheme=full")
+    status, output = bench(tmp_path, *large)
+
+    assert status == 1
+    assert "no scheme of cnn-28, batch 64, fits stm32f746" in output
+    found = re.search("This fits: (.*)", output)
+    assert found
+    options = dict(part.split("=") for part in found[1].split() if "=" in part)
+    case = make_case("cnn-28", int(options["--batch"]), 1)
+    case.plan(options["--scheme"], "stm32f746", "--int8" in found[1])
+
+
+@pytest.mark.usefixtures("no_peers")
+def test_records_of_a_run_that_is_cut_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench_flow, "_measure", cut)
+
+    bench(tmp_path, "--scheme=bias-only")
+
+    kept = {record.metric for record in Results(f"sqlite:///{tmp_path / 'results.sqlite'}").find()}
+    assert {"max_rel_error", "arena_bytes", "binary_bytes"} <= kept
 
 
 @pytest.mark.usefixtures("no_peers")
 def test_wrong_numbers_fail_the_bench_and_show_no_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = bench_flow._reference
-    monkeypatch.setattr(
-        bench_flow, "_reference", lambda data: ([x * 1.01 for x in train(data)[0]], train(data)[1])
-    )
+    train = bench_flow.train_in_torch
+
+    def wrong(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
+        losses, tensors = train(data)
+        return [loss * 1.01 for loss in losses], tensors
+
+    monkeypatch.setattr(bench_flow, "train_in_torch", wrong)
 
     status, output = bench(tmp_path, "--scheme=full")
 
@@ -73,21 +129,6 @@ def test_wrong_numbers_fail_the_bench_and_show_no_speed(
     assert "FAILED full: the loss of step 1 is off by" in output
     stored = Results(f"sqlite:///{tmp_path / 'results.sqlite'}").find()
     assert not any(record.ok for record in stored)
-
-
-def test_two_schemes_of_one_name_are_refused(tmp_path: Path) -> None:
-    status, output = bench(tmp_path, "--scheme=full", "--scheme=full")
-
-    assert status == 1
-    assert "two schemes have one name: full, full" in output
-
-
-def test_an_unknown_device_lists_the_known_ones(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["--device=rpi9"])
-
-    assert result.exit_code == 1
-    assert "no board for device 'rpi9'" in result.output
-    assert "rpi4" in result.output
 
 
 def test_of_all_boards_one_that_cannot_be_reached_does_not_hide_the_others(

@@ -1,0 +1,75 @@
+"""Which schemes a small device has room for, before anything is built or an emulator boots."""
+
+from collections.abc import Sequence
+
+from pockengine.devices import load_device
+from pockengine.errors import CapacityError, FarmError, PockEngineError
+from pockengine.farm.bench.case import Case, make_case
+from pockengine.farm.bench.integers import kinds
+from pockengine.farm.bench.result import F32, INT8, BenchOptions, titled
+from pockengine.farm.bench.schemes import SPARSE, name_of
+from pockengine.farm.progress import step
+
+SMALLEST = "head-only"
+"""The preset that takes the least memory of a step."""
+
+
+def how_to_train(options: BenchOptions) -> list[tuple[str, str]]:
+    """Return the schemes with their dtypes, in order; FarmError for int8 on this machine."""
+    dtypes = [INT8 if int8 else F32 for int8 in kinds(options.int8, options.board)]
+    return [(scheme, dtype) for scheme in options.schemes for dtype in dtypes]
+
+
+def without_room(case: Case, options: BenchOptions) -> dict[tuple[str, str], str]:
+    """Return why schemes do not fit, by scheme and dtype; FarmError, with what fits, if none does.
+
+    It is asked of devices without files alone: theirs is the memory of the program.
+    """
+    device, ways = options.board.device, how_to_train(options)
+    if not load_device(device).freestanding:
+        return {}
+    with step(f"plan for {device}"):
+        lacking = {way: why for way in ways if (why := _lacking(case, way, device)) is not None}
+    if len(lacking) < len(ways):
+        return lacking
+    lines = [f"{titled(name_of(scheme), dtype)}: {why}" for (scheme, dtype), why in lacking.items()]
+    raise FarmError(
+        "\n".join([f"no scheme of {options.model}, batch {options.batch}, fits {device}", *lines])
+        + f"\n{_what_fits(options)}"
+    )
+
+
+def _what_fits(options: BenchOptions) -> str:
+    """Name options that fit; they are planned."""
+    device, model = options.board.device, options.model
+    schemes = tuple(dict.fromkeys((*options.schemes, SPARSE, SMALLEST)))
+    here = options.int8, options.batch
+    for int8, batch in dict.fromkeys((here, (options.int8, 1), (True, options.batch), (True, 1))):
+        flags = f"--int8 --batch={batch}" if int8 else f"--batch={batch}"
+        tried = [x for x in schemes if (int8, batch) != here or x not in options.schemes]
+        with step(f"plan for {device}: {flags}"):
+            found = _first_that_fits(model, batch, device, INT8 if int8 else F32, tried)
+        if found is not None:
+            return f"This fits: {flags} --scheme={found}"
+    return "Nor does anything in int8 with a batch of 1: take a smaller model (`pockengine models`)"
+
+
+def _first_that_fits(
+    model: str, batch: int, device: str, dtype: str, schemes: Sequence[str]
+) -> str | None:
+    """Return the first scheme that fits; None for a batch that the model does not train with."""
+    try:
+        case = make_case(model, batch, 1)
+    except PockEngineError:
+        return None
+    return next((x for x in schemes if _lacking(case, (x, dtype), device) is None), None)
+
+
+def _lacking(case: Case, way: tuple[str, str], device: str) -> str | None:
+    """Return why a step does not fit, None where it does."""
+    scheme, dtype = way
+    try:
+        case.plan(scheme, device, dtype == INT8)
+    except CapacityError as error:
+        return str(error)
+    return None
