@@ -26,6 +26,10 @@ class MissingPackage(PockEngineError):
     """A package that a task needs and that is not installed."""
 
 
+class InternalError(PockEngineError):
+    """A fault of this project itself, or a release of a package that it does not fit."""
+
+
 class GraphError(PockEngineError):
     """A graph that breaks a rule of the intermediate representation."""
 

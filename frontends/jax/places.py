@@ -6,6 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pockengine.frontends.faults import OURS
+
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "equinox", "haiku")
 """Packages whose own lines tell the user nothing."""
 
@@ -30,12 +32,12 @@ class Place:
 
 def _folders() -> tuple[str, ...]:
     """Return where the libraries' and this package's files lie."""
-    folders = [str(Path(__file__).parent)]
+    folders = []
     for name in LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
             folders.append(str(Path(file).parent))
-    return tuple(f"{folder}/" for folder in folders)
+    return (*OURS, *(f"{folder}/" for folder in folders))
 
 
 def is_library(file: str) -> bool:

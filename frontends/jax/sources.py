@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 from pockengine.frontends.jax.trace import (
     PARAMS,
     Source,
@@ -131,7 +132,8 @@ def _linen(module: Any, given: Any) -> Source:
 
     def call(variables: Any, key: Any, *arrays: Any) -> Any:
         def apply(*args: Any, **kwargs: Any) -> Any:
-            return module.apply(variables, *args, **kwargs, mutable=mutable, rngs={"dropout": key})
+            settings = {"mutable": mutable, "rngs": {"dropout": key}}
+            return theirs(module.apply, variables, *args, **kwargs, **settings)
 
         return with_statics(apply, arguments, by_name)(*arrays)
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import own_fault, theirs
 from pockengine.frontends.jax.places import raised_at
 
 PARAMS = "params"
@@ -84,9 +85,10 @@ def trace(source: Source, carried: int) -> Traced:
     trees = [*source.state.values(), *source.inputs.values()]
     with_shape = jax.make_jaxpr(source.function, return_shape=True)
     try:
-        jaxpr, shape = with_shape(*trees)
+        jaxpr, shape = theirs(with_shape, *trees)
     except Exception as error:  # tracing raises whatever the user's own code raises
-        raise ImportModelError(_explained(source, error)) from error
+        fault = own_fault(error, f"JAX traced {source.name}", "jax", "flax")
+        raise fault or ImportModelError(_explained(source, error)) from error
     leaves = _leaves(source)
     outputs, writes = _results(source, shape, leaves, carried)
     return Traced(source.name, jaxpr, leaves, outputs, writes)
@@ -218,7 +220,7 @@ def with_statics(
 
     def call(*arrays: Any) -> Any:
         filled = {**arguments, **dict(zip(names, arrays, strict=True))}
-        return function(**filled) if by_name else function(*filled.values())
+        return theirs(function, **filled) if by_name else theirs(function, *filled.values())
 
     return call
 

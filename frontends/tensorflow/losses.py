@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 from pockengine.frontends.losses import LOSSES, TARGET
 
 
@@ -23,7 +24,7 @@ class Term:
 
     def of(self, target: Any, output: Any) -> Any:
         """Return the weighted loss, one number."""
-        value = loss_of(self.loss)(target, output)
+        value = theirs(loss_of(self.loss), target, output)
         return value if self.weight == 1 else value * self.weight
 
 

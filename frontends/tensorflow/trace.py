@@ -8,7 +8,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.dtypes import USE, find_dtype
+from pockengine.frontends.faults import OURS, own_fault, theirs
 from pockengine.frontends.tensorflow.losses import target_spec, terms_of
 
 Call = Callable[..., Any]
@@ -24,7 +24,7 @@ AUTOMATIC = re.compile(r"(keras_tensor|input_layer|input)(_\d+)?")
 TRACEBACK_SKIPS = (
     "/site-packages/tensorflow/",
     "/site-packages/keras/",
-    str(Path(__file__).parent),
+    *OURS,
     "__autograph_generated_file",
 )
 
@@ -65,9 +65,9 @@ class Arguments:
         given = [_filled(value, waiting) for value in self.given]
         if self.keys is None or (structured and len(given) == 1):
             several = structured and len(given) > 1
-            return subject.call(given) if several else subject.call(*given)
+            return theirs(subject.call, given) if several else theirs(subject.call, *given)
         named = dict(zip(self.keys, given, strict=True))
-        return subject.call(named) if structured else subject.call(**named)
+        return theirs(subject.call, named) if structured else theirs(subject.call, **named)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def subject_of(given: Any, training: bool) -> Subject:
     if is_keras_model(given):
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return given(*args, **kwargs, training=training)
+            return theirs(given, *args, **kwargs, training=training)
 
         return Subject(given.name, call, given, given)
     if isinstance(given, tf.Module) and callable(given):
@@ -137,11 +137,15 @@ def trace(subject: Subject, arguments: Arguments, loss: Any) -> Traced:
 
     specs = [tf.TensorSpec(array.shape, array.dtype) for array in arguments.arrays]
     try:
-        concrete = tf.function(forward, autograph=False).get_concrete_function(*specs)
+        traceable = tf.function(forward, autograph=False)
+        concrete = theirs(traceable.get_concrete_function, *specs)
     except ImportModelError:
         raise
     except Exception as error:  # tracing raises whatever the model's own code raises
-        raise _explained(error, subject.name, arguments) from error
+        fault = own_fault(
+            error, f"TensorFlow traced {subject.name}", "tensorflow", "tensorflow-cpu", "keras"
+        )
+        raise fault or _explained(error, subject.name, arguments) from error
     return Traced(concrete, tuple(outputs), targets)
 
 
@@ -197,7 +201,7 @@ def named_results(results: Any) -> dict[str, Any]:
                 visit((*path, str(key)), item)
         elif value is not None:
             parts = path if path and not path[0].isdigit() else ("output", *path)
-            tensors[".".join(parts)] = tf.convert_to_tensor(value)
+            tensors[".".join(parts)] = theirs(tf.convert_to_tensor, value)
 
     visit((), results)
     return tensors

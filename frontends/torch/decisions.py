@@ -23,6 +23,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.overrides import TorchFunctionMode
 
+from pockengine.frontends.faults import OURS, theirs
 from pockengine.frontends.torch.nodes import quoted
 
 T = TypeVar("T")
@@ -43,8 +44,6 @@ OF_FINITE = {
     "logical_and",
     "_is_all_true",
 }
-OURS = str(Path(__file__).parent)
-"""Where no code of a module's is."""
 TORCH = f"{Path(torch.__file__).parent}/"
 INTERNALS = tuple(f"{TORCH}{part}" for part in ("_", "fx/", "export/", "overrides"))
 
@@ -83,7 +82,7 @@ class Decisions(TorchFunctionMode):
                     return _untraced(lambda: func(*real, *args[len(real) :], **kwargs))
                 if func in DECISIONS:
                     return self._answer(known[0], _site(self._seen, sys._getframe(1)))
-        return func(*args, **kwargs)
+        return theirs(func, *args, **kwargs)
 
     def _answer(self, node: Node, site: Site) -> bool:
         if self._answers is None:
@@ -228,7 +227,7 @@ def _site(seen: Counter[tuple[str, int]], frame: FrameType | None) -> Site:
 
 
 def _internal(filename: str) -> bool:
-    return filename.startswith((OURS, *INTERNALS))
+    return filename.startswith((*OURS, *INTERNALS))
 
 
 def _asks_finite(node: Node) -> bool:

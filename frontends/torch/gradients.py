@@ -23,6 +23,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.decisions import traced_node
 
 LIBRARY = torch.library.Library("pockengine", "DEF")
@@ -96,7 +97,7 @@ def _stand_in(function: Any, ambient: bool) -> Callable[..., Any]:
     @functools.wraps(forward)
     def stand_in(*args: Any) -> Any:
         if torch.is_grad_enabled() or not _records_gradients(ambient):
-            return forward(*args)
+            return theirs(forward, *args)
         torch.set_grad_enabled(True)  # as in the trace; PyTorch's `apply` restores its own
         return traced_function(function, *(args if _has_setup(function) else args[1:]))
 
@@ -115,7 +116,7 @@ def _records_gradients(ambient: bool) -> bool:
 def traced_function(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Trace a Function's forward, and its backward as the gradient of the result."""
     if function is CheckpointFunction:  # it computes again, which is our compiler's own decision
-        return args[0](*args[2:])
+        return theirs(args[0], *args[2:])
     args = _positional(function, args, kwargs)
     saved = _Saved(args)
     with torch.no_grad():
@@ -139,7 +140,7 @@ def _positional(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if kwargs:
             raise _refusal(function, "is applied to named arguments; give them by their places")
         return args
-    bound = inspect.signature(function.forward).bind(*args, **kwargs)
+    bound = theirs(inspect.signature(function.forward).bind, *args, **kwargs)
     bound.apply_defaults()
     if bound.kwargs:
         raise _refusal(function, "has keyword-only arguments; let forward take them by place")
@@ -152,9 +153,9 @@ def _has_setup(function: Any) -> bool:
 
 def _forward(function: Any, saved: _Saved, args: tuple[Any, ...]) -> Any:
     if not _has_setup(function):
-        return function.forward(saved, *args)
-    outputs = function.forward(*args)
-    function.setup_context(saved, args, outputs)
+        return theirs(function.forward, saved, *args)
+    outputs = theirs(function.forward, *args)
+    theirs(function.setup_context, saved, args, outputs)
     return outputs
 
 
@@ -165,7 +166,7 @@ def _with_gradient(
     with torch.no_grad():
         cotangent = OPS.cotangent(y)
         given = [cotangent if out is y else None for out in outputs]
-        gradients = function.backward(saved, *given)
+        gradients = theirs(function.backward, saved, *given)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         pairs = [
             (x, dx.sum_to_size(x.shape))
@@ -188,7 +189,7 @@ def _traced_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
         )
     with torch.no_grad():
         cotangent = OPS.cotangent(tensor)
-        gradient = hook(cotangent)
+        gradient = theirs(hook, cotangent)
     if gradient is None:
         raise ImportModelError(
             f"the hook {name} returns no gradient: it only looks, and no Python runs in a compiled "

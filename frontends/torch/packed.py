@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.decisions import Constants, traced_node
 
 LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -39,7 +40,7 @@ class PackedSequences(TorchFunctionMode):
             args = tuple(self._size(part) for part in args)
         if name in LAYERS and _is_packed(args):
             return _run(func, args[0], self._numbers(args[1]), *args[2:])
-        return func(*args, **kwargs)
+        return theirs(func, *args, **kwargs)
 
     def _size(self, part: Any) -> Any:
         if isinstance(part, torch.Tensor) and part.dim() == 0 and traced_node(part) is not None:

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.overrides import TorchFunctionMode
 
+from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.blocks import has_effect
 from pockengine.frontends.torch.decisions import traced_node
 from pockengine.frontends.torch.nodes import WHY, source_line, written_by
@@ -52,7 +53,7 @@ class SameSizes(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Call the function, and compare the number of rows with that of others."""
-        result = func(*args, **(kwargs or {}))
+        result = theirs(func, *args, **(kwargs or {}))
         if func in SELECTORS:
             first = result[0] if isinstance(result, (tuple, list)) and result else result
             if isinstance(first, torch.Tensor):

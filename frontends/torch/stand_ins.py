@@ -17,6 +17,7 @@ from torch.nn.modules import batchnorm, transformer
 from torch.overrides import TorchFunctionMode
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define(
@@ -54,7 +55,8 @@ class _Calls(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Call the function, or what stands in for it."""
-        return INSTEAD.get(func, func)(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        return INSTEAD[func](*args, **kwargs) if func in INSTEAD else theirs(func, *args, **kwargs)
 
 
 def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:

@@ -7,8 +7,10 @@ that labels are classes; their configurations are as before afterwards.
 import copy
 import logging
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -17,11 +19,11 @@ from torch.distributions import Distribution
 from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, PockEngineError
+from pockengine.frontends.faults import OURS, own_fault, theirs
 from pockengine.frontends.torch.blocks import inline_blocks
 from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
-    OURS,
     TORCH,
     Answers,
     Decisions,
@@ -72,14 +74,14 @@ def _export(
             stand_ins(),
             SameSizes(),
         ):
-            return torch.export.export(module, args, kwargs, strict=False)
+            return theirs(torch.export.export, module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
         words = _branches(str(error))
         raise ImportModelError(f"{type(module).__name__} {words}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
-        raise ImportModelError(_words(error, module, args, kwargs)) from error
+        raise _explained(error, module, args, kwargs) from error
 
 
 @contextmanager
@@ -99,14 +101,44 @@ def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
     try:
         return answers_of(module, args, kwargs)
     except Exception as error:  # whatever the module's own code raises
-        raise ImportModelError(_words(error, module, args, kwargs)) from error
+        raise _explained(error, module, args, kwargs) from error
 
 
-def _words(
+def _explained(
     error: Exception, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> str:
-    """Say in the user's terms why a module could not be run or traced."""
+) -> PockEngineError:
+    """Say in the user's terms why a module could not be run or traced, or that we failed."""
+    known = _known_words(error, type(module).__name__)
+    if known is not None:
+        return ImportModelError(known)
     name, line = type(module).__name__, _user_place(error)
+    place = f" ({line})" if line else ""
+    if not _runs(module, args, kwargs):
+        shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
+        return ImportModelError(
+            f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
+            f"that module(*example_inputs) works{place}"
+        )
+    return own_fault(error, f"PyTorch traced {name}", "torch") or ImportModelError(
+        f"{name} runs on its example inputs, but not while PyTorch traces it: "
+        f"{_first_line(error)}; {_mask_advice(error)}{place}"
+    )
+
+
+def _mask_advice(error: Exception) -> str:
+    """Say what to do about a module that fails only where it is traced."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if any("/transformers/" in file and "mask" in Path(file).name for file in files):
+        return (
+            "transformers makes a mask where it sees a trace: give attention_mask in four "
+            "dimensions, as it is added to the scores"
+        )
+    return "leave out of forward what does something else when it is traced"
+
+
+def _known_words(error: Exception, name: str) -> str | None:
+    """Return what to say of an error that PyTorch raises for a known reason."""
+    line = _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
     if "Size-like symbols: u" in text and "data-dependent" in text:
@@ -128,18 +160,7 @@ def _words(
             f"{name} cannot be imported: PyTorch cannot trace {_first_line(error)}; express it by "
             f"other operators or leave it out of the module{place}"
         )
-    if _runs(module, args, kwargs):
-        return (
-            f"{name} runs on its example inputs, but not while PyTorch traces it: "
-            f"{_first_line(error)}; the module does something else when it is traced, which must "
-            "be left out (models of transformers then make a mask where none is needed: give "
-            f"attention_mask in four dimensions, as it is added to the scores){place}"
-        )
-    shapes = [tuple(value.shape) for value in (*args, *kwargs.values())]
-    return (
-        f"{name} does not run on example inputs of shape {shapes}: {_first_line(error)}; check "
-        f"that module(*example_inputs) works{place}"
-    )
+    return None
 
 
 def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -208,11 +229,9 @@ def _first_line(error: BaseException) -> str:
 
 def _user_place(error: BaseException) -> str:
     """Return the line of the user's own files where the error arose, as the traceback tells."""
-    traceback = error.__traceback__
     place = ""
-    while traceback is not None:
-        filename = traceback.tb_frame.f_code.co_filename
-        if not filename.startswith(("<", TORCH, OURS)):
-            place = quoted(filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        filename = frame.f_code.co_filename
+        if not filename.startswith(("<", TORCH, *OURS)):
+            place = quoted(filename, line)
     return place

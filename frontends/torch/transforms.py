@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends.torch.decisions import OURS
+from pockengine.frontends.faults import OURS, theirs
 from pockengine.frontends.torch.derivatives import derivatives
 
 MOST_ROWS = 256
@@ -63,7 +63,7 @@ class _Unrolled:
         self._calls = before * size
         try:
             results = [
-                function(*pytree.tree_unflatten(_row(flat, dims, row), spec), **kwargs)
+                theirs(function, *pytree.tree_unflatten(_row(flat, dims, row), spec), **kwargs)
                 for row in range(size)
             ]
         finally:
@@ -121,7 +121,7 @@ def _refuse_derivative(instead: str) -> NoReturn:
 def _caller(frame: FrameType | None) -> tuple[str, str]:
     """Return PyTorch's function that the user called, and the line that called it."""
     name = ""
-    while frame is not None and frame.f_code.co_filename.startswith((torch.__path__[0], OURS)):
+    while frame is not None and frame.f_code.co_filename.startswith((torch.__path__[0], *OURS)):
         if not frame.f_code.co_filename.startswith(OURS):
             module = str(frame.f_globals["__name__"])
             name = f"{PUBLIC.get(module, module)}.{frame.f_code.co_qualname.partition('.<')[0]}"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,8 @@ import pytest
 from flax import linen
 from jax import lax
 
-from pockengine.errors import ImportModelError
-from pockengine.frontends.jax import from_jax
+from pockengine.errors import ImportModelError, InternalError
+from pockengine.frontends.jax import from_jax, trace
 from pockengine.tests.frontends.jax.checks import random
 
 X = random(4, 5)
@@ -150,3 +151,18 @@ def test_function_that_fails_is_reported_with_its_shapes() -> None:
 
     assert "does not run on example inputs of shapes {'x': (4, 5)}: TypeError" in message
     assert re.search(THIS_FILE, message)
+    message = rejection(lambda p, x, y: x @ y)
+    assert "missing 1 required positional argument" in message
+    assert "faults.py" not in message
+
+
+def test_what_our_own_code_raises_is_not_the_functions_fault() -> None:
+    with (
+        patch.object(trace, "theirs", None),
+        pytest.raises(InternalError, match=rf"JAX traced f: TypeError.*jax {jax.__version__}"),
+    ):
+        from_jax(f, (PARAMS, X))
+
+
+def f(params: Any, x: Any) -> Any:
+    return params["w"] * x

@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from unittest.mock import patch
 
 import keras
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from pockengine.errors import ImportModelError
-from pockengine.frontends.tensorflow import from_tensorflow
+from pockengine.errors import ImportModelError, InternalError
+from pockengine.frontends.tensorflow import from_tensorflow, trace
 
 X = np.ones((2, 4), np.float32)
 
@@ -111,6 +112,13 @@ def test_error_says_what_and_where(name: str) -> None:
 
     with pytest.raises(ImportModelError, match=message):
         from_tensorflow(given, (X,))
+
+
+def test_what_our_own_code_raises_is_not_the_models_fault() -> None:
+    words = rf"TensorFlow traced rotates: TypeError: .* with .*keras {keras.__version__}"
+
+    with patch.object(trace, "named_results", None), pytest.raises(InternalError, match=words):
+        from_tensorflow(rotates, (X,))
 
 
 def test_all_problems_are_listed_with_their_layers() -> None:

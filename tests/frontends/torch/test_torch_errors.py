@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable
+from types import ModuleType
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ import torch
 from torch import nn
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, InternalError
 from pockengine.frontends import from_torch
+from pockengine.frontends.torch import gradients, selected
 from pockengine.tests.frontends.torch.checks import Function
 
 X = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -289,3 +292,46 @@ def test_module_that_fails_only_while_it_is_traced_is_not_said_to_be_broken() ->
 
     assert message.startswith("Shy runs on its example inputs, but not while PyTorch traces it: ")
     assert "test_torch_errors.py:" in message
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(gradients, "_check_hooks"), (selected, "traced_node")]
+)
+def test_what_our_own_code_raises_is_not_the_models_fault(module: ModuleType, name: str) -> None:
+    with patch.object(module, name, None), pytest.raises(InternalError) as caught:
+        from_torch(Function(lambda x: x[x > 0].sum()), (X,))
+
+    assert str(caught.value).startswith(
+        "PockEngine failed while PyTorch traced Function: TypeError: 'NoneType' object is not"
+    )
+    assert f"with torch {torch.__version__.partition('+')[0]}" in str(caught.value)
+    assert "(at frontends/torch/" in str(caught.value)
+
+
+class OnlyTraced(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_exporting():
+            raise RuntimeError("no kernel for this")
+        return x
+
+    @staticmethod
+    def backward(ctx: object, dy: torch.Tensor) -> torch.Tensor:
+        return dy
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: OnlyTraced.apply(x),
+        lambda x: x.reshape(7) if torch.compiler.is_exporting() else x,
+    ],
+)
+def test_what_fails_only_in_a_trace_is_the_models(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    message = rejection(Function(function))
+
+    assert "runs on its example inputs, but not while PyTorch traces it" in message
+    assert "leave out of forward" in message
+    assert "attention_mask" not in message
