@@ -52,6 +52,7 @@ from pockengine.frontends.doors import (
     named_optimizer,
     step_visitor,
 )
+from pockengine.frontends.onnx.door import with_choices
 from pockengine.frontends.peft.files import Tuning, save_adapters
 from pockengine.frontends.peft.load import load_adapters
 
@@ -176,6 +177,8 @@ def compile(
     *,
     loss: Any = None,
     optimizer: Any = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    trainable: Mapping[str, bool] | None = None,
     scheme: Scheme | str | Path = "full",
     device: Device | str | Path = "host",
     backend: str | None = None,
@@ -195,12 +198,10 @@ def compile(
 ) -> Compiled:
     """Compile a model to a training artifact.
 
-    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`; `example_inputs` give shapes and
-    types, JAX's begin with the parameters. `loss` is "cross_entropy", "mse", what `from_*` takes,
-    or None where the model returns it. `scheme` and `device` are names, TOML files or objects,
-    `backend` another that the device takes, or "auto"; `memory_budget` bounds the arena, `sizes`
-    lets one vary, `prepare` keeps what is made of frozen weights. docs/usage.md has all of them.
+    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`. JAX's `example_inputs` begin with
+    the parameters. `loss` is None where the model returns it. docs/usage.md has all arguments.
     """
+    model = with_choices(model, constants, trainable)
     way = _way(device, backend, folder, BackendOptions(bf16, tuned, prepare))
     visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
 from pockengine.frontends.losses import loss_text
+from pockengine.frontends.onnx.door import with_choices
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -23,6 +25,9 @@ OWN = "own"
 
 ROWS = "Rows of a batch; by default as MODEL has it, else {}."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
+FIXED = "Of an ONNX input: what it always is, a number or FILE.npy."
+TRAIN = "A constant of an ONNX file that trains."
+FREEZE = "A weight of an ONNX file that does not train."
 LAYERS = "weights of linear layers and embeddings"
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
@@ -35,10 +40,30 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(map(int, sizes.split("x")))
 
 
+def constant(text: str) -> tuple[str, np.ndarray]:
+    """Read an input's name with its value: steps=3, flag=true, table=FILE.npy."""
+    name, _, value = text.partition("=")
+    try:
+        if value.endswith(".npy"):
+            return name, np.load(value, allow_pickle=False)
+        return name, np.asarray(json.loads(value))
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(
+            f"{text!r} is no input with its value, as steps=3 or table=FILE.npy: {error}"
+        ) from error
+
+
 OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
 
 shape_option = click.option(
     "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
+)
+ONNX_OPTIONS = (
+    click.option(
+        "--constant", "constants", multiple=True, type=constant, metavar="NAME=VALUE", help=FIXED
+    ),
+    click.option("--trainable", multiple=True, metavar="NAME", help=TRAIN),
+    click.option("--frozen", multiple=True, metavar="NAME", help=FREEZE),
 )
 loss_option = click.option("--loss", help=LOSS)
 device_option = click.option(
@@ -79,13 +104,13 @@ def storage_options(command: Command) -> Command:
 
     @wraps(command)
     def wrapped(*args: Any, **given: Any) -> Any:
-        storage = Storage(**{field: given.pop(field) for field, *_ in STORAGE})
+        storage = Storage(**{part: given.pop(part) for part, *_ in STORAGE})
         return command(*args, storage=storage, **given)
 
-    for field, flag, known, words in reversed(STORAGE):
+    for part, flag, known, words in reversed(STORAGE):
         kind = click.Choice(known)
         option = click.option(
-            flag, field, type=kind, default=known[0], show_default=True, help=words
+            flag, part, type=kind, default=known[0], show_default=True, help=words
         )
         wrapped = option(wrapped)
     return wrapped
@@ -100,6 +125,8 @@ class ModelChoice:
     shapes: Mapping[str, Sequence[int]]
     loss: str | None
     usual: int = 1
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    trainable: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -109,6 +136,7 @@ class ModelChoice:
     def find(self, classes: int | None = None) -> Found:
         """Find the model, with the loss that is wished for."""
         found = find_model(self.name, self.batch, self.shapes, classes, self.usual)
+        found = replace(found, model=with_choices(found.model, self.constants, self.trainable))
         if self.loss is not None:
             return replace(found, loss=None if self.loss == OWN else self.loss)
         if found.stated:
@@ -129,15 +157,21 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
             model: str,
             batch: int | None,
             shapes: Sequence[tuple[str, Sequence[int]]],
+            constants: Sequence[tuple[str, np.ndarray]],
+            trainable: Sequence[str],
+            frozen: Sequence[str],
             loss: str | None = None,
             **options: Any,
         ) -> None:
-            command(ModelChoice(model, batch, dict(shapes), loss, usual), **options)
+            trains = dict.fromkeys(trainable, True) | dict.fromkeys(frozen, False)
+            said = dict(shapes), loss, usual, dict(constants), trains
+            command(ModelChoice(model, batch, *said), **options)
 
         parts = [
             click.argument("model"),
             click.option("--batch", type=click.IntRange(1), help=ROWS.format(usual)),
             shape_option,
+            *ONNX_OPTIONS,
             *([loss_option] if loss else []),
         ]
         for part in reversed(parts):

@@ -17,6 +17,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.quantize.integers import FIXED, FLOAT
 from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.onnx import door as onnx_door
 from pockengine.frontends.reference import Nudge, Reference
 
 Arrays = Mapping[str, np.ndarray]
@@ -198,40 +199,6 @@ def _torch_module(model: Any) -> Any:
     return model if hasattr(model, "forward") else model.module()
 
 
-def _from_onnx(model: Any, inputs: Any, loss: Any, integers: bool = False) -> Graph:
-    """Take the model as it was exported; example inputs only fix the shapes that it leaves open."""
-    from pockengine.frontends.onnx.model import from_onnx, input_names
-
-    if not isinstance(inputs, Mapping):
-        inputs = dict(zip(input_names(model), inputs, strict=False))
-    shapes = {name: np.shape(x) for name, x in inputs.items()}
-    return from_onnx(model, loss=loss, shapes=shapes, integers=integers)
-
-
-def _onnx_integers(model: Any, inputs: Any, loss: Any) -> Graph:
-    return _from_onnx(model, inputs, loss, integers=True)
-
-
-def _to_onnx(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-    """The model with tuned initializers; save it by onnx.save."""
-    from pockengine.frontends.onnx.model import to_initializers
-
-    return to_initializers(model, graph, values)
-
-
-def _onnx_reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference:
-    """The forward pass by ONNX's reference evaluator: it has no gradients."""
-    from pockengine.frontends.onnx.reference import reference
-
-    return reference(model, inputs, loss, nudge)
-
-
-def _is_onnx(model: Any) -> bool:
-    if isinstance(model, (str, Path)):
-        return Path(model).suffix == ".onnx"
-    return type(model).__name__ == "ModelProto"
-
-
 def _from_tensorflow(model: Any, inputs: Any, loss: Any) -> Graph:
     from pockengine.frontends.tensorflow import from_tensorflow
 
@@ -368,11 +335,11 @@ DOORS: Sequence[Door] = (
     ),
     Door(
         "ONNX",
-        _is_onnx,
-        _from_onnx,
-        _to_onnx,
-        reference=_onnx_reference,
-        integers=_onnx_integers,
+        onnx_door.is_onnx,
+        onnx_door.enter,
+        onnx_door.leave,
+        reference=onnx_door.reference,
+        integers=onnx_door.enter_integers,
         rounding=FLOAT,
     ),
     Door(

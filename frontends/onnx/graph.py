@@ -12,16 +12,24 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from pockengine.compiler.ir import F32, Builder, DType, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.errors import CompileError, GraphError, ImportModelError
-from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
 from pockengine.frontends.onnx.control import CONTROL, Known
+from pockengine.frontends.onnx.declared import (
+    attribute_of,
+    check_axis,
+    check_declared,
+    checked_type,
+    dtype_named,
+    dtype_of,
+)
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.fold import can_fold, fold
 from pockengine.frontends.onnx.inline import flat_nodes, is_control, is_known
 from pockengine.frontends.onnx.ops import OnnxContext, Result, find_rule
+from pockengine.frontends.onnx.roles import Roles
 from pockengine.frontends.onnx.uses import uses_of
 from pockengine.frontends.onnx.weights import place_of
 from pockengine.frontends.problems import Problems
@@ -50,8 +58,6 @@ REFUSED = {
 """Why operators have no rule, where there is more to say."""
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""
-MAX_ELEMENTS = 2**36
-"""A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Choices:
     training: bool
     shapes: Mapping[str, Sequence[int]]
     constants: Mapping[str, np.ndarray]
+    trainable: Mapping[str, bool]
 
 
 def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tuple[Builder, Any]:
@@ -72,6 +79,7 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
         importer.build(node)
     outputs = importer.outputs()
     importer.problems.check(name)
+    importer.roles.tell(importer.g.graph)
     return importer.g, outputs
 
 
@@ -98,6 +106,7 @@ class _Importer:
         self.weights: set[str] = set()
         self.failed: set[str] = set()
         self.uses = uses_of(self.graph, self.nodes)
+        self.roles = Roles(model, self.nodes, choices.trainable)
 
     def declare(self) -> None:
         """Declare inputs and initializers."""
@@ -109,9 +118,10 @@ class _Importer:
             raise ImportModelError(
                 f"the model has no input {unknown!r}; it has {', '.join(sorted(known))}"
             )
+        self.roles.check()
         for value in self.graph.input:
             if value.name in self.choices.constants:
-                self.arrays[value.name] = np.asarray(self.choices.constants[value.name])
+                self._attempt(value.name, lambda value=value: self._fixed(value))
             elif value.name not in initialized:
                 self._attempt(value.name, lambda value=value: self._input(value))
         for tensor in self.graph.initializer:
@@ -127,6 +137,11 @@ class _Importer:
         except (ArithmeticError, TypeError, ValueError) as error:
             self.failed.add(name)
             self.problems.add("a tensor", f"what the file says of it is damaged: {error}", name)
+
+    def _fixed(self, value: Any) -> None:
+        """Take an input's value as one of the model's constants."""
+        dtype = dtype_named(value.type.tensor_type.elem_type).numpy
+        self.arrays[value.name] = np.asarray(self.choices.constants[value.name]).astype(dtype)
 
     def _input(self, value: Any) -> None:
         type_ = self._input_type(value)
@@ -152,7 +167,7 @@ class _Importer:
         )
         if not fits:
             raise Unsupported(f"the shape {list(given)} does not fit the declared {sizes}")
-        return _checked_type(TensorType(_dtype(declared.elem_type), tuple(map(int, given))))
+        return checked_type(TensorType(dtype_named(declared.elem_type), tuple(map(int, given))))
 
     def _initializer(self, tensor: TensorProto) -> None:
         """Take in an initializer; a param where an operator reads it as more than a number."""
@@ -164,10 +179,14 @@ class _Importer:
         if data.dtype != F32.numpy or data.ndim == 0 or not data.size:
             return
         if any(use.as_tensor for use in uses):
-            wishes = {use.wish for use in uses}
-            wish = wishes.pop() if len(wishes) == 1 else None
-            layout = wish if wish is not None else identity(data.ndim)
-            self._param(name, data, layout, trainable=not any(use.is_state for use in uses))
+            state = any(use.is_state for use in uses)
+            self._weight(name, data, not state and self.roles.trains(name, data))
+
+    def _weight(self, name: str, data: np.ndarray, trainable: bool) -> None:
+        """Make a param in the layout that all who read it wish for."""
+        wishes = {use.wish for use in self.uses.get(name, [])}
+        wish = wishes.pop() if len(wishes) == 1 else None
+        self._param(name, data, wish if wish is not None else identity(data.ndim), trainable)
 
     def _param(self, name: str, data: np.ndarray, layout: Layout, trainable: bool = True) -> Tensor:
         """Make a param of an array in the framework's order."""
@@ -204,8 +223,10 @@ class _Importer:
 
     def _evaluate(self, node: NodeProto, place: str) -> None:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            results: Sequence[Result] = [self._constant(node)]
-        elif can_fold(node) and self._all_known(node):
+            self._bind_constant(node.output[0], self._constant(node))
+            return
+        results: Sequence[Result]
+        if can_fold(node) and self._all_known(node):
             arrays = [self.arrays[name] for name in node.input if name]
             results = fold(node, arrays, self.opsets.get("", 1))
         elif is_control(node):
@@ -226,10 +247,20 @@ class _Importer:
         self.arrays.pop(name, None)
         self.tensors.pop(name, None)
         if isinstance(known, Tensor):
-            _checked_type(known.value.type)
+            checked_type(known.value.type)
             self.tensors[name] = known
         else:
             self.arrays[name] = known
+
+    def _bind_constant(self, name: str, data: np.ndarray) -> None:
+        """Let a name stand for numbers of the file; a weight once, also in a loop."""
+        if name in self.weights and np.array_equal(self.arrays[name], data):
+            return
+        if name in self.weights:
+            raise Unsupported(f"two weights named {name!r}; rename one")
+        self._bind(name, data)
+        if data.dtype == F32.numpy and data.ndim and self.roles.trains_as_constant(name, data):
+            self._weight(name, data, trainable=True)
 
     def _known(self, name: str) -> Known:
         """Return an array where the value is known now and no weight, else a tensor."""
@@ -275,7 +306,7 @@ class _Importer:
         rule = find_rule(node.domain, node.op_type)
         if rule is None:
             raise Unsupported(REFUSED.get(node.op_type, KNOWN_ONLY if can_fold(node) else NO_RULE))
-        attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
+        attributes = {attribute.name: attribute_of(attribute) for attribute in node.attribute}
         unknown = sorted(set(attributes) - rule.attributes)
         if unknown or len(node.input) > rule.most_inputs:
             raise Unsupported(f"its {'attribute ' + unknown[0] if unknown else 'further inputs'}")
@@ -283,7 +314,7 @@ class _Importer:
             None if not name else self._static(name) if i in rule.static else self._tensor(name)
             for i, name in enumerate(node.input)
         ]
-        _check_axis(node, attributes, inputs)
+        check_axis(node, attributes, inputs)
         domain = "" if node.domain == "ai.onnx" else node.domain
         context = OnnxContext(
             self.g,
@@ -317,7 +348,7 @@ class _Importer:
             data = self.arrays[name]
             if not data.size:
                 raise Unsupported(f"{name!r} is empty")
-            dtype = _dtype_of(data)
+            dtype = dtype_of(data)
             self.tensors[name] = plain(
                 self.g.constant(data) if data.ndim else self.g.scalar(data.item(), dtype)
             )
@@ -330,7 +361,7 @@ class _Importer:
             try:
                 if value.name not in self.failed:
                     tensor = self._tensor(value.name)
-                    _check_declared(value, tensor)
+                    check_declared(value, tensor)
                     outputs[value.name] = plain(framework_order(self.g, tensor))
             except (Unsupported, GraphError) as error:
                 self.problems.add("an output", str(error), value.name)
@@ -339,62 +370,3 @@ class _Importer:
 
 class _FailedBody(Unsupported):
     """A graph inside of an operator failed; what failed there has been noted."""
-
-
-def _check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
-    """Refuse an axis that the first input does not have; Flatten may stop behind the last."""
-    axis, first = attributes.get("axis"), inputs[0] if inputs else None
-    if isinstance(first, Tensor) and isinstance(axis, int):
-        end = first.rank + (node.op_type == "Flatten")
-        if not -first.rank <= axis < end:
-            raise Unsupported(f"axis {axis} of a tensor of {first.rank} dimensions")
-
-
-def _attribute(attribute: AttributeProto) -> Any:
-    """Return an attribute as a Python value."""
-    if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-        raise Unsupported("a graph inside of it; unroll or flatten the model")
-    value = helper.get_attribute_value(attribute)
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if attribute.type == AttributeProto.STRINGS:
-        return [part.decode(errors="replace") for part in value]
-    if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS):
-        return list(value)
-    return value
-
-
-def _dtype(code: int) -> DType:
-    known = code in TensorProto.DataType.values()
-    name = TensorProto.DataType.Name(code) if known else code
-    try:
-        numpy = helper.tensor_dtype_to_np_dtype(code)
-    except (KeyError, ValueError):
-        numpy = None
-    return known_dtype(np.void if numpy is None else numpy, f"elements of type {name}")
-
-
-def _dtype_of(data: np.ndarray) -> DType:
-    return known_dtype(data.dtype, f"elements of type {data.dtype}")
-
-
-def _checked_type(type_: TensorType) -> TensorType:
-    if type_.size > MAX_ELEMENTS:
-        raise Unsupported(f"a tensor of shape {list(type_.shape)} is absurdly large")
-    return type_
-
-
-def _check_declared(value: Any, tensor: Tensor) -> None:
-    """Compare an output with what the file says of it, as far as it says anything."""
-    declared = value.type.tensor_type
-    if not declared.HasField("shape"):
-        return
-    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
-    fits = len(sizes) == tensor.rank and all(
-        size in (None, own) for size, own in zip(sizes, tensor.shape, strict=True)
-    )
-    if not fits or (declared.elem_type and _dtype(declared.elem_type) is not tensor.dtype):
-        raise Unsupported(
-            f"the file declares the shape {sizes}, but it is {tensor.dtype.value}"
-            f"{list(tensor.shape)}"
-        )

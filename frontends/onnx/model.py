@@ -33,12 +33,14 @@ def from_onnx(
     loss: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    trainable: Mapping[str, bool] | None = None,
     integers: bool = False,
 ) -> Graph:
     """Import an ONNX model as a forward graph with the model's names of inputs and outputs.
 
-    Float initializers of one dimension or more become params under their names; they are trainable,
-    but for the running statistics of batch norms. Other initializers are constants.
+    Float initializers of one dimension or more become params under their names. Which of them
+    train, and whether `Constant` operators do, is decided in `roles.py` and told by a warning where
+    it is not plain; `trainable` says of names that they do or do not.
 
     `training` imports a model that was exported for inference in training mode: batch norm
     normalises by the batch and updates its running statistics, dropout drops.
@@ -58,7 +60,7 @@ def from_onnx(
     _need_onnx("from_onnx")
     from pockengine.frontends.onnx.graph import Choices
 
-    choices = Choices(training, shapes or {}, constants or {})
+    choices = Choices(training, shapes or {}, constants or {}, trainable or {})
     return _imported(model, choices, loss, integers)
 
 

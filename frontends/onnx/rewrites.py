@@ -6,12 +6,14 @@ file computes the same either way, and does not say that it was done; the traces
 
 import re
 import warnings
+from collections.abc import Sequence
 
 from onnx import ModelProto
 
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.onnx.control import nested
 from pockengine.frontends.onnx.inline import flat_nodes
+from pockengine.frontends.onnx.roles import GENERATED, listed
 from pockengine.frontends.onnx.untie import last_scope
 from pockengine.frontends.onnx.weights import place_of
 
@@ -19,7 +21,9 @@ FOLDED = re.compile(r"onnx::Conv_\d+")
 """How PyTorch's older exporter names what it made of a convolution's weights and a batch norm's."""
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 """Where its newer one writes the class of the module that an operator came from."""
-MOST_NAMED = 5
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+"""Where it lists what it took from the module."""
+TARGET = re.compile(r"^\S+: PARAMETER target='([^']*)'", re.MULTILINE)
 ADVICE = (
     "export for training (torch.onnx.export: optimize=False, or where dynamo=False "
     "training=TrainingMode.TRAINING and do_constant_folding=False)"
@@ -27,26 +31,77 @@ ADVICE = (
 
 
 def warn_of_rewrites(graph: Graph, model: ModelProto) -> None:
-    """Warn of trainable weights that several operators share, and of folded batch norms."""
+    """Warn of weights that were merged, of batch norms and repeats that were folded into others."""
     trained = [name for name, param in graph.params.items() if param.trainable]
+    stated = parameters_of(model)
+    for text in (
+        _lost(stated, trained) if stated else _shared(trained, model),
+        _folded_norms(trained, model),
+        _repeated(graph, trained),
+    ):
+        if text:
+            warnings.warn(f"{text}, {ADVICE}", stacklevel=4)
+
+
+def parameters_of(model: ModelProto) -> list[str]:
+    """Return the parameters of the module that PyTorch's newer exporter says it exported."""
+    entries = [e.value for e in model.graph.metadata_props if e.key == SIGNATURE]
+    return TARGET.findall(entries[0]) if entries else []
+
+
+def _lost(stated: Sequence[str], trained: Sequence[str]) -> str:
+    """Name the parameters that did not become weights one by one, under whatever name."""
+    lost = [name for name in stated if name not in trained]
+    made = [name for name in trained if name not in stated]
+    if len(made) >= len(lost):
+        return ""
+    instead = f" into {listed(made)}" if made else ""
+    return (
+        f"the exporter merged or folded parameters of the module ({listed(lost)}){instead}, so "
+        "they do not train as the module's do; to keep them"
+    )
+
+
+def _shared(trained: Sequence[str], model: ModelProto) -> str:
     readers = _readers(model)
     shared = [
         f"{name} ({', '.join(readers[name])})" for name in trained if len(readers.get(name, ())) > 1
     ]
-    if shared:
-        warnings.warn(
-            "each of these weights trains as one, though several operators read it: "
-            f"{_list(shared)}; where the exporter merged weights of equal values, {ADVICE}",
-            stacklevel=3,
-        )
+    if not shared:
+        return ""
+    return (
+        "each of these weights trains as one, though several operators read it: "
+        f"{listed(shared)}; where the exporter merged weights of equal values"
+    )
+
+
+def _folded_norms(trained: Sequence[str], model: ModelProto) -> str:
     taken_in = _with_norms(model)
     folded = [name for name in trained if FOLDED.fullmatch(name) or name in taken_in]
-    if folded:
-        warnings.warn(
-            f"batch norms were folded into convolutions when the model was exported "
-            f"({_list(folded)}), so they cannot train or follow the data; to have them, {ADVICE}",
-            stacklevel=3,
-        )
+    if not folded:
+        return ""
+    return (
+        "batch norms were folded into convolutions when the model was exported "
+        f"({listed(folded)}), so they cannot train or follow the data; to have them"
+    )
+
+
+def _repeated(graph: Graph, trained: Sequence[str]) -> str:
+    """Name weights that the exporter repeated for each row of the batch."""
+    rows = {name: graph.params[name].data for name in trained if name.startswith(GENERATED)}
+    batches = {value.shape[0] for value in graph.inputs if value.shape}
+    repeated = [
+        name
+        for name, data in rows.items()
+        if data.ndim > 2 and data.shape[0] > 1 and data.shape[0] in batches
+        if (data == data[:1]).all()
+    ]
+    if not repeated:
+        return ""
+    return (
+        f"{listed(repeated)} repeat one row for each row of the batch: the exporter folded an "
+        "expanded parameter, whose rows train apart; to keep it"
+    )
 
 
 def _readers(model: ModelProto) -> dict[str, list[str]]:
@@ -71,8 +126,3 @@ def _with_norms(model: ModelProto) -> set[str]:
         and ".batchnorm." in last_scope(node, CLASSES)
         for name in node.input[1:2]
     }
-
-
-def _list(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -25,6 +25,9 @@ def uses_of(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, list[Use
     ranks = {
         tensor.name: len(tensor.dims) for held in (graph.initializer, *inner) for tensor in held
     }
+    for node in nested(nodes):
+        if node.op_type == "Constant":
+            ranks[node.output[0]] = len(node.attribute[0].t.dims)
     uses: dict[str, list[Use]] = {}
     for node in nested(nodes):
         rule = find_rule(node.domain, node.op_type)

@@ -1,4 +1,4 @@
-"""Write tuned weights into a model: initializers, also of graphs inside, and attributes."""
+"""Write tuned weights into a model: initializers, `Constant` operators, and attributes."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,8 +39,12 @@ def write_weights(
 
 
 def _initializers(model: GraphProto) -> Iterator[TensorProto]:
+    """Return all tensors that may be weights, those of `Constant` operators by their names."""
     yield from model.initializer
     for node in nested(model.node):
+        if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+            node.attribute[0].t.name = node.output[0]
+            yield node.attribute[0].t
         for body in bodies(node):
             yield from body.initializer
 

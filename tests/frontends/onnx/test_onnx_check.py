@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pockengine
-from pockengine.errors import CheckError
+from pockengine.errors import CheckError, CompileError
 from pockengine.frontends.onnx.ops.registry import RULES
 
 
@@ -35,3 +35,28 @@ def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = small()
     with pytest.raises(CheckError, match=r"small: the loss is wrong .* of ONNX by"):
         pockengine.compile(model, inputs, loss="mse", check=True)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_constants_choose_a_branch_and_what_trains_is_a_choice(flag: bool) -> None:
+    model, (x,) = small()
+    model.graph.node[1].CopyFrom(helper.make_node("If", ["flag"], ["logits"]))
+    for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg")):
+        own = numpy_helper.from_array(np.full(5, 2, np.float32), f"{op}.scale")
+        nodes = [
+            helper.make_node("Constant", [], [own.name], value=own),
+            helper.make_node("Mul", ["y", own.name], [f"{op}.y"]),
+            helper.make_node(op, [f"{op}.y"], [f"{op}.z"]),
+        ]
+        out = helper.make_tensor_value_info(f"{op}.z", TensorProto.FLOAT, (4, 5))
+        branch = helper.make_attribute(name, helper.make_graph(nodes, op, [], [out]))
+        model.graph.node[1].attribute.append(branch)
+    model.graph.input.append(helper.make_tensor_value_info("flag", TensorProto.BOOL, ()))
+    choices = {"constants": {"flag": flag}, "trainable": {"weight": False}}
+
+    compiled = pockengine.compile(model, (x,), loss="mse", check=True, **choices)
+
+    trained = [name for name, param in compiled.graph.params.items() if param.trainable]
+    assert trained == ["Tanh.scale" if flag else "Neg.scale"]
+    with pytest.raises(CompileError, match="constants= and trainable= are for ONNX"):
+        pockengine.compile(compiled.graph, (x,), trainable={"weight": False})

@@ -1,0 +1,77 @@
+"""What a file says of attributes and types, as Python's values and ours."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, NodeProto, TensorProto, helper
+
+from pockengine.compiler.ir import DType, TensorType
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor
+
+MAX_ELEMENTS = 2**36
+"""A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
+
+
+def check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+    """Refuse an axis that the first input does not have; Flatten may stop behind the last."""
+    axis, first = attributes.get("axis"), inputs[0] if inputs else None
+    if isinstance(first, Tensor) and isinstance(axis, int):
+        end = first.rank + (node.op_type == "Flatten")
+        if not -first.rank <= axis < end:
+            raise Unsupported(f"axis {axis} of a tensor of {first.rank} dimensions")
+
+
+def attribute_of(attribute: AttributeProto) -> Any:
+    """Return an attribute as a Python value."""
+    if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+        raise Unsupported("a graph inside of it; unroll or flatten the model")
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if attribute.type == AttributeProto.STRINGS:
+        return [part.decode(errors="replace") for part in value]
+    if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+        return list(value)
+    return value
+
+
+def dtype_named(code: int) -> DType:
+    """Return our type for an element type of the file; Unsupported where there is none."""
+    known = code in TensorProto.DataType.values()
+    name = TensorProto.DataType.Name(code) if known else code
+    try:
+        numpy = helper.tensor_dtype_to_np_dtype(code)
+    except (KeyError, ValueError):
+        numpy = None
+    return known_dtype(np.void if numpy is None else numpy, f"elements of type {name}")
+
+
+def dtype_of(data: np.ndarray) -> DType:
+    """Return our type of an array's elements; Unsupported where there is none."""
+    return known_dtype(data.dtype, f"elements of type {data.dtype}")
+
+
+def checked_type(type_: TensorType) -> TensorType:
+    """Return a type; Unsupported where it is absurdly large."""
+    if type_.size > MAX_ELEMENTS:
+        raise Unsupported(f"a tensor of shape {list(type_.shape)} is absurdly large")
+    return type_
+
+
+def check_declared(value: Any, tensor: Tensor) -> None:
+    """Compare an output with what the file says of it, as far as it says anything."""
+    declared = value.type.tensor_type
+    if not declared.HasField("shape"):
+        return
+    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
+    fits = len(sizes) == tensor.rank and all(
+        size in (None, own) for size, own in zip(sizes, tensor.shape, strict=True)
+    )
+    if not fits or (declared.elem_type and dtype_named(declared.elem_type) is not tensor.dtype):
+        raise Unsupported(
+            f"the file declares the shape {sizes}, but it is {tensor.dtype.value}"
+            f"{list(tensor.shape)}"
+        )

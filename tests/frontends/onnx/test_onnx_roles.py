@@ -1,0 +1,185 @@
+"""Which constants of a file train: by what the file says, by their role, by the user's choice."""
+
+import warnings
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.roles import KIND
+from pockengine.tests.frontends.onnx.models import make, random
+
+N = helper.make_node
+
+
+def decided(model: ModelProto, **choices: object) -> tuple[list[str], str]:
+    """Return the names that train, and what was said."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        graph = from_onnx(model, **choices)
+    trained = [name for name, param in graph.params.items() if param.trainable]
+    return trained, " ".join(str(warning.message) for warning in said)
+
+
+def state(model: ModelProto, kinds: dict[str, str]) -> ModelProto:
+    """Write what PyTorch's newer exporter says of constants."""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name, kind in kinds.items():
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, tensors[name].dims)
+        value.metadata_props.add(key=KIND, value=kind)
+        model.graph.value_info.append(value)
+    return model
+
+
+def encoder(table: np.ndarray) -> ModelProto:
+    """An input that is normalized, a linear layer, a table that is added, and a scale."""
+    nodes = [
+        N("Sub", ["x", "mean"], ["a"]),
+        N("MatMul", ["a", "weight"], ["b"]),
+        N("Add", ["b", "bias"], ["c"]),
+        N("Add", ["c", "table"], ["d"]),
+        N("Mul", ["d", "gamma"], ["y"]),
+    ]
+    weights = {"mean": random(4), "weight": random(4, 8), "bias": random(8), "table": table}
+    return make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 8)}, {**weights, "gamma": random(8)})
+
+
+def sines(rows: int, width: int) -> np.ndarray:
+    """The table of the paper on transformers."""
+    angles = np.arange(rows)[:, None] / 1e4 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(rows, width).astype(np.float32)
+
+
+def test_statistics_of_inputs_and_tables_of_sines_do_not_train() -> None:
+    trained, said = decided(encoder(sines(3, 8)))
+
+    assert trained == ["weight", "bias", "gamma"]
+    assert "3 weights train" in said
+    assert "mean do not (statistics" in said
+    assert "table do not (tables of sines)" in said
+
+
+def test_learned_tables_train_and_the_user_may_choose_otherwise() -> None:
+    model = encoder(random(3, 8))
+
+    assert decided(model)[0] == ["weight", "bias", "table", "gamma"]
+    chosen = {"mean": True, "table": False, "gamma": False}
+    assert decided(model, trainable=chosen)[0] == ["mean", "weight", "bias"]
+    with pytest.raises(ImportModelError, match=r"trainable= names 'nobody'.*bias, gamma"):
+        from_onnx(model, trainable={"nobody": True})
+
+
+def test_what_the_file_says_comes_before_roles() -> None:
+    kinds = {"mean": "PARAMETER", "weight": "PARAMETER", "bias": "BUFFER"}
+
+    trained, said = decided(state(encoder(random(3, 8)), kinds))
+
+    assert trained == ["mean", "weight", "gamma"]  # gamma is folded, in a weight's place
+    assert "bias do not (the file says BUFFER)" in said
+    assert "table do not (no parameters of the exported module" in said
+
+
+def test_parameters_that_the_exporter_merged_are_named() -> None:
+    model = state(encoder(random(3, 8)), {"weight": "PARAMETER"})
+    listed = "".join(f"p_{n}: PARAMETER target='net.{n}'\n" for n in ("w", "b", "t", "g", "c"))
+    key = "pkg.torch.export.ExportedProgram.graph_signature"
+    model.graph.metadata_props.add(key=key, value=f"# inputs\n{listed}x: USER_INPUT\n")
+
+    _, said = decided(model)
+
+    assert "merged or folded parameters of the module (net.w, net.b, net.t, net.g, net.c)" in said
+    assert "optimize=False" in said
+
+
+def test_a_row_that_was_repeated_for_the_batch_is_named() -> None:
+    token = np.repeat(random(1, 1, 4), 2, 0)
+    nodes = [N("Concat", ["onnx::Concat_7", "x"], ["a"], axis=1), N("MatMul", ["a", "w"], ["y"])]
+    weights = {"onnx::Concat_7": token, "w": random(4, 4)}
+
+    _, said = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 4, 4)}, weights))
+
+    assert "onnx::Concat_7 repeat one row for each row of the batch" in said
+
+
+@pytest.mark.parametrize(
+    ("names", "trains"), [(("val_1", "val_2"), False), (("in.weight", "in.bias"), True)]
+)
+def test_ones_and_zeros_of_an_exporter_do_not_train(names: tuple[str, str], trains: bool) -> None:
+    nodes = [N("InstanceNormalization", ["x", *names], ["a"]), N("Relu", ["a"], ["y"])]
+    weights = dict(zip(names, (np.ones(3, np.float32), np.zeros(3, np.float32)), strict=True))
+
+    trained, said = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, weights))
+
+    assert trained == (list(names) if trains else [])
+    assert ("ones and zeros" in said) is not trains
+
+
+def test_groups_are_normed_by_the_module_own_scale() -> None:
+    nodes = [
+        N("Reshape", ["x", "groups"], ["a"]),
+        N("InstanceNormalization", ["a", "one", "zero"], ["b"]),
+        N("Reshape", ["b", "whole"], ["c"]),
+        N("Mul", ["c", "scale"], ["d"]),
+        N("Add", ["d", "shift"], ["y"]),
+    ]
+    weights = {
+        "groups": np.array([2, 2, -1]),
+        "whole": np.array([2, 4, 5]),
+        "one": np.ones(2, np.float32),
+        "zero": np.zeros(2, np.float32),
+        "scale": random(4, 1),
+        "shift": random(4, 1),
+    }
+    trained, _ = decided(make(nodes, {"x": (2, 4, 5)}, {"y": (2, 4, 5)}, weights))
+
+    assert trained == ["scale", "shift"]
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5])
+def test_initial_states_train_where_they_were_learned(scale: float) -> None:
+    nodes = [N("LSTM", ["x", "w", "r", "", "", "h", "h"], ["", "y"], hidden_size=3)]
+    weights = {
+        "w": random(1, 12, 4),
+        "r": random(1, 12, 3),
+        "h": random(1, 2, 3) * np.float32(scale),
+    }
+
+    trained, _ = decided(make(nodes, {"x": (3, 2, 4)}, {"y": (1, 2, 3)}, weights))
+
+    assert trained == (["w", "r", "h"] if scale else ["w", "r"])
+
+
+def constants() -> ModelProto:
+    """A net whose exporter writes weights as operators, as Paddle's does."""
+    numbers = {"fc.w_0": random(4, 8), "fc.b_0": random(8), "half": np.float32([0.5])}
+    nodes = [
+        *(
+            N("Constant", [], [name], value=numpy_helper.from_array(x))
+            for name, x in numbers.items()
+        ),
+        N("MatMul", ["x", "fc.w_0"], ["a"]),
+        N("Reshape", ["fc.b_0", "shape"], ["b"]),
+        N("Add", ["a", "b"], ["c"]),
+        N("Mul", ["c", "half"], ["y"]),
+    ]
+    return make(nodes, {"x": (2, 4)}, {"y": (2, 8)}, {"shape": np.array([1, 8])})
+
+
+def test_weights_in_constant_operators_train_and_go_back() -> None:
+    model, x = constants(), random(2, 4)
+    trained, said = decided(model)
+    assert trained == ["fc.w_0", "fc.b_0"]
+    assert "fc.w_0, fc.b_0 are `Constant` operators" in said
+
+    with pytest.warns(UserWarning, match="2 weights train"):
+        graph = from_onnx(model)
+    tuned = to_initializers(model, graph, {"fc.b_0": np.zeros(8, np.float32)})
+
+    (found,) = ReferenceEvaluator(tuned).run(None, {"x": x})
+    np.testing.assert_allclose(found, x @ random(4, 8) * np.float32(0.5), rtol=1e-5)
+    model.producer_name = "pytorch"  # which writes literals so, and weights as initializers
+    assert decided(model)[0] == []
+    assert decided(model, trainable={"fc.w_0": True})[0] == ["fc.w_0"]
