@@ -1,5 +1,6 @@
 """What a file says of attributes and types, as Python's values and ours."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,17 +62,26 @@ def checked_type(type_: TensorType) -> TensorType:
     return type_
 
 
+def sizes_of(declared: Any) -> list[int | None]:
+    """Return the sizes of a declared tensor; None for those that are open, also by -1 or 0."""
+    return [dim.dim_value if dim.dim_value > 0 else None for dim in declared.shape.dim]
+
+
 def check_declared(value: Any, tensor: Tensor) -> None:
-    """Compare an output with what the file says of it, as far as it says anything."""
+    """Compare an output with what the file says of it: another type is damage, a shape is told."""
     declared = value.type.tensor_type
-    if not declared.HasField("shape"):
-        return
-    sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
+    if declared.elem_type and dtype_named(declared.elem_type) is not tensor.dtype:
+        raise Unsupported(
+            f"the file declares {dtype_named(declared.elem_type).value}, but it is "
+            f"{tensor.dtype.value}"
+        )
+    sizes = sizes_of(declared)
     fits = len(sizes) == tensor.rank and all(
         size in (None, own) for size, own in zip(sizes, tensor.shape, strict=True)
     )
-    if not fits or (declared.elem_type and dtype_named(declared.elem_type) is not tensor.dtype):
-        raise Unsupported(
-            f"the file declares the shape {sizes}, but it is {tensor.dtype.value}"
-            f"{list(tensor.shape)}"
+    if declared.HasField("shape") and not fits:
+        warnings.warn(
+            f"the file declares the shape {sizes} for {value.name!r}, but it has "
+            f"{list(tensor.shape)}, which is what the program gives",
+            stacklevel=2,
         )

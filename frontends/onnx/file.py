@@ -67,7 +67,7 @@ def _check_names(graph: GraphProto) -> None:
 
 
 def without_data(model: ModelProto) -> ModelProto:
-    """Copy a model with its initializers turned into inputs of unknown type."""
+    """Copy a model with its initializers turned into inputs, and with a shape for each output."""
     bare = ModelProto()
     for field, value in model.ListFields():
         if field.name != "graph":
@@ -75,6 +75,9 @@ def without_data(model: ModelProto) -> ModelProto:
     for field, value in model.graph.ListFields():
         if field.name not in ("initializer", "sparse_initializer"):
             _copy_field(bare.graph, field.name, value)
+    for output in bare.graph.output:  # exporters leave it out, which the checker refuses
+        if output.type.WhichOneof("value") == "tensor_type":
+            output.type.tensor_type.shape.SetInParent()
     known = {value.name for value in bare.graph.input}
     for tensor in model.graph.initializer:
         if tensor.name not in known:

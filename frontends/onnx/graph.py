@@ -24,10 +24,12 @@ from pockengine.frontends.onnx.declared import (
     checked_type,
     dtype_named,
     dtype_of,
+    sizes_of,
 )
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.fold import can_fold, fold
 from pockengine.frontends.onnx.inline import flat_nodes, is_control, is_known
+from pockengine.frontends.onnx.older import form_of
 from pockengine.frontends.onnx.ops import OnnxContext, Result, find_rule
 from pockengine.frontends.onnx.roles import Roles
 from pockengine.frontends.onnx.uses import uses_of
@@ -153,7 +155,7 @@ class _Importer:
         if value.type.WhichOneof("value") != "tensor_type":
             raise Unsupported("an input that is no tensor")
         declared = value.type.tensor_type
-        sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
+        sizes = sizes_of(declared)
         given = self.choices.shapes.get(value.name)
         if given is None:
             if None in sizes or not declared.HasField("shape"):
@@ -228,7 +230,7 @@ class _Importer:
         results: Sequence[Result]
         if can_fold(node) and self._all_known(node):
             arrays = [self.arrays[name] for name in node.input if name]
-            results = fold(node, arrays, self.opsets.get("", 1))
+            results = fold(node, arrays, form_of(node, self.opsets.get("", 1)))
         elif is_control(node):
             given = [self._known(name) if name else None for name in node.input]
             results = CONTROL[node.op_type](self.g, node, given, self._body)

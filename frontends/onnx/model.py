@@ -70,13 +70,14 @@ def _imported(
     from pockengine.frontends.held import hold
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.graph import import_graph
+    from pockengine.frontends.onnx.older import written_anew
     from pockengine.frontends.onnx.quantized import as_real
     from pockengine.frontends.onnx.rewrites import warn_of_rewrites
     from pockengine.frontends.onnx.untie import untie
 
     proto, folder = read_model(model)
     _check_opset(proto)
-    proto, held = as_real(untie(proto, folder), folder, integers)
+    proto, held = as_real(untie(written_anew(proto), folder), folder, integers)
     g, outputs = import_graph(proto, folder, choices)
     if loss is not None:
         add_loss(g, _scores(outputs), loss)
@@ -104,6 +105,7 @@ def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ..
     _need_onnx("input_names")
     from onnx import helper
 
+    from pockengine.frontends.onnx.declared import sizes_of
     from pockengine.frontends.onnx.file import read_model
 
     graph = read_model(model)[0].graph
@@ -112,7 +114,7 @@ def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ..
     for value in graph.input:
         if value.name not in initialized:
             tensor = value.type.tensor_type
-            sizes = [size.dim_value if size.dim_value > 0 else None for size in tensor.shape.dim]
+            sizes = sizes_of(tensor)
             dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
             inputs.append(Declared(value.name, tuple(sizes), dtype))
     return tuple(inputs)

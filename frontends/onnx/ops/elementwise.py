@@ -148,8 +148,8 @@ def clip(
     ctx: OnnxContext, x: Tensor, low: np.ndarray | None = None, high: np.ndarray | None = None
 ) -> Tensor:
     """Limit the elements to a range known at compile time."""
-    least = -math.inf if low is None else float(low)
-    most = math.inf if high is None else float(high)
+    least = -math.inf if low is None else low.item()
+    most = math.inf if high is None else high.item()
     return emit_activation.clip(ctx.g, "clamp", x, least, most)
 
 

@@ -5,7 +5,7 @@ Interpolation is linear in the pixels, so each dimension is multiplied by a cons
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
 }
+SIMPLE = "simple"
+"""How ONNX Runtime rounds before opset 11: down where the result is larger, else up."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class _Sampling:
     exclude_outside: bool
 
     def __post_init__(self) -> None:
-        known = (self.places in PLACES, self.rounding in ROUNDINGS, self.mode in _TAPS)
+        rounds = self.rounding in (*ROUNDINGS, SIMPLE)
+        known = (self.places in PLACES, rounds, self.mode in _TAPS)
         if not all(known):
             names = (self.places, self.rounding, self.mode)
             wrong = next(name for name, is_known in zip(names, known, strict=True) if not is_known)
@@ -70,6 +73,8 @@ class _Sampling:
 
     def matrix(self, old: int, new: int, scale: float) -> np.ndarray:
         """Return the weights (old, new) of every old element in every new one."""
+        if self.rounding == SIMPLE:
+            return replace(self, rounding="ceil" if scale < 1 else "floor").matrix(old, new, scale)
         places = PLACES[self.places](np.arange(new, dtype=np.float64), old, new, scale)
         weights = np.zeros((old, new))
         total = np.zeros(new)
@@ -132,8 +137,8 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
     """Resize by scales or to sizes, by the nearest element, linear or cubic interpolation."""
-    if antialias or keep_aspect_ratio_policy != "stretch" or ctx.opset < 11:
-        raise Unsupported("resizing with antialias, a kept aspect ratio, or before opset 11")
+    if antialias or keep_aspect_ratio_policy != "stretch":
+        raise Unsupported("resizing with antialias, or a kept aspect ratio")
     cubic = bool(exclude_outside) and mode == "cubic"
     how = _Sampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, cubic)
     dims = dims_of(x.rank, None, axes) or list(range(x.rank))
@@ -143,7 +148,7 @@ def resize(
 @onnx_op("Upsample", static=(1,))
 def upsample(ctx: OnnxContext, x: Tensor, scales: np.ndarray, *, mode: str = "nearest") -> Tensor:
     """Resize by scales, as before opset 10."""
-    how = _Sampling(mode, "asymmetric", "floor", 0.0, False)
+    how = _Sampling(mode, "asymmetric", SIMPLE, 0.0, False)
     return _resized(ctx, x, list(range(x.rank)), scales, None, how)
 
 

@@ -182,7 +182,7 @@ def pad(
         low[dim], high[dim] = before, after
     if mode != "constant":
         return _padded_by_copies(ctx, x, low, high, mode)
-    filling = 0.0 if value is None else float(value)
+    filling = 0.0 if value is None else value.item()
     return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
 
 
@@ -206,6 +206,35 @@ def _padded_by_copies(
             value = ctx.g.take(x.value, ctx.g.constant(places), axis=x.axis(dim))
             x = Tensor(value, x.layout)
     return x
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(ctx: OnnxContext, x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """Spread channels over b x b pixels; a pixel's place is their first part, or in CRD the last.
+
+    (N, b b C, H, W) becomes (N, C, H b, W b).
+    """
+    b, (batch, channels, height, width) = blocksize, x.shape
+    if mode not in ("DCR", "CRD") or channels % (b * b):
+        raise Unsupported(f"{channels} channels in blocks of {b} x {b}, mode {mode!r}")
+    depth = channels // (b * b)
+    if mode == "DCR":
+        split, order = (batch, b, b, depth, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        split, order = (batch, depth, b, b, height, width), (0, 1, 4, 2, 5, 3)
+    moved = permute(reshape(ctx.g, x, split), order)
+    return reshape(ctx.g, moved, (batch, depth, height * b, width * b))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(ctx: OnnxContext, x: Tensor, *, blocksize: int) -> Tensor:
+    """Gather b x b pixels in channels: (N, C, H, W) becomes (N, b b C, H / b, W / b)."""
+    b, (batch, channels, height, width) = blocksize, x.shape
+    if height % b or width % b:
+        raise Unsupported(f"pictures of {height} x {width} in blocks of {b} x {b}")
+    split = reshape(ctx.g, x, (batch, channels, height // b, b, width // b, b))
+    moved = permute(split, (0, 3, 5, 1, 2, 4))
+    return reshape(ctx.g, moved, (batch, channels * b * b, height // b, width // b))
 
 
 @onnx_op("Trilu", static=(1,))

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_onnx
-from pockengine.tests.frontends.onnx.models import check, make, random
+from pockengine.tests.frontends.onnx.models import check, check_slopes, make, outputs_of, random
 
 PAIRS = np.asarray([[0, 1], [2, -1], [0, 1]])
 APART = np.asarray([[0, 1], [2, -1], [1, 0]])
@@ -116,3 +117,76 @@ def test_equations_that_do_not_fit_are_refused(
     node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
     with pytest.raises(ImportModelError, match="Einsum in y: the einsum"):
         from_onnx(make([node], {"x": shapes[0]}, {"y": (2, 2)}))
+
+
+RESIZED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+OLDER = {
+    "Slice": ({"axes": [1, 2], "starts": [1, -3], "ends": [3, 1000]}, "starts ends axes", {}),
+    "Pad": ({"pads": [0, 0, 1, 2, 0, 0, 1, 0], "value": 1.5}, "pads value", {}),
+    "Clip": ({"min": -0.5, "max": 0.75}, "min max", {}),
+    "Upsample": ({"scales": [1.0, 1.0, 2.0, 3.0]}, "roi scales", RESIZED),
+    "Upsample linear": ({"scales": [1.0, 1.0, 2.0, 2.0]}, "roi scales", RESIZED),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_older_forms_mean_what_later_ones_do(name: str) -> None:
+    attributes, inputs, further = OLDER[name]
+    op, *mode = name.split()
+    modes = {"mode": mode[0]} if mode else {}
+    x = random(2, 4, 6, 6)
+    given = {key: np.asarray(number) for key, number in attributes.items()}
+    given = {key: x.astype(np.float32) if x.dtype.kind == "f" else x for key, x in given.items()}
+    names = ["" if key not in given else key for key in inputs.split()]
+    later_op = "Resize" if op == "Upsample" else op
+    later = helper.make_node(later_op, ["x", *names], ["y"], **modes, **further)
+    shapes = {"x": x.shape}, {"y": [None] * 4}
+    (expected,) = ReferenceEvaluator(make([later], *shapes, given, 13)).run(None, {"x": x})
+
+    older = helper.make_node(op, ["x"], ["y"], **modes, **attributes)
+    found = outputs_of(from_onnx(make([older], *shapes, opset=7)), {"x": x})["y"]
+
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_best_of_opset_7_and_resizing_of_opset_10() -> None:
+    x = random(2, 4, 6, 6)
+    node = helper.make_node("TopK", ["x"], ["y", "places"], k=2, axis=1)
+    model = make([node], {"x": x.shape}, {"y": (2, 2, 6, 6)}, opset=7)
+    found = outputs_of(from_onnx(model), {"x": x})["y"]
+    np.testing.assert_array_equal(found, -np.sort(-x, 1)[:, :2])
+
+    node = helper.make_node("Resize", ["x", "scales"], ["y"], mode="nearest")
+    half = {"scales": np.array([1, 1, 0.5, 2], np.float32)}
+    model = make([node], {"x": x.shape}, {"y": (2, 4, 3, 12)}, half, opset=10)
+    found = outputs_of(from_onnx(model), {"x": x})["y"]
+    np.testing.assert_array_equal(found, x[:, :, ::2].repeat(2, 3))
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_depth_becomes_space_and_back(mode: str) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("DepthToSpace", ["a"], ["b"], blocksize=2, mode=mode),
+        helper.make_node("Tanh", ["b"], ["c"]),
+        helper.make_node("SpaceToDepth", ["c"], ["y"], blocksize=2),
+    ]
+    check_slopes(make(nodes, {"x": (2, 3, 4, 6)}, {"y": (2, 8, 4, 6)}, {"w": random(8, 3, 3, 3)}))
+
+
+def test_open_sizes_bounds_of_one_element_and_wrong_declarations() -> None:
+    nodes = [
+        helper.make_node("Clip", ["x", "low", "high"], ["a"]),
+        helper.make_node("Pad", ["a", "pads", "low"], ["b"]),
+        helper.make_node("Slice", ["b", "zero", "one", "one"], ["c"]),
+        helper.make_node("CumSum", ["c", "axis"], ["d"], exclusive=1),
+        helper.make_node("Add", ["b", "d"], ["y"]),
+    ]
+    numbers = {"low": np.float32([-0.5]), "high": np.float32([0.5])}
+    numbers |= {"pads": np.array([0, 1, 0, 0]), "zero": np.array([0]), "one": np.array([1]), "axis": np.array(1)}
+    model = make(nodes, {"x": (-1, 3)}, {"y": (7, 7)}, numbers, 13)
+
+    with pytest.warns(UserWarning, match=r"the shape \[7, 7\] for 'y', but it has \[2, 4\]"):
+        check(model, {"x": random(2, 3)})
+    with pytest.raises(ImportModelError, match="a shape that is not fixed"):
+        from_onnx(model)
