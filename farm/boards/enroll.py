@@ -122,6 +122,7 @@ def _prefer_ed25519(transport: paramiko.Transport) -> None:
 
 
 def default_key() -> Path | None:
-    """Return the user's own ed25519 key where there is one."""
-    path = Path("~/.ssh/id_ed25519").expanduser()
-    return path if path.is_file() else None
+    """Return the user's own key where there is one, of the kind that is best."""
+    names = ("id_ed25519", "id_ecdsa", "id_rsa")
+    keys = (Path("~/.ssh").expanduser() / name for name in names)
+    return next((key for key in keys if key.is_file()), None)

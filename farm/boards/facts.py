@@ -51,6 +51,10 @@ command -v vcgencmd > /dev/null && flags=$(vcgencmd get_throttled) && say pi_thr
 exit 0
 """
 
+LEAST_DISK = 64 << 20
+CLOCK_S = 300.0
+"""By how much a board's clock may differ before a person is warned."""
+
 FLAGS = re.compile(r"(0x)?[0-9a-fA-F]{1,16}")
 GREATEST = {"millidegrees"}  # of several answers; others are added up
 
@@ -93,6 +97,22 @@ class Facts:
             "temperature": None if self.temperature_c is None else f"{self.temperature_c:.1f} °C",
         }
         return [f"{name}: {value}" for name, value in known.items() if value is not None]
+
+    def warnings(self, now: float) -> list[str]:
+        """Return what is in the way of jobs, each with its fix; `now` is this machine's clock."""
+        found = []
+        if self.disk_bytes is not None and self.disk_bytes < LEAST_DISK:
+            found.append(
+                f"free disk: {self.disk_bytes >> 20} MB in the work folder, where programs and "
+                f"weights go: free {LEAST_DISK >> 20} MB there, or give the board another workdir"
+            )
+        if self.clock_s is not None and abs(self.clock_s - now) > CLOCK_S:
+            where = "behind" if self.clock_s < now else "ahead of"
+            found.append(
+                f"clock: {abs(self.clock_s - now):,.0f} s {where} this machine's: set it, for "
+                "example by `timedatectl set-ntp true` there"
+            )
+        return found
 
 
 def ask(transport: Transport, root: str = "") -> Facts:

@@ -1,6 +1,7 @@
 """Commands that talk to one board: take it in, ask what it is."""
 
 import shlex
+import time
 
 import click
 
@@ -8,14 +9,18 @@ from pockengine.errors import FarmError
 from pockengine.farm.boards.board import board_for, load_boards, own_file
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.boards.enroll import Login, Wishes, default_key, enroll
-from pockengine.farm.boards.facts import ask
+from pockengine.farm.boards.facts import Facts, ask
 from pockengine.farm.boards.inventory import add_board
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 
 
 @click.command()
 @click.argument("address")
-@click.option("--key", type=click.Path(dir_okay=False), help="Private ed25519 key to log in with.")
+@click.option(
+    "--key",
+    type=click.Path(dir_okay=False),
+    help="Private key to log in with: ed25519, ECDSA or RSA.",
+)
 @click.option("--name", help="Default: the host's name.")
 @click.option("--device", help="A file of devices/; default: what the board says it is.")
 @click.option("--tag", "tags", multiple=True)
@@ -54,8 +59,7 @@ def add(
         return fingerprint == expected if expected else click.confirm("Is it this board's?")
 
     board, facts = enroll(Login.parse(address), wishes, confirm)
-    for fact in facts.describe():
-        CONSOLE.print(f"  {fact}")
+    _show(facts)
     add_board(board, own_file())
     CONSOLE.print(f"{board.name}, device {board.device}, added to {own_file()}")
 
@@ -66,5 +70,13 @@ def add(
 def ping(board: str) -> None:
     """Connect to a board (an emulated one boots) and print what it says of itself."""
     with connect(board_for(board, load_boards())) as transport:
-        for fact in ask(transport).describe():
-            CONSOLE.print(fact)
+        _show(ask(transport))
+
+
+def _show(facts: Facts) -> None:
+    """Print what a board says; what it must have was asked when it was opened."""
+    for fact in facts.describe():
+        CONSOLE.print(fact)
+    CONSOLE.print("shell, tools, work folder: usable")
+    for warning in facts.warnings(time.time()):
+        CONSOLE.print(f"WARNING {warning}")

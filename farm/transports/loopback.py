@@ -2,8 +2,8 @@
 
 A DSP is reached through the host it sits beside: files go there, and the host starts programs on
 it. This is such a host, in this process: it listens on 127.0.0.1 only, lets in one key that was
-made for it a moment ago, runs commands as child processes in a folder of its own, and serves that
-folder's files over SFTP. It is gone, with whatever it runs, when it is closed.
+made for it a moment ago, and runs commands as child processes in a folder of its own. It is gone,
+with whatever it runs, when it is closed.
 """
 
 import contextlib
@@ -17,13 +17,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, MSG_CHANNEL_REQUEST, OPEN_SUCCEEDED
-from paramiko.sftp import SFTP_OK, SFTP_PERMISSION_DENIED
 
 from pockengine.errors import FarmError
 from pockengine.farm.transports.lifetime import ending_with_us
@@ -99,9 +98,6 @@ class Loopback:
             session = _Session(connection)
             session.set_log_channel(LOG)
             session.add_server_key(self._host_key)
-            session.set_subsystem_handler(
-                "sftp", paramiko.SFTPServer, _Files, root=self._home / "work"
-            )
             self._sessions.append(session)
             server = _Host(self._client_key, self._home / "work", self._said, session.waiting)
             session.start_server(server=server, event=threading.Event())
@@ -152,15 +148,15 @@ class _Host(paramiko.ServerInterface):
         return True
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
-        self._said.append(command)
         with subprocess.Popen(
             ending_with_us(["sh", "-c", command]),
             cwd=self._folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         ) as child:
+            threading.Thread(target=self._feed, args=(channel, child.stdin), daemon=True).start()
             pumps = [
                 threading.Thread(target=_pump, args=(child.stdout, channel.sendall)),
                 threading.Thread(target=_pump, args=(child.stderr, channel.sendall_stderr)),
@@ -179,54 +175,15 @@ class _Host(paramiko.ServerInterface):
             _tell_ending(channel, child.returncode)
             channel.close()
 
-
-class _File(paramiko.SFTPHandle):
-    """An open file, under the names that paramiko looks for."""
-
-    def __init__(self, flags: int, number: int) -> None:
-        super().__init__(flags)
-        reads = flags & os.O_ACCMODE == os.O_RDONLY
-        self.readfile = self.writefile = os.fdopen(number, "rb" if reads else "r+b")
-
-
-class _Files(paramiko.SFTPServerInterface):
-    """Files of one folder, by absolute path; what lies elsewhere is refused."""
-
-    def __init__(self, server: paramiko.ServerInterface, root: Path) -> None:
-        super().__init__(server)
-        self._root = root.resolve()
-
-    def _inside(self, path: str) -> bool:
-        return Path(path).resolve().is_relative_to(self._root)
-
-    def open(self, path: str, flags: int, attr: object) -> paramiko.SFTPHandle | int:
-        if not self._inside(path):
-            return SFTP_PERMISSION_DENIED
-        try:
-            number = os.open(path, flags, 0o644)
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-        return _File(flags, number)
-
-    def stat(self, path: str) -> paramiko.SFTPAttributes | int:
-        if not self._inside(path):
-            return SFTP_PERMISSION_DENIED
-        try:
-            return paramiko.SFTPAttributes.from_stat(os.stat(path))
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-
-    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:
-        if not self._inside(path):
-            return SFTP_PERMISSION_DENIED
-        paramiko.SFTPServer.set_file_attr(path, attr)
-        return SFTP_OK
-
-    def posix_rename(self, oldpath: str, newpath: str) -> int:
-        if not (self._inside(oldpath) and self._inside(newpath)):
-            return SFTP_PERMISSION_DENIED
-        os.replace(oldpath, newpath)
-        return SFTP_OK
+    def _feed(self, channel: paramiko.Channel, stdin: IO[bytes]) -> None:
+        """Pass on what a command is sent; the first of it is its text."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException), stdin:
+            text = channel.recv(CHUNK)
+            self._said.append(text.decode(errors="replace"))
+            while text:
+                stdin.write(text)
+                stdin.flush()
+                text = channel.recv(CHUNK)
 
 
 def _pump(stream: object, send: object) -> None:

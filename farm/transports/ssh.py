@@ -10,6 +10,7 @@ import math
 import re
 import shlex
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,31 +18,23 @@ from pathlib import Path
 from secrets import token_hex
 
 import paramiko
+from paramiko.pkey import UnknownKeyType
 
 from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.digest import printed_sha256, sha256_of
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
 from pockengine.farm.transports.ssh_ending import EndingTransport
+from pockengine.farm.transports.ssh_shell import Shell, Upload
 from pockengine.farm.transports.transport import Progress, RunResult
 
 KEEP_ALIVE_S = 5
 GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its answer
-POLL_S = 0.01
+READY_S = 60.0
+TRANSFER_S = 3600.0
 LOG = "pockengine.farm.transports.ssh"
 COUNT = re.compile(rb"\s*(\d{1,18})\s")
 FREE = re.compile(rb"\s\d{1,18}\s+\d{1,18}\s+(\d{1,18})\s+\d{1,3}%\s[^\n]*\n?\Z")  # df -P
-# Make the work folder ours, or find that it is: nobody else may write there, or have made it.
-OWN_FOLDER = r"""
-[ -d "$1" ] || (umask 077 && mkdir -p -- "$1") || exit 1
-if [ -L "$1" ] || ! [ -O "$1" ]; then
-  echo "$1 is a link, or belongs to another user" >&2; exit 1
-fi
-case $(ls -ld -- "$1") in
-  d????-??-*) mkdir -p -- "$1/cas" ;;
-  *) echo "$1 can be written by other users: chmod go-w it" >&2; exit 1 ;;
-esac
-"""
-
 logging.getLogger(LOG).addHandler(logging.NullHandler())  # errors are raised, not also printed
 
 
@@ -99,12 +92,8 @@ class SshTransport:
         transport = client.get_transport()
         assert isinstance(transport, EndingTransport)  # connect() was told to make one
         transport.set_keepalive(KEEP_ALIVE_S)
-        self._transport = transport
-        self._own_folder()
-        self._sftp = client.open_sftp()
-        channel = self._sftp.get_channel()
-        assert channel is not None  # the session is open
-        channel.settimeout(30.0)
+        self._shell = Shell(address.board, transport, GRACE_S)
+        self._timeout = self._ready()
 
     def run(
         self,
@@ -117,29 +106,31 @@ class SshTransport:
         """Run a command under the board's own `timeout`, which outlives a lost connection."""
         limit = str(max(1, math.ceil(timeout_s)))
         folder = shlex.quote(cwd or "/")
-        command = shlex.join(["timeout", "-s", "KILL", limit, *argv])
+        command = shlex.join([*self._timeout, limit, *argv])
         line = f"cd {folder} && {{ {limits.shell()}exec {command}; }}"
-        start = time.monotonic()
+        return self._say(line, argv, timeout_s, limits.output_bytes)
+
+    def _say(self, text: str, argv: Sequence[str], timeout_s: float, limit: int) -> RunResult:
+        """Run a POSIX text, which errors call by `argv`."""
+        start, stdout, stderr = time.monotonic(), bytearray(), bytearray()
         try:
-            with self._transport.open_session(timeout=GRACE_S) as channel:
-                channel.exec_command(line)
-                output = _Output(f"{self.board}: {argv[0]!r}", limits.output_bytes)
-                _collect(channel, start + timeout_s + GRACE_S, output)
-                status = channel.recv_exit_status() if channel.exit_status_ready() else -1
+            ended = self._shell.run(
+                text,
+                (stdout.extend, stderr.extend),
+                what=f"{self.board}: {argv[0]!r}",
+                timeout_s=timeout_s,
+                limit=limit,
+            )
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._lost(argv, str(error)) from None
-        took = time.monotonic() - start
-        signal = self._transport.ending(channel) if status == -1 else None
-        if status == -1 and signal is None:
+        took, status, signal = time.monotonic() - start, ended.status, ended.signal
+        if status is None and signal is None:
             raise self._lost(argv, "no exit status came")
         if took >= timeout_s and (signal == "SIGKILL" or status in (124, 137)):
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
-        code = None if signal else status
-        return RunResult(
-            tuple(argv), code, signal, bytes(output.stdout), bytes(output.stderr), took
-        )
+        return RunResult(tuple(argv), status, signal, bytes(stdout), bytes(stderr), took)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the board's store has it, then link it to where it is wanted."""
@@ -154,9 +145,20 @@ class SshTransport:
     def get(self, source: str, target: Path) -> None:
         """Fetch a file through a temporary name and compare its hash with the board's."""
         part = target.with_name(f".{target.name}.part")
+        stderr = bytearray()
         try:
-            self._sftp.get(source, str(part))
+            with part.open("wb") as stream:
+                ended = self._shell.run(
+                    f"exec cat < {shlex.quote(source)}",
+                    (stream.write, stderr.extend),
+                    what=f"{self.board}: {source}",
+                    timeout_s=TRANSFER_S,
+                    limit=sys.maxsize,
+                )
             expected, actual = self._digest(source), sha256_of(part)
+            if ended.status or expected is None:
+                reason = stderr.decode(errors="replace").strip()
+                raise FarmError(f"{self.board}: cannot download {source}: {reason}")
             if expected != actual:
                 raise FarmError(
                     f"{self.board}: download of {source} arrived damaged: "
@@ -177,19 +179,24 @@ class SshTransport:
         size = source.stat().st_size
         part = f"{stored}.{token_hex(4)}.part"
         self._check_room(source, part, size)
-        reason = ""
+        stderr = bytearray()
         try:
             with source.open("rb") as stream:
-                self._sftp.putfo(stream, part, size, progress, confirm=False)
+                self._shell.run(
+                    f"exec cat > {shlex.quote(part)}",
+                    (stderr.extend, stderr.extend),
+                    what=f"{self.board}: {part}",
+                    timeout_s=TRANSFER_S,
+                    limit=1 << 20,
+                    upload=Upload(stream, size, progress),
+                )
         except (paramiko.SSHException, OSError, EOFError) as error:
-            reason = f" ({error})"
+            stderr.extend(str(error).encode())
         if self._digest(part) != digest:
-            self._refuse(source, part, size, reason)
-        try:
-            self._sftp.chmod(part, 0o755)
-            self._sftp.posix_rename(part, stored)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            raise FarmError(f"{self.board}: cannot store {source} in {stored}: {error}") from None
+            reason = stderr.decode(errors="replace").strip()
+            self._refuse(source, part, size, f" ({reason})" if reason else "")
+        self._expect(["chmod", "755", part])
+        self._expect(["mv", "-f", part, stored])
 
     def _refuse(self, source: Path, part: str, size: int, reason: str) -> None:
         """Remove a part that did not arrive whole and raise why: a full disk, or damage."""
@@ -220,14 +227,20 @@ class SshTransport:
                 f"{free} are free; remove files there or use a board with a larger disk"
             )
 
-    def _own_folder(self) -> None:
-        """Make the work folder; FarmError when it is not ours alone to write to."""
-        result = self.run(["sh", "-c", OWN_FOLDER, "own", self.workdir])
+    def _ready(self) -> tuple[str, ...]:
+        """Return how `timeout` is called; FarmError names what the board lacks.
+
+        The work folder is made, and must be ours alone to write to.
+        """
+        text = f"set -- {shlex.quote(self.workdir)}; {ssh_ready.SCRIPT}"
+        result = self._say(text, ["sh"], READY_S, 1 << 20)
         if not result.ok:
             raise FarmError(
                 f"{self.board}: its work folder cannot be used: {result.describe()}; give the "
                 "board another workdir"
             )
+        said = result.stdout.decode(errors="replace")
+        return ssh_ready.read_ready(said, self.board, self.workdir)
 
     def _lost(self, argv: Sequence[str], reason: str) -> BoardUnreachable:
         return BoardUnreachable(f"{self.board}: connection lost in {argv[0]!r}: {reason}")
@@ -237,39 +250,6 @@ class SshTransport:
         if not result.ok:
             raise FarmError(f"{self.board}: {shlex.join(argv)}: {result.describe()}")
         return result
-
-
-class _Output:
-    """What a command printed so far; JobFailed when a stream grows beyond the limit."""
-
-    def __init__(self, what: str, limit: int) -> None:
-        self._what = what
-        self._limit = limit
-        self.stdout = bytearray()
-        self.stderr = bytearray()
-
-    def take(self, channel: paramiko.Channel) -> None:
-        while channel.recv_ready():
-            self._add(self.stdout, channel.recv(1 << 16))
-        while channel.recv_stderr_ready():
-            self._add(self.stderr, channel.recv_stderr(1 << 16))
-
-    def _add(self, stream: bytearray, data: bytes) -> None:
-        stream += data
-        if len(stream) > self._limit:
-            raise JobFailed(f"{self._what} printed more than {self._limit} bytes and was stopped")
-
-
-def _collect(channel: paramiko.Channel, deadline: float, output: _Output) -> None:
-    """Read both streams until the command has ended and everything has arrived."""
-    while True:
-        done = channel.closed or (channel.eof_received and channel.exit_status_ready())
-        output.take(channel)
-        if done:
-            return
-        if time.monotonic() > deadline:
-            raise paramiko.SSHException("the board stopped answering")
-        time.sleep(POLL_S)
 
 
 def _host_key(address: SshAddress) -> paramiko.PKey:
@@ -286,12 +266,18 @@ def _host_key(address: SshAddress) -> paramiko.PKey:
 
 
 def _client_key(address: SshAddress) -> paramiko.PKey:
+    """Read a private key of any kind that SSH has: ed25519, ECDSA or RSA."""
+    where = f"{address.board}: cannot use the key {address.key_file}"
     try:
-        return paramiko.Ed25519Key.from_private_key_file(str(address.key_file))
-    except (OSError, paramiko.SSHException) as error:
+        return paramiko.PKey.from_path(address.key_file)
+    except (paramiko.PasswordRequiredException, TypeError):  # the latter is cryptography's
         raise FarmError(
-            f"{address.board}: cannot read the ed25519 key {address.key_file}: {error}; "
-            f"make one with ssh-keygen -t ed25519"
+            f"{where}: it has a passphrase, and nobody is there to type it: make one without, by "
+            'ssh-keygen -t ed25519 -N ""'
+        ) from None
+    except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        raise FarmError(
+            f"{where}: {error or 'it is no private key'}; make one by ssh-keygen -t ed25519"
         ) from None
 
 

@@ -1,9 +1,10 @@
 """An SSH server on loopback that misbehaves on purpose, where a real board cannot be made to.
 
-It runs what it is asked to as child processes and serves real files over SFTP; `Faults` says what
-goes wrong.
+It runs what it is asked to as child processes, by the login shell that `Faults` names, which also
+says what goes wrong.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -13,18 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO
 
 import paramiko
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
-from paramiko.sftp import SFTP_FAILURE, SFTP_OK
 
 from pockengine.farm.transports.ssh import SshAddress
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+PROBE = "lacks $tool"
 
 
 @dataclass
@@ -36,49 +35,10 @@ class Faults:
     cut_at_command: str | None = None  # drops the connection when a command contains this
     hang_at_command: str | None = None  # takes such a command and never answers
     free_bytes: list[int] = field(default_factory=list)  # what `df` says, call by call
+    login_shell: tuple[str, ...] = ("sh",)
+    greeting: str = ""  # what the login shell does before the command
+    environment: dict[str, str] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)  # to commands that contain a word
-
-
-class _File(paramiko.SFTPHandle):
-    def __init__(self, path: str, flags: int, keep: int | None) -> None:
-        super().__init__(flags)
-        handle = os.open(path, flags, 0o644)
-        self.readfile = self.writefile = os.fdopen(
-            handle, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "r+b"
-        )
-        self.keep = keep
-
-    def write(self, offset: int, data: "ReadableBuffer") -> int:
-        data = bytes(data)
-        if self.keep is not None and offset + len(data) > self.keep:
-            return SFTP_FAILURE if offset > self.keep else SFTP_OK
-        return super().write(offset, data)
-
-
-class _Files(paramiko.SFTPServerInterface):
-    def __init__(self, server: "_Server") -> None:
-        super().__init__(server)
-        self.faults = server.faults
-
-    def open(self, path: str, flags: int, attr: object) -> paramiko.SFTPHandle | int:
-        try:
-            return _File(path, flags, self.faults.lose_writes_after)
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-
-    def stat(self, path: str) -> paramiko.SFTPAttributes | int:
-        try:
-            return paramiko.SFTPAttributes.from_stat(os.stat(path))
-        except OSError as error:
-            return paramiko.SFTPServer.convert_errno(error.errno or 0)
-
-    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:
-        paramiko.SFTPServer.set_file_attr(path, attr)
-        return SFTP_OK
-
-    def posix_rename(self, oldpath: str, newpath: str) -> int:
-        os.replace(oldpath, newpath)
-        return SFTP_OK
 
 
 class _Server(paramiko.ServerInterface):
@@ -101,24 +61,69 @@ class _Server(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         time.sleep(0.05)  # the request is answered first, then its result
-        if self.faults.cut_at_command and self.faults.cut_at_command in command:
+        text = channel.recv(1 << 16)
+        asked = text.decode(errors="replace")
+        if PROBE in asked:  # what a board must have is asked first, and is answered truly
+            self._serve(channel, command, text)
+            return
+        if self.faults.cut_at_command and self.faults.cut_at_command in asked:
             channel.get_transport().close()
             return
-        if self.faults.hang_at_command and self.faults.hang_at_command in command:
+        if self.faults.hang_at_command and self.faults.hang_at_command in asked:
             return
-        if self.faults.free_bytes and "df -P -k" in command:
+        if self.faults.free_bytes and "df -P -k" in asked:
             free = self.faults.free_bytes.pop(0) // 1024
-            command = f"echo head; echo fs 1 1 {free} 1% /"
-        done = subprocess.run(["sh", "-c", command], capture_output=True)
-        said = [answer for word, answer in self.faults.answers.items() if word in command]
-        channel.sendall(said[0] if said else done.stdout)
-        channel.sendall_stderr(done.stderr)
-        channel.send_exit_status(done.returncode & 255)
+            text = _answering(asked, f"head\nfs 1 1 {free} 1% /\n".encode())
+        for word, answer in self.faults.answers.items():
+            if word in asked:
+                text = _answering(asked, answer)
+        self._serve(channel, command, text)
+
+    def _serve(self, channel: paramiko.Channel, command: str, text: bytes) -> None:
+        with subprocess.Popen(
+            [*self.faults.login_shell, "-c", f"{self.faults.greeting}{command}"],
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            env={**os.environ, **self.faults.environment},
+        ) as child:
+            feeding = threading.Thread(target=self._feed, args=(channel, child.stdin, text))
+            feeding.start()
+            errors: list[bytes] = []
+            reading = threading.Thread(target=lambda: errors.append(child.stderr.read()))
+            reading.start()
+            while data := os.read(child.stdout.fileno(), 1 << 16):
+                channel.sendall(data)
+            reading.join()
+        channel.sendall_stderr(errors[0])
+        code = child.returncode
+        channel.send_exit_status(code if code >= 0 else 128 - code)
         channel.close()
+        feeding.join()
+
+    def _feed(self, channel: paramiko.Channel, stdin: IO[bytes], text: bytes) -> None:
+        with contextlib.suppress(OSError), stdin:
+            keep = self.faults.lose_writes_after
+            stdin.write(text)
+            stdin.flush()
+            while data := channel.recv(1 << 16):
+                kept = data if keep is None else data[:keep]
+                keep = None if keep is None else keep - len(kept)
+                stdin.write(kept)
+                stdin.flush()
 
 
-def new_key(path: Path) -> paramiko.PKey:
-    """Make an ed25519 key file."""
+def _answering(asked: str, answer: bytes) -> bytes:
+    """Return the text that says something else, behind the same marks."""
+    marks = asked.partition("exec < /dev/null;")[0]
+    octal = "".join(f"\\{byte:03o}" for byte in answer)
+    return f"{marks}printf '{octal}'\n}}\n".encode()
+
+
+def new_key(path: Path, rsa: bool = False) -> paramiko.PKey:
+    """Make a key file, an ed25519 one by default."""
+    if rsa:
+        key = paramiko.RSAKey.generate(2048)
+        key.write_private_key_file(str(path))
+        return key
     path.write_bytes(
         Ed25519PrivateKey.generate().private_bytes(
             serialization.Encoding.PEM,
@@ -130,9 +135,9 @@ def new_key(path: Path) -> paramiko.PKey:
 
 
 @contextmanager
-def serving(folder: Path, faults: Faults) -> Iterator[SshAddress]:
+def serving(folder: Path, faults: Faults, rsa: bool = False) -> Iterator[SshAddress]:
     """Serve SSH on a free port of loopback; yield how to reach it, with its right host key."""
-    host_key, client_key = new_key(folder / "host"), new_key(folder / "client")
+    host_key, client_key = new_key(folder / "host"), new_key(folder / "client", rsa)
     (folder / "work").mkdir()
     transports: list[paramiko.Transport] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -147,7 +152,6 @@ def serving(folder: Path, faults: Faults) -> Iterator[SshAddress]:
                     time.sleep(30)
                 transport = paramiko.Transport(connection)
                 transport.add_server_key(host_key)
-                transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
                 transports.append(transport)
                 transport.start_server(server=_Server(client_key, faults), event=threading.Event())
 

@@ -1,5 +1,6 @@
 """What boards say of themselves: real ones answer, and answers of other hardware are read."""
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -63,6 +64,14 @@ def test_other_devices_are_recognised_by_what_their_files_say(
     said: str, device: str | None
 ) -> None:
     assert recognise(parse(said, "b")) == device
+
+
+def test_a_full_disk_and_a_wrong_clock_are_warned_of_with_a_fix() -> None:
+    facts = parse("system Linux\nclock 1000\ndisk_kb 2048", "pi")
+    disk, clock = facts.warnings(now=10_000.0)
+    assert re.match("free disk: 2 MB in the work folder.* another workdir", disk)
+    assert re.match("clock: 9,000 s behind this machine's: .*timedatectl", clock)
+    assert parse("system Linux\nclock 1000\ndisk_kb 999999", "pi").warnings(now=1100.0) == []
 
 
 def test_what_is_not_said_is_not_known() -> None:

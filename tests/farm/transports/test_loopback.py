@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.errors import BoardRefused, BoardUnreachable, JobFailed
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.loopback import Loopback
 from pockengine.farm.transports.powered import PoweredTransport
@@ -70,15 +70,6 @@ def test_what_floods_is_stopped_and_nothing_of_it_stays(host: Loopback, tmp_path
         while b"yes flood" in board.run(["ps", "ax"]).stdout and time.monotonic() < deadline:
             time.sleep(0.1)
         assert b"yes flood" not in board.run(["ps", "ax"]).stdout
-
-
-def test_files_elsewhere_are_not_served(host: Loopback, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("mine")
-
-    with closing(PoweredTransport(host)) as board, pytest.raises(FarmError, match="denied"):
-        board.get(str(secret), tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
 
 
 def test_another_key_is_refused(host: Loopback, tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """SSH against a server that misbehaves; the real board's tests are in test_emulated.py."""
 
 import os
+import shutil
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import paramiko
 import pytest
 
-from pockengine.errors import BoardUnreachable, FarmError
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports import ssh
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.ssh import connect_ssh
+from pockengine.farm.transports.ssh_ready import TOOLS
+from pockengine.tests.farm.helpers import HOSTILE
 from pockengine.tests.farm.ssh_server import Faults, new_key, serving
 
 
@@ -63,10 +67,100 @@ def test_a_host_key_that_is_none_is_named(tmp_path: Path, text: str) -> None:
         connect_ssh(replace(address, host_key=text))
 
 
+SHELLS = ("sh", "bash", "dash", "fish", "tcsh", "zsh")
+
+
+@pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
+@pytest.mark.parametrize("greeting", ["", "echo welcome to it; echo warning 1>&2; "])
+def test_any_login_shell_runs_commands_and_takes_files(
+    tmp_path: Path, shell: str, greeting: str
+) -> None:
+    """tcsh has no `1>&2`: it prints it, which is a line more."""
+    faults = Faults(login_shell=(shell,), greeting=greeting)
+    source = tmp_path / "blob"
+    source.write_bytes(bytes(range(256)) * 999)
+    with serving(tmp_path, faults) as address, closing(connect_ssh(address)) as board:
+        result = board.run(["printf", "%s|", *HOSTILE])
+        failed = board.run(["sh", "-c", "echo err >&2; exit 3"])
+        board.put(source, f"{board.workdir}/it's")
+        board.get(f"{board.workdir}/it's", tmp_path / "back")
+
+    assert result.stdout == "".join(f"{text}|" for text in HOSTILE).encode()
+    assert (failed.status, failed.stdout, failed.stderr) == (3, b"", b"err\n")
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+
+
+def path_without(folder: Path, *missing: str, **scripts: str) -> dict[str, str]:
+    """Return an environment whose PATH lacks some programs, and has some scripts instead."""
+    place = folder / "bin"
+    place.mkdir()
+    for tool in (*TOOLS, "sh", "ls", "true", "sleep", "printf"):
+        if tool not in missing and tool not in scripts:
+            (place / tool).symlink_to(shutil.which(tool) or "")
+    for name, text in scripts.items():
+        (place / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / name).chmod(0o755)
+    return {"PATH": str(place)}
+
+
+def test_the_timeout_of_an_old_busybox_is_used(tmp_path: Path) -> None:
+    old = '[ "$1 $2 $3" = "-s KILL -t" ] || exit 127; limit=$4; shift 4; exec /usr/bin/timeout'
+    environment = path_without(tmp_path, timeout=f'{old} -s KILL "$limit" "$@"')
+    faults = Faults(environment=environment)
+    with serving(tmp_path, faults) as address, closing(connect_ssh(address)) as board:
+        assert board.run(["printf", "hello"]).stdout == b"hello"
+        with pytest.raises(JobFailed, match="did not end within 1 s"):
+            board.run(["sleep", "30"], timeout_s=1)
+
+
+def test_tools_that_a_board_lacks_are_named(tmp_path: Path) -> None:
+    faults = Faults(environment=path_without(tmp_path, "timeout", "sha256sum"))
+    with (
+        serving(tmp_path, faults) as address,
+        pytest.raises(FarmError, match=r"stub: it has no sha256sum, timeout .*install coreutils"),
+    ):
+        connect_ssh(address)
+
+
+def test_a_work_folder_where_no_program_runs_is_named(tmp_path: Path) -> None:
+    chmod = 'case $2 in */.probe.*) exit 0;; esac; exec /bin/chmod "$@"'
+    faults = Faults(environment=path_without(tmp_path, chmod=chmod))
+    with (
+        serving(tmp_path, faults) as address,
+        pytest.raises(FarmError, match=r"cannot be run in .*work: .* noexec.*another workdir"),
+    ):
+        connect_ssh(address)
+
+
+def test_a_login_that_starts_no_shell_is_named_with_what_it_says(tmp_path: Path) -> None:
+    faults = Faults(greeting="echo 'This account is not available'; exit 1; ")
+    with (
+        serving(tmp_path, faults) as address,
+        pytest.raises(
+            BoardRefused, match=r"not start `sh` .*'This account is not available'.*chsh"
+        ),
+    ):
+        connect_ssh(address)
+
+
+def test_an_rsa_key_logs_in(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults(), rsa=True) as address, closing(connect_ssh(address)) as board:
+        assert board.run(["true"]).ok
+
+
+def test_a_key_with_a_passphrase_is_refused_by_that(tmp_path: Path) -> None:
+    with serving(tmp_path, Faults()) as address:
+        paramiko.RSAKey.generate(2048).write_private_key_file(
+            str(tmp_path / "locked"), password="secret"
+        )
+        with pytest.raises(FarmError, match="it has a passphrase, and nobody is there"):
+            connect_ssh(replace(address, key_file=tmp_path / "locked"))
+
+
 def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults()) as address,
-        pytest.raises(FarmError, match=r"cannot read the ed25519 key .*nosuch"),
+        pytest.raises(FarmError, match=r"cannot use the key .*nosuch"),
     ):
         connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
 
@@ -215,7 +309,7 @@ def test_a_missing_file_cannot_be_fetched_and_leaves_nothing(tmp_path: Path) -> 
     with (
         serving(tmp_path, Faults()) as address,
         closing(connect_ssh(address)) as board,
-        pytest.raises(FarmError, match=r"stub: cannot download /nosuch"),
+        pytest.raises(FarmError, match=r"stub: cannot download .*/nosuch: .*nosuch"),
     ):
-        board.get("/nosuch", tmp_path / "fetched")
+        board.get(str(tmp_path / "nosuch"), tmp_path / "fetched")
     assert not list(tmp_path.glob("*fetched*"))

@@ -1,0 +1,51 @@
+"""What a board must have before it gets a job, asked once for each connection, each by its name."""
+
+from pockengine.errors import FarmError
+
+TOOLS = ("cat", "chmod", "df", "ln", "mkdir", "mv", "rm", "sha256sum", "timeout", "wc")
+OLD_TIMEOUT = ("timeout", "-s", "KILL", "-t")
+"""That of BusyBox before 1.30."""
+TIMEOUT = ("timeout", "-s", "KILL")
+
+# "$1" is the work folder. It is made ours, or found to be: nobody else may write there, or have
+# made it. A program is run there, as a file system may refuse that.
+SCRIPT = rf"""
+for tool in {" ".join(TOOLS)}; do
+  command -v "$tool" > /dev/null 2>&1 || echo "lacks $tool"
+done
+if timeout -s KILL 9 true 2> /dev/null; then :
+elif timeout -s KILL -t 9 true 2> /dev/null; then echo "old timeout"
+else echo "lacks timeout"; fi
+[ -d "$1" ] || (umask 077 && mkdir -p -- "$1") || exit 1
+if [ -L "$1" ] || ! [ -O "$1" ]; then
+  echo "$1 is a link, or belongs to another user" >&2; exit 1
+fi
+case $(ls -ld -- "$1") in
+  d????-??-*) mkdir -p -- "$1/cas" || exit 1 ;;
+  *) echo "$1 can be written by other users: chmod go-w it" >&2; exit 1 ;;
+esac
+probe=$1/.probe.$$
+if printf '#!/bin/sh\nexit 0\n' > "$probe" && chmod 700 "$probe"; then
+  "$probe" 2> /dev/null || echo "noexec $1"
+fi
+rm -f "$probe"
+exit 0
+"""
+
+
+def read_ready(text: str, board: str, workdir: str) -> tuple[str, ...]:
+    """Return how `timeout` is called there; FarmError, with its fix, for what is lacking."""
+    lines = text.splitlines()
+    lacking = sorted({line.removeprefix("lacks ") for line in lines if line.startswith("lacks ")})
+    if lacking:
+        raise FarmError(
+            f"{board}: it has no {', '.join(lacking)} in the PATH of `sh`: install coreutils, or "
+            "a BusyBox with these applets"
+        )
+    if any(line.startswith("noexec ") for line in lines):
+        raise FarmError(
+            f"{board}: programs cannot be run in {workdir}: its file system is mounted noexec, or "
+            "`sh` is not /bin/sh; give the board another workdir (`pockengine add --workdir`, or "
+            "workdir in its entry)"
+        )
+    return OLD_TIMEOUT if "old timeout" in lines else TIMEOUT
