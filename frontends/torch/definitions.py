@@ -5,7 +5,7 @@ differentiated by what they are made of, but where they say otherwise.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -244,3 +244,40 @@ def diagonal_scatter(
     y = x.clone()
     y.diagonal(offset, dim1, dim2).copy_(source)
     return y
+
+
+@define(aten.fractional_max_pool2d.default, aten.fractional_max_pool3d.default)
+def fractional_max_pool(
+    x: torch.Tensor, kernel: Sequence[int], output: Sequence[int], samples: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the largest of windows that random numbers place, one for each dimension, and where.
+
+    The numbers are (N, C, dimensions); for pictures the first one places columns.
+    """
+    rank = len(kernel)
+    sizes, batch = x.shape[-rank:], x.shape[: x.dim() - rank]
+    samples = samples.reshape(*batch, rank)
+    order = range(rank) if rank == 3 else (1, 0)
+    places = torch.zeros((), dtype=torch.int64)
+    for axis, number in enumerate(order):
+        starts = _starts(samples[..., number, None], sizes[axis], output[axis], kernel[axis])
+        taps = starts[..., None] + torch.arange(kernel[axis])
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = output[axis], kernel[axis]
+        places = places + taps.reshape(*batch, *shape) * math.prod(sizes[axis + 1 :])
+    places = places.flatten(len(batch) + rank).flatten(len(batch), -2)
+    values = x.flatten(-rank).gather(-1, places.flatten(-2)).reshape(places.shape)
+    best, tap = values.max(-1)
+    chosen = places.gather(-1, tap[..., None])[..., 0]
+    return best.reshape(*batch, *output), chosen.reshape(*batch, *output)
+
+
+def _starts(sample: torch.Tensor, size: int, count: int, kernel: int) -> torch.Tensor:
+    """Return where the windows of one dimension begin; the last one ends at the border."""
+    last = size - kernel
+    if count == 1:
+        return torch.full_like(sample, last, dtype=torch.int64)
+    step = last / (count - 1)
+    first = (torch.arange(count - 1) + sample) * step
+    starts = first.long() - (sample * step).long()
+    return torch.cat([starts, torch.full_like(sample, last, dtype=torch.int64)], -1)

@@ -40,7 +40,7 @@ from pockengine.frontends.torch.nodes import (
     written_by,
 )
 from pockengine.frontends.torch.outputs import LOSS, output_names
-from pockengine.frontends.torch.params import DTYPES, declare
+from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,
     check_assigned,
@@ -388,7 +388,7 @@ def _checked(node: Node, result: Known) -> Known:
         if isinstance(built, Complex) and built.shape != tuple(value.shape):
             raise Unsupported(f"its result is {list(value.shape)} in PyTorch, {built.shape} here")
         if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
-            dtype = DTYPES.get(value.dtype)
+            dtype = WITHIN.get(value.dtype)
             if built.shape != tuple(value.shape) or built.dtype is not dtype:
                 raise Unsupported(
                     f"its result is {value.dtype}{list(value.shape)} in PyTorch, "

@@ -163,6 +163,8 @@ class Memory:
     def _constant(self, data: torch.Tensor) -> Tensor:
         if data.numel() == 0:
             raise Unsupported(EMPTY)
+        if data.is_floating_point():  # of fewer bits they are numbers of float32 as well
+            data = data.float()
         if data.dtype not in DTYPES:
             raise Unsupported(f"a constant of {data.dtype}; {USE}")
         if data.dim() == 0:

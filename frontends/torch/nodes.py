@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from pockengine.compiler.ir import Shape
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.torch.params import DTYPES
+from pockengine.frontends.torch.params import WITHIN
 
 PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 """Arguments of prims whose names differ from ATen's for the same thing."""
@@ -82,7 +82,7 @@ def result_type(node: Node) -> tuple[Shape, Any]:
             f"a result whose size depends on the data{line and f' ({line})'}{why and f': {why}'}; "
             "compute with all elements, and choose among the results by torch.where(chosen, y, 0.0)"
         )
-    return tuple(first.shape), DTYPES.get(first.dtype)
+    return tuple(first.shape), WITHIN.get(first.dtype)
 
 
 def varies(node: Node) -> bool:

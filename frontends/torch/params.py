@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pockengine.compiler.ir import Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.contents import ShapeOnly
 from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.compiler.ir.scalars import COMPUTED
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 DTYPES = {getattr(torch, str(dtype.numpy)): dtype for dtype in COMPUTED}
 """PyTorch's types by NumPy's names, which they share."""
+
+WITHIN = {**DTYPES, torch.float64: F32}
+"""The types of what a model computes; float64 is computed in float32."""
 
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""
@@ -177,8 +180,9 @@ def _declare_other(
     if not node.users:
         return
     held = {**program.state_dict, **program.constants}[spec.target]
-    if held.is_complex():
-        declared[node] = held.detach()  # a table of rotations; nothing trains it
+    other_float = held.dtype not in DTYPES and held.is_floating_point()
+    if other_float or held.is_complex():  # a factor, a table of rotations; nothing trains it
+        declared[node] = held.detach()
         return
     if held.dtype not in DTYPES:
         problems.add(f"{held.dtype}", USE, spec.target)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 from torch.distributions import Distribution
 from torch.export import _trace
-from torch.fx.experimental import symbolic_shapes
+from torch.utils import _pytree as pytree
 
 from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.frontends.faults import OURS, own_fault, theirs
@@ -87,14 +87,13 @@ def _export(
 @contextmanager
 def _silence() -> Iterator[None]:
     """Keep a trace that fails from printing its graph and its advice: the error says it all."""
-    log = logging.getLogger(symbolic_shapes.__name__)
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with patch.object(_trace, "print", lambda *_, **__: None, create=True):
-            yield
-    finally:
-        log.setLevel(level)
+    with ExitStack() as stack:
+        for name in ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor"):
+            log = logging.getLogger(name)
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL)
+        stack.enter_context(patch.object(_trace, "print", lambda *_, **__: None, create=True))
+        yield
 
 
 def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:
@@ -195,11 +194,25 @@ def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[Non
                 stack.enter_context(_attribute(config, "problem_type", value))
             if hasattr(config, "_experts_implementation"):
                 stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
+        handle = module.register_forward_hook(lambda _, __, output: _without_caches(output))
+        stack.callback(handle.remove)
         # What a distribution's arguments are is the data's matter, and so is no step.
         before = Distribution._validate_args
         stack.callback(Distribution.set_default_validate_args, before)
         Distribution.set_default_validate_args(False)
         yield
+
+
+def _without_caches(output: Any) -> Any:
+    """Return a module's results without the keys that it keeps for a next token, as PEFT's do."""
+    return pytree.tree_map(lambda x: None if _is_cache(x) else x, output, is_leaf=_is_cache)
+
+
+def _is_cache(value: Any) -> bool:
+    return any(
+        base.__name__ == "Cache" and base.__module__.startswith("transformers.")
+        for base in type(value).__mro__
+    )
 
 
 def _configurations(module: torch.nn.Module) -> list[Any]:

@@ -97,6 +97,14 @@ def _same(ctx: AtenContext, x: Tensor) -> Tensor:
     return emit.elementwise(ctx.g, "eq", x, x)
 
 
+@aten("angle.default")
+def angle(ctx: AtenContext, x: Tensor) -> Tensor:
+    """Return pi where x is negative, else 0, or NaN where it is that; its gradient is 0."""
+    x = detach(ctx, emit.cast(ctx.g, x, F32))
+    sign = emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", x, 0.0), math.pi, 0.0)
+    return emit.choose(ctx.g, _same(ctx, x), sign, x)
+
+
 @aten("sinc.default")
 def sinc(ctx: AtenContext, x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), and 1 where that is 0 / 0."""

@@ -1,16 +1,22 @@
 """LoRA beside the real peft: folders of either load in the other, and both train alike."""
 
+import copy
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
+from peft import PeftModel, PrefixTuningConfig, get_peft_model
 from safetensors.numpy import load_file
 from torch import nn
 from torch.nn import functional
-from transformers import DistilBertConfig, DistilBertForSequenceClassification
+from transformers import (
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 import pockengine
 from pockengine.api import Compiled
@@ -169,3 +175,31 @@ def test_convolutions_biases_and_ranks_of_their_own(tmp_path: Path) -> None:
         compiled.load_adapters(session, tmp_path / "theirs")
         again = session.predict({"input": x.numpy()})["output"]
     np.testing.assert_allclose(again, logits, rtol=1e-5, atol=1e-6)
+
+
+def test_prefixes_train_as_in_peft() -> None:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=20,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    prefixes = PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    model = get_peft_model(LlamaForCausalLM(config), prefixes).eval()
+    tokens = torch.randint(0, 20, (2, 5))
+    batch = {"input_ids": tokens, "labels": tokens}
+    reference = copy.deepcopy(model)
+    optimizer = torch.optim.SGD([p for p in reference.parameters() if p.requires_grad], RATE)
+
+    with pockengine.compile(model, batch, optimizer="sgd").session() as session:
+        found = train_ours(session, arrays(batch))
+
+    for loss in found:
+        optimizer.zero_grad()
+        expected = reference(**batch).loss
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(expected.item(), rel=1e-4)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.frontends import from_torch
-from pockengine.tests.frontends.torch.checks import Function, arrays_of
+from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_forward
 from pockengine.tests.frontends.torch.gradients import check_function
 
 special = torch.special
@@ -23,6 +24,19 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mode of a number": lambda x: x[0, 0].mode()[0] * x,
     "masked scatter": lambda x: x.masked_scatter(x.detach() > 0, x.flatten() * 2),
     "masked scatter of rows": lambda x: x.masked_scatter(x.detach()[:1] > 0, torch.cat([x, x])),
+    "angle": lambda x: x.angle() * x,
+    "float power": lambda x: torch.float_power(x.abs() + 0.5, 2.5).float(),
+    "softmax in float64": lambda x: x.softmax(1, dtype=torch.float64).log().float(),
+    "factor of bfloat16": lambda x: x * torch.tensor(6.3**0.5, dtype=torch.bfloat16),
+    "windows at random": lambda x: F.fractional_max_pool2d(
+        x[None], (2, 3), output_size=(3, 4), _random_samples=torch.tensor([[[0.3, 0.7]]])
+    ),
+    "windows of volumes": lambda x: F.fractional_max_pool3d(
+        x.reshape(1, 1, 1, 5, 7).expand(1, 1, 4, 5, 7),
+        (2, 2, 3),
+        output_size=(2, 1, 4),
+        _random_samples=torch.tensor([[[0.3, 0.7, 0.9]]]),
+    ),
     "diagonal": lambda x: x.diagonal_scatter(x[0, :5] * 2, 1),
     "diagonal below": lambda x: x.diagonal_scatter(x[:4, 0] * 2, -1),
 }
@@ -38,6 +52,19 @@ def test_scaled_complement_of_the_error_function_is_right_far_out() -> None:
     graph = from_torch(Function(special.erfcx), (x,))
     (found,) = run(graph, arrays_of(graph, (x,))).values()
     np.testing.assert_allclose(found, special.erfcx(x.double()).numpy(), 2e-6)
+
+
+def test_a_factor_of_few_bits_that_a_model_holds_is_taken() -> None:
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.tensor(6.3**0.5, dtype=torch.float16))
+            self.register_buffer("table", torch.arange(7).bfloat16() / 3, persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor.to(x.dtype) + self.table
+
+    check_forward(Scaled(), torch.randn(5, 7))
 
 
 @pytest.mark.skipif(
