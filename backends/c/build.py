@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from pockengine.backends.c.decoder import find_decoder
@@ -50,6 +51,9 @@ OWN_FLAGS = {
     "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
 }
 """Further flags of some C files, by their names."""
+
+CPU_CHECKS = ("pe_cpu", "pe_runner_cpu")
+"""C files that run where kernels cannot."""
 
 KERNELS = "kernels_"
 """How the names of the C files begin that hold what takes the time."""
@@ -124,13 +128,16 @@ def compile_all(
     folders = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
     tell(f"compiling {len(sources)} files for {device.name}")
 
-    shared = Includes(folders)
+    shared, ended = Includes(folders), count(1)
 
     def compile_one(source: Path) -> Path:
         decoder = find_decoder() if source.stem == DECODER else None
         includes = Includes([*folders, decoder.parent]) if decoder else shared
-        how = toolchain, (*flags, *own_flags(source, device))
-        return compile_object(source, includes, how, tell)
+        oldest = toolchain.oldest if source.stem in CPU_CHECKS else ()
+        how = toolchain, (*flags, *own_flags(source, device), *oldest)
+        made = compile_object(source, includes, how, tell)
+        tell(f"compiled {next(ended)} of {len(sources)} files for {device.name}")
+        return made
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(zip(sources, pool.map(compile_one, sources), strict=True))

@@ -24,6 +24,10 @@ LEAST_LANES = 8
 """Channels at once, where vectors are not wider."""
 
 
+MOST_TAPS = 1024
+"""All of which the compiler unrolls."""
+
+
 @dataclass(frozen=True)
 class DepthwiseSpec:
     """The window, which of its products `op` is, the lanes, and the threads with scratch."""
@@ -59,7 +63,7 @@ def depthwise_spec(anchor: Node, op: str, window: Window, device: Device) -> Dep
     moves = op != "conv2d_dx" or window.stride == (1, 1)
     if not (isa.dot_lanes and integers and moves and window.is_depthwise):
         return None
-    if device.freestanding or anchor.attrs["zeros"][1]:
+    if device.freestanding or anchor.attrs["zeros"][1] or window.taps > MOST_TAPS:
         return None
     lanes = max(isa.dot_lanes, LEAST_LANES)
     return DepthwiseSpec(window, op, lanes, device.cpu.cores)

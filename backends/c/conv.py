@@ -1,16 +1,22 @@
 """Kernels of `conv2d`, `conv2d_dx` and `conv2d_dw`.
 
 A 1x1 convolution of stride 1 is a matmul, with a larger stride it may be one of some pixels
-(strided.py). A depthwise one has kernels of its own (depthwise.py), a 3x3 one may be cheaper by
-Winograd's method (winograd.py). Everything else multiplies image windows, by conv.inc.h and
-conv_dw.inc.h: direct.py has chosen the tile, the blocks, and what threads share.
+(strided.py). A depthwise one has kernels of its own (depthwise.py) unless its rows of taps are
+long; a 3x3 one may be cheaper by Winograd's method (winograd.py). Everything else multiplies image
+windows, by conv.inc.h and conv_dw.inc.h: direct.py has chosen the tile, the blocks, and what
+threads share.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from pockengine.backends.c.amx import AmxSpec
-from pockengine.backends.c.depthwise import DepthwiseSpec, choose_depthwise, depthwise_kernel
+from pockengine.backends.c.depthwise import (
+    DepthwiseSpec,
+    choose_depthwise,
+    depthwise_kernel,
+    is_unrolled,
+)
 from pockengine.backends.c.direct import (
     ConvPlan,
     DirectSpec,
@@ -85,7 +91,7 @@ def _choose(fused: Fused, window: Window, device: Device, options: KernelOptions
         return choose_product(pixel_product(op, window), fused.plain, device, options)
     if is_strided_product(op, window, device):
         return choose_strided(fused, window, device, options)
-    if window.is_depthwise:
+    if window.is_depthwise and is_unrolled(op, window, device):
         return choose_depthwise(op, window, device)
     if op == "conv2d_dw":
         return _choose_gradient(window, fused.plain, device, options)

@@ -28,6 +28,12 @@ UNEVEN = 1.15
 thread that wrote them, channels do not."""
 
 
+MOST_UNROLLED = 16384
+"""Source pixels times taps of one row in all copies of a block, which the compiler unrolls.
+
+It takes seconds for so many, and minutes for the windows of 256 taps of an audio filter bank."""
+
+
 @dataclass(frozen=True)
 class Slide:
     """How source pixels meet result pixels in one direction of a depthwise convolution.
@@ -125,6 +131,14 @@ class DepthwiseSpec:
     chunk: int
     size: int
     parts: int
+
+
+def is_unrolled(op: str, window: Window, device: Device) -> bool:
+    """Whether blocks of a depthwise convolution, or one of its gradients, are of bounded size."""
+    make = slide_backward if op == "conv2d_dx" else slide_forward
+    slide = make(window, machine_of(device))
+    copies = 1 + len(row_blocks(slide)[2])
+    return copies * slide.span * window.kernel[1] <= MOST_UNROLLED
 
 
 def choose_depthwise(op: str, window: Window, device: Device) -> Choice:

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -36,6 +37,15 @@ def program_in(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
     return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, program_symbol(name))))
 
 
+def check_cpu(path: Path, lacking: bytes | None) -> None:
+    """Raise ArtifactError where this processor lacks an extension that a library needs."""
+    if lacking:
+        raise ArtifactError(
+            f"{path} was compiled for a processor with {lacking.decode()}, which this one lacks; "
+            "compile the model on this machine"
+        )
+
+
 def load_library(artifact: Artifact) -> ctypes.CDLL:
     """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h.
 
@@ -48,6 +58,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         raise RuntimeFailure(f"cannot load {path}: {error}") from error
     pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     signatures: dict[str, tuple[object, list[object]]] = {
+        "pe_cpu_lacks": (text, []),
         "pe_specification": (text, [pointer]),
         "pe_open": (pointer, [pointer, ctypes.c_int, text]),
         "pe_shut": (None, [pointer]),
@@ -65,6 +76,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype = result
             function.argtypes = arguments
+        check_cpu(path, library.pe_cpu_lacks())
         theirs = library.pe_specification(program_in(library, artifact.name))
     except (AttributeError, ValueError) as error:
         raise ArtifactError(f"{path} is no library of this version: {error}") from error

@@ -6,6 +6,7 @@ programs for this machine are built by its own gcc or clang.
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -25,6 +26,11 @@ ZIG_FOLDER = "zig"
 PLAIN = "-fno-sanitize=undefined"
 """zig sanitizes C otherwise, and builds the runtime for it when it links: 4 s of the first time."""
 
+OLDEST = "-mcpu=baseline"
+CHECKED = ("native", "x86_64", "aarch64")
+"""Targets whose programs look for the extensions that they need."""
+SYSTEM_OLDEST = {"x86_64": "-march=x86-64", "aarch64": "-march=armv8-a"}
+
 SYSTEM_COMPILERS = ("gcc", "clang", "cc")
 
 
@@ -40,6 +46,8 @@ class Toolchain:
     archiver: tuple[str, ...]
     environment: dict[str, str]
     version: str
+    oldest: tuple[str, ...] = ()
+    """Arguments that mean the first processor of the device's architecture."""
 
 
 def find_toolchain(device: Device) -> Toolchain:
@@ -58,8 +66,9 @@ def find_toolchain(device: Device) -> Toolchain:
     environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
     environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
     named = (*target, f"-mcpu={device.toolchain.cpu}")
+    oldest = (OLDEST,) if device.toolchain.target.startswith(CHECKED) else ()
     command = (zig, "cc", *named, PLAIN, *_flags(device))
-    return Toolchain(command, (zig, "ar"), environment, f"{version('ziglang')} {machine}")
+    return Toolchain(command, (zig, "ar"), environment, f"{version('ziglang')} {machine}", oldest)
 
 
 def _system_toolchain(device: Device) -> Toolchain:
@@ -78,7 +87,8 @@ def _system_toolchain(device: Device) -> Toolchain:
     macros = _output_digest((compiler, march, "-E", "-dM", "-x", "c", os.devnull))
     named = _output_digest((compiler, "--version"))
     command = (compiler, march, *_flags(device))
-    return Toolchain(command, ("ar",), dict(os.environ), f"{named} {macros}")
+    oldest = tuple(SYSTEM_OLDEST[name] for name in (platform.machine(),) if name in SYSTEM_OLDEST)
+    return Toolchain(command, ("ar",), dict(os.environ), f"{named} {macros}", oldest)
 
 
 def _flags(device: Device) -> Sequence[str]:

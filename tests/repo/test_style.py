@@ -21,7 +21,7 @@ MAY_IMPORT = {
         "files": "",
         "folders": "errors",
         "tables": "",
-        "terminal": "",
+        "terminal": "errors",
         "devices": "errors files tables",
         "compiler": "errors files",
         "backends": "compiler devices errors extras files folders",

@@ -28,8 +28,11 @@ static void give_back(host *h) {
 
 pe_session *pe_open(const pe_program *program, int threads, char *message) {
     pe_mapping self;
-    if (!program) {
-        pe_fail(message, PE_ERROR_ARGUMENT, "pe_open was given no program");
+    const char *lacking = pe_cpu_lacks();
+    if (lacking || !program) {
+        pe_fail(message, PE_ERROR_ARGUMENT, "%s",
+                lacking ? "this processor lacks an extension that the program was compiled for"
+                        : "pe_open was given no program");
         return NULL;
     }
     host *h = (host *)(void *)pe_map(&self, sizeof *h);

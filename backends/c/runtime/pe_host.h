@@ -13,6 +13,10 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* The first extension that the program was compiled for and this processor lacks, as users call it;
+ * NULL where it has all. No other function may be called then. */
+const char *pe_cpu_lacks(void);
+
 /* Maps memory for a program and starts its session; NULL with a message of at most
  * PE_MESSAGE_BYTES when that fails. */
 pe_session *pe_open(const pe_program *program, int threads, char *message);

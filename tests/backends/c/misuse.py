@@ -119,6 +119,7 @@ FUNCTIONS = {
     "pe_open": Function("NULL", (PROGRAM, THREADS, ("text", ALSO, "NULL"))),
     "pe_shut": Function("", (("pe_open(PROGRAM, 1, text)", "NULL"),)),
     "pe_specification": Function("NULL", (PROGRAM,)),
+    "pe_cpu_lacks": Function("", ()),
     "pe_call": Function(
         STATUS, (SESSION, ('"train"', "NULL", '""', '"banana"'), INPUTS, OUTPUTS, SIZES)
     ),

@@ -117,7 +117,10 @@ __attribute__((destructor)) static void report(void) {
 }
 """
 
-RUNTIME_PARTS = ("pe", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
+RUNTIME_PARTS = (
+    *("pe", "pe_cpu", "pe_cpu_needs", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges"),
+    "pe_text",
+)
 """Files that a session in memory of the operating system takes."""
 
 

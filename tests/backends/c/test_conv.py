@@ -25,7 +25,7 @@ from pockengine.tests.backends.c.anchors import (
     epilogues,
     with_epilogue,
 )
-from pockengine.tests.backends.c.harness import device_of, emitter
+from pockengine.tests.backends.c.harness import OPTIMISED, device_of, emitter
 from pockengine.tests.backends.c.problems import SETTINGS, convolution
 
 conv_kernel = emitter(CONVOLUTION)
@@ -100,6 +100,14 @@ def large() -> Iterator[Node]:
 def test_blocks_join_up(tmp_path) -> None:
     cases = [case_of(node, direct_kernel, "avx512", seed) for seed, node in enumerate(large())]
     check(cases, tmp_path, FAST)
+
+
+def test_long_rows_of_taps_are_not_unrolled(tmp_path) -> None:
+    """Depthwise blocks of 200 taps would take the compiler minutes."""
+    found = convolution((1, 1, 300, 3), (1, 200, 1, 3), padding=(0, 0, 99, 100), groups=3)
+    cases = [case_of(node, direct_kernel, "avx2", seed) for seed, node in enumerate(found.values())]
+    assert max(len(case.kernel.source) for case in cases) < 20_000
+    check(cases, tmp_path, ("gcc", *OPTIMISED, "-march=x86-64-v3"))
 
 
 def test_large_weight_gradients_take_several_images(tmp_path) -> None:

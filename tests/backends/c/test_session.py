@@ -2,6 +2,8 @@
 
 import gc
 import os
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.c.library import check_cpu
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.devices.host import detect_isa
 from pockengine.devices.schema import load_device
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import ArtifactError, RuntimeFailure
 from pockengine.tests.backends.c.programs import compile_for, point_graph
 from pockengine.tests.backends.session_tests import SessionTests
 
@@ -173,6 +177,20 @@ def test_counts_that_a_checkpoint_cannot_hold_are_refused(point: Artifact, tmp_p
         with pytest.raises(RuntimeFailure, match="steps and updates must be"):
             session.save(tmp_path / "checkpoint")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_older_processor_is_told_what_it_lacks(point: Artifact) -> None:
+    if detect_isa() not in ("avx2", "avx512") or shutil.which("qemu-x86_64") is None:
+        pytest.skip("it needs AVX2 and qemu-x86_64 (apt install qemu-user)")
+    command = ["qemu-x86_64", "-cpu", "Conroe", str(point.executable), "info"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "compiled for a processor with SSE4.2, which this one lacks" in done.stderr
+
+
+def test_a_library_for_another_processor_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="with AVX2, which this one lacks; compile the model"):
+        check_cpu(tmp_path / "libprogram.so", b"AVX2")
 
 
 class TestSession(SessionTests):
