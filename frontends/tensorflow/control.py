@@ -5,6 +5,7 @@ from are all computed, and the results of one are taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,23 +108,47 @@ def run_chosen(
         raise Unsupported(
             "a branch that data choose and that writes a variable; write it outside of the branch"
         )
-    index = emit.cast(g, choice, I32) if choice.dtype is BOOL else choice
     if op.type in ("If", "StatelessIf") and choice.dtype is not BOOL:
-        index = emit.cast(g, emit.arithmetic(g, "ne", choice, 0), I32)
-    taken = branches.conditions(g, index, len(bodies))
+        choice = emit.arithmetic(g, "ne", choice, 0)
+    runs = [partial(run, body) for body in bodies]
+    return chosen_results(g, choice, runs, arguments, tensor)
+
+
+def chosen_results(
+    g: Builder,
+    choice: Tensor,
+    runs: Sequence[Callable[[Sequence[Known]], list[Known]]],
+    arguments: Sequence[Known],
+    tensor: Callable[[Known], Tensor],
+) -> list[Known]:
+    """Compute all branches; take the results of that which a truth or a number names."""
+    index = emit.cast(g, choice, I32) if choice.dtype is BOOL else choice
+    taken = branches.conditions(g, index, len(runs))
     found = []
-    for here, body in zip(taken, bodies, strict=True):
-        given = [branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments]
-        found.append(run(body, given))
+    for here, run in zip(taken, runs, strict=True):
+        found.append(
+            run([branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments])
+        )
     results = zip(*found, strict=True)
     return [branches.chosen(g, taken, [tensor(x) for x in parts]) for parts in results]
 
 
 def _loop(op: Any, values: Sequence[Known], library: Library, run: Run, place: str) -> list[Known]:
     condition, body = (library.graph(op.get_attr(name)) for name in ("cond", "body"))
+    return unrolled(
+        lambda state: run(condition, state, place), lambda state: run(body, state, place), values
+    )
+
+
+def unrolled(
+    condition: Callable[[list[Known]], list[Known]],
+    body: Callable[[list[Known]], list[Known]],
+    values: Sequence[Known],
+) -> list[Known]:
+    """Run a loop whose condition is known before each step."""
     state = list(values)
     for _ in range(MAX_STEPS):
-        (going,) = run(condition, state, place)
+        (going,) = condition(state)
         if not isinstance(going, np.ndarray):
             raise Unsupported(
                 "a loop that a tensor ends; unroll it, or give it a number of steps that is known "
@@ -131,5 +156,5 @@ def _loop(op: Any, values: Sequence[Known], library: Library, run: Run, place: s
             )
         if not going.item():
             return state
-        state = run(body, state, place)
+        state = body(state)
     raise Unsupported(f"a loop of more than {MAX_STEPS} steps, each of which would be code")

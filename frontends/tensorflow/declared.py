@@ -41,9 +41,10 @@ def _of_lite(path: Path) -> tuple[Declared, ...]:
 
     model = read_lite(path)
     inputs = []
-    for number in model.inputs:
-        tensor = model.tensors[number]
+    for number in model.main.inputs:
+        tensor = model.main.tensors[number]
         integer = tensor.kind in ("INT32", "INT64") and not tensor.quantised
         dtype = np.dtype(tensor.kind.lower() if integer else np.float32)
-        inputs.append(Declared(model.name_of(number), (None, *tensor.shape[1:]), dtype))
+        sizes = [None if i in {0, *tensor.open} else n for i, n in enumerate(tensor.shape)]
+        inputs.append(Declared(model.name_of(number), tuple(sizes), dtype))
     return tuple(inputs)

@@ -4,6 +4,7 @@ Keras and TensorFlow read the files themselves, but only after we have looked in
 code or other files, or would run more than arithmetic, is refused before anything is loaded.
 """
 
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow.keras_files import check_keras_file
-from pockengine.frontends.tensorflow.saved_graph import check_saved_model
+from pockengine.frontends.tensorflow.saved_graph import checked_saved_model, without_slots
 
 SIGNATURE = "serving_default"
 
@@ -57,9 +58,9 @@ def load(path: Path) -> Any:
 def _signature(path: Path) -> Any:
     if not (path / "saved_model.pb").is_file():
         raise ImportModelError(f"{path} is no SavedModel: it holds no saved_model.pb")
-    check_saved_model(path)
+    graph = without_slots(checked_saved_model(path))
     try:
-        loaded = tf.saved_model.load(str(path))
+        loaded = _loaded(path, graph.SerializeToString())
     except Exception as error:  # TensorFlow raises whatever reading a damaged file raises
         raise ImportModelError(
             f"{path} cannot be read as a SavedModel: {_short(error)}; save it again with "
@@ -73,8 +74,20 @@ def _signature(path: Path) -> Any:
             "tf.saved_model.load and give from_tensorflow the function that you mean"
         )
     function = signatures[SIGNATURE]
+    unset = [variable.name for variable in function.variables if not variable.is_initialized()]
+    if unset:
+        raise ImportModelError(f"{path} is damaged: it has no values for {', '.join(unset[:3])}")
     function.kept = loaded  # the variables live as long as what was loaded
     return function
+
+
+def _loaded(path: Path, graph: bytes) -> Any:
+    """Load what was looked into, and of the variables those that it has."""
+    options = tf.saved_model.LoadOptions(allow_partial_checkpoint=True)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "saved_model.pb").write_bytes(graph)
+        Path(folder, "variables").symlink_to((path / "variables").resolve())
+        return tf.saved_model.load(folder, options=options)
 
 
 def _short(error: BaseException) -> str:

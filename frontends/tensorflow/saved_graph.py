@@ -45,8 +45,8 @@ SAVING = frozenset(_SAVING.split())
 SAVERS = ("__inference__traced_save_", "__inference__traced_restore_")
 
 
-def check_saved_model(path: Path) -> None:
-    """Raise ImportModelError for a SavedModel whose load would do more than compute."""
+def checked_saved_model(path: Path) -> saved_model_pb2.SavedModel:
+    """Return a SavedModel's graph; ImportModelError if its load would do more than compute."""
     saved = saved_model_pb2.SavedModel()
     try:
         saved.ParseFromString((path / "saved_model.pb").read_bytes())
@@ -57,6 +57,18 @@ def check_saved_model(path: Path) -> None:
         ) from error
     for graph in saved.meta_graphs:
         _check_graph(path, graph)
+    return saved
+
+
+def without_slots(saved: saved_model_pb2.SavedModel) -> saved_model_pb2.SavedModel:
+    """Take an optimizer's states out of the graph of objects.
+
+    TensorFlow's loader adds each by a method of the optimizer, whose class Keras 3 does not have.
+    """
+    for graph in saved.meta_graphs:
+        for node in graph.object_graph_def.nodes:
+            del node.slot_variables[:]
+    return saved
 
 
 def _check_graph(path: Path, graph: Any) -> None:

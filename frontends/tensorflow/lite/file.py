@@ -1,4 +1,4 @@
-"""Read a TFLite file: its first subgraph as plain data, by the schema that TensorFlow ships.
+"""Read a TFLite file: its subgraphs as plain data, by the schema that TensorFlow ships.
 
 Files are not trusted: every vector is read as a view of the file's bytes, which cannot reach
 beyond them, and what does not fit together is an error.
@@ -14,13 +14,16 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.tensorflow.lite.sparse import dense
 
 MOST_PARTS = 100_000
 """Tensors, operators: no model for a device has more."""
+MOST_GRAPHS = 1000
 MOST_DIMS = 8
 MAGIC = b"TFL3"
 
 _DTYPES = {
+    "FLOAT16": np.float16,
     "FLOAT32": np.float32,
     "INT32": np.int32,
     "INT64": np.int64,
@@ -35,6 +38,9 @@ def _names(enum: type) -> dict[int, str]:
     return {number: name for name, number in vars(enum).items() if isinstance(number, int)}
 
 
+_DECODERS = ("DENSIFY", "DEQUANTIZE")
+"""Operators by which a constant of few bytes becomes one of floats."""
+
 _TYPES = _names(schema.TensorType)
 _OPERATORS = _names(schema.BuiltinOperator)
 _OPTIONS = _names(schema.BuiltinOptions)
@@ -45,6 +51,8 @@ class LiteTensor:
     """One tensor: `data` is what the file holds of it, None where it is computed.
 
     A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
+    `open` are the dimensions whose size the file leaves open; `shape` has one that it was tried by.
+    A `state` is zero when a model starts.
     """
 
     name: str
@@ -54,6 +62,8 @@ class LiteTensor:
     scale: np.ndarray
     zero: np.ndarray
     axis: int
+    open: tuple[int, ...] = ()
+    state: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -75,7 +85,7 @@ class LiteTensor:
         """Return what the file holds, as real numbers where it is quantised."""
         assert self.data is not None
         if not self.quantised:
-            return self.data
+            return self.data.astype(np.float32) if self.kind == "FLOAT16" else self.data
         shape = [1] * len(self.shape)
         if self.scale.size > 1:
             shape[self.axis] = self.scale.size
@@ -95,19 +105,31 @@ class LiteOperator:
 
 
 @dataclass(frozen=True)
-class LiteModel:
-    """The first subgraph of a file; `names` are those that its signature gives to tensors."""
+class LiteGraph:
+    """One subgraph: the model itself, a branch, or a part of a loop."""
 
-    name: str
-    names: dict[int, str]
     tensors: tuple[LiteTensor, ...]
     operators: tuple[LiteOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+
+@dataclass(frozen=True)
+class LiteModel:
+    """The subgraphs of a file; `names` are those that its signature gives to tensors."""
+
+    name: str
+    names: dict[int, str]
+    graphs: tuple[LiteGraph, ...]
+
+    @property
+    def main(self) -> LiteGraph:
+        """The model itself."""
+        return self.graphs[0]
+
     def name_of(self, number: int) -> str:
         """Return what the user knows a tensor by."""
-        return self.names.get(number) or self.tensors[number].name
+        return self.names.get(number) or self.main.tensors[number].name
 
 
 def read_lite(path: Path) -> LiteModel:
@@ -128,22 +150,40 @@ def read_lite(path: Path) -> LiteModel:
 
 
 def _model(path: Path, model: Any) -> LiteModel:
-    graph = model.Subgraphs(0)
-    counts = model.OperatorCodesLength(), graph.TensorsLength(), graph.OperatorsLength()
-    if max(counts) > MOST_PARTS:
+    counts = model.OperatorCodesLength(), model.SubgraphsLength()
+    if counts[0] > MOST_PARTS or counts[1] > MOST_GRAPHS:
         raise ImportModelError(f"{path} is damaged: it claims to have {max(counts)} parts")
     codes = [_code(model.OperatorCodes(i)) for i in range(counts[0])]
-    tensors = tuple(_tensor(model, graph.Tensors(i)) for i in range(counts[1]))
-    operators = tuple(_operator(codes, graph.Operators(i)) for i in range(counts[2]))
-    named = (graph.Name() or path.stem.encode()).decode(errors="replace")
-    return LiteModel(
-        path.stem if named == "main" else named,
-        _signature(model),
-        tensors,
-        operators,
-        _numbers(graph.InputsAsNumpy()),
-        _numbers(graph.OutputsAsNumpy()),
-    )
+    graphs = tuple(_graph(path, model, codes, model.Subgraphs(i)) for i in range(counts[1]))
+    named = (model.Subgraphs(0).Name() or path.stem.encode()).decode(errors="replace")
+    return LiteModel(path.stem if named == "main" else named, _signature(model), graphs)
+
+
+def _graph(path: Path, model: Any, codes: list[str], graph: Any) -> LiteGraph:
+    counts = graph.TensorsLength(), graph.OperatorsLength()
+    if max(counts) > MOST_PARTS:
+        raise ImportModelError(f"{path} is damaged: it claims to have {max(counts)} parts")
+    tensors = [_tensor(model, graph.Tensors(i)) for i in range(counts[0])]
+    operators = [_operator(codes, graph.Operators(i)) for i in range(counts[1])]
+    ends = _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy())
+    return LiteGraph(*_decoded(tensors, operators), *ends)
+
+
+def _decoded(
+    tensors: list[LiteTensor], operators: list[LiteOperator]
+) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
+    """Let the constants that operators decode be what their readers read, and drop these.
+
+    A result is named as the constant is, which is what users know.
+    """
+    remaining = []
+    for operator in operators:
+        source = operator.inputs[0] if operator.name in _DECODERS else -1
+        if source < 0 or tensors[source].data is None:
+            remaining.append(operator)
+        else:
+            tensors[operator.outputs[0]] = tensors[source]
+    return tuple(tensors), tuple(remaining)
 
 
 def _signature(model: Any) -> dict[int, str]:
@@ -181,12 +221,14 @@ def _tensor(model: Any, tensor: Any) -> LiteTensor:
     name = (tensor.Name() or b"").decode(errors="replace")
     shape = _numbers(tensor.ShapeAsNumpy())
     kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
-    if len(shape) > MOST_DIMS or tensor.Sparsity() is not None:
-        raise ImportModelError(f"the tensor {name!r} is sparse or has {len(shape)} dimensions")
+    if len(shape) > MOST_DIMS:
+        raise ImportModelError(f"the tensor {name!r} has {len(shape)} dimensions")
     raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
     data: np.ndarray | None = None
     if isinstance(raw, np.ndarray) and kind in _DTYPES:
-        data = np.frombuffer(raw.tobytes(), _DTYPES[kind]).reshape(shape)
+        data = np.frombuffer(raw.tobytes(), _DTYPES[kind])
+        sparsity = tensor.Sparsity()
+        data = data.reshape(shape) if sparsity is None else dense(data, shape, sparsity)
     quantisation = tensor.Quantization()
     empty = np.zeros(0, np.float32)
     scale = quantisation.ScaleAsNumpy() if quantisation else empty
@@ -199,6 +241,8 @@ def _tensor(model: Any, tensor: Any) -> LiteTensor:
         scale if isinstance(scale, np.ndarray) else empty,
         zero if isinstance(zero, np.ndarray) else empty,
         quantisation.QuantizedDimension() if quantisation else 0,
+        tuple(i for i, n in enumerate(_numbers(tensor.ShapeSignatureAsNumpy())) if n < 0),
+        bool(tensor.IsVariable()),
     )
 
 

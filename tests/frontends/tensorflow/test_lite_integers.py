@@ -15,9 +15,10 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
 from pockengine.errors import CompileError, ImportModelError
-from pockengine.frontends.layout import Tensor, framework_order
-from pockengine.frontends.tensorflow.lite import importer
+from pockengine.frontends.layout import framework_order
 from pockengine.frontends.tensorflow.lite.file import LiteModel, read_lite
+from pockengine.frontends.tensorflow.lite.importer import declare
+from pockengine.frontends.tensorflow.lite.walk import Walker
 
 SHARED = [
     "mlperf_tiny/ic_resnet8_int8",
@@ -73,27 +74,15 @@ def interpreter_of(path: Path) -> "tf.lite.Interpreter":
     return made
 
 
-class WholeImport(importer._Importer):
-    """An import whose outputs are all tensors of integers, by number."""
-
-    def outputs(self) -> dict[str, Tensor]:
-        """Return what is computed and quantised."""
-        known = ((number, self.model.tensors[number]) for number in self.known)
-        return {
-            str(number): self.known[number]
-            for number, tensor in known
-            if tensor.quantised and tensor.data is None
-        }
-
-
 def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
     """Compute every quantised tensor of a file by the oracle of integers."""
-    name, whole = model.name_of(model.inputs[0]), WholeImport(model, True)
-    whole.declare({name: x})
-    for operator in model.operators:
-        whole.build(operator)
-    for number, tensor in whole.outputs().items():
-        whole.g.output(number, framework_order(whole.g, tensor))
+    name, whole = model.name_of(model.main.inputs[0]), Walker(model, integers=True)
+    declare(whole, {name: x})
+    whole.build(whole.main)
+    for number, value in whole.main.known.items():
+        tensor = model.main.tensors[number]
+        if tensor.quantised and tensor.data is None:
+            whole.g.output(str(number), framework_order(whole.g, value))
     graph = whole.g.graph
     hold_integers(graph)
     integer_arithmetic(graph)
@@ -114,7 +103,7 @@ def check_file(path: Path) -> None:
     found = our_tensors(model, x)
     assert len(found) > 5
     for number, real in found.items():
-        tensor = model.tensors[number]
+        tensor = model.main.tensors[number]
         integers = np.rint(real / tensor.scale[0] + int(tensor.zero[0])).astype(np.int64)
         np.testing.assert_array_equal(integers, reference.get_tensor(number), tensor.name)
 

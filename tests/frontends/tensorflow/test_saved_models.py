@@ -253,3 +253,23 @@ def test_mlperf_tiny_model_imports(name: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     elif found.shape[-1] < 640:
         assert abs(float(found.sum()) - 1) < 1e-3  # class probabilities
+
+
+def test_a_saved_model_with_an_optimizer_of_another_keras(tmp_path: Path) -> None:
+    module = tf.Module()
+    module.kernel = tf.Variable(np.ones((12, 3), np.float32), name="kernel")
+    # as Keras 2's optimizers: one whose class the loader does not know, with states
+    module.optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
+    module.optimizer.apply_gradients([(tf.ones((12, 3)), module.kernel)])
+    module.call = tf.function(
+        lambda x: {"y": x @ module.kernel}, input_signature=[tf.TensorSpec([None, 12], name="x")]
+    )
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": module.call})
+    rows = X.reshape(len(X), -1)[:, :12]
+    with pytest.raises(AttributeError, match="add_slot"):
+        tf.saved_model.load(str(tmp_path))
+
+    graph = from_tensorflow(tmp_path, (rows,))
+
+    np.testing.assert_allclose(first_output(graph, rows), rows @ module.kernel, rtol=1e-5)
+    assert [param.trainable for param in graph.params.values()] == [True]

@@ -1,0 +1,85 @@
+"""Rules of TFLite's operators, by their names in the schema.
+
+A rule is called with the context, the operator's options and its inputs (None where one is left
+out, or is a state that starts at zero). The positions in `static` arrive as NumPy arrays, those in
+`either` so where they are known. `wishes` says in which order of dimensions our ops want an input
+that the file holds, `bias` which input is one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pockengine.compiler.ir import Shape
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Layout, Tensor
+from pockengine.frontends.tensorflow.ops import Known, TfContext
+
+Rule = Callable[..., Known]
+
+
+@dataclass(frozen=True)
+class LiteContext(TfContext):
+    """What a rule gets besides: by how much the batch has grown, and what the file says.
+
+    `declared` are the inputs' shapes, `kinds` the results' types.
+    """
+
+    rows: int = 1
+    declared: tuple[Shape, ...] = ()
+    kinds: tuple[str, ...] = ()
+
+    def fixed(self, found: Sequence[int]) -> Unsupported:
+        """Return the error for what a file of a fixed batch makes of a larger one."""
+        return Unsupported(
+            f"it gives {list(found)} by a batch {self.rows} times that which the file was "
+            "converted for; give example inputs of the file's own batch, or convert the model with "
+            "an open one"
+        )
+
+    def grown(self, place: int, sizes: Sequence[int]) -> list[int]:
+        """Return sizes that the file has, with that of a whole batch of an input as it is now."""
+        found = list(sizes)
+        if self.rows != 1 and found and found[0] == self.declared[place][0]:
+            found[0] *= self.rows
+        return found
+
+
+@dataclass(frozen=True)
+class LiteRule:
+    """A rule with what the importer must know before it calls it."""
+
+    apply: Rule
+    static: tuple[int, ...] = ()
+    wishes: Mapping[int, Layout] = field(default_factory=dict)
+    either: tuple[int, ...] = ()
+    bias: int | None = None
+
+    def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
+        """Return an input in the form that the rule takes it in."""
+        if value is None:
+            return None
+        if place in self.static and not isinstance(value, np.ndarray):
+            raise Unsupported("a shape, axis or place that data decide; it must be known")
+        known = place in self.static or (place in self.either and isinstance(value, np.ndarray))
+        return value if known else tensor(value)
+
+
+LITE_RULES: dict[str, LiteRule] = {}
+
+
+def lite_op(
+    name: str,
+    static: Sequence[int] = (),
+    wishes: Mapping[int, Layout] | None = None,
+    either: Sequence[int] = (),
+    bias: int | None = None,
+) -> Callable[[Rule], Rule]:
+    """Register a rule for an operator."""
+
+    def register(rule: Rule) -> Rule:
+        LITE_RULES[name] = LiteRule(rule, tuple(static), wishes or {}, tuple(either), bias)
+        return rule
+
+    return register

@@ -1,0 +1,290 @@
+"""Walk a TFLite file's subgraphs and build our graph, operator by operator.
+
+What is known when the file is read stays a NumPy array: integers of the file, shapes, and what is
+computed of these. Branches are taken and loops unrolled where that decides.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from pockengine.compiler.ir import Builder, Graph, Shape
+from pockengine.compiler.ir.evaluate import run as evaluate
+from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.frontends.bounds import MAX_ELEMENTS
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
+from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.tensorflow.lite.control import CONTROL
+from pockengine.frontends.tensorflow.lite.file import LiteGraph, LiteModel, LiteOperator
+from pockengine.frontends.tensorflow.lite.registry import LITE_RULES, LiteContext, LiteRule
+from pockengine.frontends.tensorflow.lite.rounding import held_as, rounded
+from pockengine.frontends.tensorflow.ops import Known
+from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
+
+DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What flatbuffers, NumPy and our rules raise for numbers that do not fit."""
+MOST_NODES = 200_000
+"""Loops inside of loops grow without bounds; no step of this many kernels is meant."""
+
+MOST_DEPTH = 32
+"""Subgraphs within subgraphs; each is a few calls of Python."""
+
+Declared = tuple[tuple[Shape, ...], tuple[str, ...]]
+
+
+@dataclass(eq=False)
+class Frame:
+    """One run of a subgraph: what each tensor's number stands for by now."""
+
+    index: int
+    graph: LiteGraph
+    wishes: dict[int, Layout]
+    known: dict[int, Known] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads a tensor: an operator by its position, and at which place of its inputs."""
+
+    position: int = -1
+    place: int = -1
+    operator: LiteOperator | None = None
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is added to what a layer gives."""
+        rule = None if self.operator is None else LITE_RULES.get(self.operator.name)
+        return rule is not None and rule.bias == self.place
+
+
+class Walker:
+    """One import. `rows` is by how much the batch is larger than that which the file is for."""
+
+    def __init__(self, model: LiteModel, integers: bool) -> None:
+        self.model = model
+        self.integers = integers
+        self.rows = 1
+        self.depth = 0
+        self.g = Builder(Graph(model.name))
+        self.problems = Problems()
+        self.variables: dict[str, Known] = {}
+        self.main = self._frame(0)
+        self._params: dict[tuple[int, ...], Tensor] = {}
+
+    def _frame(self, index: int) -> Frame:
+        graph = self.model.graphs[index]
+        return Frame(index, graph, _wishes(graph))
+
+    def run(self, index: int, arguments: Sequence[Known]) -> list[Known]:
+        """Build another subgraph; return what its results stand for."""
+        if self.depth == MOST_DEPTH:
+            raise ImportModelError(f"{self.model.name} is damaged: its parts run each other")
+        frame = self._frame(index)
+        frame.known.update(zip(frame.graph.inputs, arguments, strict=True))
+        self.depth += 1
+        self.build(frame)
+        self.depth -= 1
+        if frame.failed.intersection(frame.graph.outputs):
+            raise Unsupported("it runs a part of the file that cannot be imported")
+        return [self.value(frame, number) for number in frame.graph.outputs]
+
+    def build(self, frame: Frame) -> None:
+        """Build the operators of a subgraph, or note why not."""
+        for position, operator in enumerate(frame.graph.operators):
+            if len(self.g.graph.nodes) > MOST_NODES:
+                raise ImportModelError(
+                    f"{self.model.name} unrolls to more than {MOST_NODES} operations; shorten its "
+                    "loops"
+                )
+            self._build(frame, position, operator)
+
+    def _build(self, frame: Frame, position: int, operator: LiteOperator) -> None:
+        place = frame.graph.tensors[operator.outputs[0]].name if operator.outputs else ""
+        try:
+            if not frame.failed.intersection(operator.inputs):
+                with self.g.scope(place):
+                    self._evaluate(frame, position, operator)
+                return
+            if operator.name not in LITE_RULES and operator.name not in CONTROL:
+                raise Unsupported(NO_RULE)
+        except (CompileError, GraphError, ImportModelError) as error:
+            self.problems.add(operator.name, str(error), place)
+        except DAMAGE as error:
+            reason = f"its inputs or options do not fit: {error}"
+            self.problems.add(operator.name, reason, place)
+        frame.failed.update(operator.outputs)
+
+    def _evaluate(self, frame: Frame, position: int, operator: LiteOperator) -> None:
+        values = [
+            None if number < 0 else self.value(frame, number, Reader(position, place, operator))
+            for place, number in enumerate(operator.inputs)
+        ]
+        if operator.name in CONTROL:
+            results = CONTROL[operator.name](self, operator.options, values)
+        elif (rule := LITE_RULES.get(operator.name)) is None:
+            raise Unsupported(NO_RULE)
+        elif values and all(isinstance(x, np.ndarray) for x in values):
+            results = _folded(rule, operator, _context(frame.graph, operator), values)
+        else:
+            results = self._applied(rule, operator, frame.graph, values)
+        for number, result in zip(operator.outputs, results, strict=True):
+            tensor = frame.graph.tensors[number]
+            rounds = self.integers and isinstance(result, Tensor)
+            frame.known[number] = rounded(self.g, result, tensor) if rounds else result
+
+    def _applied(
+        self, rule: LiteRule, operator: LiteOperator, graph: LiteGraph, values: Sequence[Known]
+    ) -> list[Known]:
+        inputs = [rule.taken(place, x, self.tensor) for place, x in enumerate(values)]
+        context = LiteContext(self.g, (), self.rows, *_context(graph, operator))
+        built = rule.apply(context, operator.options, *inputs)
+        results = list(built) if isinstance(built, (list, tuple)) else [built]
+        for number, result in zip(operator.outputs, results, strict=True):
+            if self.rows != 1 and not _grown(graph.tensors[number].shape, result.shape, self.rows):
+                raise context.fixed(result.shape)
+        return results
+
+    def _is_state(self, reader: Reader) -> bool:
+        """Whether a loop changes what it reads here: such a constant is no weight."""
+        if reader.operator is None or reader.operator.name != "WHILE":
+            return False
+        body = self.model.graphs[reader.operator.options.BodySubgraphIndex()]
+        return body.inputs[reader.place] != body.outputs[reader.place]
+
+    def value(self, frame: Frame, number: int, reader: Reader | None = None) -> Known:
+        """Return what a tensor stands for by now, or a constant of the file.
+
+        Converters store equal vectors once. Each reader gets one of its own, since biases that were
+        equal once must not train as one; larger weights stay shared.
+        """
+        if number in frame.known:
+            return frame.known[number]
+        reader = reader or Reader()
+        tensor = frame.graph.tensors[number]
+        if tensor.state:
+            return None
+        if tensor.data is None:
+            raise Unsupported(f"nothing before it makes {tensor.name!r}")
+        real = tensor.quantised or tensor.data.dtype.kind == "f"
+        if tensor.data.ndim == 0 or not real or self._is_state(reader):
+            return tensor.real()
+        own = (reader.position, reader.place) if tensor.data.ndim == 1 else ()
+        key = (frame.index, number, *own)
+        if key not in self._params:
+            self._params[key] = self._param(frame, number, reader.is_bias)
+        return self._params[key]
+
+    def _param(self, frame: Frame, number: int, bias: bool) -> Tensor:
+        """Take floats that the file holds for a param.
+
+        A bias of zeros stays so: converters add one to a convolution that has none.
+        """
+        tensor = frame.graph.tensors[number]
+        data = tensor.real()
+        if not data.size:
+            raise Unsupported(EMPTY)
+        layout = frame.wishes.get(number, identity(data.ndim))
+        value = self.g.param(
+            self._free_name(tensor.name),
+            np.array(data.transpose(layout), order="C"),
+            permutation=None if layout == identity(data.ndim) else layout,
+            trainable=not bias or bool(data.any()),
+        )
+        source, held = tensor.quantization(), held_as(tensor)
+        param = self.g.graph.params[value.name]
+        param.source = source and source.transposed(layout)
+        if self.integers and held is not None and number in frame.wishes:
+            param.held = held.transposed(layout)
+        return Tensor(value, layout)
+
+    def _free_name(self, name: str) -> str:
+        free, count = name, 0
+        while free in self.g.graph.params or free in RESERVED:
+            count += 1
+            free = f"{name}_{count}"
+        return free
+
+    def tensor(self, value: Known) -> Tensor:
+        """Put what is known into the graph; pass everything else."""
+        return in_graph(self.g, value)
+
+    def outputs(self) -> dict[str, Tensor]:
+        """Return the model's outputs by their names."""
+        outputs = {}
+        for number in self.main.graph.outputs:
+            name = self.model.name_of(number)
+            try:
+                if number not in self.main.failed:
+                    outputs[name] = self.tensor(self.value(self.main, number))
+            except (Unsupported, GraphError) as error:
+                self.problems.add("an output", str(error), name)
+        return outputs
+
+
+def in_graph(g: Builder, value: Known) -> Tensor:
+    """Return a tensor as it is, and what is known as a constant of the graph."""
+    if isinstance(value, Tensor):
+        return value
+    if not isinstance(value, np.ndarray):
+        raise Unsupported("a variable, where numbers are read")
+    dtype = dtype_of(value)
+    if not value.size:
+        raise Unsupported(EMPTY)
+    return plain(g.constant(value) if value.ndim else g.scalar(value.item(), dtype))
+
+
+def _context(graph: LiteGraph, operator: LiteOperator) -> Declared:
+    """Return the shapes of an operator's inputs and the types of its results, as the file says."""
+    shapes = tuple(() if n < 0 else graph.tensors[n].shape for n in operator.inputs)
+    return shapes, tuple(graph.tensors[n].kind for n in operator.outputs)
+
+
+def _folded(
+    rule: LiteRule, operator: LiteOperator, declared: Declared, values: Sequence[Known]
+) -> list[Known]:
+    """Compute an operator of known arrays: build it alone, and evaluate that."""
+    g = Builder(Graph("constants"))
+    inputs = [rule.taken(place, x, partial(in_graph, g)) for place, x in enumerate(values)]
+    built = rule.apply(LiteContext(g, (), 1, *declared), operator.options, *inputs)
+    results = list(built) if isinstance(built, (list, tuple)) else [built]
+    for place, result in enumerate(results):
+        if isinstance(result, Tensor):
+            g.output(str(place), framework_order(g, result))
+    elements = sum(value.type.size for node in g.graph.nodes for value in node.results)
+    if elements > MAX_ELEMENTS:
+        raise Unsupported(f"a constant of {elements} elements; make it an input of the model")
+    computed = evaluate(g.graph, {})
+    return [computed.get(str(place), result) for place, result in enumerate(results)]
+
+
+def _grown(declared: Shape, found: Shape, rows: int) -> bool:
+    """Whether sizes are those that the file declares, but for one that is of more rows."""
+    grown = [(old, new) for old, new in zip(declared, found, strict=True) if old != new]
+    return not grown or (len(grown) == 1 and grown[0][1] == grown[0][0] * rows)
+
+
+def _wishes(graph: LiteGraph) -> dict[int, Layout]:
+    """Return the order in which each weight is best held, where all its readers agree."""
+    wishes: dict[int, set[Layout]] = {}
+    for operator in graph.operators:
+        rule = LITE_RULES.get(operator.name)
+        for position, number in enumerate(operator.inputs):
+            if rule is not None and number >= 0:
+                rank = len(graph.tensors[number].shape)
+                wish = rule.wishes.get(position, identity(rank))
+                wishes.setdefault(number, set()).add(wish if len(wish) == rank else identity(rank))
+    return {number: layouts.pop() for number, layouts in wishes.items() if len(layouts) == 1}
