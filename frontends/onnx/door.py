@@ -75,8 +75,8 @@ def leave(model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
     return to_initializers(_opened(model).model, graph, values)
 
 
-def reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference:
-    """Run the forward pass by ONNX's reference evaluator: it has no gradients."""
+def reference(model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+    """Run the forward pass by ONNX Runtime or ONNX's evaluator, which have no gradients."""
     from pockengine.frontends.onnx.reference import reference
 
     given = _opened(model)

@@ -13,8 +13,9 @@ from pockengine.frontends.emit.nn import Unsupported
 
 # Operators that give back at most what they take.
 _NARROW = """
-    Abs ArgMax ArgMin Cast CastLike Ceil Concat CumSum Erf Exp Flatten Floor Identity Log Neg Not
-    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Reshape Round Shape Size Slice Sqrt Squeeze
+    Abs ArgMax ArgMin Cast CastLike Ceil Clip Compress Concat Cos CumSum Erf Exp Flatten Floor
+    Identity IsInf IsNaN Log Neg Not Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    Reshape Round ScatterElements ScatterND Shape Sign Sin Size Slice Split Sqrt Squeeze TopK
     Transpose Trilu Unsqueeze
 """
 _BROADCASTING = """
@@ -28,6 +29,7 @@ BOUNDS: dict[str, bounds.Bound] = {
     "Expand": bounds.expanded,
     "Gather": bounds.gathered,
     "GatherElements": bounds.taken,
+    "NonZero": lambda arrays: arrays[0].size * max(arrays[0].ndim, 1),
     "Range": bounds.ranged,
     "Tile": bounds.tiled,
 }

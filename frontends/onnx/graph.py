@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType, Value
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
@@ -81,8 +81,16 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
         importer.build(node)
     outputs = importer.outputs()
     importer.problems.check(name)
+    _drop_unread(importer.g.graph, {tensor.value for tensor in outputs.values()})
     importer.roles.tell(importer.g.graph)
     return importer.g, outputs
+
+
+def _drop_unread(graph: Graph, read: set[Value]) -> None:
+    """Leave out weights that nothing reads, such as those of a branch that is not taken."""
+    read = read.union(*(node.operands for node in graph.nodes))
+    for name in [name for name, param in graph.params.items() if param.value not in read]:
+        del graph.params[name]
 
 
 class _Importer:
@@ -261,8 +269,11 @@ class _Importer:
         if name in self.weights:
             raise Unsupported(f"two weights named {name!r}; rename one")
         self._bind(name, data)
-        if data.dtype == F32.numpy and data.ndim and self.roles.trains_as_constant(name, data):
-            self._weight(name, data, trainable=True)
+        if data.dtype == F32.numpy and data.ndim and data.size:
+            state = any(use.is_state for use in self.uses.get(name, []))
+            trains = not state and self.roles.trains_as_constant(name, data)
+            if state or trains:
+                self._weight(name, data, trains)
 
     def _known(self, name: str) -> Known:
         """Return an array where the value is known now and no weight, else a tensor."""

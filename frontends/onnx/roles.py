@@ -120,9 +120,11 @@ class Roles:
 
     def tell(self, graph: Graph) -> None:
         """Say in one line what was decided, where that is more than that all weights train."""
-        parts = [f"{listed(names)} do not ({why})" for why, names in self.frozen.items()]
-        if self.added:
-            parts.insert(0, f"{listed(self.added)} are `Constant` operators")
+        read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
+        parts = [f"{listed(names)} do not ({why})" for why, names in read.items() if names]
+        added = [name for name in self.added if name in graph.params]
+        if added:
+            parts.insert(0, f"{listed(added)} are `Constant` operators")
         if parts:
             count = sum(param.trainable for param in graph.params.values())
             warnings.warn(
@@ -133,6 +135,8 @@ class Roles:
 
     def _reason(self, name: str, data: np.ndarray) -> str:
         """Return why a constant is no parameter by its role; nothing where it is one."""
+        if name not in self.kinds and name.endswith("buffer"):
+            return "buffers by their names"
         if self._is_zero_state(name, data):
             return "initial states of zeros"
         if self._is_stand_in(name, data):
@@ -231,7 +235,7 @@ def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[Reader]]:
 
 def _bare(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
     """Return what arithmetic with constants makes of the inputs before the first layer."""
-    if not any(node.op_type in LAYERS for node in nodes):
+    if not any(node.op_type in LAYERS and node.op_type != "Gather" for node in nodes):
         return set()  # arithmetic is all there is
     constants = _constants(graph, nodes)
     inputs = {value.name for value in graph.input} - constants

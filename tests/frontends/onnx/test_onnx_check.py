@@ -1,4 +1,4 @@
-"""`compile(..., check=True)` of ONNX models: their forward pass by ONNX's reference evaluator."""
+"""`compile(..., check=True)` of ONNX models: their forward pass elsewhere."""
 
 import numpy as np
 import pytest

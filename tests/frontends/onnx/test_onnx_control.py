@@ -136,6 +136,39 @@ def test_a_branch_is_chosen_by_what_shapes_say() -> None:
     assert graph.params["weight"].trainable
 
 
+@pytest.mark.parametrize("rows", [2, 5])
+def test_weights_of_the_branch_that_a_size_chooses_train_alone(rows: int) -> None:
+    branches = {}
+    for name, op in (("then_branch", "Tanh"), ("else_branch", "Neg")):
+        own = numpy_helper.from_array(random(4), f"{op}.scale")
+        nodes = [
+            helper.make_node("Constant", [], [own.name], value=own),
+            helper.make_node("Mul", ["x", own.name], [f"{op}.x"]),
+            helper.make_node("Add", [f"{op}.x", f"{op}.shift"], [f"{op}.z"]),
+            helper.make_node(op, [f"{op}.z"], [f"{op}.y"]),
+        ]
+        shift = numpy_helper.from_array(random(4, seed=1), f"{op}.shift")
+        branches[name] = body(nodes, {}, {f"{op}.y": (FLOAT, (rows, 4))}, shift)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Split", ["shape"], ["rows", "columns"]),
+        helper.make_node("Squeeze", ["rows"], ["n"]),
+        helper.make_node("Less", ["n", "three"], ["small"]),
+        helper.make_node("If", ["small"], ["y"], **branches),
+    ]
+    held = {"three": np.asarray(3)}
+
+    graph = check(
+        make(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, held), {"x": random(rows, 4, seed=2)}
+    )
+
+    op = "Tanh" if rows < 3 else "Neg"
+    assert {n: p.trainable for n, p in graph.params.items()} == {
+        f"{op}.scale": True,
+        f"{op}.shift": True,
+    }
+
+
 def test_a_branch_that_a_tensor_decides_is_refused() -> None:
     with pytest.raises(ImportModelError, match="If in choice: a branch that a tensor decides"):
         from_onnx(branch("open"), shapes={"x": (2, 4)})

@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_onnx
-from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one
+from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one, random
 
 SECONDS = 30.0
 """No refusal hangs or computes for long; each takes a fraction of a second on an idle machine."""
@@ -258,6 +258,23 @@ def test_external_data_of_the_wrong_size_are_refused(
 
     with pytest.raises(ImportModelError, match=said):
         from_onnx(saved(external(mlp(), "weights.bin", **entries), tmp_path))
+
+
+def test_a_constant_reads_its_data_beside_the_model(tmp_path: Path) -> None:
+    weight = random(4, 3)
+    (tmp_path / "weights.bin").write_bytes(weight.tobytes())
+    place = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=weight.shape)
+    place.data_location = TensorProto.EXTERNAL
+    place.external_data.add(key="location", value="weights.bin")
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=place),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+
+    with pytest.warns(UserWarning, match="w are `Constant` operators"):
+        graph = from_onnx(saved(make(nodes, {"x": (2, 4)}, {"y": (2, 3)}), tmp_path))
+
+    np.testing.assert_array_equal(graph.params["w"].data, weight)
 
 
 def test_missing_external_data_are_named(tmp_path: Path) -> None:

@@ -183,7 +183,12 @@ def test_open_sizes_bounds_of_one_element_and_wrong_declarations() -> None:
         helper.make_node("Add", ["b", "d"], ["y"]),
     ]
     numbers = {"low": np.float32([-0.5]), "high": np.float32([0.5])}
-    numbers |= {"pads": np.array([0, 1, 0, 0]), "zero": np.array([0]), "one": np.array([1]), "axis": np.array(1)}
+    numbers |= {
+        "pads": np.array([0, 1, 0, 0]),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "axis": np.array(1),
+    }
     model = make(nodes, {"x": (-1, 3)}, {"y": (7, 7)}, numbers, 13)
 
     with pytest.warns(UserWarning, match=r"the shape \[7, 7\] for 'y', but it has \[2, 4\]"):

@@ -183,3 +183,21 @@ def test_weights_in_constant_operators_train_and_go_back() -> None:
     model.producer_name = "pytorch"  # which writes literals so, and weights as initializers
     assert decided(model)[0] == []
     assert decided(model, trainable={"fc.w_0": True})[0] == ["fc.w_0"]
+
+
+def test_running_statistics_and_buffers_in_constant_operators_are_kept_as_such() -> None:
+    numbers = {name: np.abs(random(3)) for name in ("scale", "shift", "mean", "variance")}
+    nodes = [
+        *(N("Constant", [], [n], value=numpy_helper.from_array(x)) for n, x in numbers.items()),
+        N("BatchNormalization", ["x", *numbers], ["a"]),
+        N("MatMul", ["a", "stft.basis_buffer"], ["y"]),
+    ]
+    model = make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 5)}, {"stft.basis_buffer": random(4, 5)})
+
+    trained, said = decided(model)
+
+    assert trained == ["scale", "shift"]
+    assert "stft.basis_buffer do not (buffers by their names)" in said
+    with pytest.warns(UserWarning, match="2 weights train"):
+        graph = from_onnx(model, training=True)
+    assert {"mean", "variance"} <= graph.params.keys()
