@@ -1,27 +1,161 @@
-"""What commands print: names are text, never markup and never what a terminal obeys."""
+"""What commands print: names are text, never markup, and no table cuts one to fit the terminal."""
 
+import os
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 from pockengine.errors import printable
+
+MOST_KEYS = 2
+"""Columns that may be needed to tell rows apart where a table is continued below itself."""
 
 
 class PlainConsole(Console):
     """A console on which every text stands as it is, whatever rich or the terminal make of it.
 
-    `width` counts where the output is no terminal.
+    `width` counts where the output is no terminal and COLUMNS says nothing. A table that is wider
+    loses the columns that say the same in every row, which a line below it tells, folds text
+    between words, and is continued below itself where that is not enough.
     """
 
     def __init__(self, width: int | None = None) -> None:
+        known = Console().is_terminal or os.environ.get("COLUMNS", "").isdigit()
         super().__init__(
-            width=None if Console().is_terminal else width,
+            width=None if known else width,
             markup=False,
             emoji=False,
             highlight=False,
         )
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; tables as they fit."""
+        parts = [part for one in objects for part in _fitted(self, one)]
+        super().print(*parts, **options)
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Return what is printed for a text."""
         return super().render_str(printable(text), **options)
+
+
+def _fitted(console: Console, printed: Any) -> Iterator[Any]:
+    """Yield an object, of a table that is too wide the tables that fit in its place."""
+    if not isinstance(printed, Table) or not printed.columns:
+        yield printed
+        return
+    sizes = [_size(console, column) for column in printed.columns]
+    room = console.width - _borders(printed)
+    if sum(size.maximum for size in sizes) <= room:
+        yield _with_columns(printed, [_folding(x) for x in printed.columns])
+        return
+    table, constants = _without_constants(printed)
+    groups = _groups(console, table)
+    for number, columns in enumerate(groups):
+        part = _with_columns(table, _spread(console, table, columns))
+        part.title = table.title if number == 0 else None
+        part.caption = table.caption if number == len(groups) - 1 else None
+        yield part
+    if constants:
+        yield constants
+
+
+def _size(console: Console, column: Column) -> Measurement:
+    """Return the widths of a column's longest word and line; a number's are those of all of it."""
+    options = console.options.update(width=1 << 16)
+    cells = [Measurement.get(console, options, cell) for cell in column.cells]
+    header = Measurement.get(console, options, column.header)
+    longest = max((cell.maximum for cell in cells), default=0)
+    word = max((cell.minimum for cell in cells), default=0)
+    number = column.justify == "right" or column.no_wrap
+    return Measurement(
+        max(header.minimum, longest if number else word), max(header.maximum, longest)
+    )
+
+
+def _borders(table: Table, columns: int | None = None) -> int:
+    """Return what lines and padding of a table take, 3 a column and one more at most."""
+    return 3 * (len(table.columns) if columns is None else columns) + 1
+
+
+def _without_constants(table: Table) -> tuple[Table, str]:
+    """Return a table without the columns of one value, and the line that tells those."""
+    if table.row_count < 2:
+        return table, ""
+    keys = _keys(table)
+    constant = [
+        column
+        for column in table.columns
+        if column not in keys and isinstance(column.header, str) and column.header
+        if len(found := {str(cell) for cell in column.cells}) == 1 and found != {""}
+    ]
+    facts = ", ".join(f"{column.header} {next(iter(column.cells))!s}" for column in constant)
+    made = _with_columns(table, [x for x in table.columns if x not in constant])
+    return made, f"In every row: {facts}" if facts else ""
+
+
+def _keys(table: Table) -> list[Column]:
+    """Return the first columns by which all rows can be told apart, at most MOST_KEYS."""
+    for count in range(1, MOST_KEYS):
+        rows = list(zip(*(map(str, x.cells) for x in table.columns[:count]), strict=True))
+        if len(set(rows)) == len(rows):
+            return table.columns[:count]
+    return table.columns[:MOST_KEYS]
+
+
+def _groups(console: Console, table: Table) -> list[list[Column]]:
+    """Return the columns that go beside each other; each group begins with those of the keys."""
+    keys = _keys(table)
+    room = console.width - _borders(table, 0)
+    others = table.columns[len(keys) :]
+    widest = max((_word(console, column, room) for column in others), default=0)
+    taken = sum(_word(console, column, room) for column in keys)
+    if taken + widest > room:
+        keys = keys[:1]
+        taken = _word(console, keys[0], room)
+    groups: list[list[Column]] = [[*keys]]
+    left = room - taken
+    for column in table.columns[len(keys) :]:
+        need = _word(console, column, room)
+        if need > left and len(groups[-1]) > len(keys):
+            groups.append([*keys])
+            left = room - taken
+        groups[-1].append(column)
+        left -= need
+    return groups
+
+
+def _word(console: Console, column: Column, room: int) -> int:
+    """Return the least width of a column with its borders; no word has more than half the room."""
+    return min(_size(console, column).minimum, room // 2 - 3) + 3
+
+
+def _spread(console: Console, table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return columns with widths: each its longest word, and a part of the room that is left."""
+    room = console.width - _borders(table, len(columns))
+    sizes = [_size(console, column) for column in columns]
+    half = (console.width - _borders(table, 0)) // 2 - 3
+    least = [min(size.minimum, half) for size in sizes]
+    missing = [size.maximum - width for size, width in zip(sizes, least, strict=True)]
+    left = max(0, room - sum(least))
+    share = min(1.0, left / sum(missing)) if sum(missing) else 0.0
+    return [
+        replace(_folding(column), width=width + int(share * more))
+        for column, width, more in zip(columns, least, missing, strict=True)
+    ]
+
+
+def _folding(column: Column) -> Column:
+    return replace(column, overflow="fold", no_wrap=False)
+
+
+def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
+    """Return a table of the same rows with other columns."""
+    made = copy(table)
+    made.columns = [replace(column, _index=index) for index, column in enumerate(columns)]
+    return made

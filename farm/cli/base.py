@@ -2,20 +2,17 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
 
 import click
-from rich.console import Console
 
 from pockengine.errors import PockEngineError
+from pockengine.terminal import PlainConsole
 
-CONSOLE = Console(
-    highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 140
-)
+CONSOLE = PlainConsole(140)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, not lines or tables.")
 P = ParamSpec("P")
 

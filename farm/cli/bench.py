@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError, PockEngineError
@@ -34,6 +33,7 @@ from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
 from pockengine.farm.results.results import Record, Results, write_lines
+from pockengine.terminal import PlainConsole
 
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 MODEL, BATCH = "mobilenet_v2-0.35-96", 4
@@ -308,14 +308,14 @@ def _report(result: BenchResult) -> int:
     if result.records:
         console.print(bench_table(result.records))
     for note in result.notes:
-        console.print(note, highlight=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
     for scheme, message in result.failures.items():
         click.echo(f"FAILED {scheme}: {message}", err=True)
     return 1 if result.failures else 0
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
+def _console() -> PlainConsole:
+    return PlainConsole(140)
 
 
 def _list(boards: list[Board]) -> None:

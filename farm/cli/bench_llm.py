@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, measure_llm
 from pockengine.farm.bench.llm_case import KNOWN
@@ -15,6 +13,7 @@ from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
+from pockengine.terminal import PlainConsole
 
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -40,7 +39,7 @@ class LlmOptions:
 
 def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> int:
     """Measure all that is chosen, print a table of each, keep records; return the exit status."""
-    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
+    console = PlainConsole(WIDTH)
     failures: dict[str, str] = {}
     for measurement in llm_plan(options):
         title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
@@ -53,9 +52,9 @@ def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> in
         keep(llm_records(result, current_commit(), options.threads))
         console.print(llm_table(result, options.threads))
         for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"{engine}: {reason}", soft_wrap=True)
     for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
+        console.print(f"FAILED {name}: {message}", soft_wrap=True)
     return 1 if failures else 0
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rich.console import Console
-
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.runtimes import (
     BACKENDS,
@@ -23,6 +21,7 @@ from pockengine.farm.bench.suite_table import records_of
 from pockengine.farm.references.engines import RUNTIMES, find_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
+from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
@@ -47,7 +46,7 @@ class RuntimesOptions:
 
 def run_runtimes(options: RuntimesOptions, keep: Callable[[Sequence[Record]], None]) -> int:
     """Measure all that is chosen, print a table of each, keep records; return the exit status."""
-    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
+    console = PlainConsole(WIDTH)
     failures: dict[str, str] = {}
     for measurement in plan(options):
         try:
@@ -59,9 +58,9 @@ def run_runtimes(options: RuntimesOptions, keep: Callable[[Sequence[Record]], No
             continue
         console.print(runtimes_table(result, options.threads))
         for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"{engine}: {reason}", soft_wrap=True)
     for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
+        console.print(f"FAILED {name}: {message}", soft_wrap=True)
     return 1 if failures else 0
 
 

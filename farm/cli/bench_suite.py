@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.errors import FarmError, PockEngineError
@@ -34,6 +32,7 @@ from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
+from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 170
@@ -62,13 +61,13 @@ def run_peers(options: SuiteOptions, keep: Keep) -> int:
 
     What fails is reported at the end, and the others go on.
     """
-    console = Console(width=None if Console().is_terminal else WIDTH, markup=False, emoji=False)
+    console = PlainConsole(WIDTH)
     for engine in options.engines:
         find_engine(engine)
     with step("this machine's peaks"), watching() as load:
         peaks = measure_peaks(options.threads)
     told = "; ".join(filter(None, [describe_peaks(peaks), load.mark]))
-    console.print(told, highlight=False, soft_wrap=True)
+    console.print(told, soft_wrap=True)
     results: list[SuiteResult] = []
     failures: dict[str, str] = {}
     for measurement in measurements(options, peaks):
@@ -83,7 +82,7 @@ def run_peers(options: SuiteOptions, keep: Keep) -> int:
             continue
         results.append(result)
         for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", highlight=False, soft_wrap=True)
+            console.print(f"{engine}: {reason}", soft_wrap=True)
     return _finish(console, results, failures, options.report, peaks)
 
 
@@ -133,7 +132,7 @@ def _draw(result: SuiteResult, report: Path | None) -> None:
 
 
 def _finish(
-    console: Console,
+    console: PlainConsole,
     results: Sequence[SuiteResult],
     failures: dict[str, str],
     report: Path | None,
@@ -147,5 +146,5 @@ def _finish(
 
             console.print(f"report: {write_report(results, peaks, report)}", soft_wrap=True)
     for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", highlight=False, soft_wrap=True)
+        console.print(f"FAILED {name}: {message}", soft_wrap=True)
     return 1 if failures else 0

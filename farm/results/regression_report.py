@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
 from xml.etree import ElementTree
 
 from pockengine.farm.results.regression import Change, Comparison, worse
+from pockengine.farm.results.results import now
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SIGNS = {
@@ -20,8 +23,11 @@ NO_VERDICT = (Change.NEW, Change.UNSURE)
 def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
     """Return a JUnit file: a test for each figure, which fails where it must stop a change."""
     failures = worse(comparisons)
+    seconds = _seconds(comparisons)
     suite = ElementTree.Element(
         "testsuite",
+        timestamp=min((one.record.time for one in comparisons), default=now()),
+        time=f"{sum(seconds.values()):.3f}",
         name=_xml(f"farm bench against {baseline}"),
         tests=str(len(comparisons)),
         failures=str(len(failures)),
@@ -31,7 +37,14 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
     for one in comparisons:
         record = one.record
         place = _xml(f"{record.device}.{record.model}.{record.scheme}")
-        case = ElementTree.SubElement(suite, "testcase", classname=place, name=_xml(record.metric))
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=place,
+            name=_xml(record.metric),
+            time=f"{seconds.get(record.time, 0.0):.3f}",
+        )
+        seconds[record.time] = 0.0  # of figures that were stored at once the first has the time
         if one in failures:
             failure = ElementTree.SubElement(case, "failure", message=_xml(_line(one)))
             failure.text = _xml(f"{one.name}: {_line(one)}")
@@ -39,6 +52,17 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
             ElementTree.SubElement(case, "skipped", message=_xml(one.why))
     ElementTree.indent(suite)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _seconds(comparisons: Sequence[Comparison]) -> dict[str, float]:
+    """Return how long after the record before it each was stored, by the time of the record.
+
+    What was not measured in this run took no time, nor did the first.
+    """
+    measured = [one.record.time for one in comparisons if one.change is not Change.MISSING]
+    times = sorted({text: datetime.fromisoformat(text) for text in measured}.items())
+    gaps = pairwise(times)
+    return {text: (later - before).total_seconds() for (_, before), (text, later) in gaps}
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:

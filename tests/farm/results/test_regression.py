@@ -56,6 +56,30 @@ def test_counts_and_sizes_are_exact(metric: str, now: int, expected: Change) -> 
     assert change([count(now, metric=metric)], [count(100, metric=metric)]) is expected
 
 
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [(102.6, Change.WORSE), (100.5, Change.SAME), (97.0, Change.BETTER)],
+)
+def test_resident_memory_has_one_per_cent_and_some_pages(now: float, expected: Change) -> None:
+    resident = {"metric": "peak_rss_bytes", "unit": "B"}
+    large, small = 1 << 20, 1 << 10  # 100 MiB, and 100 KiB, where pages are more
+    assert change([count(now * large, **resident)], [count(100 * large, **resident)]) is expected
+    pages = [count(100 * small, **resident)]
+    assert change([count(now * small, **resident)], pages) is Change.SAME
+
+
+def test_junit_says_when_the_run_was_and_how_long_each_figure_took() -> None:
+    times = ("2026-01-01T10:00:00+00:00", "2026-01-01T10:01:30+00:00")
+    metrics = ("arena_bytes", "binary_bytes", "guest_instructions")
+    records = [
+        count(1, metric=metric, time=time)
+        for metric, time in zip(metrics, (times[0], times[0], times[1]), strict=True)
+    ]
+    root = ElementTree.fromstring(junit(compare_records(records, records), "main"))
+    assert (root.get("timestamp"), root.get("time")) == (times[0], "90.000")
+    assert [case.get("time") for case in root] == ["0.000", "0.000", "90.000"]
+
+
 def test_the_same_code_on_a_slower_machine_is_the_same() -> None:
     for seed in range(20):
         assert change(run_of(5, 2.0, seed), run_of(5, 1.0, seed + 100)) is Change.SAME

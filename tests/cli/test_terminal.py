@@ -1,0 +1,101 @@
+"""No table cuts a name, a number or a command, whatever the width."""
+
+import io
+import random
+import re
+from collections.abc import Sequence
+
+import pytest
+from click.testing import CliRunner
+from rich.table import Table
+
+from pockengine.cli.main import cli
+from pockengine.farm.cli import base, boards, results
+from pockengine.terminal import PlainConsole
+from pockengine.tests.farm.helpers import record
+from pockengine.tests.repo.tree import ROOT, files
+
+WORDS = ("features.17.conv.0.1.weight", "12,345,678", "3.00 MiB", "full", "-", "last-2-blocks")
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+def shown(table: Table, width: int) -> list[str]:
+    console = PlainConsole(width)
+    console.file = io.StringIO()
+    console.print(table)
+    return console.file.getvalue().splitlines()
+
+
+def drawn(seed: int) -> tuple[Table, set[str]]:
+    source = random.Random(seed)
+    table = Table(title="a title", caption="a caption")
+    count = source.randint(1, 12)
+    for i in range(count):
+        table.add_column(f"column {i}", justify=source.choice(["left", "right"]))
+    rows = [[source.choice(WORDS) for _ in range(count)] for _ in range(source.randint(1, 5))]
+    for row in rows:
+        table.add_row(*row)
+    return table, {cell for row in rows for cell in row}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_cell_of_any_table_stands_whole_within_the_width(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table, cells = drawn(seed)
+    for width in (80, 100):
+        lines = shown(table, width)
+        text = "\n".join(lines)
+        assert max(map(len, lines)) <= width
+        assert ELLIPSIS not in text
+        assert all(word in text for cell in cells for word in cell.split())
+
+
+def test_a_word_wider_than_the_terminal_is_folded() -> None:
+    table = Table()
+    table.add_column("path")
+    table.add_row("x" * 200)
+    assert "".join(shown(table, 80)).count("x") == 200
+
+
+def test_columns_is_obeyed_where_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "77")
+    assert PlainConsole(140).width == 77
+    monkeypatch.delenv("COLUMNS")
+    assert PlainConsole(140).width == 140
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["doctor", "--quick"], ["models"], ["devices"], ["boards"], ["inspect", "cnn-8"]),
+        ["results"],
+    ],
+)
+def test_commands_cut_nothing_in_80_columns(
+    arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for module in (base, boards, results):
+        monkeypatch.setattr(module, "CONSOLE", PlainConsole(140))
+    long = {"model": "mobilenet_v2-0.35-96", "scheme": "last-2-blocks", "metric": "max_rel_error"}
+    records = [record(**long, device=name) for name in ("stm32f746", "snapdragon-dsp")]
+    monkeypatch.setattr(results, "stored", lambda *_: records)
+    said = CliRunner().invoke(cli, arguments)
+    assert said.exit_code in (0, 1), said.output
+    assert ELLIPSIS not in said.output
+    tables = [x for x in said.output.splitlines() if re.match("[ \u2500-\u257f]", x)]
+    assert max((len(line) for line in tables), default=0) <= 80
+
+
+def test_tables_are_printed_by_this_console_alone() -> None:
+    """The animated lines of progress, which are no tables, have one of their own."""
+    allowed = {"terminal.py", "farm/progress.py"}
+    own = [path for path in files("*.py") if path.parts[0] not in ("tests", "examples")]
+    found = {
+        str(path)
+        for path in own
+        if re.search(r"(?<!Plain)\bConsole\((?!\)\.is_terminal)", (ROOT / path).read_text())
+    }
+    assert found <= allowed
