@@ -35,6 +35,7 @@ LAYERS: Mapping[str, tuple[int, ...]] = {
     "Einsum": (0, 1),
     "GRU": (1, 2, 3),
     "Gather": (0,),
+    "GatherND": (0,),
     "Gemm": (0, 1, 2),
     "LSTM": (1, 2, 3, 7),
     "MatMul": (0, 1),
@@ -172,23 +173,43 @@ class Roles:
         )
 
     def _is_weight(self, name: str, data: np.ndarray) -> bool:
+        """Whether a constant is in a weight's place: no scale of one number, no matrix of one."""
+        several = data.size > 1
+        varied = several and not np.all(data == data.flat[0])
         return any(
-            r.index in WEIGHTS.get(r.node.op_type, ())
-            or (r.node.op_type in ARITHMETIC and per_channel(data))
+            varied or not several or r.index > 1
+            if r.node.op_type in LAYERS and r.index in LAYERS[r.node.op_type]
+            else r.index in WEIGHTS.get(r.node.op_type, ())
+            or (r.node.op_type in ARITHMETIC and several and per_channel(data))
             for r in self._readers.get(name, ())
         )
 
 
 def is_table(data: np.ndarray) -> bool:
-    """Whether rows are sines and cosines of one angle, side by side or in halves."""
-    if data.ndim < 2 or data.shape[-1] % 2 or data.shape[-1] < 4 or data.shape[-2] < 2:
+    """Whether rows are sines and cosines of one angle, or of multiples of one for each column."""
+    if data.ndim < 2 or min(data.shape[-2:]) < 2 or np.abs(data).max() > 1 + 1e-5:
         return False
-    if np.abs(data).max() > 1 + 1e-5:
-        return False
-    squares = np.square(data.reshape(-1, data.shape[-1]).astype(np.float64))
+    rows = data.reshape(-1, data.shape[-1]).astype(np.float64)
+    return _are_pairs(np.square(rows)) or _are_multiples(rows)
+
+
+def _are_pairs(squares: np.ndarray) -> bool:
+    """Side by side, or in halves."""
     half = squares.shape[1] // 2
+    if squares.shape[1] < 4 or squares.shape[1] % 2:
+        return False
     pairs = squares[:, 0::2] + squares[:, 1::2], squares[:, :half] + squares[:, half:]
     return any(bool((np.abs(sums - 1) < 1e-4).all()) for sums in pairs)
+
+
+def _are_multiples(rows: np.ndarray) -> bool:
+    """The cosines of 0, 1, 2, ... times an angle, or the sines: a table of rotary embeddings."""
+    steps = np.arange(len(rows))[:, None]
+    if len(rows) < 3 or not (rows[0] == rows[0, 0]).all() or rows[0, 0] not in (0, 1):
+        return False
+    made, back = (np.cos, np.arccos) if rows[0, 0] else (np.sin, np.arcsin)
+    angles = back(np.clip(rows[1], -1, 1))
+    return bool((np.abs(made(steps * angles) - rows) < 1e-3).all() and np.ptp(rows) > 1e-3)
 
 
 def per_channel(data: np.ndarray) -> bool:
@@ -235,7 +256,7 @@ def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[Reader]]:
 
 def _bare(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
     """Return what arithmetic with constants makes of the inputs before the first layer."""
-    if not any(node.op_type in LAYERS and node.op_type != "Gather" for node in nodes):
+    if not any(node.op_type in LAYERS and "Gather" not in node.op_type for node in nodes):
         return set()  # arithmetic is all there is
     constants = _constants(graph, nodes)
     inputs = {value.name for value in graph.input} - constants

@@ -62,6 +62,35 @@ def test_statistics_of_inputs_and_tables_of_sines_do_not_train() -> None:
     assert "table do not (tables of sines)" in said
 
 
+def test_tables_of_rotary_embeddings_do_not_train() -> None:
+    angles = np.arange(6)[:, None] / 100 ** (np.arange(0, 8, 2) / 8)
+    tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
+    nodes = [
+        N("MatMul", ["x", "w"], ["q"]),
+        N("Mul", ["q", "cos"], ["a"]),
+        N("Mul", ["q", "sin"], ["b"]),
+        N("Add", ["a", "b"], ["y"]),
+    ]
+    weights = {"w": random(4, 4)} | {n: table.astype(np.float32) for n, table in tables.items()}
+
+    assert decided(make(nodes, {"x": (6, 4)}, {"y": (6, 4)}, weights))[0] == ["w"]
+
+
+def test_scales_and_ones_that_an_exporter_wrote_do_not_train() -> None:
+    nodes = [
+        N("MatMul", ["x", "w"], ["a"]),
+        N("Mul", ["a", "scale"], ["b"]),
+        N("MatMul", ["b", "ones"], ["c"]),
+        N("GatherND", ["table", "places"], ["d"]),
+        N("Add", ["c", "d"], ["y"]),
+    ]
+    weights = {"w": random(4, 4), "table": random(3, 1), "places": np.array([[0], [2]])}
+    weights |= {"scale": np.float32([0.5]), "ones": np.ones((4, 1), np.float32)}
+    model = make(nodes, {"x": (2, 4)}, {"y": (2, 1)}, weights)
+
+    assert decided(state(model, {"w": "PARAMETER"}))[0] == ["w", "table"]
+
+
 def test_learned_tables_train_and_the_user_may_choose_otherwise() -> None:
     model = encoder(random(3, 8))
 
