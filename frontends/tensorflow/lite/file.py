@@ -96,7 +96,10 @@ class LiteTensor:
 
 @dataclass(frozen=True)
 class LiteOperator:
-    """One operator: its name in the schema, tensors by number (-1: left out), and its options."""
+    """One operator: its name in the schema, tensors by number (-1: left out), and its options.
+
+    Those of a custom operator are bytes.
+    """
 
     name: str
     inputs: tuple[int, ...]
@@ -209,6 +212,9 @@ def _operator(codes: list[str], operator: Any) -> LiteOperator:
     options = getattr(schema, kind)() if kind not in (None, "NONE") and table else None
     if options is not None:
         options.Init(table.Bytes, table.Pos)
+    custom = operator.CustomOptionsAsNumpy()
+    if isinstance(custom, np.ndarray):
+        options = custom.tobytes()
     return LiteOperator(
         codes[operator.OpcodeIndex()],
         _numbers(operator.InputsAsNumpy()),

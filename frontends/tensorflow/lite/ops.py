@@ -1,5 +1,7 @@
 """TFLite's operators that are not TensorFlow's under another name (those are in `same.py`)."""
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from pockengine.frontends.tensorflow.lite.activation import activated
 from pockengine.frontends.tensorflow.lite.registry import LiteContext, lite_op
 from pockengine.frontends.tensorflow.ops import RULES
 from pockengine.frontends.tensorflow.ops.nn import NCHW_OF_NHWC, NHWC_OF_NCHW, window_of
+from pockengine.frontends.tensorflow.ops.registry import integers
 
 OHWI: Layout = (1, 2, 3, 0)
 """Our (KH, KW, I, O) of a weight that TFLite holds as (O, KH, KW, I)."""
@@ -143,25 +146,43 @@ def transpose_conv(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Transposed convolution by (O, KH, KW, I)."""
-    shape = (x.shape[0], *(int(size) for size in sizes[1:]))
+    stride, padding = (options.StrideH(), options.StrideW()), ("SAME", "VALID")[options.Padding()]
+    y = _transposed(ctx, x, weight, bias, integers(sizes)[1:3], stride, padding)
+    activation = getattr(options, "FusedActivationFunction", lambda: 0)()
+    return activated(ctx, y, activation)
+
+
+@lite_op("CUSTOM Convolution2DTransposeBias", wishes={1: DEPTHWISE}, bias=2)
+def transpose_conv_bias(
+    ctx: LiteContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """MediaPipe's, before TFLite's own had a bias; its options are a struct of C."""
+    padding, *stride = struct.unpack_from("<iii", options)
+    named = {1: "SAME", 2: "VALID"}[padding]
+    return _transposed(ctx, x, weight, bias, ctx.results[0][1:3], stride[::-1], named)
+
+
+def _transposed(
+    ctx: LiteContext,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: str,
+) -> Tensor:
+    """Convolve transposed, to pictures of this size."""
+    kernel = (weight.shape[1], weight.shape[2])
+    window = window_of(tuple(size), kernel, tuple(stride), (1, 1), padding)
     whole = plain(x.value) if x.layout == (0, 1, 2, 3) else x
-    window = window_of(
-        (shape[1], shape[2]),
-        (weight.shape[1], weight.shape[2]),
-        (options.StrideH(), options.StrideW()),
-        (1, 1),
-        ("SAME", "VALID")[options.Padding()],
-    )
     y = plain(
         ctx.g.conv2d_dx(
             stored(ctx.g, whole, (0, 1, 2, 3)),
             stored(ctx.g, weight, DEPTHWISE),
-            input_shape=shape,
+            input_shape=(x.shape[0], *size, weight.shape[0]),
             stride=window.stride,
             padding=window.padding,
             dilation=window.dilation,
         )
     )
-    y = y if bias is None else emit.elementwise(ctx.g, "add", y, bias)
-    activation = getattr(options, "FusedActivationFunction", lambda: 0)()
-    return activated(ctx, y, activation)
+    return y if bias is None else emit.elementwise(ctx.g, "add", y, bias)

@@ -23,11 +23,12 @@ Rule = Callable[..., Known]
 class LiteContext(TfContext):
     """What a rule gets besides: by how much the batch has grown, and what the file says.
 
-    `declared` are the inputs' shapes, `kinds` the results' types.
+    `declared` are the inputs' shapes, `results` and `kinds` the results' shapes and types.
     """
 
     rows: int = 1
     declared: tuple[Shape, ...] = ()
+    results: tuple[Shape, ...] = ()
     kinds: tuple[str, ...] = ()
 
     def fixed(self, found: Sequence[int]) -> Unsupported:

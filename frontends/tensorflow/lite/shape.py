@@ -1,5 +1,6 @@
 """TFLite's operators that are about shapes and places, and may say the batch of the file."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,12 @@ def broadcast_args(ctx: LiteContext, options: Any, *shapes: np.ndarray) -> np.nd
 def reshape(ctx: LiteContext, options: Any, x: Tensor, target: np.ndarray | None = None) -> Tensor:
     """Reshape to what an input or, in older files, an option says."""
     shape = target if target is not None else np.array(options.NewShapeAsNumpy())
-    shape = np.array(shape)
-    if shape.size and shape[0] == 1 and shape.prod() not in (x.size,) and -1 not in shape:
-        shape[0] = -1  # converted for one sample; the batch is the user's
-    if ctx.rows != 1 and -1 not in shape and shape.prod() != x.size:
+    sizes = integers(shape)
+    if ctx.rows != 1 and ctx.results[0][:1] == ctx.declared[0][:1]:
+        sizes = [ctx.results[0][0] * ctx.rows, *ctx.results[0][1:]]
+    elif ctx.rows != 1 and -1 not in sizes and math.prod(sizes) != x.size:
         raise ctx.fixed(x.shape)
-    return RULES["Reshape"].apply(ctx, x, shape)
+    return RULES["Reshape"].apply(ctx, x, np.array(sizes))
 
 
 @lite_op("BROADCAST_TO", static=(1,))

@@ -42,7 +42,7 @@ MOST_NODES = 200_000
 MOST_DEPTH = 32
 """Subgraphs within subgraphs; each is a few calls of Python."""
 
-Declared = tuple[tuple[Shape, ...], tuple[str, ...]]
+Declared = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[str, ...]]
 
 
 @dataclass(eq=False)
@@ -154,9 +154,20 @@ class Walker:
         built = rule.apply(context, operator.options, *inputs)
         results = list(built) if isinstance(built, (list, tuple)) else [built]
         for number, result in zip(operator.outputs, results, strict=True):
-            if self.rows != 1 and not _grown(graph.tensors[number].shape, result.shape, self.rows):
+            if self.rows != 1 and not self._is_grown(graph.tensors[number].shape, result.shape):
                 raise context.fixed(result.shape)
         return results
+
+    def _is_grown(self, declared: Shape, found: Shape) -> bool:
+        """Whether sizes are those that the file declares, but for one that is of more rows."""
+        batch = self.model.main.tensors[self.model.main.inputs[0]].shape[:1]
+        pairs = enumerate(zip(declared, found, strict=True))
+        grown = [(dim, old, new) for dim, (old, new) in pairs if old != new]
+        if len(grown) > 1:
+            return False
+        return all(
+            new == old * self.rows and (not dim or (old,) == batch) for dim, old, new in grown
+        )
 
     def _is_state(self, reader: Reader) -> bool:
         """Whether a loop changes what it reads here: such a constant is no weight."""
@@ -248,9 +259,10 @@ def in_graph(g: Builder, value: Known) -> Tensor:
 
 
 def _context(graph: LiteGraph, operator: LiteOperator) -> Declared:
-    """Return the shapes of an operator's inputs and the types of its results, as the file says."""
+    """Return the shapes of an operator's inputs and results, and the types of these."""
     shapes = tuple(() if n < 0 else graph.tensors[n].shape for n in operator.inputs)
-    return shapes, tuple(graph.tensors[n].kind for n in operator.outputs)
+    results = [graph.tensors[n] for n in operator.outputs]
+    return shapes, tuple(x.shape for x in results), tuple(x.kind for x in results)
 
 
 def _folded(
@@ -269,12 +281,6 @@ def _folded(
         raise Unsupported(f"a constant of {elements} elements; make it an input of the model")
     computed = evaluate(g.graph, {})
     return [computed.get(str(place), result) for place, result in enumerate(results)]
-
-
-def _grown(declared: Shape, found: Shape, rows: int) -> bool:
-    """Whether sizes are those that the file declares, but for one that is of more rows."""
-    grown = [(old, new) for old, new in zip(declared, found, strict=True) if old != new]
-    return not grown or (len(grown) == 1 and grown[0][1] == grown[0][0] * rows)
 
 
 def _wishes(graph: LiteGraph) -> dict[int, Layout]:

@@ -1,13 +1,16 @@
 """TFLite files as converters write them: they compute what LiteRT does, and train as Keras does."""
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
 
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
@@ -164,10 +167,69 @@ def test_a_branch_that_data_choose(sign: int, tmp_path: Path) -> None:
     check_step(converted(tmp_path / "n.tflite", model), sign * np.ones((2, 4), np.float32), model)
 
 
-def test_a_part_of_a_fixed_batch_is_that_of_a_larger_one(tmp_path: Path) -> None:
-    model = keras.Model(x := keras.Input((6, 4), batch_size=1), L.Dense(3)(x[:, 1:4, ::2]))
-    path, x = converted(tmp_path / "net.tflite", model), numbers(3, 6, 4)
+@pytest.mark.parametrize("part", ["slice", "reshape", "larger"])
+def test_rows_of_a_fixed_batch_are_those_of_a_larger_one(part: str, tmp_path: Path) -> None:
+    x = keras.Input((6, 4), batch_size=1)
+    parts = {"slice": lambda x: x[:, 1:4, ::2], "reshape": L.Reshape((-1, 3))}
+    model = keras.Model(x, L.Dense(3)(parts.get(part, L.UpSampling1D())(x)))
+    path, rows = converted(tmp_path / "net.tflite", model), numbers(3, 6, 4)
+
+    found = run(graph := from_tensorflow(path, (rows,)), {graph.inputs[0].name: rows})
+
+    expected = np.concatenate([model(row[None]) for row in rows])
+    assert relative_error(next(iter(found.values())), expected) <= 1e-5
+
+
+def test_media_pipes_transposed_convolution_with_a_bias(tmp_path: Path) -> None:
+    model = net((4, 4, 2), L.Conv2DTranspose(3, 3, strides=2, padding="same"), batch=1)
+    path = converted(tmp_path / "net.tflite", model)
+    file = schema.ModelT.InitFromObj(schema.Model.GetRootAs(path.read_bytes(), 0))
+    (operator,) = file.subgraphs[0].operators
+    (code,) = file.operatorCodes
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode = b"Convolution2DTransposeBias"
+    operator.builtinOptionsType, operator.builtinOptions = 0, None
+    operator.inputs = [operator.inputs[i] for i in (2, 1, 3)]
+    operator.customOptions = np.frombuffer(struct.pack("<iii", 1, 2, 2), np.uint8)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(file.Pack(builder), b"TFL3")
+    path.write_bytes(builder.Output())
+    x = numbers(2, 4, 4, 2)
 
     found = run(graph := from_tensorflow(path, (x,)), {graph.inputs[0].name: x})
 
-    assert relative_error(next(iter(found.values())), model(x)) <= 1e-5
+    expected = np.concatenate([model(row[None]) for row in x])
+    assert relative_error(next(iter(found.values())), expected) <= 1e-5
+
+
+ENDS = {
+    "moved": [L.Dense(4), L.Softmax(), L.Reshape((4, 1)), L.Flatten()],
+    "logarithm": [L.Dense(4), L.Activation("log_softmax")],
+    "logits": [L.Dense(4)],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_cross_entropy_of_what_a_model_ends_in(end: str, tmp_path: Path) -> None:
+    model = net((5,), *(layer.__class__.from_config(layer.get_config()) for layer in ENDS[end]))
+    x, labels = numbers(3, 5), np.array([0, 3, 1])
+    y = np.asarray(model(x)).astype(np.float64)
+    logarithms = np.log(y) if end == "moved" else y - np.log(np.exp(y).sum(1, keepdims=True))
+    expected = -logarithms[np.arange(3), labels].mean()
+    model.export(str(tmp_path / "saved"), verbose=False)
+    model.save(tmp_path / "net.keras")
+    lite = converted(tmp_path / "net.tflite", model)
+
+    for given in (model, tmp_path / "net.keras", lite, tmp_path / "saved"):
+        graph = from_tensorflow(given, (x,), loss="cross_entropy")
+        loss = run(graph, {graph.inputs[0].name: x, "target": labels})["loss"]
+        np.testing.assert_allclose(loss, expected, rtol=1e-4, err_msg=str(given))
+
+
+def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
+    model = net((5,), L.Dense(4, activation="sigmoid"))
+    path = converted(tmp_path / "net.tflite", model)
+
+    for given in (model, path):
+        with pytest.raises(ImportModelError, match="cross_entropy_logits"):
+            from_tensorflow(given, (numbers(3, 5),), loss="cross_entropy")
