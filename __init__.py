@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
     from pockengine.backends.training.metrics import Metric as Metric
     from pockengine.backends.training.pictures import Pictures as Pictures
+    from pockengine.backends.training.reports import CsvLog as CsvLog
+    from pockengine.backends.training.reports import MlflowLog as MlflowLog
+    from pockengine.backends.training.reports import TensorBoardLog as TensorBoardLog
     from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
@@ -76,6 +79,9 @@ _PLACES = {
     "EarlyStopping": "pockengine.backends.training.early_stopping",
     "Metric": "pockengine.backends.training.metrics",
     "Pictures": "pockengine.backends.training.pictures",
+    **dict.fromkeys(
+        ("CsvLog", "MlflowLog", "TensorBoardLog"), "pockengine.backends.training.reports"
+    ),
     "Compiled": "pockengine.api",
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",
@@ -100,7 +106,9 @@ def __getattr__(name: str) -> Any:
     """Import the public names when they are used: `import pockengine` alone stays light."""
     if name not in _PLACES:
         raise AttributeError(f"module 'pockengine' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    from pockengine.boundary import public
+
+    return public(getattr(import_module(_PLACES[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -82,6 +82,10 @@ class RuntimeFailure(PockEngineError):
     """A compiled program that reported an error or was fed the wrong inputs."""
 
 
+class ArgumentError(RuntimeFailure, TypeError):
+    """An argument of another type than the function takes."""
+
+
 class TrainingDiverged(RuntimeFailure):
     """A training whose loss, or whose params, are no longer finite."""
 

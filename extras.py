@@ -28,6 +28,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "pool": ("labgrid",),
     "postgres": ("psycopg",),
     "report": ("jinja2", "matplotlib"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
     "search": ("distributed", "matplotlib", "optuna"),
 }
 """The modules of each extra of pyproject.toml."""
@@ -50,6 +52,8 @@ TASKS: Mapping[str, str] = {
     "pool": "boards of a labgrid coordinator",
     "postgres": "records in PostgreSQL",
     "report": "pages and pictures of figures",
+    "tensorboard": "a training's figures in TensorBoard",
+    "mlflow": "a training's figures in MLflow",
     "search": "schemes by search, a Dask cluster",
 }
 """What each extra is for."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch
+from pockengine.boundary import theirs
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 LOSS = "loss"
@@ -42,7 +43,7 @@ def train(
     if until is not None and session.steps >= until:
         return
     for batch in batches:
-        rate = float(rates(session.updates + 1))
+        rate = float(theirs(rates, session.updates + 1))
         outputs = session.train_step(batch.inputs, rate, seed)
         loss = _loss(session, outputs)
         yield Step(session.steps, batch.epoch + 1, loss, rate, batch.rows, batch.last)

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.boundary import theirs
 from pockengine.errors import RuntimeFailure
 
-Metrics = Mapping[str, Any] | Iterable[Any] | None
+Metrics = Any
+"""None, a metric, several of them, or a mapping by name."""
 _TORCH = {"ignite", "torch", "torcheval", "torchmetrics"}
 
 
@@ -37,7 +39,12 @@ class Tally:
 
     def __init__(self, metric: Metric, name: str, output: str, target: str) -> None:
         self.name, self._output, self._target = name, output, target
-        self._judge, self._keeps = metric.judge, hasattr(metric.judge, "update")
+        self._judge, self._keeps = metric.judge, _keeps(metric.judge)
+        if not self._keeps and not callable(metric.judge):
+            raise RuntimeFailure(
+                f"metric {name} is {type(metric.judge).__name__}; give a function of a prediction "
+                "and a target, or an object with update, compute and reset"
+            )
         self._convert = _tensor if _is_torch(metric.judge) else np.asarray
         self._values: list[tuple[float, int]] = []
         if self._keeps:
@@ -47,7 +54,7 @@ class Tally:
         """Take the rows of a batch."""
         prediction, target = outputs[self._output], inputs[self._target]
         judge: Callable[[Any, Any], Any] = self._judge.update if self._keeps else self._judge
-        value = judge(self._convert(prediction), self._convert(target))
+        value = theirs(judge, self._convert(prediction), self._convert(target))
         if not self._keeps:
             self._values.append((float(value), len(prediction)))
 
@@ -92,6 +99,11 @@ def _chosen(metric: str, kind: str, wanted: str | None, known: tuple[str, ...]) 
         f"metric {metric} needs one {kind} of {', '.join(known) or 'none'}, and {fact}; give "
         f"pockengine.Metric(judge, {kind}=...)"
     )
+
+
+def _keeps(judge: Any) -> bool:
+    """Whether a metric is an object that collects rows."""
+    return all(callable(getattr(judge, name, None)) for name in ("update", "compute", "reset"))
 
 
 def _is_torch(judge: Any) -> bool:

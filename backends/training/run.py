@@ -15,6 +15,7 @@ from pockengine.backends.training.history import Epoch, History
 from pockengine.backends.training.interruption import signals_deferred
 from pockengine.backends.training.judging import Scores
 from pockengine.backends.training.loop import LOSS, Rates, Step, train
+from pockengine.boundary import theirs
 from pockengine.errors import PockEngineError, RuntimeFailure, TrainingDiverged
 
 ROLLBACKS = 3
@@ -86,7 +87,7 @@ class _Run:
             for epoch in self.history.epochs:
                 self.plan.watch.weigh(epoch)
         for callback in self.plan.callbacks:
-            callback.on_begin(self.session)
+            theirs(callback.on_begin, self.session)
         self._begun = time.perf_counter()
         self._stop_if_patience_ended()
 
@@ -172,9 +173,9 @@ class _Run:
     def _tell(self, event: str, report: Step | Epoch) -> None:
         """Tell all callbacks; one that returns True ends the training."""
         for callback in self.plan.callbacks:
-            if getattr(callback, event)(report):
+            if theirs(getattr(callback, event), report):
                 number = report.number if isinstance(report, Step) else report.step
-                self.history.stopped = f"{type(callback).__name__} ended it after step {number}"
+                self.history.stopped = f"{callback.name} ended it after step {number}"
 
     def _stop_if_patience_ended(self) -> None:
         watch = self.plan.watch
@@ -218,4 +219,4 @@ class _Run:
         if self._log:
             self._log.close()
         for callback in self.plan.callbacks:
-            callback.on_end()
+            theirs(callback.on_end)

@@ -71,7 +71,7 @@ class Signature:
                 f"{', '.join(self.inputs)}; leave the others out, or give a dict by name"
             )
         given.update(zip(free, places, strict=False))
-        unknown = sorted(set(given) - set(self.inputs))
+        unknown = sorted(map(str, set(given) - set(self.inputs)))
         if unknown:
             raise RuntimeFailure(
                 f"the data have {', '.join(unknown)}, which {self.name} does not read; its inputs "

@@ -11,6 +11,7 @@ from typing import Any
 from pockengine.backends.augmentation import AS_THEY_ARE
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.signature import Signature
+from pockengine.boundary import theirs
 from pockengine.errors import RuntimeFailure
 
 
@@ -54,12 +55,23 @@ class Stream:
     def once(self) -> Iterator[Batch]:
         """Give every row once and in order; the last batch may be short."""
         ahead = None
-        for number, item in enumerate(self.data() if callable(self.data) else self.data):
+        for number, item in enumerate(self._items()):
             if ahead is not None:
                 yield ahead
             ahead = self._batch(item, number)
         if ahead is not None:
             yield replace(ahead, last=True)
+
+    def _items(self) -> Iterator[Any]:
+        """Give the items of the user's data; what making them raises is the user's."""
+        made = theirs(self.data) if callable(self.data) else self.data
+        if not isinstance(made, Iterable):
+            raise RuntimeFailure(
+                f"the data's function returned {type(made).__name__}; return an iterable of batches"
+            )
+        items, end = theirs(iter, made), object()
+        while (item := theirs(next, items, end)) is not end:
+            yield item
 
     def _trained(self) -> Iterator[Batch]:
         """Give the batches of an epoch but for a last one with too few rows for a step."""

@@ -1,6 +1,5 @@
 """Training from data by an artifact, which `pockengine.compile` and `pockengine.load` return."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,13 @@ from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.backends.switching_report import Switching
-from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.callbacks import as_callbacks
 from pockengine.backends.training.checkpoints import Checkpoints, as_checkpoints
 from pockengine.backends.training.course import Wish, settle_rates
 from pockengine.backends.training.data import open_data
 from pockengine.backends.training.early_stopping import EarlyStopping
 from pockengine.backends.training.fit import End, begin, judge_of, watch_of
+from pockengine.backends.training.framework_rates import Scheduler, as_rates
 from pockengine.backends.training.history import History
 from pockengine.backends.training.judging import Scores, evaluate, predict
 from pockengine.backends.training.loop import Rates
@@ -22,6 +22,7 @@ from pockengine.backends.training.metrics import Metrics
 from pockengine.backends.training.progress import progress_callback
 from pockengine.backends.training.run import Plan, run
 from pockengine.backends.training.signature import Arrays, signature_of
+from pockengine.boundary import entry_points
 
 
 class Trainer:
@@ -37,10 +38,12 @@ class Trainer:
     same data.
 
     - `lr` is the highest rate of a `schedule` ("constant", "linear", "cosine") after `warmup`
-      updates, or a function of the update's number from 1: `lambda n: ...`, or `RateSchedule`,
-      which has more kinds. The schedule ends at update `total`, by default that of the last step. A
-      resumed training that names no `schedule` and no `total` keeps its own, or if its last step
-      lies beyond, follows one that ends there.
+      updates; or a function of the update's number from 1: `lambda n: ...`, or `RateSchedule`,
+      which has more kinds; or a schedule of torch.optim.lr_scheduler, Keras or optax, which is
+      stepped with each update.
+    - The `schedule` ends at update `total`, by default that of the last step. A resumed training
+      that names no `schedule` and no `total` keeps its own, or if its last step lies beyond,
+      follows one that ends there.
     - Arrays are shuffled by `seed` and epoch unless `shuffle` is False; `batch` is their number of
       rows a step where the program takes a range. Batches come in the order of whoever made them. A
       short last batch is dropped where the program takes none.
@@ -76,7 +79,7 @@ class Trainer:
         *,
         epochs: int | None = None,
         steps: int | None = None,
-        lr: float | Rates | None = None,
+        lr: float | Rates | Scheduler | None = None,
         schedule: str | None = None,
         warmup: int | None = None,
         total: int | None = None,
@@ -86,7 +89,7 @@ class Trainer:
         seed: int | None = None,
         validation: Any = None,
         metrics: Metrics = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Any = (),
         early_stopping: EarlyStopping | int | None = None,
         checkpoint: Checkpoints | Path | str | None = None,
         resume: bool = False,
@@ -96,7 +99,7 @@ class Trainer:
         """Train; return what came of it. The class says what the arguments mean."""
         session, signature = self._kept(threads), signature_of(self.artifact)
         end, place = End(epochs, steps), as_checkpoints(checkpoint)
-        wish = Wish(lr, schedule, warmup, total)
+        wish = Wish(as_rates(lr), schedule, warmup, total)
         source = open_data(
             signature, data, "train", batch=batch, shuffle=shuffle, augmentation=augment
         )
@@ -104,7 +107,7 @@ class Trainer:
         watch = watch_of(early_stopping, judge)
         history = begin(session, place, resume, seed)
         rates = settle_rates(session, source, wish, end.last(source))
-        watchers = (*callbacks, *progress_callback(progress, end.last(source)))
+        watchers = (*as_callbacks(callbacks), *progress_callback(progress, end.last(source)))
         plan = Plan(source, rates, epochs, steps, judge, watch, watchers)
         run(session, plan, history, place)
         return history
@@ -131,3 +134,6 @@ class Trainer:
             known.close()
         vars(self)["_session"] = opened  # beside the fields: what a dataclass is does not change
         return opened
+
+
+entry_points(Trainer)

@@ -1,7 +1,7 @@
 """PyTorch's optimizers, groups of parameters included, as ours, which have PyTorch's meaning.
 
 The learning rate is given at each step. It is that of the first group; other groups keep their
-ratio to it.
+ratio to it, where a scheduler has changed the rates the one from before.
 """
 
 from collections.abc import Mapping
@@ -72,10 +72,10 @@ def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
             f"{name} has taken steps already, and its state is not taken over; give a fresh one"
         )
     names = {id(parameter): key for key, parameter in model.named_parameters()}
-    first = float(optimizer.param_groups[0]["lr"])
+    first = _rate(optimizer.param_groups[0])
     rules: list[tuple[str, Optimizer]] = []
     for group in optimizer.param_groups:
-        rate = float(group["lr"])
+        rate = _rate(group)
         if not first > 0:
             raise ImportModelError(f"{name}: the first group's lr is {first}; give one above 0")
         own = _own(kind, group)
@@ -84,6 +84,10 @@ def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
             key = _escaped(names.get(id(parameter), ""))
             rules += [(key, chosen), (f"{key}.lora_[AB]", chosen)] if key else []
     return Groups(Absent(), tuple(rules))
+
+
+def _rate(group: Settings) -> float:
+    return float(group.get("initial_lr", group["lr"]))
 
 
 def _escaped(name: str) -> str:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.errors import PockEngineError
+from pockengine.backends.training.framework_rates import as_rates
+from pockengine.errors import PockEngineError, RuntimeFailure
 from pockengine.frontends.torch.optimizers import to_optimizer
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.frontends.torch.checks import check_state
@@ -130,3 +131,62 @@ def test_name_stands_for_the_defaults() -> None:
         return str(compiled.program.entries["train"].graph)
 
     assert program("AdamW") == program(pockengine.AdamW())
+
+
+UPDATES = 12
+Schedules = torch.optim.lr_scheduler
+SCHEDULES: dict[str, Callable[[Any], Any]] = {
+    "step": lambda o: Schedules.StepLR(o, 3, 0.5),
+    "cosine": lambda o: Schedules.CosineAnnealingLR(o, UPDATES),
+    "warm-up from 0": lambda o: Schedules.LambdaLR(o, lambda n: min(n / 4, 1.0)),
+    "one cycle": lambda o: Schedules.OneCycleLR(o, 0.1, UPDATES, cycle_momentum=False),
+    "one after another": lambda o: Schedules.SequentialLR(
+        o, [Schedules.LinearLR(o, 0.1, total_iters=4), Schedules.ExponentialLR(o, 0.9)], [4]
+    ),
+    "two at once": lambda o: Schedules.ChainedScheduler(
+        [Schedules.ConstantLR(o, 0.5, 3), Schedules.MultiStepLR(o, [5, 8])]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_of_pytorch_gives_the_rates_that_it_gives_there(name: str) -> None:
+    optimizer = torch.optim.SGD(net().parameters(), 0.05)
+    schedule = SCHEDULES[name](optimizer)
+    rates = as_rates(schedule)
+    ours = [rates(number) for number in (*range(1, UPDATES + 1), 3)]
+    theirs = []
+    for _ in range(UPDATES):
+        theirs.append(schedule.get_last_lr()[0])  # untouched until now
+        optimizer.step()
+        schedule.step()
+
+    assert ours == [*theirs, theirs[2]]
+
+
+def test_a_training_by_a_schedule_of_pytorch_is_pytorchs() -> None:
+    model = net()
+    twin = copy.deepcopy(model)
+    own, its = grouped(model), grouped(twin)
+    own_schedule, its_schedule = map(SCHEDULES["one after another"], (own, its))
+    compiled = pockengine.compile(model, (X,), loss="cross_entropy", optimizer=own)
+    rows = {"input": X.repeat(UPDATES, 1).numpy(), "target": Y.repeat(UPDATES).numpy()}
+
+    compiled.fit(rows, epochs=1, lr=own_schedule, shuffle=False)
+
+    for _ in range(UPDATES):
+        its.zero_grad()
+        nn.functional.cross_entropy(twin(X), Y).backward()
+        its.step()
+        its_schedule.step()
+    check_state(compiled.state_dict(), twin.state_dict())
+
+
+def test_schedules_that_no_rate_can_be_are_refused() -> None:
+    optimizer = torch.optim.SGD(net().parameters(), 0.05, momentum=0.9)
+    with pytest.raises(RuntimeFailure, match=r"changes momentum .* cycle_momentum=False"):
+        as_rates(Schedules.OneCycleLR(optimizer, 0.1, UPDATES))
+    with pytest.raises(RuntimeFailure, match="follows a validation loss"):
+        as_rates(Schedules.ReduceLROnPlateau(optimizer))
+    with pytest.raises(RuntimeFailure, match="by different factors"):
+        as_rates(Schedules.LambdaLR(grouped(net()), [lambda n: 1.0, lambda n: 0.5**n]))

@@ -9,6 +9,7 @@ from pockengine.tests.repo.tree import ROOT
 DISTRIBUTIONS = {
     "PIL": "pillow",
     "ai_edge_litert": "ai-edge-litert",
+    "mlflow": "mlflow-skinny",
     "onnxruntime_qnn": "onnxruntime-qnn",
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",

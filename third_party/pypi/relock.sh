@@ -51,6 +51,7 @@ lock cuda
 lock_alone minilm
 lock report --allow-unsafe
 lock docs --allow-unsafe
+lock trackers --allow-unsafe
 lock search --allow-unsafe
 lock_over flower
 lock labgrid --allow-unsafe

@@ -126,7 +126,10 @@ def predict(params: Any, x: Any) -> Any:
     return jnp.tanh(x @ params["first"]) @ params["second"]
 
 
-def test_a_compiled_model_trains_by_it(tmp_path: Path) -> None:
+UPDATES = 12
+
+
+def test_a_compiled_model_trains_by_it_and_its_schedule(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
 
     def draw(*shape: int) -> np.ndarray:
@@ -139,12 +142,13 @@ def test_a_compiled_model_trains_by_it(tmp_path: Path) -> None:
     compiled = pockengine.compile(
         predict, (params, x), loss="mse", optimizer=transformation, folder=tmp_path / "net"
     )
-    with compiled.session() as session:
-        for _ in range(5):
-            session.train_step(inputs, lr=RATE)
-        tuned = compiled.tuned(session)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, RATE, 3, UPDATES, end_value=RATE / 10)
+    rows = {name: np.concatenate([array] * UPDATES) for name, array in inputs.items()}
+    compiled.fit(rows, epochs=1, lr=schedule, shuffle=False)
+    tuned = compiled.tuned()
+    transformation = optax.lamb(schedule, weight_decay=0.1)
     state, theirs = transformation.init(params), params
-    for _ in range(5):
+    for _ in range(UPDATES):
         grads = jax.grad(lambda p: jnp.mean((predict(p, x) - target) ** 2))(theirs)
         updates, state = transformation.update(grads, state, theirs)
         theirs = optax.apply_updates(theirs, updates)

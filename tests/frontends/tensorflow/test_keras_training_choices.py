@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, optimizers
 
+import pockengine
 from pockengine.compiler.optim import RAdam
 from pockengine.compiler.sparse.presets import preset
 from pockengine.errors import PockEngineError
@@ -93,3 +94,23 @@ def test_name_that_keras_does_not_have_is_ours() -> None:
 def test_name_without_an_equivalent_is_an_error(name: str, words: str) -> None:
     with pytest.raises(PockEngineError, match=words):
         visitor(WORDS, layers.Flatten()).optimizer(name)
+
+
+STEPS = 12
+
+
+def test_a_schedule_of_keras_is_the_rate() -> None:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((6,), batch_size=4), layers.Dense(3)])
+    schedule = optimizers.schedules.CosineDecay(0.01, STEPS, warmup_target=0.1, warmup_steps=4)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4 * STEPS, 6)).astype(np.float32)
+    y = rng.standard_normal((4 * STEPS, 3)).astype(np.float32)
+    compiled = pockengine.compile(model, (x[:4],), loss="mse", optimizer=optimizers.SGD(schedule))
+
+    compiled.fit((x, y), epochs=1, lr=schedule, shuffle=False)
+
+    model.compile(optimizers.SGD(schedule), "mse")
+    model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    for ours, theirs in zip(compiled.tuned(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

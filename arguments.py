@@ -1,0 +1,118 @@
+"""Whether arguments are of the types that a function's annotations say.
+
+A subset of the types is enough: classes, unions, tuples, callables, and what mappings and sequences
+are, but not what they hold. What cannot be told here fits.
+"""
+
+import collections.abc
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pockengine.errors import ArgumentError
+
+_WIDER: Mapping[object, Any] = {
+    bool: Integral,
+    float: Real,
+    int: Integral,
+    Path: (os.PathLike, str),
+    tuple: (tuple, list),
+}
+"""What is taken for a type beside its own instances."""
+_SHOWN = 40
+
+
+def check_arguments(
+    function: Callable[..., Any], positional: tuple[Any, ...], named: Mapping[str, Any]
+) -> None:
+    """Raise ArgumentError for an argument of another type; those that do not bind pass."""
+    wanted = _annotations(function)
+    for name, value in (*zip(_places(function), positional, strict=False), *named.items()):
+        if name in wanted and not _fits(value, wanted[name]):
+            raise ArgumentError(
+                f"{function.__qualname__}: {name} must be {_words(wanted[name])}, not "
+                f"{type(value).__name__} ({_shown(value)})"
+            )
+        if isinstance(value, str) and "\0" in value:
+            raise ArgumentError(f"{function.__qualname__}: {name} holds a NUL character: {value!r}")
+
+
+@cache
+def _places(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the arguments that have a place."""
+    return tuple(
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    )
+
+
+@cache
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of arguments, but for names that only a type checker imports."""
+    names = vars(sys.modules[function.__module__])
+    found = {}
+    for name, annotation in inspect.get_annotations(function).items():
+        try:
+            found[name] = eval(annotation, names) if isinstance(annotation, str) else annotation
+        except (NameError, AttributeError):
+            continue
+    return found
+
+
+def _fits(value: object, wanted: Any) -> bool:
+    origin, inner = get_origin(wanted), get_args(wanted)
+    if wanted is Any or wanted in (None, NoneType):
+        return wanted is Any or value is None
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inner)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin is tuple:
+        return isinstance(value, _WIDER[tuple]) and _parts_fit(tuple(value), inner)
+    kind = origin or wanted
+    if not isinstance(kind, type) or (getattr(kind, "_is_protocol", False) and not _checked(kind)):
+        return True
+    if isinstance(value, str) and kind in (collections.abc.Sequence, collections.abc.Iterable):
+        return False  # its letters are never what is meant
+    if kind is bool and type(value).__name__ in ("bool", "bool_"):
+        return True  # NumPy's
+    if _checked(kind) and isinstance(value, type | Mapping | set):
+        return False  # a dict has `update` too, and so has an optimizer
+    return isinstance(value, _WIDER.get(kind, kind))
+
+
+def _parts_fit(parts: tuple[object, ...], wanted: tuple[Any, ...]) -> bool:
+    if wanted[-1:] == (...,):
+        wanted = wanted[:1] * len(parts)
+    pairs = zip(parts, wanted, strict=False)
+    return len(parts) == len(wanted) and all(_fits(part, each) for part, each in pairs)
+
+
+def _checked(protocol: type) -> bool:
+    return bool(getattr(protocol, "_is_runtime_protocol", False))
+
+
+def _words(wanted: Any) -> str:
+    """Write a type as its annotation has it, without modules."""
+    if get_origin(wanted) in (Union, UnionType):
+        return " | ".join(map(_words, get_args(wanted)))
+    if wanted in (None, NoneType):
+        return "None"
+    kind = get_origin(wanted) or wanted
+    return str(getattr(kind, "__name__", kind))
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:  # of an object of the user's
+        text = f"its repr raises {type(error).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

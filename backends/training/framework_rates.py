@@ -1,0 +1,113 @@
+"""Schedules of PyTorch, Keras and optax as the rate of a training.
+
+They are evaluated on the host, once for each update, as a training of the framework's own does: a
+schedule of PyTorch is stepped after each update, those of Keras and optax count updates from 0.
+They are known by their classes, so that no framework is imported for others.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from pockengine.backends.training.loop import Rates
+from pockengine.errors import RuntimeFailure
+
+LR = "lr"
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """A schedule of torch.optim.lr_scheduler."""
+
+    def get_last_lr(self) -> Any:
+        """Return the rates of the optimizer's groups."""
+
+
+def as_rates(given: Any) -> Any:
+    """Return a framework's schedule as a function of the update's number, and all else as it is."""
+    if hasattr(given, "get_last_lr") and hasattr(given, "optimizer"):
+        return _of_torch(given)
+    if any(kind.__name__ == "LearningRateSchedule" for kind in type(given).__mro__):
+        return _counted(given, int)
+    if callable(given) and str(getattr(given, "__module__", "")).partition(".")[0] == "optax":
+        numpy = import_module("jax.numpy")  # optax brings it
+        return _counted(given, lambda count: numpy.asarray(count, numpy.int32))
+    return given
+
+
+def _counted(schedule: Callable[[Any], Any], count: Callable[[int], Any]) -> Rates:
+    """Return the rates of a schedule that counts updates from 0."""
+    return lambda number: float(np.asarray(schedule(count(number - 1))))
+
+
+def _of_torch(scheduler: Any) -> Rates:
+    """Return the rates of a copy of a scheduler, from where it stands."""
+    name = type(scheduler).__name__
+    if hasattr(scheduler, "num_bad_epochs"):
+        raise RuntimeFailure(
+            f"{name} follows a validation loss, which comes after an epoch; make the steps by "
+            "session.train_step(inputs, lr), and step the scheduler between them"
+        )
+    rates: list[float] = []
+    steps = _stepped(name, _copy(scheduler))
+
+    def rate(number: int) -> float:
+        while len(rates) < number:
+            rates.append(next(steps))
+        return rates[number - 1]
+
+    rate(2)  # what changes with the rate is told at once
+    return rate
+
+
+def _copy(scheduler: Any) -> Any:
+    """Copy a scheduler and its optimizer, but none of the tensors that this one trains."""
+    optimizer = scheduler.optimizer
+    tensors = [p for group in optimizer.param_groups for p in group["params"]]
+    for state in optimizer.state.values():
+        tensors += [value for value in state.values() if hasattr(value, "detach")]
+    return copy.deepcopy(scheduler, {id(tensor): tensor for tensor in tensors})
+
+
+def _stepped(name: str, scheduler: Any) -> Iterator[float]:
+    """Give the rate of the first group at each update; RuntimeFailure where more than it changes.
+
+    Other groups keep their ratio to it, as `compile` takes them.
+    """
+    groups = scheduler.optimizer.param_groups
+    begun = [_settings(group) for group in groups]
+    ratios = np.array([float(group.get("initial_lr", group[LR])) for group in groups])
+    while True:
+        rates = np.array([float(group[LR]) for group in groups])
+        if not np.allclose(rates * ratios[0], rates[0] * ratios, rtol=1e-6, atol=0):
+            raise RuntimeFailure(
+                f"{name} changes the rates of the optimizer's groups by different factors; they "
+                "keep the ratios that they were compiled with: give one schedule for all"
+            )
+        changed = _changed(begun, [_settings(group) for group in groups])
+        if changed:
+            raise RuntimeFailure(
+                f"{name} changes {', '.join(changed)} beside the rate, and an optimizer's "
+                "settings are compiled in; give it cycle_momentum=False"
+            )
+        yield float(rates[0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the copy's optimizer makes no steps
+            scheduler.step()
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value
+        for key, value in group.items()
+        if key not in (LR, "params") and isinstance(value, int | float | tuple | list)
+    }
+
+
+def _changed(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+    pairs = zip(before, after, strict=True)
+    return list(dict.fromkeys(k for one, other in pairs for k in one if one[k] != other[k]))

@@ -1,0 +1,170 @@
+"""Callbacks that write a training's figures for other tools: CSV files, TensorBoard, MLflow.
+
+compiled.fit(rows, epochs=3, lr=0.1, callbacks=[TensorBoardLog("runs/first"), CsvLog("first.csv")])
+
+Each package is imported when its callback is made. Figures of a step are `loss` and `rate`; those
+of an epoch have `epoch_` before their names, and stand at the number of its last step.
+"""
+
+import csv
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from pockengine.backends.session import Session
+from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.history import Epoch
+from pockengine.backends.training.loop import LOSS, Step
+from pockengine.errors import RuntimeFailure
+from pockengine.extras import need
+
+STEP, EPOCH = "step", "epoch"
+
+
+class CsvLog(Callback):
+    """A line for each epoch, or by `every="step"` for each step.
+
+    A training that goes on keeps the lines up to the step where it stands, and adds to them.
+    """
+
+    def __init__(self, path: Path | str, every: str = EPOCH) -> None:
+        if every not in (STEP, EPOCH):
+            raise RuntimeFailure(
+                f'every={every!r}: a CSV file has a line for each "step" or "epoch"'
+            )
+        self._path, self._every = Path(path), every
+        self._file: IO[str] | None = None
+        self._writer: csv.DictWriter[str] | None = None
+
+    def on_begin(self, session: Session) -> None:
+        """Open the file, with the lines that stay."""
+        kept = self._kept(session.steps) if session.steps else []
+        try:
+            self._file = self._path.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise RuntimeFailure(f"{self._path} cannot be written: {error}") from error
+        self._writer = None
+        for row in kept:
+            self._write(row)
+
+    def on_step(self, step: Step) -> None:
+        """Write a step's line."""
+        if self._every == STEP:
+            self._write({STEP: step.number, EPOCH: step.epoch, LOSS: step.loss, "rate": step.rate})
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Write an epoch's line."""
+        if self._every == EPOCH:
+            self._write({STEP: epoch.step, EPOCH: epoch.number, **epoch.figures})
+
+    def on_end(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _kept(self, last: int) -> list[dict[str, Any]]:
+        try:
+            with self._path.open(encoding="utf-8", newline="") as file:
+                return [row for row in csv.DictReader(file) if int(row[STEP]) <= last]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise RuntimeFailure(
+                f"{self._path} is no log that the training could go on with: {error!r}; "
+                "move it away"
+            ) from error
+
+    def _write(self, row: dict[str, Any]) -> None:
+        assert self._file is not None  # on_begin has opened it
+        if self._writer is None:
+            self._writer = csv.DictWriter(self._file, list(row))
+            self._writer.writeheader()
+        self._writer.writerow(row)
+        self._file.flush()
+
+
+class TensorBoardLog(Callback):
+    """Scalars of each step and epoch in a folder that `tensorboard --logdir` shows."""
+
+    def __init__(self, folder: Path | str) -> None:
+        need("TensorBoardLog", "tensorboard")
+        self._folder = Path(folder)
+        self._writer: Any = None
+
+    def on_begin(self, session: Session) -> None:
+        """Open a file of events."""
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(self._folder))
+
+    def on_step(self, step: Step) -> None:
+        """Write the step's scalars."""
+        self._add(step.number, _of_step(step))
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Write the epoch's scalars."""
+        self._add(epoch.step, _of_epoch(epoch))
+        self._writer.flush()
+
+    def on_end(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _add(self, step: int, figures: dict[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+        self._writer.add_event(
+            Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+        )
+
+
+class MlflowLog(Callback):
+    """Metrics of each step and epoch in MLflow's active run, or in one that `run` describes.
+
+    `run` is what `mlflow.start_run` takes: `MlflowLog(run_name="first")`. A run that was active
+    before stays so.
+    """
+
+    def __init__(self, **run: Any) -> None:
+        need("MlflowLog", "mlflow")
+        self._run, self._own = run, False
+
+    def on_begin(self, session: Session) -> None:
+        """Start a run unless one is active."""
+        import mlflow
+
+        if self._run or mlflow.active_run() is None:
+            mlflow.start_run(**self._run)
+            self._own = True
+
+    def on_step(self, step: Step) -> None:
+        """Log the step's metrics."""
+        self._log(step.number, _of_step(step))
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Log the epoch's metrics."""
+        self._log(epoch.step, _of_epoch(epoch))
+
+    def on_end(self) -> None:
+        """End the run that this callback started."""
+        import mlflow
+
+        if self._own:
+            mlflow.end_run()
+            self._own = False
+
+    def _log(self, step: int, figures: dict[str, float]) -> None:
+        import mlflow
+
+        mlflow.log_metrics(figures, step=step)
+
+
+def _of_step(step: Step) -> dict[str, float]:
+    return {LOSS: step.loss, "rate": step.rate}
+
+
+def _of_epoch(epoch: Epoch) -> dict[str, float]:
+    return {f"epoch_{name}": value for name, value in epoch.figures.items()}

@@ -1,0 +1,116 @@
+"""The boundary between the user's code and ours: no exception but ours leaves an entry point.
+
+Whose fault a stray exception is its traceback says: the innermost frame that is either ours or the
+user's decides, libraries between them aside. What the user's own code raised (a model, a callback,
+a metric) passes as it is. What ours raised becomes an InternalError, which asks for a report; what
+the operating system refused becomes a RuntimeFailure.
+"""
+
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from inspect import isfunction
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from pockengine.arguments import check_arguments
+from pockengine.errors import InternalError, PockEngineError, RuntimeFailure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+ROOT = Path(__file__).parent
+NOT_OURS = ("tests/", "examples/")
+LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
+REPORT = "report this message with its traceback and what `pockengine doctor` prints"
+
+
+def theirs(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call what the user gave: a callback, a metric, a schedule. What it raises is not ours."""
+    return function(*args, **kwargs)
+
+
+def entry_point(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that raises no exception of our own code but a PockEngineError.
+
+    Where arguments are of other types than it is annotated with, that is why: ArgumentError.
+    """
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            fault = stray(error, function.__qualname__)
+            if fault is None:
+                raise
+            check_arguments(function, args, kwargs)
+            raise fault from error
+        if function.__name__ == "__init__":  # nothing has used them yet
+            check_arguments(function, args, kwargs)
+        return result
+
+    return guarded
+
+
+def entry_points(kind: C) -> C:
+    """Make entry points of a class's own public methods, and of its constructor."""
+    if "_is_boundary" in vars(kind):
+        return kind
+    for name, value in list(vars(kind).items()):
+        if isinstance(value, property) and value.fget and not name.startswith("_"):
+            setattr(kind, name, property(entry_point(value.fget), doc=value.__doc__))
+        elif isfunction(value) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, entry_point(value))
+    kind._is_boundary = True  # type: ignore[attr-defined]
+    return kind
+
+
+@cache
+def public(value: Any) -> Any:
+    """Return a name of the package as users get it: a function or a class as entry points."""
+    if isinstance(value, type):
+        return value if issubclass(value, BaseException) else entry_points(value)
+    return entry_point(value)
+
+
+def stray(error: Exception, doing: str) -> PockEngineError | None:
+    """Return what to raise in the place of an exception; None where it is to pass as it is."""
+    if isinstance(error, PockEngineError | Warning):
+        return None
+    trace = error.__traceback__
+    frames = [frame for frame in _frames(trace and trace.tb_next) if not _library(frame[0])]
+    if not frames or not _ours(frames[-1][0]):  # none: the arguments do not fit the function
+        return None
+    code, line = frames[-1]
+    words = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError | MemoryError):
+        return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
+    place = f"{_within(code)}:{line}"
+    return InternalError(
+        f"{doing} failed: {words} (at {place}). The fault is PockEngine's, not yours: {REPORT}"
+    )
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _library(code: CodeType) -> bool:
+    place = _within(code) or code.co_filename
+    return place.startswith(LIBRARIES) or "-packages/" in place
+
+
+def _ours(code: CodeType) -> bool:
+    place = _within(code)
+    return place is not None and not place.startswith(NOT_OURS) and code is not theirs.__code__
+
+
+def _within(code: CodeType) -> str | None:
+    """Return a file's place in the package, wherever that is installed."""
+    file, root = code.co_filename, f"{ROOT}/"
+    return file.removeprefix(root) if file.startswith(root) else None
