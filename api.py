@@ -25,6 +25,7 @@ from pockengine.backends.switching import AUTO, Build, choose_backend
 from pockengine.backends.switching_report import Switching
 from pockengine.backends.training.trainer import Trainer
 from pockengine.backends.within_budget import within_budget
+from pockengine.boundary import entry_points
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
 from pockengine.compiler.ir import Graph
@@ -169,6 +170,9 @@ class Compiled(Trainer):
         for norm in self.norms:
             norm.unfold(values)
         return values
+
+
+entry_points(Compiled)
 
 
 def compile(

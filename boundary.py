@@ -81,10 +81,10 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     if isinstance(error, PockEngineError | Warning):
         return None
     trace = error.__traceback__
-    frames = [frame for frame in _frames(trace and trace.tb_next) if not _library(frame[0])]
-    if not frames or not _ours(frames[-1][0]):  # none: the arguments do not fit the function
+    found = [frame for frame in frames(trace and trace.tb_next) if not is_library(frame[0])]
+    if not found or not _ours(found[-1][0]):  # none: the arguments do not fit the function
         return None
-    code, line = frames[-1]
+    code, line = found[-1]
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError | MemoryError):
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
@@ -94,13 +94,17 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     )
 
 
-def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+def frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    """Give the code and the line of each frame, the innermost last."""
     while trace is not None:
         yield trace.tb_frame.f_code, trace.tb_lineno
         trace = trace.tb_next
 
 
-def _library(code: CodeType) -> bool:
+def is_library(code: CodeType) -> bool:
+    """Whether code is neither ours nor the user's; what guards an entry point is neither."""
+    if _within(code) == "boundary.py" and code is not theirs.__code__:
+        return True
     place = _within(code) or code.co_filename
     return place.startswith(LIBRARIES) or "-packages/" in place
 

@@ -12,6 +12,7 @@ from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
 from pockengine.backends.training.trainer import Trainer
+from pockengine.boundary import entry_points
 from pockengine.compiler.sparse.lora import merged
 from pockengine.errors import ArtifactError
 from pockengine.files import write_whole
@@ -67,6 +68,9 @@ class Loaded(Trainer):
             write_whole(Path(path), lambda part: save_file(arrays, part))
         except (OSError, SafetensorError) as error:
             raise ArtifactError(f"weights {path} cannot be written: {error}") from error
+
+
+entry_points(Loaded)
 
 
 def load(folder: Path | str) -> Loaded:

@@ -24,6 +24,7 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.rate_schedule import RateSchedule
+from pockengine.boundary import entry_points
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
@@ -286,6 +287,9 @@ class Session(ABC):
                 "copy; open a session in this process"
             )
         return self._lock
+
+
+entry_points(Session)
 
 
 def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:

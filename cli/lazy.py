@@ -1,6 +1,7 @@
 """A group of commands that imports a command when it is called."""
 
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -28,6 +29,20 @@ class LazyGroup(click.Group):
         module, _, attribute = row.place.partition(":")
         command: click.Command = getattr(import_module(f"pockengine.{module}"), attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; no exception of ours leaves it but a PockEngineError."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            from pockengine.boundary import stray  # not before: it takes longer than help
+
+            fault = stray(error, f"pockengine {ctx.invoked_subcommand}")
+            if fault is None:
+                raise
+            raise fault from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections with each command's line."""

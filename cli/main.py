@@ -1,11 +1,12 @@
 """The command line: `pockengine COMMAND`; `commands.py` lists the commands."""
 
 import os
+import traceback
 
 import click
 
 from pockengine.cli.lazy import LazyGroup
-from pockengine.errors import PockEngineError
+from pockengine.errors import InternalError, PockEngineError
 
 
 @click.group(cls=LazyGroup)
@@ -15,9 +16,14 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; a known error is one plain line and exit status 1."""
+    """Run the command line; a known error is one plain line and exit status 1.
+
+    A fault of ours has the traceback above its line.
+    """
     os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel runs programs elsewhere
     try:
         cli()
     except PockEngineError as error:
+        if isinstance(error, InternalError):
+            traceback.print_exception(error.__cause__)
         raise SystemExit(f"pockengine: {error}") from error

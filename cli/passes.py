@@ -17,7 +17,7 @@ from pockengine.compiler.passes.catalogue import PASSES, parameters_of, run
 from pockengine.compiler.passes.pass_text import SHARED, parse_pass, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device
-from pockengine.errors import PockEngineError
+from pockengine.errors import GraphError, PockEngineError
 
 
 @click.command("passes")
@@ -43,7 +43,7 @@ def passes_command(
         return
     if graph is None:
         raise click.UsageError("name a file with a graph, or ask for --list")
-    parsed = parse_graph(Path(graph).read_text(encoding="utf-8"))
+    parsed = parse_graph(_text(Path(graph)))
     if pipeline is None:
         run([parse_pass(text, _target) for text in texts], parsed, check=True)
         click.echo(print_graph(parsed), nl=False)
@@ -52,6 +52,13 @@ def passes_command(
     if pipeline not in entries:
         raise PockEngineError(f"{graph} has no entry {pipeline!r}; it has {', '.join(entries)}")
     click.echo(print_passes(entries[pipeline]), nl=False)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{path} holds no graph as text: {error}") from error
 
 
 def _target(device: str) -> Target:

@@ -5,26 +5,17 @@ whose calls come by what stands in for the framework's functions. The innermost 
 ours or the user's decides. Where ours calls what it was given, it does so by `theirs`.
 """
 
-import sysconfig
-from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import CodeType, TracebackType
-from typing import ParamSpec, TypeVar
+from types import CodeType
 
+from pockengine.boundary import frames, is_library, theirs
 from pockengine.errors import InternalError
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 ROOT = Path(__file__).parents[1]
-OURS = tuple(f"{ROOT / part}/" for part in ("frontends", "compiler"))
-LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
+OURS = (*(f"{ROOT / part}/" for part in ("frontends", "compiler")), f"{ROOT / 'boundary.py'}")
 
-
-def theirs(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call code of the user or of a framework; what it raises is not ours."""
-    return function(*args, **kwargs)
+__all__ = ["OURS", "own_fault", "theirs"]
 
 
 def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError | None:
@@ -32,10 +23,10 @@ def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError
 
     `doing` says what failed, `packages` are the distributions whose versions matter.
     """
-    frames = [frame for frame in _frames(error.__traceback__) if not _library(frame[0])]
-    if not frames or not _ours(frames[-1][0]):
+    found = [frame for frame in frames(error.__traceback__) if not is_library(frame[0])]
+    if not found or not _ours(found[-1][0]):
         return None
-    code, line = frames[-1]
+    code, line = found[-1]
     place = f"{Path(code.co_filename).relative_to(ROOT)}:{line}"
     installed = ", ".join(filter(None, map(_installed, packages)))
     return InternalError(
@@ -43,16 +34,6 @@ def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError
         f"{installed}). The fault is PockEngine's, not the model's: install a release that "
         "docs/versions.md lists, or report this message"
     )
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    while traceback is not None:
-        yield traceback.tb_frame.f_code, traceback.tb_lineno
-        traceback = traceback.tb_next
-
-
-def _library(code: CodeType) -> bool:
-    return code.co_filename.startswith(LIBRARIES) or "-packages/" in code.co_filename
 
 
 def _ours(code: CodeType) -> bool:

@@ -44,7 +44,8 @@ def judge_of(
     session: Session, signature: Signature, validation: Any, metrics: Metrics, batch: int | None
 ) -> Judge | None:
     """Return what judges the session by validation data; None where there are none."""
-    if validation is None and metrics:
+    none = metrics is None or (isinstance(metrics, list | tuple | dict) and not metrics)
+    if validation is None and not none:
         raise RuntimeFailure("metrics judge validation data, and there are none; give validation")
     if validation is None:
         return None

@@ -68,7 +68,7 @@ class Tally:
 
 def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) -> list[Tally]:
     """Return a tally for each metric; RuntimeFailure where it is not clear what one compares."""
-    given = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics or ())
+    given = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics)
     found = []
     for name, value in given:
         metric = value if isinstance(value, Metric) else Metric(value)
@@ -82,7 +82,8 @@ def _by_name(metrics: Any) -> list[tuple[str, Any]]:
     """Name metrics as their functions or classes are; those of one name by numbers too."""
     found: dict[str, Any] = {}
     counts: Counter[str] = Counter()
-    for metric in metrics if isinstance(metrics, Iterable) else [metrics]:
+    several = isinstance(metrics, Iterable) and not isinstance(metrics, str | np.ndarray)
+    for metric in () if metrics is None else metrics if several else [metrics]:
         judge = metric.judge if isinstance(metric, Metric) else metric
         name = getattr(judge, "__name__", type(judge).__name__).strip("<>").lower()
         counts[name] += 1

@@ -7,7 +7,7 @@ step is 1), so that schedules need no new compilation; random numbers depend on 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.build import Builder
@@ -112,6 +112,7 @@ def _span(channels: ChannelSet) -> dict[str, Any]:
     return {"index": tuple(channels)}
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """Appends the nodes that update one parameter from its gradient."""
 

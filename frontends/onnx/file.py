@@ -5,6 +5,7 @@ links resolved, and only as far as they reach.
 """
 
 import math
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,10 @@ def read_model(source: str | Path | ModelProto) -> tuple[ModelProto, Path | None
     if isinstance(source, ModelProto):
         _check(source)
         return source, None
+    if not isinstance(source, str | PathLike):
+        raise ImportModelError(
+            f"an ONNX model is a file or a ModelProto, not {type(source).__name__}"
+        )
     path = Path(source)
     try:
         model = onnx.load_model(path, load_external_data=False)

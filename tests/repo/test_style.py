@@ -17,6 +17,8 @@ MAY_IMPORT = {
     part: names.split()
     for part, names in {
         "errors": "",
+        "arguments": "errors",
+        "boundary": "arguments errors",
         "extras": "errors",
         "files": "",
         "folders": "errors",
@@ -24,14 +26,14 @@ MAY_IMPORT = {
         "terminal": "errors",
         "devices": "errors files tables",
         "compiler": "errors files",
-        "backends": "compiler devices errors extras files folders",
-        "backends/training": "backends compiler errors extras files terminal",
-        "frontends": "compiler errors files",
+        "backends": "boundary compiler devices errors extras files folders",
+        "backends/training": "backends boundary compiler errors extras files terminal",
+        "frontends": "boundary compiler errors files",
         "models": "compiler errors extras frontends",
         "check": "backends compiler devices errors frontends",
-        "api": "backends backends/training check compiler devices errors files frontends",
-        "loaded": "backends backends/training compiler errors files",
-        "__init__": "api backends backends/training compiler errors frontends loaded",
+        "api": "backends backends/training boundary check compiler devices errors files frontends",
+        "loaded": "backends backends/training boundary compiler errors files",
+        "__init__": "api backends backends/training boundary compiler errors frontends loaded",
         "farm": "errors",
         "farm/images": "errors files folders farm",
         "farm/transports": "errors folders farm farm/images",
@@ -56,7 +58,7 @@ MAY_IMPORT = {
         "frontends loaded models terminal",
         "studies": "api backends compiler devices errors files folders finetune finetune/lm "
         "frontends loaded models terminal farm farm/references farm/results",
-        "cli": "api backends backends/training compiler devices errors extras files folders "
+        "cli": "api backends backends/training boundary compiler devices errors extras files folders "
         "finetune finetune/lm frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "studies/tinyengine": "backends cli compiler devices errors terminal "

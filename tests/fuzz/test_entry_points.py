@@ -1,0 +1,77 @@
+"""A bounded run of the fuzzer of entry points, and what the boundary makes of an exception."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pockengine
+from pockengine.arguments import check_arguments
+from pockengine.boundary import entry_point, stray
+from pockengine.errors import ArgumentError, InternalError, RuntimeFailure
+from pockengine.tests.fuzz.entry_points import campaign
+
+
+def test_hostile_arguments_are_errors_of_ours() -> None:
+    tally = campaign(calls=250, seed=1)
+
+    assert not tally.faults
+    assert tally.outcomes["refused"] > 150
+    assert tally.outcomes["done"] > 10
+
+
+def test_a_fault_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("pockengine.loaded.Path", lambda _: {}["missing"])
+    monkeypatch.setattr("pockengine.loaded.load_artifact", lambda _: [].pop())
+    with pytest.raises(KeyError):  # of this file, which stands for the user's code
+        pockengine.load(tmp_path)
+    monkeypatch.setattr("pockengine.loaded.Path", None)
+    with pytest.raises(InternalError, match=r"load failed: TypeError.*at loaded.py:\d+.* report"):
+        pockengine.load(tmp_path)
+
+
+def refused(path: Path) -> None:
+    path.read_text()
+
+
+def test_what_the_system_refuses_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pockengine.boundary.NOT_OURS", ())
+    with pytest.raises(RuntimeFailure, match=r"No such file .*; the operating system refused it"):
+        entry_point(refused)(Path("/proc/nosuch"))
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        entry_point(refused)()  # type: ignore[call-arg]
+    assert stray(UserWarning("made an error of"), "f") is None
+
+
+def typed(
+    count: int,
+    rate: float | None = None,
+    places: "Path | str | NotImported" = "",  # type: ignore[name-defined]  # noqa: F821
+    betas: tuple[float, ...] = (),
+    names: Mapping[str, int] = {},
+    judge: Callable[..., Any] | None = None,
+) -> None:
+    """Take arguments of these types."""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"count": 1.0},
+        {"count": "1"},
+        {"count": 1, "rate": "0.1"},
+        {"count": 1, "betas": (0.1, "x")},
+        {"count": 1, "names": [1]},
+        {"count": 1, "judge": 3},
+        {"count": 1, "places": "a\0b"},
+    ],
+    ids=str,
+)
+def test_arguments_of_other_types_are_named(wrong: dict[str, Any]) -> None:
+    right = {"count": 1, "rate": 1, "betas": [0.9, 1], "judge": print, "names": {}}
+    check_arguments(typed, (), right)
+    check_arguments(typed, (1, 0.5, Path("x")), {})
+    name = list(wrong)[-1]
+    with pytest.raises(ArgumentError, match=f"typed: {name} "):
+        check_arguments(typed, (), wrong)
