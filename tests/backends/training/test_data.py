@@ -174,7 +174,7 @@ def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
         ({"epochs": 1, "lr": float("nan")}, "not nan"),
         ({"epochs": 1, "lr": "0.1"}, "lr must be a number, or a function.* not str"),
         ({"epochs": 1, "lr": 0.1, "schedule": "steps"}, "unknown schedule 'steps'"),
-        ({"epochs": 1, "lr": lambda n: 0.1, "warmup": 3}, "leave schedule and warmup out"),
+        ({"epochs": 1, "lr": lambda n: 0.1, "warmup": 3}, "leave schedule, warmup and total out"),
         ({"epochs": 1, "lr": 0.1, "metrics": [accuracy]}, "give validation"),
         ({"epochs": 1, "lr": 0.1, "batch": 2}, "compiled for batches of 4, not 2"),
         ({"epochs": 1, "lr": 0.1, "early_stopping": 0}, "patience is at least 1"),
@@ -185,7 +185,7 @@ def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
     ):
         with pytest.raises(RuntimeFailure, match=message):
             net.fit(ROWS, **options)
-    with pytest.raises(RuntimeFailure, match="cosine schedule needs the number of steps"):
+    with pytest.raises(RuntimeFailure, match="cosine schedule needs the number of its updates"):
         net.fit(batches, epochs=1, lr=0.1, schedule="cosine")
     with pytest.raises(RuntimeFailure, match="have their own size and order"):
         net.fit(batches, epochs=1, lr=0.1, shuffle=True)
