@@ -6,7 +6,7 @@ JOB is a folder of `write_job`; the files and the first batch, as they take it, 
 Ranges of int8 are those of the job's own pictures, as in the bench's other int8.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -51,4 +51,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Convert a job's net into files of TFLite.")
+    parser.add_argument("job", type=Path, help="a folder that write_job has written")
+    main(parser.parse_args().job)

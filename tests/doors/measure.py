@@ -1,5 +1,6 @@
 """What is measured of each door's graph, and how it is compared with the model in our own ops."""
 
+import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -90,5 +91,6 @@ def check(door: str, model: str, graph: Graph) -> None:
 
 def report(graphs: Mapping[str, Callable[[], Graph]]) -> None:
     """Print what a door measures, one line of JSON for each model: for the table."""
+    argparse.ArgumentParser(description=report.__doc__).parse_args()
     for model in MODELS:
         print(json.dumps({"model": model, **vars(measure(model, graphs[model]()))}))

@@ -3,6 +3,7 @@
 Run `bazel run //tests/doors:table`. Each door runs in a process and an environment of its own.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -56,5 +57,6 @@ def tables() -> list[Table]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for printed in tables():
         Console(width=100).print(printed)
