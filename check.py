@@ -27,7 +27,7 @@ from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import RATE, SEED, STEP, Session
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.compile import Training, compile_program, find_scheme
-from pockengine.compiler.ir import F32, Builder, Graph
+from pockengine.compiler.ir import F32, Builder, DType, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
@@ -66,6 +66,8 @@ class Nudges:
 
 
 FINE, COARSE = Nudges(2.0**-21, 10.0, 2), Nudges(2.0**-18, 2.0, 6)
+HALVES = {DType.BF16.value: 2.0**-9, DType.F16.value: 2.0**-12}
+"""Relative error of rounding to these."""
 
 
 class CheckWarning(UserWarning):
@@ -257,13 +259,22 @@ def _compare(
         _warn(f"{names.graph.name} is not checked: its loss is {reference.loss}")
         return
     rng = np.random.default_rng(0)
-    for nudges in (FINE, COARSE):
+    for nudges in _nudges(names.graph):
         runs = [again(_nudge(rng, nudges.size)) for _ in range(nudges.count)]
         steps = [reference, *(step for step in runs if step is not None)]
         error = next(_differences(compiled, steps, nudges.allowance, names), None)
         if error is None:
             return
     raise error
+
+
+def _nudges(graph: Graph) -> tuple[Nudges, Nudges]:
+    """Return nudges by the digits that a graph calculates with: some models round to 16 bits."""
+    casts = {node.attrs["dtype"] for node in graph.nodes if node.op == "cast"}
+    widest = max((HALVES[dtype] for dtype in casts & HALVES.keys()), default=None)
+    if widest is None:
+        return FINE, COARSE
+    return Nudges(widest, 4.0, FINE.count), Nudges(2 * widest, COARSE.allowance, COARSE.count)
 
 
 def _differences(

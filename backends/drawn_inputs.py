@@ -8,7 +8,7 @@ from pockengine.compiler.ir import F32, Graph
 
 
 def draw_inputs(graph: Graph) -> dict[str, np.ndarray]:
-    """Return a graph's inputs but for its controls: normal floats, and indices in their range."""
+    """Return a graph's inputs but for its controls: floats, bytes, and indices in their range."""
     highest: dict[str, int] = {}
     for indices in index_ranges(graph):
         highest[indices.input] = min(indices.high, highest.get(indices.input, indices.high))
@@ -20,6 +20,7 @@ def draw_inputs(graph: Graph) -> dict[str, np.ndarray]:
         if value.dtype is F32:
             feed[value.name] = rng.standard_normal(value.shape).astype(np.float32)
         else:
-            drawn = rng.integers(highest.get(value.name, 0) + 1, size=value.shape)
+            most = 0 if value.dtype.computed else np.iinfo(value.dtype.numpy.name).max
+            drawn = rng.integers(highest.get(value.name, most) + 1, size=value.shape)
             feed[value.name] = drawn.astype(value.dtype.numpy)
     return feed

@@ -26,6 +26,7 @@ from pockengine.backends.artifact import Artifact
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.boundary import entry_points
 from pockengine.compiler.ir.contents import mapped
+from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
@@ -308,10 +309,12 @@ def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
 
 
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array as the runtime reads it; nothing is cast or broadcast silently."""
+    """The array as the runtime reads it: integers may have fewer bits, nothing else is cast."""
     if name not in given:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
     array = np.asarray(given[name])
+    if widens(array.dtype, type_.dtype):
+        array = array.astype(type_.dtype.numpy)
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
         raise RuntimeFailure(f"{name} must be {type_}, not {array.dtype}{list(array.shape)}")
     return np.ascontiguousarray(array).reshape(type_.shape)

@@ -72,9 +72,11 @@ def _is_signed_product(graph: Graph, value: Value) -> bool:
 
 
 def _draw(rng: np.random.Generator, value: Value, scale: float) -> np.ndarray:
-    """Draw normal floats and coins; whole numbers are zero, which any index may be."""
+    """Draw normal floats, coins and small bytes; others are zero, which any index may be."""
     if value.dtype is F32:
         return (scale * rng.standard_normal(value.shape)).astype(np.float32)
     if value.dtype is BOOL:
         return rng.random(value.shape) < 0.5
+    if not value.dtype.computed:
+        return rng.integers(2, size=value.shape).astype(value.dtype.numpy)
     return np.zeros(value.shape, value.dtype.numpy)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import RuntimeFailure
 
@@ -101,9 +102,12 @@ class Signature:
         return given, places
 
     def check(self, name: str, array: np.ndarray) -> None:
-        """Raise RuntimeFailure unless rows of an input have its dtype, and its shape but for N."""
+        """Raise RuntimeFailure unless rows have an input's dtype, and its shape but for N.
+
+        Integers may have fewer bits.
+        """
         type_ = self.inputs[name]
-        if array.dtype != type_.dtype.numpy:
+        if array.dtype != type_.dtype.numpy and not widens(array.dtype, type_.dtype):
             wanted = type_.dtype.numpy.name
             raise RuntimeFailure(
                 f"{name} has the dtype {array.dtype}, and {self.name} reads {wanted}; convert it "

@@ -157,3 +157,8 @@ def converted(array: np.ndarray, dtype: DType) -> np.ndarray:
     over, under = x >= float(limits.max) + 1, x < float(limits.min)
     fits = np.where(over | under | np.isnan(x), 0, x).astype(dtype.numpy)
     return np.where(over, limits.max, np.where(under, limits.min, fits)).astype(dtype.numpy)
+
+
+def widens(numpy: np.dtype[np.generic], dtype: DType) -> bool:
+    """Whether integers of a NumPy type are all integers of this one, which has more bits."""
+    return dtype.is_integer and numpy.kind in "iu" and np.can_cast(numpy, dtype.numpy)

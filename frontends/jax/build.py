@@ -6,15 +6,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from pockengine.compiler.ir import F32, Graph, TensorType
+from pockengine.compiler.ir import F32, DType, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
-from pockengine.frontends.dtypes import USE
+from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.primitives.held import HALVES, given_type
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.jax.sources import is_nnx
@@ -79,23 +80,34 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
         return None
     try:
         dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
-        if leaf.value.dtype == np.uint32:
-            raise Unsupported(f"an array of uint32 that is no random key; {USE}")
+        if 0 in leaf.value.shape:
+            return np.zeros(leaf.value.shape, dtype.numpy)
         if forward and leaf.name in RESERVED:
             raise Unsupported("the training step has an input of this name; rename the argument")
         if leaf.role == "input":
-            type_ = TensorType(dtype, tuple(leaf.value.shape))
-            return plain(walker.g.input(leaf.name, type_))
+            return _input(walker, leaf, dtype)
         if isinstance(leaf.value, jax.ShapeDtypeStruct):
             raise Unsupported("a parameter without data; give the arrays themselves")
-        data = np.array(leaf.value, dtype.numpy, order="C")
+        if leaf.value.dtype in HALVES:
+            raise Unsupported(
+                f"weights of {leaf.value.dtype} lose small updates; keep them as float32, and cast "
+                "them where the model computes"
+            )
         if dtype is not F32 and leaf.role == "param":
-            return data  # an integer or a flag among the weights: a constant
+            return np.asarray(leaf.value)  # an integer or a flag among the weights: a constant
+        data = np.array(leaf.value, dtype.numpy, order="C")
         trains = leaf.role == "param"
         return plain(walker.g.param(leaf.name, data, trainable=trains))
     except (Unsupported, GraphError) as error:
         walker.problems.add(leaf.name, str(error), f"the {leaf.role}s")
         return None
+
+
+def _input(walker: Walker, leaf: Leaf, dtype: DType) -> Tensor:
+    """Take in an input: bytes as such, other types that are held as what holds them."""
+    given = given_type(leaf.value.dtype) or dtype
+    value = walker.g.input(leaf.name, TensorType(given, tuple(leaf.value.shape)))
+    return emit.cast(walker.g, plain(value), dtype)
 
 
 def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, Tensor]:
@@ -161,6 +173,6 @@ def put_back(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argument
             raise ImportModelError(
                 f"{name}: shape {array.shape} is not the graph's {param.value.shape}"
             )
-        return jax.numpy.asarray(array)
+        return jax.numpy.asarray(array, leaf.dtype if param.value.dtype.is_integer else None)
 
     return jax.tree_util.tree_map_with_path(tuned, tree)

@@ -176,6 +176,11 @@ def linear_solve(
     """Solve by the function that the equation holds; its gradient is the equation's own."""
     trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
     if walker.forward and trains:
+        if equation.params["jaxprs"].transpose_solve is None:
+            raise Unsupported(
+                "a solver without transpose_solve, of which JAX knows no gradient; give "
+                "transpose_solve=, or symmetric=True if the matrix is symmetric"
+            )
         return own_gradient.build(walker, equation, operands, place)
     lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
     first = lengths.matvec + lengths.vecmat
@@ -209,7 +214,7 @@ def while_(walker: "Walker", equation: Any, operands: list["Known"], place: Plac
 def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["Known"]:
     """Name the keys that a primitive derives from others; keys are all that it may give."""
     key = next(operand for operand in operands if isinstance(operand, Key))
-    if name in ("random_wrap", "random_unwrap", "copy", "optimization_barrier"):
+    if name in ("random_wrap", "random_unwrap", "copy", "device_put", "optimization_barrier"):
         return [key] * len(equation.outvars)
     types = [variable.aval.dtype for variable in equation.outvars]
     if any("key" not in str(t) and t != np.uint32 for t in types):

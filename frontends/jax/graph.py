@@ -15,7 +15,6 @@ from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import GraphError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
-from pockengine.frontends.emit.division import remainder
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result, number_of_key
 from pockengine.frontends.jax.combining import COMBINING
@@ -23,9 +22,10 @@ from pockengine.frontends.jax.places import Place
 from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
+from pockengine.frontends.jax.primitives.held import fitted, plain_array
 from pockengine.frontends.jax.primitives.indexing import whole
 from pockengine.frontends.jax.primitives.random import DRAWN, Key
-from pockengine.frontends.jax.primitives.registry import WRAPPING, known_dtype
+from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.layout import Tensor, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 
@@ -140,6 +140,8 @@ class Walker:
         """Build an equation of real tensors by its primitive's rule; empty ones come to nothing."""
         if name not in RULES:
             raise Unsupported(REASONS.get(name, NO_RULE))
+        if name == "bitcast_convert_type" and _is_narrow(equation):
+            raise Unsupported("the bits of elements of less than 32 bits; use arithmetic")
         if any(operand is None for operand in operands):
             return [None] * len(equation.outvars)
         types = [variable.aval for variable in equation.outvars]
@@ -164,8 +166,6 @@ class Walker:
         ]
         built = rule(self.context(equation), *arguments, **equation.params)
         results = built if isinstance(built, (list, tuple)) else [built]
-        if name in WRAPPING and equation.outvars[0].aval.dtype == np.uint32:
-            results = [remainder(self.g, x, 1 << 32, "floor") for x in results]
         return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
 
     def _pair(self, known: Known) -> Tensor | Complex:
@@ -191,7 +191,16 @@ class Walker:
         results: list[Any] = list(built) if isinstance(built, (list, tuple)) else [built]
         if name in UNIFORM_AS_SCALAR and results[0].shape != shape:  # what gave it was uniform
             results[0] = emit.broadcast(self.g, results[0], shape)
-        return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
+        return [
+            self._fitted(name, _checked(x, v.aval), v.aval)
+            for x, v in zip(results, equation.outvars, strict=True)
+        ]
+
+    def _fitted(self, name: str, result: Known, type_: Any) -> Known:
+        """Bring a result into the range of a type that another one holds."""
+        if not isinstance(result, Tensor):
+            return result
+        return fitted(self.g, name, result, type_.dtype, forward=self.forward)
 
     def context(self, equation: Any) -> JaxContext:
         """Return what a rule is told about an equation."""
@@ -217,7 +226,7 @@ class Walker:
             raise Unsupported("complex numbers; return their real parts, sizes or angles")
         if isinstance(known, Key):
             raise Unsupported("a random key, or a number for one, as data; use it for drawing only")
-        array = _static(known)
+        array = plain_array(_static(known))
         dtype = known_dtype(array.dtype)
         if not array.size:
             raise Unsupported(EMPTY)
@@ -237,6 +246,12 @@ def _is_complex(equation: Any, operands: Sequence[Known]) -> bool:
     return any(isinstance(operand, Complex) for operand in operands) or any(
         getattr(type_, "kind", "") == "c" for type_ in types
     )
+
+
+def _is_narrow(equation: Any) -> bool:
+    """Return whether elements have less than 32 bits."""
+    types = [atom.aval.dtype for atom in (*equation.invars, *equation.outvars)]
+    return any(type_.itemsize < 4 for type_ in types)
 
 
 def _without_empty(name: str, operands: list[Known]) -> list[Known]:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import numpy as np
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit.gradient import OwnGradient
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.layout import Tensor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def build(
         if isinstance(x, Tensor) and x.dtype is F32 and emit.trains(walker.g, x)
     ]
     shapes = [variable.aval for variable in equation.outvars]
-    floats = [index for index, aval in enumerate(shapes) if aval.dtype == np.float32]
+    floats = [index for index, aval in enumerate(shapes) if known_dtype(aval.dtype) is F32]
     if not floats:
         raise Unsupported("a rule for the gradient of a function without results of float32")
     own = OwnGradient(walker.g, [shapes[index].shape for index in floats])

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from pockengine.frontends.jax.keys import is_key_type
+from pockengine.frontends.jax.primitives.held import HALVES, given_type
 from pockengine.frontends.jax.sources import source_of
 from pockengine.frontends.jax.trace import Traced, trace
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
@@ -34,10 +35,10 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
         for index, array in zip(floats, trained, strict=True):
             filled[index] = array
         returned = source.function(*jax.tree_util.tree_unflatten(structure, filled))
-        return jax.tree_util.tree_leaves(returned)
+        return [_widened(leaf) for leaf in jax.tree_util.tree_leaves(returned)]
 
     feed = {
-        leaf.name: np.asarray(array)
+        leaf.name: _given(np.asarray(array))
         for leaf, array in zip(leaves, arrays, strict=True)
         if leaf.role == "input" and not is_key_type(leaf.value)
     }
@@ -48,6 +49,18 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
     value, grads = jax.value_and_grad(lambda arrays: judge(results(arrays)))(trained)
     named = {leaves[i].name: np.asarray(grad) for i, grad in zip(floats, grads, strict=True)}
     return Reference(feed, float(value), named)
+
+
+def _widened(result: Any) -> Any:
+    """Return a result of 16 bits as float32, in which our losses compute."""
+    is_half = getattr(result, "dtype", None) in HALVES
+    return result.astype(np.float32) if is_half else result
+
+
+def _given(array: np.ndarray) -> np.ndarray:
+    """Return an input as the graph reads it."""
+    type_ = given_type(array.dtype)
+    return array if type_ is None else array.astype(type_.numpy)
 
 
 def _array(leaf: Any, nudge: Nudge) -> Any:

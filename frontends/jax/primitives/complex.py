@@ -27,6 +27,7 @@ PARTWISE = frozenset(
         "copy",
         "copy_p",
         "cumsum",
+        "device_put",
         "dynamic_slice",
         "dynamic_update_slice",
         "expand_dims",

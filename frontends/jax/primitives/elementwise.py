@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import BOOL, F32, I32, I64, Value
+from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit import bits
 from pockengine.frontends.emit import gradient as emit_gradient
 from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
+from pockengine.frontends.jax.primitives.held import INTEGERS, converted, rounded
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, plain
 
@@ -32,7 +33,7 @@ BINARY = alike("add atan2 eq ge gt igamma igammac le lt mul ne rem sub zeta") | 
 LOGICAL = {name: f"logical_{name}" for name in ("and", "not", "or", "xor")}
 """Primitives that JAX has for the bits of integers too."""
 
-SAME = ("copy", "copy_p", "optimization_barrier", "sharding_constraint")
+SAME = ("copy", "copy_p", "device_put", "optimization_barrier", "sharding_constraint")
 
 
 def _define_unary(name: str, meaning: str) -> None:
@@ -53,8 +54,7 @@ def _define_logical(name: str, meaning: str) -> None:
         if operands[0].dtype is BOOL:
             return emitted(ctx.g, *operands)
         if name == "not":
-            turned = bits.inverted(ctx.g, *operands)
-            return bits.unsigned(ctx.g, turned) if _is_unsigned(ctx) else turned
+            return bits.inverted(ctx.g, *operands)
         return emit.elementwise(ctx.g, f"bit_{name}", *operands)
 
 
@@ -66,8 +66,7 @@ def _is_unsigned(ctx: JaxContext) -> bool:
 @primitive("shift_left")
 def shift_left(ctx: JaxContext, x: Tensor, by: Tensor, **_: Any) -> Tensor:
     """Shift bits to the left."""
-    moved = emit.elementwise(ctx.g, "shift_left", x, by)
-    return bits.unsigned(ctx.g, moved) if _is_unsigned(ctx) else moved
+    return emit.elementwise(ctx.g, "shift_left", x, by)
 
 
 @primitive("shift_right_arithmetic")
@@ -83,7 +82,7 @@ def shift_right_logical(ctx: JaxContext, x: Tensor, by: Tensor, **_: Any) -> Ten
     """Shift bits to the right, zeros coming in."""
     if x.dtype is I64 and not _is_unsigned(ctx):
         raise Unsupported("a logical shift of int64; use int32")
-    return bits.shifted_logically(ctx.g, x, by)
+    return bits.shifted_logically(ctx.g, _without_sign(ctx, x), by)
 
 
 @primitive("population_count")
@@ -91,7 +90,15 @@ def population_count(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     """Count the bits that are one."""
     if x.dtype is I64 and not _is_unsigned(ctx):
         raise Unsupported("the bits of int64; use int32")
-    return bits.counted(ctx.g, x)
+    return bits.counted(ctx.g, _without_sign(ctx, x))
+
+
+def _without_sign(ctx: JaxContext, x: Tensor) -> Tensor:
+    """Return the bits of integers of less than 32, from 0 on."""
+    size = ctx.dtypes[0].itemsize
+    if size >= 4:
+        return x
+    return emit.arithmetic(ctx.g, "bit_and", x, (1 << 8 * size) - 1)
 
 
 for _name, _meaning in UNARY.items():
@@ -208,7 +215,9 @@ def stop_gradient(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
 def reduce_precision(
     ctx: JaxContext, x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any
 ) -> Tensor:
-    """Return x, where that has no more bits than are asked for."""
+    """Return x, where that has no more bits than are asked for, or round it to bf16."""
+    if (exponent_bits, mantissa_bits) == (8, 7):
+        return rounded(ctx.g, x, DType.BF16, forward=ctx.forward)
     if exponent_bits < 8 or mantissa_bits < 23:
         raise Unsupported(
             f"rounding to {exponent_bits} bits of exponent and {mantissa_bits} of mantissa, which "
@@ -322,6 +331,8 @@ def select_n(ctx: JaxContext, which: Tensor, *cases: Tensor, **_: Any) -> Tensor
 @primitive("convert_element_type")
 def convert_element_type(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
     """Cast; a float loses its fraction on the way to an integer."""
+    if ctx.dtypes[0] in INTEGERS:
+        return converted(ctx.g, x, ctx.dtypes[0])
     return emit.cast(ctx.g, x, ctx.dtype)
 
 

@@ -34,7 +34,16 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 MOST_CANDIDATES = 1 << 20
 """For extremes each place looks at each update: so many pairs in all."""
 
-EXTREMES = {"scatter-max": ("reduce_max", -np.inf), "scatter-min": ("reduce_min", np.inf)}
+REDUCING = {
+    "scatter-max": ("reduce_max", -np.inf),
+    "scatter-min": ("reduce_min", np.inf),
+    "scatter-mul": ("reduce_prod", 1.0),
+}
+"""What updates that go to one place are reduced by, and what changes nothing."""
+
+MOST_IN_TURN = 256
+"""Updates that are applied one after the other."""
+
 COMBINING = {"scatter-max": "maximum", "scatter-min": "minimum", "scatter-mul": "mul"}
 
 
@@ -99,9 +108,15 @@ def _filled(ctx: JaxContext, inside: Tensor, y: Tensor, value: Any) -> Tensor:
             return emit.elementwise(ctx.g, "logical_or", y, wide)
         return emit.elementwise(ctx.g, "logical_and", y, emit.unary("logical_not")(ctx.g, wide))
     if value is None:
-        value = np.nan if y.dtype is F32 else np.iinfo(y.dtype.numpy.name).min
+        value = np.nan if y.dtype is F32 else _extreme_of(ctx.dtypes[0])
     number = emit.scalar(ctx.g, np.asarray(value).item(), y.dtype)
     return emit.elementwise(ctx.g, "where", inside, y, number)
+
+
+def _extreme_of(dtype: np.dtype[Any]) -> int:
+    """Return what JAX fills with: the least integer, or the greatest of a type without a sign."""
+    limits = np.iinfo(dtype)
+    return int(limits.min or limits.max)
 
 
 def _taken(g: Builder, lines: Tensor, places: FlatIndex, windows: Windows) -> Tensor:
@@ -283,7 +298,7 @@ def _combine(
     g = ctx.g
     windows, places = _written(g, x, index, updates, dimension_numbers, mode)
     trained = ctx.forward and (emit.trains(g, x) or emit.trains(g, updates))
-    if mode == Mode.CLIP and name in EXTREMES and trained and _may_leave(g, index, windows):
+    if mode == Mode.CLIP and name != "scatter-mul" and trained and _may_leave(g, index, windows):
         raise Unsupported(
             f"the gradient of {name} in mode 'clip', which JAX itself divides by 0 for an index "
             "outside; move the indices before: x.at[jnp.clip(i, 0, len(x) - 1)]"
@@ -293,24 +308,42 @@ def _combine(
     if promised or last_writers(g, places.flat, known_only=True) is None:
         new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
         return _replaced(g, x, new, places, windows, None)
-    if name not in EXTREMES or x.dtype is not F32:
+    if x.dtype is F32:
+        combined = _reduced(g, lines, rows, places.flat, REDUCING[name])
+    else:
+        combined = _in_turn(g, lines, rows, places.flat, COMBINING[name])
+    return ungrouped(g, combined, windows)
+
+
+def _in_turn(g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, op: str) -> Tensor:
+    """Combine (batch, picked, rest) with one update after the other."""
+    batch, picked, _ = lines.shape
+    if flat.shape[1] > MOST_IN_TURN:
         raise Unsupported(
-            f"{name} of {x.dtype.value} with indices that may repeat; say unique_indices=True"
+            f"{flat.shape[1]} whole numbers combined at indices that may repeat; {MOST_IN_TURN} "
+            "are the most, unless unique_indices=True"
         )
-    return ungrouped(g, _extreme(g, lines, rows, places.flat, EXTREMES[name]), windows)
+    counting = plain(g.constant(np.arange(picked, dtype=flat.dtype.numpy).reshape(1, picked, 1)))
+    for update in range(flat.shape[1]):
+        place = reshape(g, emit.slice_dim(g, flat, 1, update, update + 1), (batch, 1, 1))
+        here = emit.elementwise(g, "eq", counting, place)
+        row = emit.slice_dim(g, rows, 1, update, update + 1)
+        new = emit.elementwise(g, op, lines, emit.broadcast(g, row, lines.shape))
+        wide = emit.broadcast(g, here, lines.shape)
+        lines = emit.elementwise(g, "where", wide, new, lines)
+    return lines
 
 
-def _extreme(
+def _reduced(
     g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, how: tuple[str, float]
 ) -> Tensor:
     """Reduce, at each place, what stands there and all updates that go there."""
-    (batch, picked, rest), count = lines.shape, flat.shape[1]
+    (batch, picked, rest), count, (op, nothing) = lines.shape, flat.shape[1], how
     if batch * picked * count * rest > MOST_CANDIDATES:
         raise Unsupported(
-            f"extremes of {count} updates at {picked} places of {rest} numbers; {MOST_CANDIDATES} "
+            f"{op} of {count} updates at {picked} places of {rest} numbers; {MOST_CANDIDATES} "
             "pairs are the most, unless unique_indices=True"
         )
-    op, nothing = how
     counting = plain(g.constant(np.arange(picked, dtype=flat.dtype.numpy).reshape(1, picked, 1)))
     here = emit.elementwise(g, "eq", reshape(g, flat, (batch, 1, count)), counting)
     wide = emit.broadcast(

@@ -135,7 +135,7 @@ def _sum_stage(g: Builder, x: Tensor, params: dict[str, Any], shape: Shape) -> T
 def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the maximum of each window."""
     if x.dtype is not F32 or _is_dilated(params):
-        return _combined(ctx.g, x, params, _least(ctx, x), "maximum")
+        return _combined(ctx.g, x, params, _limits(ctx, x)[0], "maximum")
     return _in_stages(ctx, x, params, _max_stage)
 
 
@@ -143,7 +143,7 @@ def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
 def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the minimum of each window."""
     if x.dtype is not F32 or _is_dilated(params):
-        return _combined(ctx.g, x, params, -1.0 - _least(ctx, x), "minimum")
+        return _combined(ctx.g, x, params, _limits(ctx, x)[1], "minimum")
     negative = emit.unary("neg")
     return negative(ctx.g, reduce_window_max(ctx, negative(ctx.g, x), **params))
 
@@ -156,9 +156,12 @@ def reduce_window_sum(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     return _in_stages(ctx, x, params, _sum_stage)
 
 
-def _least(ctx: JaxContext, x: Tensor) -> float:
-    """Return what no element is below."""
-    return -math.inf if x.dtype is F32 else float(np.iinfo(x.dtype.numpy.name).min)
+def _limits(ctx: JaxContext, x: Tensor) -> tuple[float, float]:
+    """Return what no element is below, and above."""
+    if x.dtype is F32:
+        return -math.inf, math.inf
+    limits = np.iinfo(ctx.dtypes[0])
+    return float(limits.min), float(limits.max)
 
 
 def _is_dilated(params: dict[str, Any]) -> bool:
@@ -240,6 +243,23 @@ def select_and_scatter_add(ctx: JaxContext, dy: Tensor, x: Tensor, **params: Any
     """Add each window's cotangent where its first maximum stood: the gradient of max pooling."""
     if params["select_prim"].name != "ge":
         raise Unsupported("the gradient of a pooling that takes no maximum")
+    if ctx.forward:
+        x = emit.unary("stop_gradient")(ctx.g, x)  # where the maximum stands has no slope
     pool = _pooling(x, params)
     value = ctx.g.max_pool2d_dx(pool.enter(ctx.g, x), pool.enter(ctx.g, dy), **pool.attrs)
     return pool.leave(ctx.g, value, ctx.shape)
+
+
+@primitive("select_and_gather_add")
+def select_and_gather_add(ctx: JaxContext, dx: Tensor, x: Tensor, **params: Any) -> Tensor:
+    """Return what dx is where each window's first maximum, or minimum, stands."""
+    g, is_max = ctx.g, params["select_prim"].name == "ge"
+    pairs = zip(
+        taps(g, x, params, -math.inf if is_max else math.inf), taps(g, dx, params, 0.0), strict=True
+    )
+    best, slope = next(pairs)
+    for value, its in pairs:
+        better = emit.elementwise(g, "gt" if is_max else "lt", value, best)
+        best = emit.elementwise(g, "where", better, value, best)
+        slope = emit.elementwise(g, "where", better, its, slope)
+    return slope

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pockengine.compiler.ir import I64, Builder, DType, Shape
+from pockengine.compiler.ir import Builder, DType, Shape
 from pockengine.frontends import dtypes
+from pockengine.frontends.jax.primitives.held import HELD
 from pockengine.frontends.layout import Tensor
 
 Result = Tensor | np.ndarray
@@ -57,9 +58,6 @@ class Primitive:
     static: frozenset[int]
 
 
-WRAPPING = frozenset({"add", "add_any", "cumsum", "mul", "neg", "reduce_sum", "scatter-add", "sub"})
-"""Primitives whose result may leave the range of uint32, which it is brought back to."""
-
 RULES: dict[str, Primitive] = {}
 
 
@@ -77,10 +75,6 @@ def primitive(*names: str, static: Sequence[int] = ()) -> Callable[[AnyRule], An
 
 
 def known_dtype(dtype: Any) -> DType:
-    """Return our element type; Unsupported for one that we do not have.
-
-    Numbers of uint32 are held in 64 bits; `WRAPPING` says what they are reduced to 32 after.
-    """
-    if dtype == np.uint32:
-        return I64
-    return dtypes.known_dtype(dtype, f"elements of type {dtype}")
+    """Return our element type, or the one that holds it; Unsupported for one that we lack."""
+    held = HELD.get(dtype)
+    return dtypes.known_dtype(dtype, f"elements of type {dtype}") if held is None else held

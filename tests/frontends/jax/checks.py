@@ -46,7 +46,10 @@ def check_function(
     """Import a function without parameters and compare its results, by our oracle, with JAX's."""
     graph = from_jax(lambda params, *arrays: function(*arrays), ({}, *inputs))
     verify(graph)
-    feed = {value.name: x for value, x in zip(graph.inputs, inputs, strict=True)}
+    feed = {
+        value.name: np.asarray(x, value.dtype.numpy)
+        for value, x in zip(graph.inputs, inputs, strict=True)
+    }
     found = run(graph, feed)
     expected = jax.tree.leaves(jax.jit(function)(*inputs))
     for array, reference in zip(found.values(), expected, strict=True):

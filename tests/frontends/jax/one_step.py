@@ -64,7 +64,7 @@ def check_step(function: Function, params: Any, *inputs: Any, forwards: bool = F
     arrays = [np.asarray(x) for x in jax.tree.leaves(list(inputs))]
     named = [value.name for value in graph.inputs if value.name not in feed]
     feed.update(zip(named, arrays, strict=True))
-    found = run(step, {value.name: feed[value.name] for value in step.inputs}, held)
+    found = run(step, {v.name: np.asarray(feed[v.name], v.dtype.numpy) for v in step.inputs}, held)
 
     np.testing.assert_allclose(found["loss"], expected, rtol=2e-5, atol=2e-5)
     for name, gradient in named_leaves(gradients).items():

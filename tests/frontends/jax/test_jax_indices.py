@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import check_function, random
@@ -184,6 +187,37 @@ def test_functions_of_indices(name: str) -> None:
     check_step(function, PARAMS, index)
 
 
-def test_products_at_indices_that_may_repeat_are_refused() -> None:
-    with pytest.raises(ImportModelError, match=r"scatter-mul .*may repeat; say unique_ind"):
-        from_jax(lambda p, i: p["w"].at[i].multiply(2.0), (PARAMS, INDICES["unique"]))
+def test_products_at_indices_that_repeat() -> None:
+    """JAX has no gradient of these: that of one update after the other is the same."""
+    index = np.array([0, 2, 2, 0, 2], np.int32)
+    w, u = random(4, 3), random(5, 3)
+
+    def in_turn(p: Any) -> Any:
+        x = p["w"]
+        for place, row in zip(index, p["u"], strict=True):
+            x = x.at[place].multiply(row, unique_indices=True)
+        return x
+
+    check_step(in_turn, {"w": w, "u": u})
+    graphs = (
+        from_jax(
+            lambda p, i: (p["w"].at[i].multiply(p["u"]) ** 2).sum(), ({"w": w, "u": u}, index)
+        ),
+        from_jax(lambda p: (in_turn(p) ** 2).sum(), ({"w": w, "u": u},)),
+    )
+    taken = []
+    for graph in graphs:
+        step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
+        held = {"w": w.copy(), "u": u.copy()}
+        feed = {"input1": index, "i": index, "lr": np.float32(1)}
+        run(step, {value.name: feed[value.name] for value in step.inputs}, held)
+        taken.append(held)
+    for name in ("w", "u"):
+        np.testing.assert_allclose(taken[0][name], taken[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_whole_numbers_combine_at_indices_that_repeat() -> None:
+    x, index = np.array([3, -1, 2, 5], np.int32), np.array([0, 2, 2, 0, 9], np.int32)
+    rows = np.arange(-1, 4, dtype=np.int32)
+    for name in ("multiply", "max", "min"):
+        check_function(lambda x, i, r, name=name: getattr(x.at[i], name)(r), x, index, rows)

@@ -215,6 +215,18 @@ def test_pooling_and_its_gradient(name: str) -> None:
     check_function(jax.grad(lambda x: (POOLS[name](x) ** 2).sum()), PICTURE)
 
 
+def test_tangents_and_second_gradients_of_pooling() -> None:
+    def pool(x: Any) -> Any:
+        return POOLS["max"](x**3)
+
+    def second(p: Any) -> Any:
+        return jax.jvp(pool, (p["x"],), (jnp.cos(p["x"]),)), jax.grad(lambda x: pool(x).sum())(
+            p["x"]
+        )
+
+    check_step(second, {"x": random(1, 5, 5, 2)})
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize("groups", [1, 2, 4])

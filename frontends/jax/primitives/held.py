@@ -1,0 +1,92 @@
+"""Types that our ops do not calculate with, held in wider ones.
+
+Small integers and uint32 are held in i32 and i64, and wrapped by what may leave their range. bf16
+and f16 are held in f32 and rounded after each primitive that calculates, as XLA rounds them on a
+CPU; so are cotangents in the backward pass.
+"""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+import numpy as np
+
+from pockengine.compiler.ir import F32, I32, I64, Builder, DType, Value
+from pockengine.frontends import emit
+from pockengine.frontends.emit.gradient import with_gradient
+from pockengine.frontends.layout import Tensor
+
+HALVES: Mapping[np.dtype, DType] = {
+    np.dtype(jnp.bfloat16): DType.BF16,
+    np.dtype(np.float16): DType.F16,
+}
+INTEGERS: Mapping[np.dtype, DType] = {
+    **{np.dtype(name): I32 for name in ("int8", "uint8", "int16", "uint16")},
+    np.dtype(np.uint32): I64,
+}
+HELD: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(HALVES, F32)}
+"""NumPy's type -> the type of ours that holds it."""
+
+BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
+"""Types that an input may have beside those that ops calculate with."""
+
+_MOVING = """
+    all_gather broadcast_in_dim clamp concatenate copy copy_p cummax cummin device_put dynamic_slice
+    dynamic_update_slice expand_dims gather max min optimization_barrier pad reduce_max reduce_min
+    reduce_window_max reduce_window_min rem reshape rev scatter scatter-max scatter-min select_n
+    shift_right_arithmetic shift_right_logical sharding_constraint slice sort split squeeze stack
+    stop_gradient tile top_k transpose unstack
+"""
+EXACT = frozenset(_MOVING.split())
+"""Primitives whose results are elements of their operands, or as small."""
+EXACT_FLOATS = EXACT | {"abs", "neg", "sign", "ceil", "floor", "round"}
+
+
+def fitted(g: Builder, name: str, x: Tensor, dtype: np.dtype, *, forward: bool) -> Tensor:
+    """Bring a primitive's result into the range, or to the precision, of its type."""
+    if dtype in HALVES and x.dtype is F32 and name not in EXACT_FLOATS:
+        return rounded(g, x, HALVES[dtype], forward=forward)
+    if dtype in INTEGERS and x.dtype is not F32 and name not in EXACT:
+        return wrapped(g, x, dtype)
+    return x
+
+
+def rounded(g: Builder, x: Tensor, dtype: DType, *, forward: bool) -> Tensor:
+    """Round floats to a narrower type; their cotangents too."""
+
+    def formula(value: Value) -> Value:
+        return g.cast(g.cast(value, dtype=dtype.value), dtype=F32.value)
+
+    y = Tensor(formula(x.value), x.layout)
+    if not forward or not emit.trains(g, x):
+        return y
+    return with_gradient(g, y, (x.value, formula))
+
+
+def wrapped(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
+    """Keep the lowest bits of whole numbers."""
+    limits = np.iinfo(dtype)
+    mask, lowest = int(limits.max) - int(limits.min), int(limits.min)
+    if not lowest:
+        return emit.arithmetic(g, "bit_and", x, mask)
+    lifted = emit.arithmetic(g, "bit_and", emit.arithmetic(g, "sub", x, lowest), mask)
+    return emit.arithmetic(g, "add", lifted, lowest)
+
+
+def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
+    """Convert to an integer that is held: floats go to the nearest limit, integers are wrapped."""
+    if x.dtype is not F32:
+        return wrapped(g, emit.cast(g, x, HELD[dtype]), dtype)
+    limits, whole = np.iinfo(dtype), emit.cast(g, x, HELD[dtype])
+    bounded = emit.arithmetic(g, "maximum", whole, int(limits.min))
+    return emit.arithmetic(g, "minimum", bounded, int(limits.max))
+
+
+def given_type(dtype: np.dtype) -> DType | None:
+    """Return the type of an input of a type that is held; None for one that is not."""
+    return BYTES.get(dtype, HELD.get(dtype))
+
+
+def plain_array(array: np.ndarray) -> np.ndarray:
+    """Return a known array in the type that holds it."""
+    dtype = HELD.get(array.dtype)
+    return array if dtype is None else array.astype(dtype.numpy)
