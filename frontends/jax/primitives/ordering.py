@@ -45,8 +45,8 @@ def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> li
     """
     key = bits.in_total_order(ctx.g, x) if x.dtype is F32 else x
     places = best(ctx.g, key, axis, k, True)[1]
-    values = framework_order(ctx.g, x), framework_order(ctx.g, places)
-    taken = plain(ctx.g.take_along(*values, axis=axis % x.rank))
+    operands = framework_order(ctx.g, x), framework_order(ctx.g, places)
+    taken = plain(ctx.g.emit("take_along", *operands, axis=axis % x.rank).result)
     return [taken, emit.cast(ctx.g, places, I32)]
 
 

@@ -60,9 +60,8 @@ def check_training(
     what the rate of each step is of the optimizer's.
     """
     optimizer = optimizer or keras.optimizers.SGD(0.05)
-    lr = float(optimizer.learning_rate)
+    lr, training = float(optimizer.learning_rate), Training(optimizer=to_optimizer(optimizer))
     graph = from_tensorflow(model, (batches[0][0],), loss=loss)
-    training = Training(optimizer=to_optimizer(optimizer))
     step = compile_program(graph, training, check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
     model.compile(optimizer, loss, jit_compile=False)
