@@ -146,8 +146,8 @@ class Roles:
             return "statistics that an input is normalized by"
         if self._is_read_with(name, (*ARITHMETIC, "Einsum", "MatMul"), self._counts):
             return "factors of positions"
-        if is_table(data):
-            return "tables of sines"
+        if is_table(data) or are_frequencies(data):
+            return "tables of sines, or frequencies of some"
         if self.kinds and not self._is_weight(name, data):
             return "no parameters of the exported module by their names"
         return ""
@@ -191,6 +191,15 @@ def is_table(data: np.ndarray) -> bool:
         return False
     rows = data.reshape(-1, data.shape[-1]).astype(np.float64)
     return _are_pairs(np.square(rows)) or _are_multiples(rows)
+
+
+def are_frequencies(data: np.ndarray) -> bool:
+    """Whether these are the frequencies of rotary embeddings: 1, r, r r, ... below 1."""
+    line = data.ravel().astype(np.float64)
+    if line.size < 4 or line[0] != 1 or not per_channel(data) or (line <= 0).any():
+        return False
+    ratios = line[1:] / line[:-1]
+    return bool(ratios[0] < 0.999 and np.ptp(ratios) < 1e-4 * ratios[0])
 
 
 def _are_pairs(squares: np.ndarray) -> bool:
