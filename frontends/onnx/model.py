@@ -68,6 +68,7 @@ def _imported(
     model: "str | Path | onnx.ModelProto", choices: "Choices", loss: str | None, integers: bool
 ) -> Graph:
     from pockengine.frontends.held import hold
+    from pockengine.frontends.onnx.dynamic import with_real_products
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.graph import import_graph
     from pockengine.frontends.onnx.older import written_anew
@@ -77,7 +78,8 @@ def _imported(
 
     proto, folder = read_model(model)
     _check_opset(proto)
-    proto, held = as_real(untie(written_anew(proto), folder), folder, integers)
+    proto = with_real_products(untie(written_anew(proto), folder))
+    proto, held = as_real(proto, folder, integers)
     g, outputs = import_graph(proto, folder, choices)
     if loss is not None:
         add_loss(g, _scores(outputs), loss)

@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.held import WIDTHS, HeldWeight, held_weight
+from pockengine.frontends.onnx.dynamic import DYNAMIC
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.ops.integers import OWN_DOMAIN
 from pockengine.frontends.onnx.weights import place_of
@@ -245,6 +246,12 @@ def as_real(
         ) from error
     copy.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
     return copy, rewriter.held
+
+
+def rounds_activations(model: ModelProto) -> bool:
+    """Whether a model computes with integers, where its import has the real numbers."""
+    rounding = {DYNAMIC, *OPERATORS} - {"DequantizeLinear"}
+    return any(node.op_type in rounding for node in model.graph.node)
 
 
 def _quantization(node: NodeProto, scale: np.ndarray, zero: np.ndarray, axis: int) -> Quantization:

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 def reference(
     model: "str | Path | onnx.ModelProto", example_inputs: Any, loss: str | None, nudge: Nudge
 ) -> Reference | None:
-    """Evaluate the model once; only its inputs are nudged. None where nothing here runs it."""
+    """Evaluate the model once; only its inputs are nudged.
+
+    None where nothing here runs it, or where it rounds activations that are imported unrounded.
+    """
+    from pockengine.frontends.onnx.file import read_model
+    from pockengine.frontends.onnx.quantized import rounds_activations
+
+    if rounds_activations(read_model(model)[0]):
+        return None
     inputs = example_inputs
     if not isinstance(inputs, Mapping):
         inputs = dict(zip(input_names(model), inputs, strict=False))

@@ -13,17 +13,19 @@ from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
     QuantType,
+    quantize_dynamic,
     quantize_static,
 )
 
 import pockengine
 from pockengine.backends.registry import open_session
+from pockengine.check import CheckWarning
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
 from pockengine.errors import ImportModelError
-from pockengine.frontends.onnx.model import from_onnx
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 
 
 class Rows(CalibrationDataReader):
@@ -197,6 +199,39 @@ def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], me
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with pytest.raises(ImportModelError, match=message):
         from_onnx(model)
+
+
+@pytest.mark.parametrize("each_channel", [False, True])
+def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_channel: bool) -> None:
+    onnx.save(float_net(residual=True), tmp_path / "float.onnx")
+    path, x = tmp_path / "dynamic.onnx", random_rows()
+    quantize_dynamic(
+        tmp_path / "float.onnx", path, op_types_to_quantize=["Conv", "MatMul"], per_channel=each_channel
+    )
+    graph = from_onnx(path)
+    found = run(graph, {"x": x})["logits"]
+
+    # what rounding an activation to one of 255 steps may change
+    np.testing.assert_allclose(found, by_onnxruntime(path, x), atol=0.02 * np.abs(found).max())
+    held = {name: param for name, param in graph.params.items() if param.source is not None}
+    assert len(held) == 4  # three convolutions, and a Gemm as a product
+    assert all(param.trainable for param in held.values())
+    tuned = to_initializers(path, graph, {name: param.data for name, param in held.items()})
+    for tensor in onnx.load(path).graph.initializer:
+        (same,) = (other for other in tuned.graph.initializer if other.name == tensor.name)
+        np.testing.assert_array_equal(numpy_helper.to_array(same), numpy_helper.to_array(tensor))
+
+
+def test_the_check_of_a_model_that_rounds_is_by_the_oracle(tmp_path: Path) -> None:
+    path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=False)
+
+    with pytest.warns(CheckWarning, match="compared with the oracle alone"):
+        pockengine.compile(path, (random_rows(),), loss="cross_entropy", check=True)
+
+
+def random_rows() -> np.ndarray:
+    """Pictures that no range was found on."""
+    return np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
 
 
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
