@@ -22,6 +22,7 @@ from pockengine.cli.texts import RowForm, data_option, row_options
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse.channels import CRITERIA
+from pockengine.errors import printable
 from pockengine.extras import need
 from pockengine.finetune.contributions import Contributions
 from pockengine.finetune.executor import PROCESSES, open_executor
@@ -30,7 +31,7 @@ from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import Progress, measure
 from pockengine.finetune.space import SHARES, items_of
-from pockengine.terminal import PlainConsole, printable
+from pockengine.terminal import PlainConsole
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)

@@ -60,11 +60,11 @@ def find_toolchain(device: Device) -> Toolchain:
     native = device.toolchain.target == "native"
     target = () if native else ("-target", device.toolchain.target)
     show = (zig, "build-exe", "--show-builtin", "-mcpu=native")
-    machine = _output_digest(show) if native or device.toolchain.cpu == "native" else ""
     folder = str(own_cache() / ZIG_FOLDER)
-    environment = dict(os.environ)
-    environment.setdefault("ZIG_GLOBAL_CACHE_DIR", folder)
-    environment.setdefault("ZIG_LOCAL_CACHE_DIR", folder)
+    own = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
+    environment = own | dict(os.environ)
+    asked = native or device.toolchain.cpu == "native"
+    machine = _output_digest(show, tuple(environment.items())) if asked else ""
     named = (*target, f"-mcpu={device.toolchain.cpu}")
     oldest = (OLDEST,) if device.toolchain.target.startswith(CHECKED) else ()
     command = (zig, "cc", *named, PLAIN, *_flags(device))
@@ -96,10 +96,13 @@ def _flags(device: Device) -> Sequence[str]:
 
 
 @cache
-def _output_digest(command: tuple[str, ...]) -> str:
+def _output_digest(
+    command: tuple[str, ...], environment: tuple[tuple[str, str], ...] | None = None
+) -> str:
     """Return a digest of what a compiler says of itself, or of the machine as it sees it."""
+    env = None if environment is None else dict(environment)
     try:
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False, env=env)
     except OSError as error:
         raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
     if done.returncode != 0 or not done.stdout:

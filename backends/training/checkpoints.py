@@ -91,7 +91,8 @@ class Checkpoints:
     def history(self, last: int) -> History:
         """Read the log up to a step; a training of the runner has none."""
         with suppress(FileNotFoundError):
-            return from_lines(self.path(LOG).read_text(encoding="utf-8").splitlines(), last)
+            text = self.path(LOG).read_text(encoding="utf-8", errors="replace")
+            return from_lines(text.splitlines(), last)
         return History()
 
     def save(self, session: Session) -> None:

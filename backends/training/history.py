@@ -91,15 +91,26 @@ def to_lines(history: History) -> list[str]:
 
 
 def from_lines(lines: Iterable[str], last: int) -> History:
-    """Read a log up to a step; what comes behind it, or was cut short by a kill, is left out."""
+    """Read a log up to a step; what comes behind it, or is cut short or damaged, is left out."""
     history = History()
     for line in lines:
         try:
-            ((kind, values),) = json.loads(line).items()
-        except ValueError:
+            record = _record(line)
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
             break
-        if kind == "step" and values["number"] <= last:
-            history.steps.append(Step(**values))
-        if kind == "epoch" and values["step"] <= last and values["whole"]:
-            history.epochs.append(Epoch(**values))
+        if isinstance(record, Step) and record.number <= last:
+            history.steps.append(record)
+        if isinstance(record, Epoch) and record.step <= last and record.whole:
+            history.epochs.append(record)
     return history
+
+
+def _record(line: str) -> Step | Epoch:
+    """Read a line; an error of some kind where it is none of `to_line`'s."""
+    ((kind, values),) = json.loads(line).items()
+    made = {"step": Step, "epoch": Epoch}[kind](**values)
+    numbers = {**values, **values.get("figures", {})}
+    numbers.pop("figures", None)
+    if not all(isinstance(number, int | float) for number in numbers.values()):
+        raise TypeError("a figure is no number")
+    return made

@@ -185,7 +185,7 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]
     for i, entry in enumerate(entries, 1):
         try:
             task, able = _task(entry, file.parent, boards)
-        except (AttributeError, TypeError, ValueError, KeyError, FarmError) as error:
+        except (AttributeError, OSError, TypeError, ValueError, KeyError, FarmError) as error:
             raise FarmError(f"{file}: job {i}: {error}") from None
         tasks.append(task)
         used |= {board.name: board for board in able}

@@ -1,11 +1,13 @@
 """Open a database by URL: SQLite files of this user, or a server such as PostgreSQL.
 
-A database that is locked or away is waited for. What is done in it must therefore be such that
-doing it again changes nothing: a lost connection does not say whether its commit arrived.
+A database that is locked or away is waited for, a full disk is not. What is done in it must
+therefore be such that doing it again changes nothing: a lost connection does not say whether its
+commit arrived.
 """
 
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -97,13 +99,19 @@ def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
         try:
             return task()
         except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
-            if time.monotonic() + pause > deadline:
+            if _stays(error) or time.monotonic() + pause > deadline:
                 message = str(error.orig).strip().splitlines()[0]
                 raise DatabaseDown(f"{url!r}: the database does not answer: {message}") from None
         except sql.exc.SQLAlchemyError as error:
             raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
         time.sleep(pause * random.uniform(0.5, 1.0))  # clients must not come back in step
         pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _stays(error: sql.exc.DBAPIError) -> bool:
+    """Whether SQLite says what waiting does not change: a full disk, a file that none may write."""
+    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
+    return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
 def _no_implicit_begin(connection: Any, _: Any) -> None:

@@ -11,17 +11,26 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, load_artifact, write_artifact
-from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.checkpoint import read_checkpoint, read_tensors
+from pockengine.backends.checkpoint_file import load_checkpoint, save_checkpoint
 from pockengine.backends.manifest import read_manifest
+from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.replace import check_replaceable
+from pockengine.backends.session import Course, Progress
+from pockengine.backends.training.checkpoints import LOG, Checkpoints
+from pockengine.backends.training.history import Epoch, History, to_lines
+from pockengine.backends.training.loop import Step
 from pockengine.backends.tuned import TunedPlan, new_table, read_table, write_table
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.sparse.choice import parse_choice
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.devices.schema import FOLDER, load_device, read_device
+from pockengine.farm.boards.board import BUILT_IN, load_boards
+from pockengine.farm.cli.jobs import read_jobs
 from pockengine.finetune.contributions import Item, open_table
 from pockengine.finetune.contributions import read_table as read_contributions
+from pockengine.finetune.lm.texts import read_examples
 from pockengine.finetune.task import load_examples
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Tuning, save_adapters
@@ -37,6 +46,16 @@ SCHEME = """default = "frozen"
 "c" = { share = 0.25, by = "random", seed = 3 }
 "d" = { channels = [1, 5, 7] }
 "e" = { lora = 8, alpha = 16 }
+"""
+
+JOBS = """[[job]]
+name = "one"
+program = "rpi4.toml"
+args = ["--x", "3"]
+inputs = { "a.bin" = "scheme.toml" }
+outputs = ["out"]
+time_limit_s = 3.5
+device = "host"
 """
 
 
@@ -65,6 +84,8 @@ def readers(place: Path) -> Mapping[str, Reader]:
         "npz": Reader(npz, lambda: load_examples(npz)),
         "safetensors data": Reader(tensors, lambda: load_examples(tensors)),
         **_adapters(place),
+        **_trainings(place, artifact),
+        **_farm(place),
     }
 
 
@@ -82,6 +103,34 @@ def _data(place: Path) -> tuple[Path, Path]:
     np.savez_compressed(place / "data.npz", **arrays)  # type: ignore[arg-type]
     save_file(arrays, place / "data.safetensors")
     return place / "data.npz", place / "data.safetensors"
+
+
+def _trainings(place: Path, artifact: Artifact) -> dict[str, Reader]:
+    """What a training leaves, and texts of a decoder's."""
+    sealed, log, texts = place / "sealed", place / LOG, place / "texts.jsonl"
+    params = read_tensors(artifact.weights)
+    schedule = RateSchedule("polynomial", 0.1, steps=9, warmup=2, factor=2.0)
+    progress = Progress(3, 3, 0, 7, Course(schedule, rows=24, batch=8))
+    save_checkpoint(artifact, params, params.keys(), progress, sealed)
+    history = History([Step(1, 1, 0.5, 0.1, 8, ends_epoch=True)], [Epoch(1, 1, {"loss": 0.5})])
+    log.write_text("".join(f"{line}\n" for line in to_lines(history)))
+    texts.write_text('{"messages": [{"role": "user", "content": "a"}]}\n{"text": "b"}\n')
+    return {
+        "sealed checkpoint": Reader(sealed, lambda: load_checkpoint(artifact, sealed)),
+        "history": Reader(log, lambda: Checkpoints(place).history(9)),
+        "texts": Reader(texts, lambda: read_examples(texts)),
+    }
+
+
+def _farm(place: Path) -> dict[str, Reader]:
+    jobs, boards = place / "jobs.toml", place / "boards.toml"
+    jobs.write_text(JOBS)
+    shutil.copy(BUILT_IN, boards)
+    known = load_boards([BUILT_IN])
+    return {
+        "jobs": Reader(jobs, lambda: read_jobs(jobs, known)),
+        "boards": Reader(boards, lambda: load_boards([boards])),
+    }
 
 
 def _tuned(place: Path) -> Reader:

@@ -3,6 +3,7 @@
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +163,11 @@ def test_boards_of_one_architecture_share_a_libc(
         module.link_library(load_device(name), [tmp_path / "a.o"], tmp_path / "lib.so")
     assert linked[0] == linked[1]
     assert any("-mcpu=cortex_a76" in each for each in find_toolchain(load_device("rpi5")).command)
+
+
+def test_a_machine_without_a_home_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    toolchains._output_digest.cache_clear()
+    assert find_toolchain(load_device("host")).version
