@@ -107,6 +107,11 @@ def long_loop(params: Any, x: Any) -> Any:
     return lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=30_000)[0]
 
 
+def one_way(params: Any, x: Any) -> Any:
+    side = (params["w"] * x).sum(0)
+    return lax.custom_linear_solve(lambda v: 2 * v, side, lambda _, b: b / 2)
+
+
 @jax.custom_vjp
 def straight(x: jax.Array) -> jax.Array:
     return jnp.round(x)
@@ -121,7 +126,8 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (called, "pure_callback in the top level .*: a call back into Python"),
         (loops, "while in the top level .*: a while loop whose end depends on data.*lax.scan"),
         (long_loop, "scan in .*: a loop of 30000 steps with 1 operations each"),
-        (lambda p, x: x.astype(jnp.float16), "elements of type float16; use float32"),
+        (lambda p, x: x.astype(jnp.float8_e5m2), "elements of type float8_e5m2; use float32"),
+        (one_way, "custom_linear_solve in .*without transpose_solve.*give transpose_solve="),
         (lambda p, x: lax.clz(x.astype(int)) * 1.0, "there is no rule for it"),
         (lambda p, x: jnp.fft.fft(x), "complex numbers; return their real parts"),
     ],
@@ -139,7 +145,7 @@ def test_gradients_of_ones_own_may_stand_where_nothing_trains() -> None:
 def test_inputs_and_models_of_other_kinds_are_named() -> None:
     assert "unknown loss 'hinge'" in rejection(lambda p, x: x, loss="hinge")
     assert "from_jax takes a function or a Flax module, not a int" in rejection(3)  # type: ignore[arg-type]
-    assert "float16" in rejection(lambda p, x: x + 1, X.astype(np.float16))
+    assert "float8_e5m2" in rejection(lambda p, x: x + 1, X.astype(jnp.float8_e5m2))
     with pytest.raises(ImportModelError, match="needs its variables first"):
         from_jax(Outer(), (X,))
     with pytest.raises(ImportModelError, match="needs example inputs"):
