@@ -24,6 +24,8 @@ C = TypeVar("C", bound=type)
 ROOT = Path(__file__).parent
 NOT_OURS = ("tests/", "examples/")
 LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
+CLICK = "click.exceptions"
+"""Its exceptions say how a command was used, or that it is over."""
 REPORT = "report this message with its traceback and what `pockengine doctor` prints"
 
 
@@ -78,7 +80,7 @@ def public(value: Any) -> Any:
 
 def stray(error: Exception, doing: str) -> PockEngineError | None:
     """Return what to raise in the place of an exception; None where it is to pass as it is."""
-    if isinstance(error, PockEngineError | Warning):
+    if isinstance(error, PockEngineError | Warning) or type(error).__module__ == CLICK:
         return None
     trace = error.__traceback__
     found = [frame for frame in frames(trace and trace.tb_next) if not is_library(frame[0])]

@@ -34,8 +34,6 @@ class LazyGroup(click.Group):
         """Run a command; no exception of ours leaves it but a PockEngineError."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
         except Exception as error:
             from pockengine.boundary import stray  # not before: it takes longer than help
 

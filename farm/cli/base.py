@@ -9,7 +9,8 @@ from typing import ParamSpec
 
 import click
 
-from pockengine.errors import PockEngineError
+from pockengine.boundary import entry_point
+from pockengine.errors import InternalError, PockEngineError
 from pockengine.terminal import PlainConsole
 
 CONSOLE = PlainConsole(140)
@@ -18,12 +19,15 @@ P = ParamSpec("P")
 
 
 def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn a known error into one line and exit status 1."""
+    """Turn a known error into one line and exit status 1; a fault of ours keeps its traceback."""
+    guarded = entry_point(command)
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            guarded(*args, **kwargs)
+        except InternalError:
+            raise
         except PockEngineError as error:
             raise click.ClickException(str(error)) from error
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import pockengine
@@ -42,6 +43,12 @@ def test_what_the_system_refuses_is_no_fault_of_ours(monkeypatch: pytest.MonkeyP
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         entry_point(refused)()  # type: ignore[call-arg]
     assert stray(UserWarning("made an error of"), "f") is None
+    with pytest.raises(click.UsageError):
+        entry_point(misused)()
+
+
+def misused() -> None:
+    raise click.UsageError("give --data")
 
 
 def typed(

@@ -49,7 +49,7 @@ MAY_IMPORT = {
         "farm farm/boards farm/firmware farm/gpu farm/jobs farm/references farm/results "
         "farm/transports",
         "farm/report": "backends compiler errors farm/bench farm/results",
-        "farm/cli": "backends devices errors extras files folders "
+        "farm/cli": "backends boundary devices errors extras files folders "
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
         "farm/results farm/transports",
         "finetune": "api backends backends/training compiler devices errors extras files "
@@ -58,8 +58,8 @@ MAY_IMPORT = {
         "frontends loaded models terminal",
         "studies": "api backends compiler devices errors files folders finetune finetune/lm "
         "frontends loaded models terminal farm farm/references farm/results",
-        "cli": "api backends backends/training boundary compiler devices errors extras files folders "
-        "finetune finetune/lm frontends loaded models terminal "
+        "cli": "api backends backends/training boundary compiler devices errors extras files "
+        "folders finetune finetune/lm frontends loaded models terminal "
         "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
         "studies/tinyengine": "backends cli compiler devices errors terminal "
         "farm/boards farm/firmware farm/jobs farm/transports",
