@@ -31,10 +31,20 @@ def add_loss(g: Builder, output: Tensor, loss: str) -> None:
             raise ImportModelError(
                 f"cross entropy needs logits of shape (batch, classes), not {output.shape}"
             )
+        check_classes(output.shape[1])
         labels = (output.shape[0], *output.shape[2:])
         target = plain(g.input(TARGET, TensorType(I64, labels)))
         value = emit_loss.cross_entropy(g, as_logits(g, output, loss), target)
     g.output("loss", value.value)
+
+
+def check_classes(count: int) -> None:
+    """Raise ImportModelError for a cross entropy of fewer than two classes."""
+    if count < 2:
+        raise ImportModelError(
+            f"the model's output has {count} class, for which cross entropy is always 0; name the "
+            "loss that it is made for, as loss='mse' (--loss mse), or return it from the model"
+        )
 
 
 def loss_text(loss: Any) -> str:

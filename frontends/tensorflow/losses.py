@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
-from pockengine.frontends.losses import LOSSES, TARGET
+from pockengine.frontends.losses import LOSSES, TARGET, check_classes
 
 
 @dataclass(frozen=True)
@@ -108,5 +108,6 @@ def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     shape = output.shape.as_list()
     if "sparse" in name.lower() or name.lower() in ("cross_entropy", "ctc"):
+        check_classes(shape[-1])
         return tf.TensorSpec(shape[:-1], np.int64)
     return tf.TensorSpec(shape, np.float32)

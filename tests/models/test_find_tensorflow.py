@@ -15,12 +15,12 @@ from pockengine.errors import ImportModelError
 from pockengine.models.find import find_model
 
 
-def net() -> keras.Model:
-    return keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(3, name="dense")])
+def net(units: int = 3) -> keras.Model:
+    return keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(units, name="dense")])
 
 
-def saved(kind: str, folder: Path) -> str:
-    model, path = net(), folder / f"net{kind}"
+def saved(kind: str, folder: Path, units: int = 3) -> str:
+    model, path = net(units), folder / f"net{kind}"
     if kind == ".tflite":
         path.write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
     elif kind:
@@ -38,6 +38,12 @@ def test_a_file_says_itself_what_it_takes(kind: str, tmp_path: Path) -> None:
     assert first.shape == (5, 4)
     assert graph.input("target").shape == (5,)
     assert any(param.value.shape == (4, 3) for param in graph.params.values())
+
+
+@pytest.mark.parametrize("kind", [".keras", ".tflite"])
+def test_one_output_is_no_class(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ImportModelError, match="has 1 class, for which cross entropy is always 0"):
+        find_model(saved(kind, tmp_path, units=1)).graph()
 
 
 class Own(keras.losses.Loss):
