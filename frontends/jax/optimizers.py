@@ -105,7 +105,7 @@ _ADVICE = {
     "arithmetic may be a step off",
     "scale_by_rprop": "give pockengine.Rprop()",
     "scale_by_schedule": "the rate is an input of each step: give the transformation a number, and "
-    "the schedule to the training, fit(..., lr=schedule)",
+    "the schedule to the training, fit(..., lr=lambda n: float(schedule(n - 1)))",
 }
 
 
