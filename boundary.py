@@ -57,14 +57,16 @@ def entry_point(function: Callable[P, T]) -> Callable[P, T]:
     return guarded
 
 
-def entry_points(kind: C) -> C:
-    """Make entry points of a class's own public methods, and of its constructor."""
+def entry_points(kind: C, *, constructor: bool = False) -> C:
+    """Make entry points of a class's own public methods, and of a constructor that users call."""
     if "_is_boundary" in vars(kind):
         return kind
     for name, value in list(vars(kind).items()):
         if isinstance(value, property) and value.fget and not name.startswith("_"):
             setattr(kind, name, property(entry_point(value.fget), doc=value.__doc__))
-        elif isfunction(value) and (name == "__init__" or not name.startswith("_")):
+        elif isfunction(value) and (
+            not name.startswith("_") or (constructor and name == "__init__")
+        ):
             setattr(kind, name, entry_point(value))
     kind._is_boundary = True  # type: ignore[attr-defined]
     return kind
@@ -74,7 +76,7 @@ def entry_points(kind: C) -> C:
 def public(value: Any) -> Any:
     """Return a name of the package as users get it: a function or a class as entry points."""
     if isinstance(value, type):
-        return value if issubclass(value, BaseException) else entry_points(value)
+        return value if issubclass(value, BaseException) else entry_points(value, constructor=True)
     return entry_point(value)
 
 
