@@ -42,7 +42,9 @@ CONSOLE = PlainConsole()
 @backend_option
 @scheme_option
 @optimizer_option()
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@click.option(
+    "--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena; recompute to fit."
+)
 @bf16_option
 @storage_options
 @quantize_options

@@ -60,7 +60,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @optimizer_option("adamw")
 @storage_options
 @bf16_option
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena at most.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--prompt", "prompts", multiple=True, help="To answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))

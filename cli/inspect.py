@@ -28,6 +28,7 @@ from pockengine.cli.options import (
 )
 from pockengine.cli.quantize import quantize_options, quantized_graph
 from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.int8 import Int8
@@ -44,7 +45,9 @@ Multiply-adds in millions: of inference, and of the whole step."""
 @device_option
 @scheme_option
 @optimizer_option()
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes; recompute to fit.")
+@click.option(
+    "--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena; recompute to fit."
+)
 @quantize_options
 @click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
 @json_option
@@ -100,10 +103,19 @@ def totals(program: Program, device: Device) -> dict[str, Any]:
     """Return what a whole step takes; its time is modelled, where the device's clock is known."""
     train = program.entries["train"]
     cycles = sum(choice.cycles for choice in train.choices.values())
+    predict = program.entries.get("predict")
+    states = sum(
+        param.value.type.nbytes
+        for param in program.params.values()
+        if param.kind is ParamKind.OPTIMIZER
+    )
     return {
         "trained": len(program.scheme),
         "entries": {name: entry.plan.size for name, entry in program.entries.items()},
         "arena_bytes": program.arena_bytes,
+        "beyond_inference_bytes": None
+        if predict is None
+        else max(0, train.plan.size - predict.plan.size) + states,
         "modelled_step_ms": cycles / (1e3 * device.mhz) if device.mhz and cycles else None,
     }
 
@@ -147,7 +159,14 @@ def _summary(facts: dict[str, Any]) -> str:
     arenas = ", ".join(f"{name} {size:,}" for name, size in facts["entries"].items())
     time = facts["modelled_step_ms"]
     modelled = "" if time is None else f"; a step takes {time:.2f} ms by the model of its kernels"
-    return f"{facts['trained']} params train; arena in bytes: {arenas}{modelled}"
+    beyond, whole = facts["beyond_inference_bytes"], facts["arena_bytes"]
+    memory = f"memory: whole arena {whole:,} bytes, which --memory-budget bounds"
+    if beyond is not None:
+        memory += (
+            f"; beyond inference {beyond:,} bytes (more arena, and the optimizer's states), which "
+            "--memory of search bounds"
+        )
+    return f"{facts['trained']} params train; arena in bytes: {arenas}{modelled}\n{memory}"
 
 
 def _show(artifact: Artifact, as_json: bool) -> None:

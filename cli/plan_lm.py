@@ -49,7 +49,7 @@ built. The compiler plans every byte: what is printed is what the program's memo
 @click.option("--saved-activations", default="f32", type=click.Choice(ACTIVATIONS))
 @click.option("--states", default="f32", type=click.Choice(STATES), help="Of the optimizer.")
 @click.option("--trained-weights", default="f32", type=click.Choice(TRAINED))
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the arena at most.")
+@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena at most.")
 @optimizer_option("adamw")
 @device_option
 @click.option("--backend", help="Of those that the device takes; by default its own.")

@@ -101,7 +101,9 @@ class SearchOptions:
 @click.command("search")
 @model_argument(8, loss=False)
 @click.option("--contributions", required=True, type=click.Path(path_type=Path))
-@click.option("--memory", type=size, help="Beyond inference, arena and optimiser states: 250KB.")
+@click.option(
+    "--memory", type=size, help="Beyond inference: more arena, and optimiser states: 250KB."
+)
 @click.option("--latency", type=time, help="Of a step: 20ms. Modelled, on host by measured ends.")
 @click.option("--instructions", type=count, help="Of a step of one emulated thread: 30M.")
 @device_option
@@ -305,7 +307,8 @@ def describe(
         )
     lines.append(
         f"Memory beyond inference: {cost.memory_bytes:,} bytes, of which {cost.state_bytes:,} are "
-        f"the optimiser's; {cost.trained:,} numbers train."
+        f"the optimiser's; the whole arena of a step, which --memory-budget bounds: "
+        f"{cost.arena_bytes:,} bytes; {cost.trained:,} numbers train."
     )
     return "\n".join([*lines, measured] if measured else lines)
 

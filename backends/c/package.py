@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from pockengine import __version__
 from pockengine.backends.c.build import (
     BARE,
     RUNNER,
@@ -73,6 +74,8 @@ def _package_for_system(
     # CMake looks for NAMEConfig.cmake, and with a hyphen for names in lower case only.
     config = _cmake_config(name, shared, libraries)
     (cmake / f"{name}Config.cmake").write_text(config, encoding="utf-8")
+    version = _cmake_version(__version__)
+    (cmake / f"{name}ConfigVersion.cmake").write_text(version, encoding="utf-8")
     pkgconfig = lib / "pkgconfig"
     pkgconfig.mkdir()
     (pkgconfig / f"{name}.pc").write_text(_pkg_config(name, libraries), encoding="utf-8")
@@ -94,6 +97,29 @@ def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:
     return "\n".join([*lines, "unset(_pockengine)"]) + "\n"
 
 
+def _cmake_version(version: str) -> str:
+    """Return what find_package(NAME VERSION) asks: below 1.0 a minor version is one of its own."""
+    major, minor = version.split(".")[:2]
+    series = f"{major}.{minor}" if major == "0" else major
+    return (
+        "\n".join(
+            [
+                f'set(PACKAGE_VERSION "{version}")',
+                f'string(REGEX MATCH "^{series.replace(".", "[.]")}([.]|$)" _pockengine '
+                '"${PACKAGE_FIND_VERSION}")',
+                "if(_pockengine AND NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)",
+                "  set(PACKAGE_VERSION_COMPATIBLE TRUE)",
+                "endif()",
+                "if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)",
+                "  set(PACKAGE_VERSION_EXACT TRUE)",
+                "endif()",
+                "unset(_pockengine)",
+            ]
+        )
+        + "\n"
+    )
+
+
 def _imported(target: str, kind: str, file: str, links: str) -> list[str]:
     return [
         f"if(NOT TARGET {target})",
@@ -112,7 +138,7 @@ def _pkg_config(name: str, libraries: Sequence[str]) -> str:
         "prefix=${pcfiledir}/../..\n\n"
         f"Name: {name}\n"
         "Description: A program that PockEngine compiled\n"
-        "Version: 1\n"
+        f"Version: {__version__}\n"
         "Cflags: -I${prefix}/include\n"
         f"Libs: -L${{prefix}}/lib {' '.join(linked)}\n"
     )

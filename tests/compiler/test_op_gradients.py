@@ -87,7 +87,11 @@ def test_every_op_has_a_case() -> None:
     effects = {op.name for op in all_ops() if op.writes}
     untested = {op.name for op in all_ops()} - set(TORCH) - HELPERS - GRADIENTS - effects
     decomposed = {"moments", "batch_norm_sums"}  # tested through the decomposed batch norm
-    assert untested == decomposed | {"dequantize", "narrow", "quantize", "rescale", "unclamped"}
+    integers = {"dequantize", "narrow", "quantize", "rescale", "unclamped"}
+    assert untested == decomposed | integers, (
+        "an op needs its meaning in PyTorch, a row of TORCH in tests/compiler/op_torch.py, and its "
+        "strategy, a branch of draw_case in tests/compiler/op_cases.py"
+    )
 
 
 @pytest.mark.parametrize("op", sorted(TORCH))

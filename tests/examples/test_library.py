@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pockengine import __version__
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.build import link_flags
 from pockengine.backends.c.toolchain import find_toolchain
@@ -154,6 +155,8 @@ def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path)
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
     place = digits.folder / "lib" / "pkgconfig"
+    version = ["pkg-config", f"--with-path={place}", "--modversion", "pockengine-digits"]
+    assert call(version).strip() == __version__
     flags = call(["pkg-config", f"--with-path={place}", "--cflags", "--libs", "pockengine-digits"])
     out = tmp_path / "train"
     rpath = f"-Wl,-rpath,{digits.folder / 'lib'}"
@@ -161,7 +164,9 @@ def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path)
     check_c_example([out], digits, tmp_path)
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.13)\nproject(app C)\n"
-        "find_package(pockengine-digits REQUIRED)\n"
+        f"find_package(pockengine-digits {__version__} EXACT REQUIRED)\n"
+        "find_package(pockengine-digits 9.0 QUIET)\n"
+        "if(pockengine-digits_FOUND)\n  message(FATAL_ERROR taken)\nendif()\n"
         f"add_executable(found {EXAMPLES}/c/train.c)\n"
         "target_link_libraries(found pockengine::digits)\n"
     )
