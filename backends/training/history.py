@@ -108,7 +108,7 @@ def from_lines(lines: Iterable[str], last: int) -> History:
 def _record(line: str) -> Step | Epoch:
     """Read a line; an error of some kind where it is none of `to_line`'s."""
     ((kind, values),) = json.loads(line).items()
-    made = {"step": Step, "epoch": Epoch}[kind](**values)
+    made: Step | Epoch = {"step": Step, "epoch": Epoch}[kind](**values)
     numbers = {**values, **values.get("figures", {})}
     numbers.pop("figures", None)
     if not all(isinstance(number, int | float) for number in numbers.values()):
