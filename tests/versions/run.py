@@ -1,0 +1,127 @@
+"""Install releases of frameworks and take them through a layer and their tests.
+
+python -m pockengine.tests.versions.run --framework torch --release newest
+
+Environments lie in the user's cache, by what pip resolves. The tree is linked into each.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+import click
+
+from pockengine.folders import cache_folder
+from pockengine.tests.versions.table import RELEASES, ROOT, Result, Row, record, rows
+
+TOOLS = ("hypothesis", "pillow", "pytest", "scikit-learn")
+"""What the tests themselves need."""
+
+
+@click.command()
+@click.option("--framework", multiple=True, type=click.Choice(list(rows())), help="By default all.")
+@click.option("--release", multiple=True, type=click.Choice(RELEASES), help="By default both.")
+@click.option("--record", "file", type=click.Path(path_type=Path), help="Append lines of JSON.")
+def main(framework: Sequence[str], release: Sequence[str], file: Path | None) -> None:
+    """Run rows of the table and print what became of each; the exit status is 1 if one failed."""
+    done = []
+    for name in framework or rows():
+        for which in release or RELEASES:
+            result = run(rows()[name], which)
+            done.append(result)
+            verdict = "passes" if result.passed else "FAILS"
+            versions = ", ".join(f"{key} {one}" for key, one in result.versions.items())
+            click.echo(f"{name:13} {which:7} {verdict:7} {result.date} {versions}: {result.words}")
+            if file is not None:
+                record([result], file)
+    sys.exit(not all(result.passed for result in done))
+
+
+def run(row: Row, release: str) -> Result:
+    """Take one release through its layer and its tests."""
+    requirements = row.requirements(release)
+    try:
+        python = environment(requirements)
+    except subprocess.CalledProcessError as error:
+        words = error.stderr.strip().splitlines()[-1][:100]
+        return Result(row.name, release, {}, _today(), False, f"pip: {words}")
+    versions = _versions(python, requirements)
+    outputs = []
+    if row.layer:
+        outputs.append(_called(python, "-m", "pockengine.cli.one_layer", row.layer))
+    tests = [str(ROOT / test) for test in row.tests]
+    options = ("-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-rfE")
+    outputs.append(_called(python, "-m", "pytest", *options, *tests))
+    for output in outputs:
+        if output.returncode:
+            click.echo(output.stdout[-6000:] + output.stderr[-2000:], err=True)
+    passed = all(output.returncode == 0 for output in outputs)
+    last = (outputs[-1].stdout.strip().splitlines() or [""])[-1]
+    words = re.sub(r" in [\d.]+s.*|, \d+ warnings?", "", last).strip("= ")
+    return Result(row.name, release, versions, _today(), passed, words)
+
+
+def environment(requirements: Sequence[str]) -> Path:
+    """Return the interpreter of an environment with these, the package and what tests need."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*requirements, *project["dependencies"], *TOOLS]
+    resolve = (sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet")
+    report = json.loads(_checked(*resolve, "--report", "-", *wanted))
+    pins = sorted(
+        f"{part['metadata']['name']}=={part['metadata']['version']}" for part in report["install"]
+    )
+    key = hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:16]
+    folder = cache_folder() / "versions" / key
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        _checked(sys.executable, "-m", "venv", "--clear", str(folder))
+        _checked(str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins)
+        (folder / "complete").touch()
+    link = next(folder.glob("lib/python*/site-packages")) / "pockengine"
+    link.unlink(missing_ok=True)
+    link.symlink_to(ROOT)
+    return python
+
+
+def _versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
+    """Return the installed releases of what the row names."""
+    folders = [str(folder) for folder in python.parents[1].glob("lib/python*/site-packages")]
+    installed = {
+        str(part.metadata["Name"]).lower(): part.version
+        for part in importlib.metadata.distributions(path=folders)
+    }
+    names = [re.split(r"[\[<>=]", one)[0] for one in requirements]
+    return {name: installed[name.lower()].partition("+")[0] for name in names}
+
+
+def _called(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(
+        [str(python), *arguments],
+        cwd=python.parent,
+        env={**kept, "CUDA_VISIBLE_DEVICES": ""},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def _checked(*command: str) -> str:
+    """Return the standard output of a command that must not fail."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _today() -> str:
+    return date.today().isoformat()
+
+
+if __name__ == "__main__":
+    main()
