@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 from torch.autograd import Function
+from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode as PreDispatch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
@@ -75,10 +76,22 @@ def own_gradients(module: nn.Module) -> Iterator[None]:
         for function in _subclasses(Function):
             stand_in = staticmethod(_stand_in(function, torch.is_grad_enabled()))
             stack.enter_context(patch.object(function, "forward", stand_in))
+        stack.enter_context(patch.object(PreDispatch, "__torch_function__", _switch))
         stack.enter_context(patch.object(torch.Tensor, "register_hook", _traced_hook))
         stack.enter_context(patch.object(inference, "__enter__", _enter_inference))
         stack.enter_context(patch.object(inference, "__exit__", _leave_inference))
         yield
+
+
+RECORD = PreDispatch.__torch_function__
+
+
+def _switch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Turn gradients on and off while they are traced; old releases only record it."""
+    result = RECORD(mode, func, types, args, kwargs)
+    if func is torch._C._set_grad_enabled:
+        func(*args)
+    return result
 
 
 def _subclasses(function: type[Any]) -> list[type[Any]]:

@@ -193,7 +193,7 @@ def hooks_on_views(x: Tensor) -> Tensor:
         lambda x: clip(x * x).sin() * 2,
         lambda x: inherit(x) * x,
         lambda x: nest(x) * x,
-        lambda x: scale(x) * Scaled.apply(x) * Scaled.apply(x, factor=2.0),
+        lambda x: scale(x) * Scaled.apply(x) * Scaled.apply(x, 2.0),
         bound_without_gradients,
         hooked,
         hooks_on_views,
