@@ -34,7 +34,14 @@ def build(
     if not floats:
         raise Unsupported("a rule for the gradient of a function without results of float32")
     own = OwnGradient(walker.g, [shapes[index].shape for index in floats])
-    jaxpr = _traced(equation, trained, floats)
+    try:
+        jaxpr = _traced(equation, trained, floats)
+    except Exception as error:  # a rule of the user's may raise anything
+        first = next(iter(str(error).splitlines()), "")
+        raise Unsupported(
+            f"its own gradient does not run: {type(error).__name__}: {first}; check that jax.grad "
+            "of it works"
+        ) from error
     with walker.within(formula=True):
         built = walker.run(jaxpr, [*operands, *own.cotangents], place)
     if any(result is None for result in built):

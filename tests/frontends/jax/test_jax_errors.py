@@ -113,6 +113,14 @@ def one_way(params: Any, x: Any) -> Any:
 
 
 @jax.custom_vjp
+def broken(x: jax.Array) -> jax.Array:
+    return jnp.round(x)
+
+
+broken.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy.reshape(7, 3),))
+
+
+@jax.custom_vjp
 def straight(x: jax.Array) -> jax.Array:
     return jnp.round(x)
 
@@ -127,6 +135,7 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (loops, "while in the top level .*: a while loop whose end depends on data.*lax.scan"),
         (long_loop, "scan in .*: a loop of 30000 steps with 1 operations each"),
         (lambda p, x: x.astype(jnp.float8_e5m2), "elements of type float8_e5m2; use float32"),
+        (lambda p, x: broken(p["w"]) * x, "its own gradient does not run: TypeError: .*jax.grad"),
         (one_way, "custom_linear_solve in .*without transpose_solve.*give transpose_solve="),
         (lambda p, x: lax.clz(x.astype(int)) * 1.0, "there is no rule for it"),
         (lambda p, x: jnp.fft.fft(x), "complex numbers; return their real parts"),
