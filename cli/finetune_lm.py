@@ -96,6 +96,7 @@ def finetune_lm(
     settings = Settings(model, texts, _course(form.length or LENGTH, given), _means(given))
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
+    say(f"reading {model} and {data}")
     prepared = prepare(settings, prompts)
     for remark in prepared.remarks:
         click.echo(remark, err=True)

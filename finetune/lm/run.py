@@ -147,6 +147,7 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: Ways) -> Trainer
         bf16=means.bf16,
         storage=means.storage,
         folder=artifact,
+        progress=ways.say,
     )
 
 

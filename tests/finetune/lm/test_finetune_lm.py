@@ -44,12 +44,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finetuned(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     """Run the command; return what it prints as JSON."""
-    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
+    facts: dict[str, Any] = json.loads(printed(folder, data, out, "--json", *options))
+    return facts
+
+
+def printed(folder: Path, data: Path, out: Path, *options: str) -> str:
+    """Run the command; return what it prints."""
+    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}"]
     always = ["--batch=2", "--lr=0.01", "--answer-tokens=4", f"--validation={data}"]
     result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    facts: dict[str, Any] = json.loads(result.stdout)
-    return facts
+    return result.stdout
 
 
 def loss_of(model: Any, tokens: list[Tokens]) -> float:
@@ -89,11 +94,18 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
 
 
-@pytest.mark.parametrize("stored", [(), ("--trained-weights=bf16", "--states=8bit")], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--save-every=1", "--accumulate=2"),  # within a window of micro-batches, on a cosine
+        ("--save-every=2", "--schedule=constant", "--trained-weights=bf16", "--states=8bit"),
+    ],
+    ids=str,
+)
 def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
-    stored: tuple[str, ...], folder: Path, data: Path, tmp_path: Path
+    more: tuple[str, ...], folder: Path, data: Path, tmp_path: Path
 ) -> None:
-    options = ("--scheme=full", "--save-every=2", "--schedule=constant", *stored)
+    options = ("--scheme=full", *more)
     whole = finetuned(folder, data, tmp_path / "whole", "--epochs=2", *options)
     finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
     checkpoints = sorted((tmp_path / "parts" / "checkpoints").glob("step-*"))
@@ -104,6 +116,11 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
     assert len(checkpoints) == 2
     assert resumed["after"] == whole["after"]
     assert resumed["before"] == whole["before"]
+    shards = sorted(path.name for path in (tmp_path / "whole/merged").glob("*.safetensors"))
+    assert shards
+    for name in shards:
+        parts = (tmp_path / "parts/merged" / name).read_bytes()
+        assert parts == (tmp_path / "whole/merged" / name).read_bytes()
     with pytest.raises(FinetuneError, match="begun with another epochs"):
         finetuned(folder, data, tmp_path / "parts", "--epochs=3", *options, "--resume")
     with pytest.raises(FinetuneError, match="--resume goes on with it"):
@@ -123,7 +140,9 @@ def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> Non
 
 def test_bf16_shards_keep_their_type(data: Path, tmp_path: Path) -> None:
     folder = save(tmp_path / "half", llama().to(torch.bfloat16))
-    finetuned(folder, data, tmp_path / "out", "--steps=2", "--frozen-weights=bf16")
+    said = printed(folder, data, tmp_path / "out", "--steps=2", "--frozen-weights=bf16")
+    for words in (f"reading {folder}", "compiling: scheme lora", "linking pockengine-run"):
+        assert words in said.replace("\n", " ")  # while it is at work
     before = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
     after = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out/merged").state_dict()
     changed = {name for name, held in before.items() if not torch.equal(held, after[name])}
