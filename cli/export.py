@@ -1,6 +1,7 @@
 """`pockengine export ARTIFACT CHECKPOINT --out FILE`: trained weights, out of our formats."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -10,7 +11,13 @@ from safetensors.numpy import save_file
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.stored import decoded
-from pockengine.cli.options import ModelChoice, loss_option, shape_option
+from pockengine.cli.options import (
+    ModelChoice,
+    loss_option,
+    onnx_choices,
+    onnx_options,
+    shape_option,
+)
 from pockengine.compiler.ir.blocks import scales_name
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import merged, with_folded
@@ -32,6 +39,7 @@ ONNX = ".onnx"
 @click.option("--model", "name", help="The MODEL that ARTIFACT was compiled from.")
 @shape_option
 @loss_option
+@onnx_options
 def export(
     artifact: Path,
     checkpoint: Path,
@@ -40,6 +48,7 @@ def export(
     name: str | None,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     loss: str | None,
+    **options: Any,
 ) -> None:
     """Write what CHECKPOINT trained, by the model's names and in its order of dimensions.
 
@@ -52,7 +61,8 @@ def export(
     if name is None:
         loaded.save_weights(checkpoint, out)
     else:
-        found = ModelChoice(name, None, dict(shapes), loss).find()
+        said = dict(shapes), loss, 1, *onnx_choices(options)
+        found = ModelChoice(name, None, *said).find()
         visitor = find_door(found.model, found.inputs)
         graph = visitor.graph(found.loss)
         check_model(loaded.artifact, graph, name)

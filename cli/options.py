@@ -65,6 +65,21 @@ ONNX_OPTIONS = (
     click.option("--trainable", multiple=True, metavar="NAME", help=TRAIN),
     click.option("--frozen", multiple=True, metavar="NAME", help=FREEZE),
 )
+
+
+def onnx_options(command: Command) -> Command:
+    """Give a command the options of ONNX files."""
+    for option in reversed(ONNX_OPTIONS):
+        command = option(command)
+    return command
+
+
+def onnx_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
+    """Take the options of ONNX files out of those of a command: constants, and what trains."""
+    constants, trainable, frozen = (options.pop(n) for n in ("constants", "trainable", "frozen"))
+    return dict(constants), dict.fromkeys(trainable, True) | dict.fromkeys(frozen, False)
+
+
 loss_option = click.option("--loss", help=LOSS)
 device_option = click.option(
     "--device", default="host", show_default=True, help="A name that `devices` lists, or a file."
@@ -157,14 +172,10 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
             model: str,
             batch: int | None,
             shapes: Sequence[tuple[str, Sequence[int]]],
-            constants: Sequence[tuple[str, np.ndarray]],
-            trainable: Sequence[str],
-            frozen: Sequence[str],
             loss: str | None = None,
             **options: Any,
         ) -> None:
-            trains = dict.fromkeys(trainable, True) | dict.fromkeys(frozen, False)
-            said = dict(shapes), loss, usual, dict(constants), trains
+            said = dict(shapes), loss, usual, *onnx_choices(options)
             command(ModelChoice(model, batch, *said), **options)
 
         parts = [

@@ -53,7 +53,7 @@ def _collect(graph: Graph, value: Value, end: Graph) -> None:
 
 
 def _is_signed_product(graph: Graph, value: Value) -> bool:
-    """Whether a layer makes a value, by weights of which some are negative or not known."""
+    """Whether a layer makes a value, by weights of any sign, all zero or not known."""
     node = value.node
     layer = None if node is None else lookup(node.op).layer
     if node is None or layer is None:
@@ -62,13 +62,17 @@ def _is_signed_product(graph: Graph, value: Value) -> bool:
     while weight.node is not None and lookup(weight.node.op).copies:
         weight = weight.node.operands[0]
     if weight in graph.constants:
-        return bool((graph.constants[weight] < 0).any())
+        return _is_signed(graph.constants[weight])
     param = graph.param_of(weight)
     if param is None:
         return weight.node is not None and lookup(weight.node.op).decodes
     if param.value.dtype is not F32 or not param.contents.known:
         return True
-    return bool((param.data.reshape(-1)[:MOST_READ] < 0).any())
+    return _is_signed(param.data.reshape(-1)[:MOST_READ])
+
+
+def _is_signed(weight: np.ndarray) -> bool:
+    return bool((weight < 0).any()) or not weight.any()
 
 
 def _draw(rng: np.random.Generator, value: Value, scale: float) -> np.ndarray:

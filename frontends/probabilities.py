@@ -24,6 +24,8 @@ LEAST = 1e-37
 """A probability is taken to be no less: f32 still holds it in full."""
 SLACK = 0.05
 """How far a sum of probabilities may be from one: they may be clipped, smoothed or rounded."""
+ROUNDING = 1e-6
+"""How far below zero, of the largest number, a probability may be."""
 MOVES = ("reshape", "transpose")
 SAME = ("quantize", "dequantize", "stop_gradient")
 """Ops that keep every number, but for rounding."""
@@ -54,7 +56,7 @@ def takes_logarithm(loss: str, scores: np.ndarray, axis: int = CLASSES) -> bool:
 def sum_to_one(array: np.ndarray, axis: int) -> bool:
     """Whether rows along an axis are probabilities, by value."""
     sums = array.sum(axis, dtype=np.float64)
-    return bool((array >= -1e-6).all() and (np.abs(sums - 1) < SLACK).all())
+    return bool((array >= -ROUNDING).all() and (np.abs(sums - 1) < SLACK).all())
 
 
 def _softmax_behind(graph: Graph, value: Value) -> tuple[Value, list[Node]] | None:
@@ -105,7 +107,8 @@ def _moved(g: Builder, value: Value, moves: list[Node]) -> Value:
 def _are_probabilities(graph: Graph, output: Tensor, value: Value) -> bool:
     """Judge the value of an output by draws; ImportModelError in doubt."""
     arrays = [array for array in drawn(graph, value) if not np.isnan(array).all()]
-    if any(np.nanmin(array) < -1e-6 for array in arrays):
+    signed = any(np.nanmin(array) < -ROUNDING * np.nanmax(np.abs(array)) for array in arrays)
+    if signed or (arrays and not any(np.nanmax(array) for array in arrays)):  # or all zero
         return False
     fitting = [
         dim

@@ -1,6 +1,6 @@
 """ONNX models: the public face of the ONNX frontend.
 
-`from_onnx` takes a file or a model in memory, opsets 11 and newer, and gives a forward `Graph`;
+`from_onnx` takes a file or a model in memory, opsets 7 and newer, and gives a forward `Graph`;
 `to_initializers` takes tuned weights back. onnx is imported when they are called.
 """
 

@@ -70,6 +70,10 @@ LOGITS: dict[str, Tail] = {
     "a product": lambda g, x: x,
     "relu": lambda g, x: g.relu(x),
     "log softmax": lambda g, x: g.log_softmax(x),
+    "tiny": lambda g, x: g.mul(x, g.scalar(1e-8)),
+    "a head of zeros": lambda g, x: g.matmul(
+        x, g.param("head", np.zeros((CLASSES, CLASSES), np.float32))
+    ),
     "divided": lambda g, x: g.div(x, g.scalar(2.0)),
 }
 UNCLEAR: dict[str, Tail] = {

@@ -205,9 +205,8 @@ def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], me
 def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_channel: bool) -> None:
     onnx.save(float_net(residual=True), tmp_path / "float.onnx")
     path, x = tmp_path / "dynamic.onnx", random_rows()
-    quantize_dynamic(
-        tmp_path / "float.onnx", path, op_types_to_quantize=["Conv", "MatMul"], per_channel=each_channel
-    )
+    kinds = ["Conv", "MatMul"]
+    quantize_dynamic(tmp_path / "float.onnx", path, kinds, per_channel=each_channel)
     graph = from_onnx(path)
     found = run(graph, {"x": x})["logits"]
 
