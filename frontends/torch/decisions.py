@@ -79,7 +79,7 @@ class Decisions(TorchFunctionMode):
             if known and len(known) == len(nodes):
                 real = [self._constants.value(node) for node in known]
                 if all(value is not None for value in real):
-                    return _untraced(lambda: func(*real, *args[len(real) :], **kwargs))
+                    return untraced(lambda: func(*real, *args[len(real) :], **kwargs))
                 if func in DECISIONS:
                     return self._answer(known[0], _site(self._seen, sys._getframe(1)))
         return theirs(func, *args, **kwargs)
@@ -163,7 +163,7 @@ class Constants:
         assert mode is not None
         later = [earlier for earlier in node.graph.nodes if earlier not in self._known]
         self._known.update(later)
-        _untraced(lambda: self._take_all(mode.tracer.root, later))
+        untraced(lambda: self._take_all(mode.tracer.root, later))
         return self._values.get(node)
 
     def _take_all(self, root: Any, nodes: Sequence[Node]) -> None:
@@ -197,7 +197,7 @@ class Constants:
             del self._values[name]
 
 
-def _untraced(work: Callable[[], T]) -> T:
+def untraced(work: Callable[[], T]) -> T:
     """Run this in a thread of its own, where no trace is under way."""
     with ThreadPoolExecutor(1) as other:
         return other.submit(work).result()

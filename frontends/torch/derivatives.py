@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.faults import theirs
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define("variable(Tensor x) -> Tensor")
@@ -87,7 +88,7 @@ def _gradients(
 
 
 def _variable(x: torch.Tensor) -> torch.Tensor:
-    value: torch.Tensor = OPS.variable(x)
+    value: torch.Tensor = theirs(OPS.variable, x)
     return value.requires_grad_().clone()
 
 
@@ -114,7 +115,7 @@ def _vjp(function: Function, *primals: Any, argnums: Argnums = None, has_aux: bo
     """Stand in for `torch.func.vjp`, and for what `jacrev` makes of it."""
     primals = _as_variables(primals, argnums)
     x, inputs = pytree.tree_flatten(_chosen(primals, argnums))
-    outputs, *aux = function(*primals) if has_aux else (function(*primals),)
+    outputs, *aux = theirs(function, *primals) if has_aux else (theirs(function, *primals),)
     y = pytree.tree_flatten(outputs)[0]
 
     def pull(cotangents: Any, **_: Any) -> Any:
@@ -135,7 +136,7 @@ def _jvp(
     """Stand in for `torch.func.jvp`: the backward pass is linear in the cotangents of y."""
     primals = _as_variables(primals, argnums)
     x = pytree.tree_flatten(_chosen(primals, argnums))[0]
-    outputs, *aux = function(*primals) if has_aux else (function(*primals),)
+    outputs, *aux = theirs(function, *primals) if has_aux else (theirs(function, *primals),)
     y, structure = pytree.tree_flatten(outputs)
     dy = [_variable(torch.zeros_like(one)) for one in y]
     slopes = _gradients(_gradients(y, dy, x), pytree.tree_flatten(tangents)[0], dy)
@@ -152,10 +153,13 @@ def _grad_and_value(
     """Stand in for `torch.func.grad` and `torch.func.grad_and_value`."""
     args = _as_variables(args, argnums)
     x, structure = pytree.tree_flatten(_chosen(args, argnums))
-    result = function(*args, **kwargs)
+    result = theirs(function, *args, **kwargs)
     y = result[0] if has_aux else result
-    if y.dim():
-        raise ValueError(f"torch.func.grad of a function that gives {tuple(y.shape)}, no scalar")
+    if not isinstance(y, torch.Tensor) or y.dim():
+        found = tuple(y.shape) if isinstance(y, torch.Tensor) else type(y).__name__
+        raise ImportModelError(
+            f"torch.func.grad is given a function that returns {found}; it must return one number"
+        )
     return pytree.tree_unflatten(_gradients([y], [torch.ones_like(y)], x), structure), result
 
 

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.blocks import has_effect
-from pockengine.frontends.torch.decisions import traced_node
+from pockengine.frontends.torch.decisions import Constants, traced_node, untraced
 from pockengine.frontends.torch.nodes import WHY, source_line, written_by
 from pockengine.frontends.torch.selected_checks import Reader, problem
 from pockengine.frontends.torch.selected_rewrite import Rewriter
@@ -43,22 +43,52 @@ SELECTORS |= {torch.nonzero, torch.Tensor.nonzero, torch.where, torch.argwhere}
 
 
 class SameSizes(TorchFunctionMode):
-    """Tells a trace that what equal masks select has as many rows."""
+    """Tells a trace how many rows a constant mask selects, and that equal masks select as many."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sizes: dict[Any, torch.SymInt] = {}
+        self._constants = Constants()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Call the function, and compare the number of rows with that of others."""
+        if func in SELECTORS and not kwargs:
+            func, args = self._by_places(func, args)
         result = theirs(func, *args, **(kwargs or {}))
         if func in SELECTORS:
             first = result[0] if isinstance(result, (tuple, list)) and result else result
             if isinstance(first, torch.Tensor):
                 self._compare(first)
         return result
+
+    def _by_places(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """Let constant masks, as of what is off a diagonal, be the places that they select."""
+        x, *rest = args
+        if func in (torch.masked_select, torch.Tensor.masked_select):
+            if x.shape != rest[0].shape:
+                return func, args
+        elif func is not torch.Tensor.__getitem__:
+            return func, args
+        given = rest[0] if isinstance(rest[0], tuple) else (rest[0],)
+        places = [self._places(part) for part in given]
+        if not any(place is not None for place in places):
+            return func, args
+        pairs = zip(given, places, strict=True)
+        index = [part for one, place in pairs for part in ([one] if place is None else place)]
+        return torch.Tensor.__getitem__, (x, tuple(index))
+
+    def _places(self, mask: Any) -> list[torch.Tensor] | None:
+        """Return the coordinates of what a mask selects; None where it is no constant mask."""
+        if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+            return None
+        node = traced_node(mask)
+        value = None if node is None else self._constants.value(node)
+        if value is None:
+            return None
+        lists = untraced(lambda: [place.tolist() for place in value.nonzero(as_tuple=True)])
+        return [torch.tensor(places, dtype=torch.int64) for places in lists]
 
     def _compare(self, rows: torch.Tensor) -> None:
         sizes = [size for size in rows.shape if isinstance(size, torch.SymInt)]

@@ -47,7 +47,7 @@ ALONG = {
 
 MOVES = {"permute", "transpose", "t", "numpy_T", "mT", "expand", "expand_as", "broadcast_tensors"}
 SAME = {"dropout", "native_dropout", "clone", "detach", "alias", "contiguous", "lift_fresh_copy"}
-SAME |= {"to", "_to_copy", "type_as", "zeros_like", "ones_like", "full_like"}
+SAME |= {"one_hot", "to", "_to_copy", "type_as", "zeros_like", "ones_like", "full_like"}
 VIEWS = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "_reshape_alias"}
 PICKED = {"index", "index_select", "gather", "masked_select"}
 
