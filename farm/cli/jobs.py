@@ -4,6 +4,7 @@ import json
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def run(
             f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}"
         )
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
+        site.tell = partial(CONSOLE.print, soft_wrap=True)
         site.batch.add(tasks)
         verdicts = run_batch(site, boards, Teller())
     print_verdicts(verdicts)

@@ -5,7 +5,7 @@ where a compiler is at hand.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pockengine.devices import Device
@@ -18,6 +18,9 @@ from pockengine.farm.transports.transport import Transport
 # What a board hashes when no compiler is at hand to build a program for it.
 ZEROS = "d29751f2649b32ff572b5e0a9f541ea660a50f94ff0beedfb0b692b924cc8025"
 KERNEL_LIMIT_S = 60.0
+
+Tell = Callable[[str], None]
+"""Is told of what takes long."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +41,24 @@ class Health:
     problems: tuple[str, ...]
 
 
-def check_health(transport: Transport, device: Device, needs: Needs | None = None) -> Health:
+def check_health(
+    transport: Transport, device: Device, needs: Needs | None = None, tell: Tell = lambda _: None
+) -> Health:
     """Examine a board; FarmError when it does not even answer."""
     needs = needs or Needs()
     before = time.time()
     facts = ask(transport)
     problems = [*_shortages(facts, needs), *_clock(facts, before, needs)]
     if not problems:  # a kernel would only fail for the same reasons
-        problems += _known_answer(transport, device)
+        problems += _known_answer(transport, device, tell)
     return Health(facts, tuple(problems))
 
 
-def require_health(transport: Transport, device: Device, needs: Needs | None = None) -> Facts:
+def require_health(
+    transport: Transport, device: Device, needs: Needs | None = None, tell: Tell = lambda _: None
+) -> Facts:
     """Examine a board; FarmError says what is wrong with it."""
-    health = check_health(transport, device, needs)
+    health = check_health(transport, device, needs, tell)
     if health.problems:
         raise FarmError(f"{transport.board} is not healthy: {'; '.join(health.problems)}")
     return health.facts
@@ -75,8 +82,8 @@ def _clock(facts: Facts, before: float, needs: Needs) -> Iterator[str]:
         yield f"its clock is {word}"
 
 
-def _known_answer(transport: Transport, device: Device) -> Iterator[str]:
-    program = known_answer_program(device)
+def _known_answer(transport: Transport, device: Device, tell: Tell) -> Iterator[str]:
+    program = known_answer_program(device, tell)
     if program is None:
         argv = ["sh", "-c", "head -c 1000000 /dev/zero | sha256sum"]
         printed = transport.run(argv, timeout_s=KERNEL_LIMIT_S).stdout[:64]

@@ -43,6 +43,7 @@ class Site:
     priority: int = 0
     needs: Needs = field(default_factory=Needs)
     open: Callable[[Board], AbstractContextManager[Transport]] = connect
+    tell: Callable[[str], None] = lambda _: None  # of what each board does
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -63,6 +64,7 @@ def work(site: Site, board: Board) -> str:
     """Run the batch's jobs on a board until none is open; return why the board gave up, or ""."""
     failures: list[str] = []
     while site.wanted():
+        site.tell(f"{board.name}: waiting for its lease")
         lease = site.leases.acquire(
             [board.name], site.priority, stop=lambda: not site.wanted() or site.shut_out(board)
         )
@@ -87,6 +89,7 @@ def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) ->
         raise
     except FarmError as error:
         failures.append(str(error).splitlines()[0])
+        site.tell(f"{board.name}: {failures[-1]}")
         site.quarantine.note(board.name, failures[-1])
         if isinstance(error, BoardRefused) or len(failures) >= MOST_FAILURES:
             site.quarantine.shut_out(board.name, "; then ".join(failures))
@@ -95,19 +98,24 @@ def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) ->
 def _recover(site: Site, board: Board) -> None:
     """Switch the board off and on, where it can be; an emulated one boots anew by itself."""
     site.quarantine.note(board.name, "power cycle")
+    site.tell(f"{board.name}: power cycle")
     switch(board, "cycle")
 
 
 def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
+    site.tell(f"{board.name}: connecting")
     with site.open(board) as transport:
+        site.tell(f"{board.name}: examining its health")
         with (
             _readable(board.name),
             logged(transport, site.logs / "health" / board.name) as examined,
         ):
             clean_board(examined)
-            require_health(examined, device, site.needs)
+            require_health(
+                examined, device, site.needs, lambda text: site.tell(f"{board.name}: {text}")
+            )
         while site.wanted() and not lease.lost:
             claim = site.batch.claim(board.name, site.active)
             if claim is None:  # what is left runs elsewhere, and may come back
@@ -122,6 +130,7 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
     folder = site.logs / f"{claim.name}.{claim.attempt}"
     outcome: Outcome = "passed"
     message = ""
+    site.tell(f"{claim.name}: runs on {claim.board}, attempt {claim.attempt}, logs in {folder}")
     try:
         with logged(transport, folder) as board:
             with _readable(claim.board):

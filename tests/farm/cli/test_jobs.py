@@ -48,6 +48,8 @@ def test_a_batch_is_run_told_and_resumed(tmp_path: Path) -> None:
     assert said.exit_code == again.exit_code == 1
     assert "batch night: 2 jobs, 1 boards" in said.output
     assert "host passed" in said.output
+    for line in ("host: examining its health", "good: runs on host, attempt 1, logs in "):
+        assert line in said.output
     assert "exit status 3" in said.output
     logs = tmp_path / "DATA" / "pockengine" / "runs" / "night"
     assert (logs / "good.1" / "stdout").read_text() == "content"

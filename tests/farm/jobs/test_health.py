@@ -63,7 +63,7 @@ def test_heat_is_named(here: LocalTransport, monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_compiler_the_board_hashes(
     here: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "known_answer_program", lambda device: None)
+    monkeypatch.setattr(health, "known_answer_program", lambda *_: None)
     needs = Needs(disk_bytes=0, memory_bytes=0)
     assert check_health(here, HOST, needs).problems == ()
 
@@ -102,3 +102,19 @@ def test_a_program_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     assert known_answer.known_answer_program(HOST) == program
     assert list(program.parent.iterdir()) == [program]
+
+
+def test_a_compiler_that_takes_too_long_is_not_the_boards_fault(
+    here: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if known_answer.known_answer_program(HOST) is None:
+        pytest.skip("needs ziglang")
+    monkeypatch.setattr(known_answer, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(known_answer, "BUILD_LIMIT_S", 1e-6)
+    told: list[str] = []
+
+    found = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0), told.append)
+
+    assert found.problems == ()
+    assert told[0].startswith("building the health check's program for host: minutes")
+    assert "timed out" in told[1]
