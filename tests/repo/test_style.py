@@ -51,7 +51,7 @@ MAY_IMPORT = {
         "farm/report": "backends compiler errors farm/bench farm/results",
         "farm/cli": "backends boundary devices errors extras files folders "
         "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
-        "farm/results farm/transports",
+        "farm/results farm/transports terminal",
         "finetune": "api backends backends/training compiler devices errors extras files "
         "farm/references",
         "finetune/lm": "api backends backends/training compiler devices errors files finetune "
