@@ -173,6 +173,7 @@ def put_back(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argument
             raise ImportModelError(
                 f"{name}: shape {array.shape} is not the graph's {param.value.shape}"
             )
-        return jax.numpy.asarray(array, leaf.dtype if param.value.dtype.is_integer else None)
+        dtype = getattr(leaf, "dtype", None)  # a plain number has none
+        return jax.numpy.asarray(array, dtype if param.value.dtype.is_integer else None)
 
     return jax.tree_util.tree_map_with_path(tuned, tree)
