@@ -84,7 +84,7 @@ def _later(node: NodeProto, opset: int) -> Iterable[NodeProto]:
         if name in given:
             value = helper.get_attribute_value(given[name])
             kind = np.float32 if isinstance(value, float) else form.dtype
-            data = np.asarray([value] if name == "k" else value, kind)
+            data: np.ndarray = np.asarray([value] if name == "k" else value, kind)
             new.input[-1] = f"{node.output[0]}.{name}"
             tensor = numpy_helper.from_array(data)
             constants.append(helper.make_node("Constant", [], [new.input[-1]], value=tensor))
