@@ -91,7 +91,7 @@ class LiteTensor:
             shape[self.axis] = self.scale.size
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
         shifted = self.data.astype(np.float64) - zero.reshape(shape)
-        return (shifted * self.scale.reshape(shape)).astype(np.float32)
+        return np.asarray(shifted * self.scale.reshape(shape), np.float32)
 
 
 @dataclass(frozen=True)

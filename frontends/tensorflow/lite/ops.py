@@ -123,13 +123,6 @@ def softmax(ctx: LiteContext, options: Any, x: Tensor) -> Tensor:
     return RULES["Softmax"].apply(ctx, emit.weighted(ctx.g, x, options.Beta()))
 
 
-@lite_op("CONCATENATION")
-def concatenation(ctx: LiteContext, options: Any, *parts: Tensor) -> Tensor:
-    """Concatenate along an axis."""
-    y = emit.concat(ctx.g, parts, options.Axis() % parts[0].rank)
-    return activated(ctx, y, options.FusedActivationFunction())
-
-
 @lite_op("GELU")
 def gelu(ctx: LiteContext, options: Any, x: Tensor) -> Tensor:
     """x Φ(x), exact or by the tanh formula."""

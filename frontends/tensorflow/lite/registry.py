@@ -6,15 +6,17 @@ out, or is a state that starts at zero). The positions in `static` arrive as Num
 that the file holds, `bias` which input is one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from pockengine.compiler.ir import Shape
+from pockengine.compiler.ir import Builder, Shape
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Layout, Tensor
+from pockengine.frontends.layout import Layout, Tensor, plain
+from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.tensorflow.ops import Known, TfContext
+from pockengine.frontends.tensorflow.variables import dtype_of
 
 Rule = Callable[..., Known]
 
@@ -54,7 +56,7 @@ class LiteRule:
     apply: Rule
     static: tuple[int, ...] = ()
     wishes: Mapping[int, Layout] = field(default_factory=dict)
-    either: tuple[int, ...] = ()
+    either: Container[int] = ()
     bias: int | None = None
 
     def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
@@ -74,13 +76,25 @@ def lite_op(
     name: str,
     static: Sequence[int] = (),
     wishes: Mapping[int, Layout] | None = None,
-    either: Sequence[int] = (),
+    either: Container[int] = (),
     bias: int | None = None,
 ) -> Callable[[Rule], Rule]:
     """Register a rule for an operator."""
 
     def register(rule: Rule) -> Rule:
-        LITE_RULES[name] = LiteRule(rule, tuple(static), wishes or {}, tuple(either), bias)
+        LITE_RULES[name] = LiteRule(rule, tuple(static), wishes or {}, either, bias)
         return rule
 
     return register
+
+
+def in_graph(g: Builder, value: Known) -> Tensor:
+    """Return a tensor as it is, and what is known as a constant of the graph."""
+    if isinstance(value, Tensor):
+        return value
+    if not isinstance(value, np.ndarray):
+        raise Unsupported("a variable, where numbers are read")
+    dtype = dtype_of(value)
+    if not value.size:
+        raise Unsupported(EMPTY)
+    return plain(g.constant(value) if value.ndim else g.scalar(value.item(), dtype))

@@ -10,7 +10,9 @@ from pockengine.compiler.ir import BOOL, F32, I32, I64
 from pockengine.frontends import bounds, emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.tensorflow.lite.registry import LiteContext, lite_op
+from pockengine.frontends.tensorflow.lite.activation import activated
+from pockengine.frontends.tensorflow.lite.file import MOST_PARTS
+from pockengine.frontends.tensorflow.lite.registry import LiteContext, in_graph, lite_op
 from pockengine.frontends.tensorflow.ops import RULES, Known
 from pockengine.frontends.tensorflow.ops.registry import integers
 
@@ -62,8 +64,16 @@ def broadcast_to(ctx: LiteContext, options: Any, x: Tensor, target: np.ndarray) 
 @lite_op("SLICE", static=(2,), either=(1,))
 def slice_(
     ctx: LiteContext, options: Any, x: Tensor, begin: np.ndarray | Tensor, sizes: np.ndarray
-) -> Tensor:
-    """Take a number of elements of each dimension; a whole batch of the file is one of now."""
+) -> Known:
+    """Take a number of elements of each dimension; a whole batch of the file is one of now.
+
+    No elements, as a loop takes before its first step, are known.
+    """
+    starts = integers(begin) if isinstance(begin, np.ndarray) else [0] * x.rank
+    triples = zip(integers(sizes), x.shape, starts, strict=True)
+    found = [whole - start if size == -1 else size for size, whole, start in triples]
+    if 0 in found:
+        return np.zeros(found, x.dtype.numpy)
     return RULES["Slice"].apply(ctx, x, begin, np.array(ctx.grown(0, integers(sizes))))
 
 
@@ -112,6 +122,18 @@ def gather(ctx: LiteContext, options: Any, x: Tensor, index: Tensor) -> Tensor:
 def embedding_lookup(ctx: LiteContext, options: Any, index: Tensor, table: Tensor) -> Tensor:
     """Read rows of a table."""
     return RULES["GatherV2"].apply(ctx, table, index, np.array(0))
+
+
+@lite_op("CONCATENATION", either=range(MOST_PARTS))
+def concatenation(ctx: LiteContext, options: Any, *parts: Known) -> Known:
+    """Concatenate along an axis what has elements."""
+    full = [
+        in_graph(ctx.g, part) for part in parts if not isinstance(part, np.ndarray) or part.size
+    ]
+    if not full:
+        return parts[0]
+    y = emit.concat(ctx.g, full, options.Axis() % full[0].rank)
+    return activated(ctx, y, options.FusedActivationFunction())
 
 
 @lite_op("DYNAMIC_UPDATE_SLICE", static=(2,))

@@ -16,14 +16,19 @@ from pockengine.compiler.ir.evaluate import run as evaluate
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.bounds import MAX_ELEMENTS
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
+from pockengine.frontends.layout import Layout, Tensor, framework_order, identity
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.lite.control import CONTROL
 from pockengine.frontends.tensorflow.lite.file import LiteGraph, LiteModel, LiteOperator
-from pockengine.frontends.tensorflow.lite.registry import LITE_RULES, LiteContext, LiteRule
+from pockengine.frontends.tensorflow.lite.registry import (
+    LITE_RULES,
+    LiteContext,
+    LiteRule,
+    in_graph,
+)
 from pockengine.frontends.tensorflow.lite.rounding import held_as, rounded
 from pockengine.frontends.tensorflow.ops import Known
-from pockengine.frontends.tensorflow.variables import RESERVED, dtype_of
+from pockengine.frontends.tensorflow.variables import RESERVED
 
 DAMAGE = (
     ArithmeticError,
@@ -244,18 +249,6 @@ class Walker:
             except (Unsupported, GraphError) as error:
                 self.problems.add("an output", str(error), name)
         return outputs
-
-
-def in_graph(g: Builder, value: Known) -> Tensor:
-    """Return a tensor as it is, and what is known as a constant of the graph."""
-    if isinstance(value, Tensor):
-        return value
-    if not isinstance(value, np.ndarray):
-        raise Unsupported("a variable, where numbers are read")
-    dtype = dtype_of(value)
-    if not value.size:
-        raise Unsupported(EMPTY)
-    return plain(g.constant(value) if value.ndim else g.scalar(value.item(), dtype))
 
 
 def _context(graph: LiteGraph, operator: LiteOperator) -> Declared:
