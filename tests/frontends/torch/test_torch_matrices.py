@@ -40,7 +40,7 @@ def of_svd(x: torch.Tensor) -> torch.Tensor:
 
 
 def of_qr(x: torch.Tensor) -> torch.Tensor:
-    return linalg.qr(x)[0] @ torch.qr(x)[1].square()
+    return linalg.qr(x)[0] @ linalg.qr(x)[1].square()
 
 
 def of_lu(x: torch.Tensor) -> torch.Tensor:
