@@ -4,7 +4,7 @@ import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pockengine.devices import Device
@@ -45,20 +45,25 @@ def known_answer_program(
         binary = Path(folder) / "made"
         command = [*toolchain.command, *flags, str(SOURCE), "-o", str(binary)]
         tell(f"building the health check's program for {device.name}: minutes, the first time")
-        try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **toolchain.environment},
-                capture_output=True,
-                text=True,
-                timeout=BUILD_LIMIT_S,
-                check=False,
-            )
-        except (subprocess.TimeoutExpired, OSError) as error:
-            tell(f"without that program, as it could not be built: {error}")
-            return None
-        if done.returncode:
-            tell(f"without that program, as it does not build: {done.stderr[-200:].strip()}")
+        fault = _why_not_built(command, {**os.environ, **toolchain.environment})
+        if fault is not None:
+            tell(f"without that program: {fault}")
             return None
         binary.replace(program)
     return program
+
+
+def _why_not_built(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Compile; return what went wrong, None if nothing did."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT_S,
+            check=False,
+        )
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return f"it could not be built: {error}"
+    return f"it does not build: {done.stderr[-200:].strip()}" if done.returncode else None
