@@ -16,7 +16,7 @@ from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.references.job import JobData
 
-MODEL, WEIGHT = "resnet20-8", "layer1.0.conv1.weight"
+MODEL, WEIGHT = "cnn-8", "block1.conv1.0.weight"
 
 
 def case_for(device: str, folder: Path) -> tuple[Compiled, JobData]:
@@ -44,7 +44,7 @@ def test_a_machine_with_files_trains_the_oracles_integers(tmp_path: Path) -> Non
     _, check = check_integers(compiled, data, run)
     assert (check.problems, run.instructions, len(run.step_ms)) == ((), (), 2)
     assert re.search(r"in f32 with frozen norms: loss within \d", check.note)
-    elsewhere = {name: -x if name == "linear.weight" else x for name, x in data.weights.items()}
+    elsewhere = {name: -x if name == "head.weight" else x for name, x in data.weights.items()}
     _, check = check_integers(compiled, replace(data, weights=elsewhere), run)
     assert "turns away from PyTorch's in f32" in check.problems[-1]
 
