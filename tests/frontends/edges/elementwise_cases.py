@@ -74,6 +74,7 @@ PARAMETERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "isnan": torch.isnan,
     "isposinf": torch.isposinf,
     "isneginf": torch.isneginf,
+    "angle": torch.angle,
     "signbit": torch.signbit,
     "sgn": torch.sgn,
     "logit": torch.logit,
