@@ -67,7 +67,7 @@ def test_another_cpu_has_other_objects(code: Path, monkeypatch: pytest.MonkeyPat
     host, rpi4 = load_device("host"), load_device("rpi4")
     before, fixed = find_toolchain(host).version, find_toolchain(rpi4).version
     assert find_toolchain(host).version == before
-    monkeypatch.setattr(toolchains, "_output_digest", lambda command: "another")
+    monkeypatch.setattr(toolchains, "_output_digest", lambda command, environment: "another")
     assert find_toolchain(host).version != before
     assert find_toolchain(rpi4).version == fixed
 
@@ -130,7 +130,7 @@ def test_damaged_libraries_of_the_compiler_are_built_again(
         monkeypatch.delenv(name, raising=False)
     toolchain = find_toolchain(load_device("host"))
     library = cache_folder() / "zig" / "libc.a"
-    library.parent.mkdir()
+    library.parent.mkdir(exist_ok=True)
     library.write_text("junk")
 
     def run(used: Toolchain, command: list[str], what: str) -> None:
