@@ -170,5 +170,7 @@ def test_rows_of_another_length_are_named(
 ) -> None:
     rows = text_rows(folder, texts, LENGTH // 2)
 
-    with pytest.raises(FinetuneError, match=r"reads input_ids as rows \[32\]; the data have \[16\]"):
+    with pytest.raises(
+        FinetuneError, match=r"reads input_ids as rows \[32\]; the data have \[16\]"
+    ):
         run_trial(subject, preset("full", subject.graph), Recipe(0.1, 1), rows, rows, kept)
