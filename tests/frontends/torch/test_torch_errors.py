@@ -142,7 +142,7 @@ def test_unknown_loss_is_named() -> None:
 def test_cross_entropy_needs_classes() -> None:
     with pytest.raises(ImportModelError, match=r"logits of shape \(batch, classes\), not \(4,\)"):
         from_torch(nn.ReLU(), (torch.randn(4),), loss="cross_entropy")
-    with pytest.raises(ImportModelError, match=r"has 1 class, .* is always 0; .* --loss mse"):
+    with pytest.raises(ImportModelError, match=r"has 1 class, .* is always 0; .*--loss mse"):
         from_torch(nn.ReLU(), (torch.randn(4, 1),), loss="cross_entropy")
 
 
