@@ -64,7 +64,7 @@ def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
 
     monkeypatch.setattr(InRuntime, "count", count)
     chosen = options(runtimes=("onnx", "tvm"))
-    case: Any = SimpleNamespace(graph=None, model=chosen.model, batch=2)
+    case: Any = SimpleNamespace(graph=None, model=chosen.model, batch=2, scheme=str)
     result = BenchResult(flow._setup(chosen, case))
     one: Any = SimpleNamespace(name="full", data=None, losses=[])
     counting.count_runtimes(chosen, case, result, [one], tmp_path)
@@ -114,11 +114,11 @@ def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
     suite: str, runtimes: tuple[str, ...], schemes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benches: list[BenchOptions] = []
-    monkeypatch.setattr(bench_cli, "run_bench", lambda chosen, folder: benches.append(chosen))
+    monkeypatch.setattr(bench_cli, "run_bench", lambda chosen, *_: benches.append(chosen))
     names = ("models", "batches", "schemes", "references")
     given = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
     given |= {"pythons": ("pockengine-tvm=tvm/python",), "backend": None}
-    bench_cli._run_bench(given, board_for("rpi4", load_boards()), 1)
+    bench_cli._run_bench(given, board_for("rpi4", load_boards()), 1, lambda _: None)
     assert benches[0].runtimes == runtimes
     assert len(benches[0].schemes) == schemes
     assert benches[0].reference_schemes == ("full",)
