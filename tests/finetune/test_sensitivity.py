@@ -132,13 +132,37 @@ def test_changed_settings_are_refused(whole: Path) -> None:
             measure(**settings | change, items=ITEMS, path=whole, executor=Refusing())
 
 
-def test_a_failed_trial_ends_the_run_and_keeps_the_others(tmp_path: Path) -> None:
+class Failing(ThreadPoolExecutor):
+    """An executor whose third job fails."""
+
+    jobs = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        self.jobs += 1
+        return super().submit(self.fail if self.jobs == 3 else fn, *args, **kwargs)
+
+    @staticmethod
+    def fail(*_: Any) -> None:
+        raise CompileError("the third job fails")
+
+
+def test_a_failed_trial_ends_the_run_and_keeps_the_others(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "table.jsonl"
+    with Failing(1) as executor, pytest.raises(CompileError, match="the third job fails"):
+        measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, path, executor)
+
+    kept = plain(path)
+    assert len(kept) == 2
+    assert kept.items() <= plain(whole).items()
+
+
+def test_wrong_data_is_refused_before_any_table(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     wrong = replace(TUNING.train, labels=TUNING.train.labels + 5)
-    with ThreadPoolExecutor(1) as executor, pytest.raises(FinetuneError, match="labels from 5"):
-        measure(SUBJECT, Tuning(wrong, TUNING.validation), ITEMS, RECIPE, SEEDS, path, executor)
+    with pytest.raises(FinetuneError, match="labels from 5"):
+        measure(SUBJECT, Tuning(wrong, TUNING.validation), ITEMS, RECIPE, SEEDS, path, Refusing())
 
-    assert read_table(path)[1] == {}
+    assert not path.exists()
 
 
 def mentioned(annotation: Any) -> set[Any]:

@@ -1,10 +1,9 @@
 """Rewrite hashes.txt from what the compiler generates now.
 
-`python -m pockengine.tests.replay.update`, or `bazel run //tests/replay:update`. Given a
-folder, it also writes every text there, to be compared with those of another commit.
+`python -m pockengine.tests.replay.update`, or `bazel run //tests/replay:update`.
 """
 
-import sys
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,15 @@ from pockengine.tests.replay.texts import hash_text, read_hashes, texts, write_h
 
 def main() -> None:
     """Generate every case and say which files changed."""
-    keep = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "keep",
+        nargs="?",
+        type=Path,
+        metavar="FOLDER",
+        help="write every text there too, to be compared with those of another commit",
+    )
+    keep = parser.parse_args().keep
     known = read_hashes()
     hashes = {}
     with tempfile.TemporaryDirectory() as scratch:
