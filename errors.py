@@ -110,6 +110,10 @@ class DatabaseDown(FarmError):
     """A database that stayed away longer than we wait; no board is at fault."""
 
 
+class LogError(PockEngineError):
+    """A log on this machine that cannot be written; no board and no job is at fault."""
+
+
 class JobFailed(FarmError):
     """A job that ran on a board and ended badly; `stdout` and `stderr` are what it printed."""
 

@@ -40,8 +40,9 @@ class PlainConsole(Console):
         super().print(*parts, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return what is printed for a text."""
-        return super().render_str(printable(text), **options)
+        """Return what is printed for a text, in characters that the output's encoding has."""
+        shown = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return super().render_str(shown, **options)
 
 
 def _fitted(console: Console, printed: Any) -> Iterator[Any]:

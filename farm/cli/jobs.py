@@ -4,7 +4,6 @@ import json
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rich.table import Table
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, boards_for, load_boards
 from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors, print_rows
+from pockengine.farm.cli.teller import Teller
 from pockengine.farm.jobs.batch import Batch, Task, Verdict, batches
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
@@ -31,6 +31,8 @@ from pockengine.folders import data_folder
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Of what a failed job printed: lines, and bytes that are looked at."""
 FILES = {"program", "inputs", "outputs"}
+LOGS = {"stdout", "stderr", "console.log", "ssh.jsonl"}
+"""What lies beside the outputs of an attempt."""
 KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
 DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
 
@@ -53,8 +55,8 @@ def run(
 ) -> None:
     """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device.
 
-    Each attempt has a folder JOB.ATTEMPT of its outputs and logs in --out, by default a folder of
-    the batch among this user's data.
+    What a job prints is shown as it comes. Each attempt has a folder JOB.ATTEMPT of its outputs and
+    logs in --out, by default a folder of the batch among this user's data.
     """
     name = check_name(batch or time.strftime("%Y%m%d-%H%M%S"), "batch")
     logs = from_user(str(out)) if out else data_folder() / "runs" / name
@@ -73,26 +75,12 @@ def run(
             f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}"
         )
         site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
-        site.tell = partial(CONSOLE.print, soft_wrap=True)
+        teller = Teller(site.doing)
+        site.tell = teller.say
         site.batch.add(tasks)
-        verdicts = run_batch(site, boards, Teller())
+        verdicts = run_batch(site, boards, teller)
     print_verdicts(verdicts)
     raise SystemExit(0 if all(one.verdict == "passed" for one in verdicts) else 1)
-
-
-class Teller:
-    """Prints a line for each job whose state has changed."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, str] = {}
-
-    def __call__(self, verdicts: list[Verdict]) -> None:
-        """Compare with what was told last."""
-        for one in verdicts:
-            text = one.describe()
-            if one.attempts and self._last.get(one.name) != text:
-                CONSOLE.print(text)
-            self._last[one.name] = text
 
 
 @click.command()
@@ -210,6 +198,8 @@ def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Tas
         outputs=tuple(map(str, entry.get("outputs", []))),
         time_limit_s=float(entry.get("time_limit_s", 600.0)),
     )
+    if taken := sorted(LOGS & set(job.outputs)):
+        raise ValueError(f"outputs: a log is named {taken[0]}; choose another name")
     for path in (job.program, *inputs.values()):
         if not path.is_file():
             raise ValueError(f"there is no file {path}")

@@ -13,7 +13,7 @@ from secrets import token_hex
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports.digest import printed_sha256, sha256_of
 from pockengine.farm.transports.limits import Limits
-from pockengine.farm.transports.transport import Progress, RunResult, Transport
+from pockengine.farm.transports.transport import Progress, RunResult, Sink, Transport
 
 PROGRAM = "program"
 JOB_LIMITS = Limits(output_bytes=16 << 20, within_free=True)
@@ -55,9 +55,13 @@ class JobResult:
 
 
 def run_job(
-    transport: Transport, job: Job, into: Path, progress: Progress | None = None
+    transport: Transport,
+    job: Job,
+    into: Path,
+    progress: Progress | None = None,
+    sink: Sink | None = None,
 ) -> JobResult:
-    """Run a job and fetch its outputs to the folder `into`.
+    """Run a job and fetch its outputs to the folder `into`; `sink` gets what it prints meanwhile.
 
     Raise JobFailed when the program fails, is killed, takes too long or leaves an output out;
     BoardUnreachable and FarmError when the board is at fault.
@@ -76,6 +80,7 @@ def run_job(
             cwd=folder,
             timeout_s=job.time_limit_s,
             limits=_limits(transport, job),
+            sink=sink,
         )
         if not run.ok:
             text = f"{transport.board}: {job.program.name} failed: {run.describe()}"

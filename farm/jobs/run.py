@@ -17,8 +17,7 @@ def run_batch(
 ) -> list[Verdict]:
     """Run all open jobs of the site's batch; return what became of each.
 
-    `told` is given the state of all jobs about every second meanwhile.
-
+    `told` is given the state of all jobs about every second.
     Jobs for which no board is left are unrunnable, with the boards' reasons. An error that is no
     board's (a database that is gone for good) ends the other workers after their present job and
     is raised; what is stored stays, and the batch can be resumed.
@@ -35,6 +34,7 @@ def run_batch(
             site.stop.set()
         finally:
             site.active.discard(board.name)
+            site.doing.pop(board.name, None)
 
     # QEMU ends with the thread that started it: each board has one for as long as it works.
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]

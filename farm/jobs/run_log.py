@@ -12,7 +12,13 @@ from pathlib import Path
 from pockengine.errors import FarmError
 from pockengine.farm.results.results import now
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
-from pockengine.farm.transports.transport import PowerAction, Progress, RunResult, Transport
+from pockengine.farm.transports.transport import (
+    PowerAction,
+    Progress,
+    RunResult,
+    Sink,
+    Transport,
+)
 
 CONSOLE_KEPT = 1 << 20  # characters
 
@@ -34,10 +40,13 @@ class LoggedTransport:
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
         """Run a command and note how it ended."""
         with self._entry("run", argv=list(argv), cwd=cwd) as entry:
-            result = self._transport.run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits)
+            result = self._transport.run(
+                argv, cwd=cwd, timeout_s=timeout_s, limits=limits, sink=sink
+            )
             entry |= {"status": result.status, "signal": result.signal}
             entry |= {"stdout_bytes": len(result.stdout), "stderr_bytes": len(result.stderr)}
             return result

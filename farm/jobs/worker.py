@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pockengine.farm.boards.connect import connect, switch
 from pockengine.farm.jobs.batch import Batch, Claim, Outcome
 from pockengine.farm.jobs.health import Needs, require_health
 from pockengine.farm.jobs.job import JobResult, clean_board, run_job
+from pockengine.farm.jobs.job_output import job_output
 from pockengine.farm.jobs.leases import Held, Leasing
 from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.run_log import logged
@@ -43,13 +45,19 @@ class Site:
     priority: int = 0
     needs: Needs = field(default_factory=Needs)
     open: Callable[[Board], AbstractContextManager[Transport]] = connect
-    tell: Callable[[str], None] = lambda _: None  # of what each board does
+    tell: Callable[[str], None] = lambda _: None  # of what each board does and each job prints
+    doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # by board, with since when
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
 
     def wanted(self) -> bool:
         """Whether there is anything left to do."""
         return not self.stop.is_set() and self.batch.open_jobs() > 0
+
+    def say(self, board: str, text: str) -> None:
+        """Note what a board does from now on, and tell it."""
+        self.doing[board] = (text, time.monotonic())
+        self.tell(f"{board}: {text}")
 
     def shut_out(self, board: Board) -> bool:
         """Whether the board is in quarantine."""
@@ -64,7 +72,7 @@ def work(site: Site, board: Board) -> str:
     """Run the batch's jobs on a board until none is open; return why the board gave up, or ""."""
     failures: list[str] = []
     while site.wanted():
-        site.tell(f"{board.name}: waiting for its lease")
+        site.say(board.name, "waiting for its lease")
         lease = site.leases.acquire(
             [board.name], site.priority, stop=lambda: not site.wanted() or site.shut_out(board)
         )
@@ -89,7 +97,7 @@ def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) ->
         raise
     except FarmError as error:
         failures.append(str(error).splitlines()[0])
-        site.tell(f"{board.name}: {failures[-1]}")
+        site.say(board.name, failures[-1])
         site.quarantine.note(board.name, failures[-1])
         if isinstance(error, BoardRefused) or len(failures) >= MOST_FAILURES:
             site.quarantine.shut_out(board.name, "; then ".join(failures))
@@ -98,27 +106,26 @@ def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) ->
 def _recover(site: Site, board: Board) -> None:
     """Switch the board off and on, where it can be; an emulated one boots anew by itself."""
     site.quarantine.note(board.name, "power cycle")
-    site.tell(f"{board.name}: power cycle")
+    site.say(board.name, "power cycle")
     switch(board, "cycle")
 
 
 def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
-    site.tell(f"{board.name}: connecting")
+    site.say(board.name, "connecting")
     with site.open(board) as transport:
-        site.tell(f"{board.name}: examining its health")
+        site.say(board.name, "examining its health")
         with (
             _readable(board.name),
             logged(transport, site.logs / "health" / board.name) as examined,
         ):
             clean_board(examined)
-            require_health(
-                examined, device, site.needs, lambda text: site.tell(f"{board.name}: {text}")
-            )
+            require_health(examined, device, site.needs, partial(site.say, board.name))
         while site.wanted() and not lease.lost:
             claim = site.batch.claim(board.name, site.active)
             if claim is None:  # what is left runs elsewhere, and may come back
+                site.doing.pop(board.name, None)
                 time.sleep(POLL_S)
                 continue
             _attempt(site, transport, claim)
@@ -130,20 +137,17 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
     folder = site.logs / f"{claim.name}.{claim.attempt}"
     outcome: Outcome = "passed"
     message = ""
-    site.tell(f"{claim.name}: runs on {claim.board}, attempt {claim.attempt}, logs in {folder}")
+    site.say(claim.board, f"runs {claim.name}, attempt {claim.attempt}, logs in {folder}")
     try:
         with logged(transport, folder) as board:
-            with _readable(claim.board):
-                result = run_job(board, claim.job, folder)
-            _keep_output(folder, result.run.stdout, result.run.stderr)
+            with _readable(claim.board), job_output(claim.name, folder, site.tell) as sink:
+                result = run_job(board, claim.job, folder, sink=sink)
             if site.examine is not None:
                 site.examine(claim, result)
     except DatabaseDown:
         raise
     except JobFailed as error:
         outcome, message = "failed", str(error)
-        if error.stdout or error.stderr:
-            _keep_output(folder, error.stdout, error.stderr)
     except FarmError as error:
         outcome, message = "infrastructure", str(error)
     site.batch.finish(claim, outcome, message, folder)
@@ -158,8 +162,3 @@ def _readable(board: str) -> Iterator[None]:
         yield
     except (ValueError, ArithmeticError, LookupError, EOFError) as error:
         raise FarmError(f"{board}: gave an answer that cannot be read: {error!r}") from error
-
-
-def _keep_output(folder: Path, stdout: bytes, stderr: bytes) -> None:
-    (folder / "stdout").write_bytes(stdout)
-    (folder / "stderr").write_bytes(stderr)

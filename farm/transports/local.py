@@ -13,7 +13,13 @@ from pathlib import Path
 from pockengine.errors import FarmError, JobFailed
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
-from pockengine.farm.transports.transport import PowerAction, Progress, RunResult
+from pockengine.farm.transports.transport import (
+    Output,
+    PowerAction,
+    Progress,
+    RunResult,
+    Sink,
+)
 
 
 class LocalTransport:
@@ -31,9 +37,10 @@ class LocalTransport:
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
         """Run a command in a process group of its own, which is killed at the time-out."""
-        start = time.monotonic()
+        start, output = time.monotonic(), Output(sink)
         try:
             process = subprocess.Popen(
                 _limited(argv, limits),
@@ -48,7 +55,7 @@ class LocalTransport:
             text = f"{argv[0]}: {error.strerror}".encode()
             return RunResult(tuple(argv), 127, None, b"", text, time.monotonic() - start)
         try:
-            stdout, stderr = _collect(process, start + timeout_s, limits.output_bytes)
+            _collect(process, start + timeout_s, output, limits.output_bytes)
         except TimeoutError:
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
@@ -61,7 +68,7 @@ class LocalTransport:
         finally:
             _end_group(process)
         status, name = _ending(process.returncode)
-        return RunResult(tuple(argv), status, name, stdout, stderr, time.monotonic() - start)
+        return RunResult(tuple(argv), status, name, *output.both(), time.monotonic() - start)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Copy a file; False when the same bytes are there already."""
@@ -115,31 +122,28 @@ def _limited(argv: Sequence[str], limits: Limits) -> list[str]:
     return ["sh", "-c", f'{text}exec "$@"', "sh", *argv] if text else list(argv)
 
 
-def _collect(process: subprocess.Popen[bytes], deadline: float, limit: int) -> tuple[bytes, bytes]:
+def _collect(process: subprocess.Popen[bytes], deadline: float, output: Output, limit: int) -> None:
     """Read both streams to their ends; TimeoutError, or OverflowError beyond `limit` bytes."""
     assert process.stdout is not None  # both were asked for
     assert process.stderr is not None
-    streams = {process.stdout: bytearray(), process.stderr: bytearray()}
     with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream, selectors.EVENT_READ)
+        selector.register(process.stdout, selectors.EVENT_READ, "stdout")
+        selector.register(process.stderr, selectors.EVENT_READ, "stderr")
         while selector.get_map():
             ready = selector.select(deadline - time.monotonic())
-            if not ready and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise TimeoutError
             for key, _ in ready:
-                stream = process.stdout if key.fileobj is process.stdout else process.stderr
-                data = os.read(stream.fileno(), 1 << 16)
-                streams[stream] += data
+                data = os.read(key.fd, 1 << 16)
+                output.take(key.data, data)
                 if not data:
-                    selector.unregister(stream)
-                if len(streams[stream]) > limit:
+                    selector.unregister(key.fileobj)
+                if len(output.kept[key.data]) > limit:
                     raise OverflowError
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise TimeoutError from None
-    return bytes(streams[process.stdout]), bytes(streams[process.stderr])
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,7 @@ from pockengine.errors import BoardRefused, BoardUnreachable
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
 from pockengine.farm.transports.ssh import SshAddress, SshTransport, connect_ssh
 from pockengine.farm.transports.supply import Supply
-from pockengine.farm.transports.transport import PowerAction, Progress, RunResult
+from pockengine.farm.transports.transport import PowerAction, Progress, RunResult, Sink
 
 BOOT_TIMEOUT_S = 180.0
 LOGIN_TIMEOUT_S = 30.0
@@ -48,9 +48,10 @@ class PoweredTransport:
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
         """Run a command over SSH."""
-        return self._open().run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits)
+        return self._open().run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits, sink=sink)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless it is there."""

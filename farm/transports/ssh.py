@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
@@ -26,7 +27,7 @@ from pockengine.farm.transports.digest import printed_sha256, sha256_of
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
 from pockengine.farm.transports.ssh_ending import EndingTransport
 from pockengine.farm.transports.ssh_shell import Shell, Upload
-from pockengine.farm.transports.transport import Progress, RunResult
+from pockengine.farm.transports.transport import Output, Progress, RunResult, Sink
 
 KEEP_ALIVE_S = 5
 GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its answer
@@ -102,21 +103,29 @@ class SshTransport:
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
         """Run a command under the board's own `timeout`, which outlives a lost connection."""
         limit = str(max(1, math.ceil(timeout_s)))
         folder = shlex.quote(cwd or "/")
         command = shlex.join([*self._timeout, limit, *argv])
         line = f"cd {folder} && {{ {limits.shell()}exec {command}; }}"
-        return self._say(line, argv, timeout_s, limits.output_bytes)
+        return self._say(line, argv, timeout_s, limits.output_bytes, sink)
 
-    def _say(self, text: str, argv: Sequence[str], timeout_s: float, limit: int) -> RunResult:
+    def _say(
+        self,
+        text: str,
+        argv: Sequence[str],
+        timeout_s: float,
+        limit: int,
+        sink: Sink | None = None,
+    ) -> RunResult:
         """Run a POSIX text, which errors call by `argv`."""
-        start, stdout, stderr = time.monotonic(), bytearray(), bytearray()
+        start, output = time.monotonic(), Output(sink)
         try:
             ended = self._shell.run(
                 text,
-                (stdout.extend, stderr.extend),
+                (partial(output.take, "stdout"), partial(output.take, "stderr")),
                 what=f"{self.board}: {argv[0]!r}",
                 timeout_s=timeout_s,
                 limit=limit,
@@ -130,7 +139,7 @@ class SshTransport:
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
-        return RunResult(tuple(argv), status, signal, bytes(stdout), bytes(stderr), took)
+        return RunResult(tuple(argv), status, signal, *output.both(), took)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the board's store has it, then link it to where it is wanted."""

@@ -5,7 +5,7 @@ are argument lists, never shell text: what a name contains cannot change what is
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -14,6 +14,9 @@ from pockengine.farm.transports.limits import NO_LIMITS, Limits
 # Called during a transfer with the bytes moved so far and the bytes in all.
 Progress = Callable[[int, int], None]
 PowerAction = Literal["on", "off", "cycle"]
+StreamName = Literal["stdout", "stderr"]
+# Called with what a command prints, as it comes: pieces of any size, cut anywhere.
+Sink = Callable[[StreamName, bytes], object]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,26 @@ class RunResult:
         return f"exit status {self.status}{tail}"
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a command prints: kept, and handed to a sink as it comes."""
+
+    sink: Sink | None = None
+    kept: dict[StreamName, bytearray] = field(
+        default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()}
+    )
+
+    def take(self, stream: StreamName, data: bytes) -> None:
+        """Take what arrived on a stream."""
+        self.kept[stream] += data
+        if self.sink is not None and data:
+            self.sink(stream, data)
+
+    def both(self) -> tuple[bytes, bytes]:
+        """Return standard output and error."""
+        return bytes(self.kept["stdout"]), bytes(self.kept["stderr"])
+
+
 def printable(text: str) -> str:
     """Return what a board said without characters that would steer a terminal."""
     return "".join(
@@ -62,8 +85,12 @@ class Transport(Protocol):
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
-        """Run a command; JobFailed when it takes longer or prints more (it is killed)."""
+        """Run a command; JobFailed when it takes longer or prints more (it is killed).
+
+        `sink` gets its output while it runs, before an error too; what it raises ends the command.
+        """
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Make `target` (absolute, executable) the same bytes as `source`.

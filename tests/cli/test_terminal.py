@@ -99,3 +99,13 @@ def test_tables_are_printed_by_this_console_alone() -> None:
         if re.search(r"(?<!Plain)\bConsole\((?!\)\.is_terminal)", (ROOT / path).read_text())
     }
     assert found <= allowed
+
+
+def test_what_the_output_cannot_encode_is_escaped() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    console = PlainConsole()
+    console.file = file
+    console.print("größe → 3")
+    file.flush()
+
+    assert file.buffer.getvalue() == "größe \\u2192 3\n".encode("latin-1")

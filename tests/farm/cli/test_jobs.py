@@ -1,6 +1,9 @@
 """The commands about jobs, with this machine as the board."""
 
 import json
+import subprocess
+import sys
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,8 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pockengine.farm.boards.board import Board, Local, Remote
-from pockengine.farm.cli.jobs import Teller
+from pockengine.farm.cli import teller as teller_module
 from pockengine.farm.cli.main import cli
+from pockengine.farm.cli.teller import Teller
 from pockengine.farm.jobs import checkout as checkout_module
 from pockengine.farm.jobs.batch import Verdict
 from pockengine.farm.jobs.checkout import checkout
@@ -48,7 +52,7 @@ def test_a_batch_is_run_told_and_resumed(tmp_path: Path) -> None:
     assert said.exit_code == again.exit_code == 1
     assert "batch night: 2 jobs, 1 boards" in said.output
     assert "host passed" in said.output
-    for line in ("host: examining its health", "good: runs on host, attempt 1, logs in "):
+    for line in ("host: examining its health", "host: runs good, attempt 1, logs in "):
         assert line in said.output
     assert "exit status 3" in said.output
     logs = tmp_path / "DATA" / "pockengine" / "runs" / "night"
@@ -108,7 +112,7 @@ def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
 
 
 def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    tell = Teller()
+    tell = Teller({})
     waiting = Verdict("good", None, "", ())
     running = Verdict("good", None, "", (("host", "running"),))
     passed = Verdict("good", "passed", "", (("host", "passed"),))
@@ -117,6 +121,37 @@ def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> N
         tell([state])
 
     assert capsys.readouterr().out == "good: open (host running)\ngood: passed (host passed)\n"
+
+
+def test_a_batch_that_is_quiet_says_what_boards_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell = Teller({"pi": ("connecting", time.monotonic() - 40)})
+    tell([])
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(teller_module, "QUIET_S", 0.0)
+    tell([])
+
+    assert capsys.readouterr().out == "pi: connecting (for 40 s)\n"
+
+
+def test_what_a_job_prints_is_shown_while_it_runs(tmp_path: Path) -> None:
+    """The job waits for a file that this test makes once it has seen the first line."""
+    go = tmp_path / "go"
+    file = write_jobs(tmp_path, f"[[job]]\nname='slow'\nprogram='program'\nargs=['{go}']\n")
+    script(tmp_path, 'echo "first ä"; until [ -e "$1" ]; do sleep 0.05; done', "program")
+    command = [sys.executable, "-m", "pockengine.farm.cli.main", "run", file, "--out", "logs"]
+    seen = []
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as farm:
+        assert farm.stdout is not None
+        for line in farm.stdout:
+            seen.append(line)
+            if "slow | " in line:
+                assert (tmp_path / "logs/slow.1/stdout").read_bytes() == b"first \xc3\xa4\n"
+                go.touch()
+
+    assert "slow | first ä\n" in seen, seen
+    assert farm.returncode == 0
 
 
 def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
@@ -135,6 +170,7 @@ def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (GOOD + "outputs = ['stdout']", "outputs: a log is named stdout"),
         ("", "no [[job]]"),
         ("[[job", "cannot read the jobs"),
         ("job = 3", "no [[job]]"),

@@ -18,7 +18,7 @@ from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
 from pockengine.farm.transports.limits import NO_LIMITS, Limits
 from pockengine.farm.transports.local import LocalTransport
-from pockengine.farm.transports.transport import RunResult, Transport
+from pockengine.farm.transports.transport import RunResult, Sink, Transport
 from pockengine.tests.farm.helpers import script
 
 Answer = Callable[[RunResult], bytes]
@@ -37,8 +37,9 @@ class OddTransport(LocalTransport):
         cwd: str | None = None,
         timeout_s: float = 60.0,
         limits: Limits = NO_LIMITS,
+        sink: Sink | None = None,
     ) -> RunResult:
-        result = super().run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits)
+        result = super().run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits, sink=sink)
         if any(self.word in text for text in argv):
             return replace(result, stdout=self.answer(result))
         return result

@@ -34,7 +34,12 @@ def test_output_and_status_come_back(rpi4: Transport) -> None:
 
 
 def test_much_output_comes_back_whole(rpi4: Transport) -> None:
-    result = rpi4.run(["sh", "-c", "seq 200000; seq 50000 >&2"])
+    seen = bytearray()
+    result = rpi4.run(
+        ["sh", "-c", "seq 200000; seq 50000 >&2"],
+        sink=lambda stream, data: seen.extend(data if stream == "stdout" else b""),
+    )
+    assert seen == result.stdout
 
     assert result.stdout.split()[-1] == b"200000"
     assert result.stderr.count(b"\n") == 50_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.errors import FarmError, JobFailed
+from pockengine.errors import FarmError, JobFailed, LogError
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import HOSTILE, script
@@ -36,6 +36,29 @@ def test_output_and_status_come_back(host: LocalTransport) -> None:
 
     assert (result.stdout, result.stderr, result.status) == (b"out\n", b"err\n", 3)
     assert result.describe() == "exit status 3: err"
+
+
+def test_output_comes_while_the_command_runs(host: LocalTransport) -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def sink(stream: str, data: bytes) -> None:
+        seen.append((stream, data))
+        (Path(host.workdir) / "go").touch()
+
+    wait = "until [ -e go ]; do sleep 0.01; done"
+    result = host.run(["sh", "-c", f"echo one; {wait}; echo two >&2"], timeout_s=20, sink=sink)
+
+    assert seen == [("stdout", b"one\n"), ("stderr", b"two\n")]
+    assert (result.stdout, result.stderr) == (b"one\n", b"two\n")
+
+
+def test_a_sink_that_fails_ends_the_command(host: LocalTransport) -> None:
+    def sink(stream: str, data: bytes) -> None:
+        raise LogError("no room")
+
+    with pytest.raises(LogError, match="no room"):
+        host.run(["sh", "-c", "echo $$ > pid; echo one; sleep 60"], sink=sink)
+    assert living_members(int((Path(host.workdir) / "pid").read_text())) == []
 
 
 def test_a_signal_is_named(host: LocalTransport) -> None:

@@ -90,6 +90,23 @@ def test_any_login_shell_runs_commands_and_takes_files(
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
+def test_output_comes_while_the_command_runs(tmp_path: Path) -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def sink(stream: str, data: bytes) -> None:
+        seen.append((stream, data))
+        (tmp_path / "go").touch()
+
+    wait = f"until [ -e {tmp_path}/go ]; do sleep 0.01; done"
+    with (
+        serving(tmp_path, Faults(greeting="echo hi; ")) as address,
+        closing(connect_ssh(address)) as board,
+    ):
+        board.run(["sh", "-c", f"echo one; {wait}; echo two >&2"], timeout_s=20, sink=sink)
+
+    assert seen == [("stdout", b"one\n"), ("stderr", b"two\n")]
+
+
 def path_without(folder: Path, *missing: str, **scripts: str) -> dict[str, str]:
     """Return an environment whose PATH lacks some programs, and has some scripts instead."""
     place = folder / "bin"

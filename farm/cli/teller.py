@@ -1,0 +1,42 @@
+"""What `run` prints while a batch runs."""
+
+import time
+from collections.abc import Mapping
+from threading import Lock
+
+from pockengine.farm.cli.base import CONSOLE
+from pockengine.farm.jobs.batch import Verdict
+
+QUIET_S = 30.0
+"""After so long without a line each board's present task is printed again."""
+
+
+class Teller:
+    """Prints lines as they come, a line for each job whose state has changed, and signs of life.
+
+    `doing` is what each board does, and since when.
+    """
+
+    def __init__(self, doing: Mapping[str, tuple[str, float]]) -> None:
+        self._doing = doing
+        self._states: dict[str, str] = {}
+        self._printed = time.monotonic()
+        self._lock = Lock()
+
+    def say(self, text: str) -> None:
+        """Print a line; from any thread."""
+        with self._lock:
+            self._printed = time.monotonic()
+            CONSOLE.print(text, soft_wrap=True)
+
+    def __call__(self, verdicts: list[Verdict]) -> None:
+        """Print what has changed since the last call, or what goes on where nothing has."""
+        for one in verdicts:
+            text = one.describe()
+            if one.attempts and self._states.get(one.name) != text:
+                self.say(text)
+            self._states[one.name] = text
+        now = time.monotonic()
+        if now - self._printed >= QUIET_S:
+            for board, (text, since) in dict(self._doing).items():
+                self.say(f"{board}: {text} (for {now - since:.0f} s)")

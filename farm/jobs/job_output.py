@@ -1,0 +1,116 @@
+"""What a job prints, as it comes: whole to a file for each stream, and line by line to a display.
+
+A display is not for floods: lines are cut at MOST_LINE characters, and of each job MOST_A_SECOND
+are shown. The files have everything.
+"""
+
+import codecs
+import io
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pockengine.errors import LogError
+from pockengine.farm.transports.transport import Sink, StreamName
+
+MOST_LINE = 500
+MOST_A_SECOND = 40
+
+Show = Callable[[str], None]
+
+
+class Lines:
+    """Cuts bytes into lines, of UTF-8 that is torn anywhere; keeps less than MOST_LINE of one."""
+
+    def __init__(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
+        self._open = ""
+
+    def take(self, data: bytes, final: bool = False) -> Iterator[str]:
+        """Yield the lines that end in these bytes, and at the end what has none."""
+        *lines, self._open = (self._open + self._decoder.decode(data, final)).split("\n")
+        for line in lines:
+            yield from _pieces(line)
+        while len(self._open) >= MOST_LINE:
+            yield self._open[:MOST_LINE]
+            self._open = self._open[MOST_LINE:]
+        if final and self._open:
+            yield self._open
+
+
+class JobOutput:
+    """A sink for one job: its files in a folder, its lines to `show`."""
+
+    def __init__(self, name: str, folder: Path, show: Show) -> None:
+        self._name, self._folder, self._show = name, folder, show
+        names: tuple[StreamName, ...] = ("stdout", "stderr")
+        self._files = {stream: (folder / stream).open("wb", buffering=0) for stream in names}
+        self._lines = {stream: Lines() for stream in names}
+        self._second, self._shown, self._hidden = 0, 0, 0
+
+    def take(self, stream: StreamName, data: bytes, final: bool = False) -> None:
+        """Write and show what arrived."""
+        self._files[stream].write(data)
+        for line in self._lines[stream].take(data, final):
+            self._show_line(line)
+
+    def close(self) -> None:
+        """Show what has no end of line, and close the files."""
+        for stream, file in self._files.items():
+            with file:
+                self.take(stream, b"", final=True)
+        self._show_hidden()
+
+    def _show_line(self, line: str) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._show_hidden()
+            self._second, self._shown = second, 0
+        if self._shown == MOST_A_SECOND:
+            self._hidden += 1
+            return
+        self._shown += 1
+        self._show(f"{self._name} | {line}")
+
+    def _show_hidden(self) -> None:
+        if self._hidden:
+            self._show(f"{self._name} | ... {self._hidden} lines more, in {self._folder}")
+        self._hidden = 0
+
+
+@contextmanager
+def job_output(name: str, folder: Path, show: Show) -> Iterator[Sink]:
+    """Give a sink that writes and shows a job's output; LogError where it cannot."""
+    with _log_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        output = JobOutput(name, folder, show)
+
+    def take(stream: StreamName, data: bytes) -> None:
+        with _log_errors(folder):
+            output.take(stream, data)
+
+    try:
+        yield take
+    finally:
+        with _log_errors(folder):
+            output.close()
+
+
+@contextmanager
+def _log_errors(folder: Path) -> Iterator[None]:
+    """Raise a LogError for what this machine refuses: a transport would blame its connection."""
+    try:
+        yield
+    except OSError as error:
+        raise LogError(
+            f"cannot write or show the log in {folder}: {error.strerror or error}; make room "
+            "there, then resume the batch by its name: run FILE --batch NAME"
+        ) from error
+
+
+def _pieces(line: str) -> Iterator[str]:
+    """Yield a line in pieces of at most MOST_LINE; an empty one is a line too."""
+    for start in range(0, max(1, len(line)), MOST_LINE):
+        yield line[start : start + MOST_LINE]
