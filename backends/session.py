@@ -309,7 +309,7 @@ def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
 
 
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array as the runtime reads it: integers may have fewer bits, nothing else is cast."""
+    """The array as the runtime reads it: numbers may have fewer bits, nothing else is cast."""
     if name not in given:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
     array = np.asarray(given[name])

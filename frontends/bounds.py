@@ -57,7 +57,7 @@ def tiled(arrays: Arrays) -> int:
 
 def ranged(arrays: Arrays) -> int:
     """Bound operators that count from a start to a limit by a step."""
-    start, limit, step = (float(array) for array in arrays)
+    start, limit, step = (float(array.item()) for array in arrays)
     return math.ceil((limit - start) / step)
 
 

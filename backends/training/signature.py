@@ -104,7 +104,7 @@ class Signature:
     def check(self, name: str, array: np.ndarray) -> None:
         """Raise RuntimeFailure unless rows have an input's dtype, and its shape but for N.
 
-        Integers may have fewer bits.
+        Numbers may have fewer bits.
         """
         type_ = self.inputs[name]
         if array.dtype != type_.dtype.numpy and not widens(array.dtype, type_.dtype):

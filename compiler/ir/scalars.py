@@ -160,5 +160,6 @@ def converted(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def widens(numpy: np.dtype[np.generic], dtype: DType) -> bool:
-    """Whether integers of a NumPy type are all integers of this one, which has more bits."""
-    return dtype.is_integer and numpy.kind in "iu" and np.can_cast(numpy, dtype.numpy)
+    """Whether numbers of a NumPy type are all numbers of this one, which has more bits."""
+    kinds = "iu" if dtype.is_integer else "f" if dtype is DType.F32 else ""
+    return numpy.kind in kinds and np.can_cast(numpy, dtype.numpy)

@@ -1,5 +1,7 @@
 """What frameworks do with the bits of integers and floats, said in our ops."""
 
+import numpy as np
+
 from pockengine.compiler.ir import F32, I32, I64, Builder, DType
 from pockengine.frontends import emit
 from pockengine.frontends.emit.division import remainder
@@ -11,6 +13,16 @@ OF_32 = 1 << 32
 def unsigned(g: Builder, x: Tensor) -> Tensor:
     """Return the bits of 32-bit integers as numbers from 0 on, in 64 bits."""
     return remainder(g, emit.cast(g, x, I64), OF_32, "floor")
+
+
+def wrapped(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
+    """Keep the lowest bits of whole numbers, as many as a narrower type has."""
+    limits = np.iinfo(dtype)
+    mask, lowest = int(limits.max) - int(limits.min), int(limits.min)
+    if not lowest:
+        return emit.arithmetic(g, "bit_and", x, mask)
+    lifted = emit.arithmetic(g, "bit_and", emit.arithmetic(g, "sub", x, lowest), mask)
+    return emit.arithmetic(g, "add", lifted, lowest)
 
 
 def inverted(g: Builder, x: Tensor) -> Tensor:

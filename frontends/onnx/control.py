@@ -54,7 +54,9 @@ def build_loop(
     """Unroll a loop whose number of steps, or whose condition in every step, is known."""
     (body,) = bodies(node)
     most, going, *state = values
-    if any(isinstance(value, Tensor) for value in (most, going)) or None in (*state, node):
+    if any(isinstance(value, Tensor) for value in (most, going)) or any(
+        value is None for value in state
+    ):
         raise Unsupported(
             "a loop that a tensor ends; give it a number of steps that is known when the model is "
             "exported"
@@ -71,7 +73,7 @@ def build_loop(
         for stack, result in zip(stacks, results[count:], strict=True):
             stack.append(result)
         step += 1
-    return [*carried, *(_stacked(g, stack, 0) for stack in stacks)]
+    return [*carried, *(stacked(g, stack, 0) for stack in stacks)]
 
 
 def _goes_on(condition: Known | None) -> bool:
@@ -119,7 +121,7 @@ def build_scan(
     places = _list(given, "scan_output_axes", outputs)
     turned = _list(given, "scan_output_directions", outputs)
     whole = [
-        _stacked(g, stack[::-1] if back else stack, axis)
+        stacked(g, stack[::-1] if back else stack, axis)
         for stack, axis, back in zip(stacks, places, turned, strict=True)
     ]
     return [*carried, *whole]
@@ -148,7 +150,7 @@ def _row(g: Builder, x: Tensor, axis: int, at: int) -> Tensor:
     return emit.squeeze(g, emit.slice_dim(g, x, axis, at, at + 1), [axis])
 
 
-def _stacked(g: Builder, parts: Sequence[Known], axis: int) -> Known:
+def stacked(g: Builder, parts: Sequence[Known], axis: int) -> Known:
     """Join what every step gives along a new dimension."""
     if not parts:
         raise Unsupported("a loop of no steps whose outputs would be empty")

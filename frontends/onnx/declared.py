@@ -8,9 +8,9 @@ import numpy as np
 from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from pockengine.compiler.ir import DType, TensorType
-from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
+from pockengine.frontends.onnx.held import held_dtype
 
 MAX_ELEMENTS = 2**36
 """A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
@@ -43,16 +43,20 @@ def dtype_named(code: int) -> DType:
     """Return our type for an element type of the file; Unsupported where there is none."""
     known = code in TensorProto.DataType.values()
     name = TensorProto.DataType.Name(code) if known else code
+    return held_dtype(numpy_type(code), f"elements of type {name}")
+
+
+def numpy_type(code: int) -> np.dtype:
+    """Return NumPy's type for an element type of the file; void where there is none."""
     try:
-        numpy = helper.tensor_dtype_to_np_dtype(code)
+        return np.dtype(helper.tensor_dtype_to_np_dtype(code))
     except (KeyError, ValueError):
-        numpy = None
-    return known_dtype(np.void if numpy is None else numpy, f"elements of type {name}")
+        return np.dtype(np.void)
 
 
 def dtype_of(data: np.ndarray) -> DType:
     """Return our type of an array's elements; Unsupported where there is none."""
-    return known_dtype(data.dtype, f"elements of type {data.dtype}")
+    return held_dtype(data.dtype, f"elements of type {data.dtype}")
 
 
 def checked_type(type_: TensorType) -> TensorType:

@@ -32,6 +32,7 @@ BOUNDS: dict[str, bounds.Bound] = {
     "NonZero": lambda arrays: arrays[0].size * max(arrays[0].ndim, 1),
     "Range": bounds.ranged,
     "Tile": bounds.tiled,
+    "Unique": lambda arrays: 4 * arrays[0].size,
 }
 """Operator -> the largest number of elements that it can give."""
 
@@ -41,8 +42,10 @@ def can_fold(node: NodeProto) -> bool:
     return node.domain in ("", "ai.onnx") and node.op_type in BOUNDS
 
 
-def fold(node: NodeProto, arrays: bounds.Arrays, opset: int) -> list[np.ndarray]:
+def fold(node: NodeProto, arrays: bounds.Arrays, opset: int) -> list[np.ndarray | None]:
     """Compute an operator; Unsupported when it cannot be, or gives too much."""
+    if node.op_type == "Range":  # functions of the standard give vectors of one number
+        arrays = [array.reshape(()) for array in arrays if array.size == 1]
     try:
         bounds.check_bound(BOUNDS[node.op_type], arrays)
         names = [name for name in node.input if name]
@@ -55,8 +58,9 @@ def fold(node: NodeProto, arrays: bounds.Arrays, opset: int) -> list[np.ndarray]
         outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
         graph = helper.make_graph([node], "constant", inputs, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        results = ReferenceEvaluator(model).run(None, dict(zip(names, arrays, strict=True)))
-        return [np.asarray(result) for result in results]
+        found = ReferenceEvaluator(model).run(None, dict(zip(names, arrays, strict=True)))
+        results = map(np.asarray, found)
+        return [next(results) if name else None for name in node.output]
     except Unsupported:
         raise
     except Exception as error:  # the evaluator raises whatever NumPy does on nonsense

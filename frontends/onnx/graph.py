@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType, Value
+from pockengine.compiler.ir import Builder, Graph, TensorType, Value
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
@@ -24,40 +24,28 @@ from pockengine.frontends.onnx.declared import (
     checked_type,
     dtype_named,
     dtype_of,
+    numpy_type,
     sizes_of,
 )
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.fold import can_fold, fold
+from pockengine.frontends.onnx.held import (
+    Narrow,
+    given_input,
+    held_array,
+    is_float,
+    note_widened,
+)
 from pockengine.frontends.onnx.inline import flat_nodes, is_control, is_known
 from pockengine.frontends.onnx.older import form_of
 from pockengine.frontends.onnx.ops import OnnxContext, Result, find_rule
+from pockengine.frontends.onnx.reasons import KNOWN_ONLY, NO_RULE, REFUSED
 from pockengine.frontends.onnx.roles import Roles
+from pockengine.frontends.onnx.sequences import Item, build_sequence, is_sequence
 from pockengine.frontends.onnx.uses import uses_of
 from pockengine.frontends.onnx.weights import place_of
 from pockengine.frontends.problems import Problems
 
-NO_RULE = "there is no rule for it; express it by other operators"
-KNOWN_ONLY = (
-    "its inputs must be known at compile time; make them constants of the model, or give their "
-    "values by constants={...}"
-)
-TREES = "trees have no gradient to train by"
-KERNELS = "a kernel machine's support vectors do not train by gradients; fit a linear model"
-FOUND = (
-    "how much it finds depends on data, and a compiled model has fixed shapes; leave it to the "
-    "program that uses the model, and export what comes before"
-)
-REFUSED = {
-    "NonMaxSuppression": FOUND,
-    "NonZero": FOUND,
-    "SVMClassifier": KERNELS,
-    "SVMRegressor": KERNELS,
-    "TreeEnsemble": TREES,
-    "TreeEnsembleClassifier": TREES,
-    "TreeEnsembleRegressor": TREES,
-    "ZipMap": "maps instead of a tensor; convert the model with options={'zipmap': False}",
-}
-"""Why operators have no rule, where there is more to say."""
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""
 
@@ -83,6 +71,7 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
     importer.problems.check(name)
     _drop_unread(importer.g.graph, {tensor.value for tensor in outputs.values()})
     importer.roles.tell(importer.g.graph)
+    note_widened(importer.g.graph, importer.narrow.kinds)
     return importer.g, outputs
 
 
@@ -113,7 +102,9 @@ class _Importer:
         self.problems = Problems()
         self.arrays: dict[str, np.ndarray] = {}
         self.tensors: dict[str, Tensor] = {}
+        self.sequences: dict[str, list[Known]] = {}
         self.weights: set[str] = set()
+        self.narrow = Narrow(self.opsets, self.arrays)
         self.failed: set[str] = set()
         self.uses = uses_of(self.graph, self.nodes)
         self.roles = Roles(model, self.nodes, choices.trainable)
@@ -150,14 +141,16 @@ class _Importer:
 
     def _fixed(self, value: Any) -> None:
         """Take an input's value as one of the model's constants."""
-        dtype = dtype_named(value.type.tensor_type.elem_type).numpy
+        dtype = numpy_type(value.type.tensor_type.elem_type)
         self.arrays[value.name] = np.asarray(self.choices.constants[value.name]).astype(dtype)
 
     def _input(self, value: Any) -> None:
         type_ = self._input_type(value)
         if value.name in RESERVED:
             raise Unsupported("the training step has an input of this name; rename the model's")
-        self.tensors[value.name] = plain(self.g.input(value.name, type_))
+        numpy = numpy_type(value.type.tensor_type.elem_type)
+        self.tensors[value.name] = given_input(self.g, value.name, numpy, type_)
+        self.narrow.kinds[value.name] = numpy
 
     def _input_type(self, value: Any) -> TensorType:
         if value.type.WhichOneof("value") != "tensor_type":
@@ -186,7 +179,7 @@ class _Importer:
             return
         data = array_of(tensor, self.folder)
         self.arrays[name] = data
-        if data.dtype != F32.numpy or data.ndim == 0 or not data.size:
+        if not is_float(data.dtype) or data.ndim == 0 or not data.size:
             return
         if any(use.as_tensor for use in uses):
             state = any(use.is_state for use in uses)
@@ -204,11 +197,12 @@ class _Importer:
             raise Unsupported("the training step has an input of this name; rename the weight")
         value = self.g.param(
             name,
-            np.array(data.transpose(layout), order="C"),
+            np.array(held_array(data).transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
             trainable=trainable,
         )
         self.tensors[name] = Tensor(value, layout)
+        self.narrow.kinds[name] = data.dtype
         self.weights.add(name)
         return self.tensors[name]
 
@@ -235,28 +229,37 @@ class _Importer:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             self._bind_constant(node.output[0], self._constant(node))
             return
-        results: Sequence[Result]
+        results: Sequence[Any]
         if can_fold(node) and self._all_known(node):
             arrays = [self.arrays[name] for name in node.input if name]
             results = fold(node, arrays, form_of(node, self.opsets.get("", 1)))
+        elif node.op_type == "CastLike" and node.input[0] in self.arrays.keys() - self.weights:
+            results = [self.arrays[node.input[0]].astype(self._type(node.input[1]))]
         elif is_control(node):
             given = [self._known(name) if name else None for name in node.input]
             results = CONTROL[node.op_type](self.g, node, given, self._body)
+        elif is_sequence(node):
+            given = [self._known(name) if name else None for name in node.input]
+            results = build_sequence(self.g, node, given)
         else:
             results = self._apply(node, place)
         named = list(node.output)
+        results = self.narrow.fitted(self.g, node, results)
         for name, result in zip(named, results, strict=False):
             if name and result is not None:
                 self._bind(name, result)
-        missing = [n for n in named if n and n not in self.tensors and n not in self.arrays]
+        bound = self.tensors.keys() | self.arrays.keys() | self.sequences.keys()
+        missing = [n for n in named if n and n not in bound]
         if missing:
             raise Unsupported(f"its output {missing[0]!r}")
 
-    def _bind(self, name: str, known: Known) -> None:
+    def _bind(self, name: str, known: Item) -> None:
         """Let a name stand for a result; in a loop's body it may have stood for another."""
-        self.arrays.pop(name, None)
-        self.tensors.pop(name, None)
-        if isinstance(known, Tensor):
+        for held in (self.arrays, self.tensors, self.sequences):
+            held.pop(name, None)
+        if isinstance(known, list):
+            self.sequences[name] = known
+        elif isinstance(known, Tensor):
             checked_type(known.value.type)
             self.tensors[name] = known
         else:
@@ -269,17 +272,17 @@ class _Importer:
         if name in self.weights:
             raise Unsupported(f"two weights named {name!r}; rename one")
         self._bind(name, data)
-        if data.dtype == F32.numpy and data.ndim and data.size:
+        if is_float(data.dtype) and data.ndim and data.size:
             state = any(use.is_state for use in self.uses.get(name, []))
             trains = not state and self.roles.trains_as_constant(name, data)
             if state or trains:
                 self._weight(name, data, trains)
 
-    def _known(self, name: str) -> Known:
-        """Return an array where the value is known now and no weight, else a tensor."""
+    def _known(self, name: str) -> Any:
+        """Return an array where the value is known now and no weight, else a tensor or a list."""
         if name in self.arrays and name not in self.weights:
             return self.arrays[name]
-        return self._tensor(name)
+        return self.sequences[name] if name in self.sequences else self._tensor(name)
 
     def _body(self, body: GraphProto, values: Sequence[Known]) -> list[Known]:
         """Build a graph inside of an operator where it stands."""
@@ -301,6 +304,11 @@ class _Importer:
             self._initializer(tensor)
         elif not np.array_equal(self.arrays[tensor.name], array_of(tensor, self.folder)):
             raise Unsupported(f"two weights named {tensor.name!r}; rename one")
+
+    def _type(self, name: str) -> np.dtype:
+        """Return the file's type of what is known by a name, or ours."""
+        held = self.arrays[name].dtype if name in self.arrays else self._tensor(name).dtype.numpy
+        return self.narrow.kinds.get(name, held)
 
     def _all_known(self, node: NodeProto) -> bool:
         return all(name in self.arrays and name not in self.weights for name in node.input if name)
@@ -358,7 +366,7 @@ class _Importer:
         if name not in self.tensors:
             if name not in self.arrays:
                 raise Unsupported(f"nothing before it makes {name!r}; are the operators in order?")
-            data = self.arrays[name]
+            data = held_array(self.arrays[name])
             if not data.size:
                 raise Unsupported(f"{name!r} is empty")
             dtype = dtype_of(data)

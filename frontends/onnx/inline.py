@@ -13,6 +13,7 @@ from pockengine.frontends.onnx.control import CONTROL, nested
 from pockengine.frontends.onnx.file import without_data
 from pockengine.frontends.onnx.fold import can_fold
 from pockengine.frontends.onnx.ops import find_rule
+from pockengine.frontends.onnx.sequences import is_sequence
 
 MAX_NODES = 10**6
 """Functions of functions can grow without bounds; no model of this many operators is meant."""
@@ -56,7 +57,8 @@ def is_control(node: NodeProto) -> bool:
 
 def is_known(node: NodeProto) -> bool:
     """Return whether an operator can be built as it stands."""
-    constant = node.op_type == "Constant" or can_fold(node) or is_control(node)
+    constant = node.op_type == "Constant" or can_fold(node)
+    constant = constant or is_control(node) or is_sequence(node)
     return constant or find_rule(node.domain, node.op_type) is not None
 
 

@@ -5,7 +5,7 @@ file a float initializer of the same name; what is held as which integers is tol
 operator that is not understood raises ImportModelError with its name and place.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,14 +93,13 @@ class _Rewriter:
             if name in self.ranges:
                 output.type.tensor_type.elem_type = TensorProto.FLOAT
 
-    def _rewritten(self, node: NodeProto) -> list[NodeProto]:
+    def _rewritten(self, node: NodeProto) -> Iterable[NodeProto]:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             self.arrays[node.output[0]] = array_of(node.attribute[0].t, self.folder)
         if node.op_type == "QuantizeLinear":
             return self._quantize(node)
         if node.op_type == "DequantizeLinear":
-            self._dequantize(node)
-            return []
+            return self._dequantize(node)
         if node.op_type in MOVES and node.input[0] in self.ranges:
             self.ranges[node.output[0]] = self.ranges[node.input[0]]
         return [node]
@@ -127,17 +126,34 @@ class _Rewriter:
         )
         return [rounding]
 
-    def _dequantize(self, node: NodeProto) -> None:
-        """Let the integers' name stand for the real numbers; make those of a weight."""
+    def _dequantize(self, node: NodeProto) -> Iterable[NodeProto]:
+        """Let the integers' name stand for the real numbers; make those of a weight or an input."""
         given, result = node.input[0], node.output[0]
         if given in self.arrays:
             self.renamed[result] = self._weight(node)
-            return
+            return []
+        if given in {value.name for value in self.model.graph.input}:
+            return self._of_input(node)
         if given not in self.ranges:
             raise _refused(node, "nothing says which range the integers have that it reads")
         if self.ranges[given] != self._range(node):
             raise _refused(node, "its range is another than that of the integers it reads")
         self.renamed[result] = given
+        return []
+
+    def _of_input(self, node: NodeProto) -> Iterator[NodeProto]:
+        """Compute the real numbers of an input of integers, which is given as such."""
+        scale, zero, _ = self._parts(node, 1)
+        if scale.size != 1:
+            raise _refused(node, "an input has one scale")
+        place, result = place_of(node), node.output[0]
+        names = [f"{place}.{part}" for part in ("float", "shifted", "zero", "scale")]
+        for name, number in zip(names[2:], (zero, scale), strict=True):
+            value = numpy_helper.from_array(number.reshape(()).astype(np.float32))
+            yield helper.make_node("Constant", [], [name], value=value)
+        yield helper.make_node("Cast", [node.input[0]], names[:1], to=TensorProto.FLOAT)
+        yield helper.make_node("Sub", [names[0], names[2]], names[1:2])
+        yield helper.make_node("Mul", [names[1], names[3]], [result])
 
     def _weight(self, node: NodeProto) -> str:
         """Return the name of a float initializer of what the file holds as integers."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pockengine.frontends.onnx.model import input_names
+from pockengine.frontends.onnx.model import declared_inputs
 from pockengine.frontends.probabilities import LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 
@@ -22,21 +22,28 @@ def reference(
     None where nothing here runs it, or where it rounds activations that are imported unrounded.
     """
     from pockengine.frontends.onnx.file import read_model
+    from pockengine.frontends.onnx.halves import full_type, has_halves, without_halves
+    from pockengine.frontends.onnx.held import as_given, is_float
     from pockengine.frontends.onnx.quantized import rounds_activations
 
-    if rounds_activations(read_model(model)[0]):
+    proto, folder = read_model(model)
+    if rounds_activations(proto):
         return None
+    types = {declared.name: np.dtype(declared.dtype) for declared in declared_inputs(model)}
+    if has_halves(proto):
+        model = without_halves(proto, folder)
     inputs = example_inputs
     if not isinstance(inputs, Mapping):
-        inputs = dict(zip(input_names(model), inputs, strict=False))
-    feed = {name: np.asarray(x) for name, x in inputs.items()}
+        inputs = dict(zip(types, inputs, strict=False))
+    feed = {name: as_given(np.asarray(x), types[name]) for name, x in inputs.items()}
     feed = {name: nudge(x) if x.dtype == np.float32 else x for name, x in feed.items()}
-    outputs = _by_runtime(model, feed) or _by_evaluator(model, feed)
+    given = {name: x.astype(full_type(types[name])) for name, x in feed.items()}
+    outputs = _by_runtime(model, given) or _by_evaluator(model, given)
     if outputs is None:
         return None
     if loss is None:
         return Reference(feed, float(outputs["loss"]), None)
-    scores = next(array for array in outputs.values() if array.dtype == np.float32)
+    scores = next(array for array in outputs.values() if is_float(array.dtype))
     return Reference(feed, _loss(scores, loss, feed), None)
 
 

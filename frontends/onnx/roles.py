@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.control import bodies, nested
+from pockengine.frontends.onnx.held import FLOAT_CODES
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 PARAMETER = "PARAMETER"
@@ -86,6 +87,7 @@ class Roles:
                 self._next.setdefault(name, []).append(node.op_type)
         self._bare = _bare(model.graph, inner)
         self._counts = _counts(model.graph, inner)
+        self._rows = {n.output[0] for n in inner if n.op_type == "Gather" and n.output}
 
     def trains(self, name: str, data: np.ndarray) -> bool:
         """Whether an initializer trains; notes why not."""
@@ -142,6 +144,8 @@ class Roles:
             return "initial states of zeros"
         if self._is_stand_in(name, data):
             return "an exporter's ones and zeros around a norm"
+        if self._is_read_with(name, ("Mul",), self._rows) and is_ones_of_rows(data):
+            return "an exporter's ones for the rows of an embedding"
         if self._is_read_with(name, ARITHMETIC, self._bare) and per_channel(data):
             return "statistics that an input is normalized by"
         if self._is_read_with(name, (*ARITHMETIC, "Einsum", "MatMul"), self._counts):
@@ -183,6 +187,11 @@ class Roles:
             or (r.node.op_type in ARITHMETIC and several and per_channel(data))
             for r in self._readers.get(name, ())
         )
+
+
+def is_ones_of_rows(data: np.ndarray) -> bool:
+    """Whether each row is scaled by 1, as PyTorch writes a bag of embeddings without weights."""
+    return data.ndim > 1 and data.shape[-1] == 1 and bool((data == 1).all())
 
 
 def is_table(data: np.ndarray) -> bool:
@@ -247,7 +256,7 @@ def _float_names(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
         tensors += [(tensor.name, tensor) for body in bodies(node) for tensor in body.initializer]
         if node.op_type == "Constant":
             tensors += [(node.output[0], attribute.t) for attribute in node.attribute]
-    return {name for name, t in tensors if t.data_type == TensorProto.FLOAT and t.dims}
+    return {name for name, t in tensors if t.data_type in FLOAT_CODES and t.dims}
 
 
 def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[Reader]]:

@@ -16,6 +16,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from pockengine.frontends.onnx.file import array_of
+from pockengine.frontends.onnx.held import FLOAT_CODES
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch's exporter writes the modules around an operator, outermost first, and its node."""
@@ -97,7 +98,7 @@ def _names(graph: GraphProto, folder: Path | None) -> dict[str, tuple[str, list[
 
 
 def _may_train(tensor: TensorProto) -> bool:
-    return tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 0
+    return tensor.data_type in FLOAT_CODES and len(tensor.dims) > 0
 
 
 def _aliases(graph: GraphProto, tensors: Iterable[str]) -> dict[str, str]:

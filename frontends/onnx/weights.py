@@ -11,6 +11,7 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends.held import as_held
 from pockengine.frontends.onnx.control import bodies, nested
 from pockengine.frontends.onnx.file import array_of
+from pockengine.frontends.onnx.held import FLOATS
 from pockengine.frontends.onnx.ops.classic import WEIGHTS
 from pockengine.frontends.onnx.ops.registry import ML_DOMAIN
 
@@ -31,6 +32,8 @@ def write_weights(
         if array is not None:
             dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
             array = as_held(array, dtype, graph.params.get(tensor.name))
+            if dtype in FLOATS:
+                array = array.astype(dtype)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for name, attribute in _attributes(model):
         array = _tuned(name, graph, values)

@@ -16,6 +16,7 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 from pockengine.frontends.onnx.fold import can_fold
+from pockengine.frontends.onnx.held import as_given, held_array
 from pockengine.frontends.onnx.ops import find_rule
 
 # Start of a case's name -> the operator that it is about
@@ -38,6 +39,9 @@ RTOL, ATOL = 1e-3, 1e-7
 # Zeros that are sums of numbers up to 54: below this, f32 has no numbers to tell them by.
 SPECTRUM_ATOL = 54 * 2.0**-23
 SPECTRUM = re.compile(r"test_dft_inverse.*")
+
+HALF = {"bfloat16": 2.0**-8, "float16": 2.0**-10}
+"""What a type rounds by, in which ours does not."""
 
 RANDOM_MASK = "its expected values hold the random mask of NumPy's generator"
 
@@ -106,18 +110,17 @@ def _case(case: TestCase, op: str) -> Case:
     random = re.fullmatch(r"test_training_dropout(_default)?(_mask)?", case.name)
     names = [value.name for value in model.graph.input]
     results = [value.name for value in model.graph.output]
+    given, expected = list(map(np.asarray, inputs)), list(map(np.asarray, outputs))
+    size = max((HALF.get(array.dtype.name, 0.0) for array in (*given, *expected)), default=0.0)
+    absolute = ATOL if case.atol is None else case.atol
     return Case(
         case.name,
         op,
         model,
-        dict(zip(names, map(np.asarray, inputs), strict=False)),
-        dict(zip(results, map(np.asarray, outputs), strict=True)),
-        RTOL if case.rtol is None else case.rtol,
-        SPECTRUM_ATOL
-        if SPECTRUM.fullmatch(case.name)
-        else ATOL
-        if case.atol is None
-        else case.atol,
+        dict(zip(names, (as_given(x, x.dtype) for x in given), strict=False)),
+        dict(zip(results, map(held_array, expected), strict=True)),
+        max(RTOL if case.rtol is None else case.rtol, 2 * size),
+        max(SPECTRUM_ATOL if SPECTRUM.fullmatch(case.name) else absolute, 2 * size),
         RANDOM_MASK if random else None,
     )
 

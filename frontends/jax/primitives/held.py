@@ -12,6 +12,7 @@ import numpy as np
 
 from pockengine.compiler.ir import F32, I32, I64, Builder, DType, Value
 from pockengine.frontends import emit
+from pockengine.frontends.emit.bits import wrapped
 from pockengine.frontends.emit.gradient import with_gradient
 from pockengine.frontends.layout import Tensor
 
@@ -60,16 +61,6 @@ def rounded(g: Builder, x: Tensor, dtype: DType, *, forward: bool) -> Tensor:
     if not forward or not emit.trains(g, x):
         return y
     return with_gradient(g, y, (x.value, formula))
-
-
-def wrapped(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
-    """Keep the lowest bits of whole numbers."""
-    limits = np.iinfo(dtype)
-    mask, lowest = int(limits.max) - int(limits.min), int(limits.min)
-    if not lowest:
-        return emit.arithmetic(g, "bit_and", x, mask)
-    lifted = emit.arithmetic(g, "bit_and", emit.arithmetic(g, "sub", x, lowest), mask)
-    return emit.arithmetic(g, "add", lifted, lowest)
 
 
 def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:

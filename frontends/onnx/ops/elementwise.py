@@ -7,12 +7,12 @@ import numpy as np
 
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
-from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.emit import division
 from pockengine.frontends.emit.meanings import alike, emitter
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor
+from pockengine.frontends.onnx.declared import dtype_named
 from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 MEANINGS = alike(
@@ -129,10 +129,7 @@ def cast(
     ctx: OnnxContext, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Tensor:
     """Convert the elements."""
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    numpy = tensor_dtype_to_np_dtype(to)
-    return emit.cast(ctx.g, x, known_dtype(numpy, f"a cast to {numpy}"))
+    return emit.cast(ctx.g, x, dtype_named(to))
 
 
 @onnx_op("CastLike")

@@ -5,13 +5,13 @@ Numbers are drawn from the input `seed` of the step: an operator's own seed is i
 
 import numpy as np
 
-from pockengine.compiler.ir import I32, I64, Shape
+from pockengine.compiler.ir import F32, I32, I64, Shape
 from pockengine.frontends import emit
-from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit import bits
 from pockengine.frontends.emit import random as emit_random
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
+from pockengine.frontends.onnx.declared import dtype_named
 from pockengine.frontends.onnx.ops.registry import OnnxContext, Result, onnx_op
 
 FLOAT = 1
@@ -31,8 +31,8 @@ def _uniform(ctx: OnnxContext, shape: Shape, dtype: int, low: float, high: float
 
 
 def _check_float(dtype: int) -> None:
-    if dtype != FLOAT:
-        raise Unsupported("random numbers of another type than float32")
+    if dtype_named(dtype) is not F32:
+        raise Unsupported("random numbers that are no floats")
 
 
 @onnx_op("RandomNormal")
@@ -96,13 +96,8 @@ def bernoulli(
     ctx: OnnxContext, x: Tensor, *, dtype: int | None = None, seed: float = 0.0
 ) -> Tensor:
     """Draw 1 with the chance that x says, else 0."""
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     drawn = emit_random.bernoulli(ctx.g, x.shape, x)
-    if dtype is None:
-        return drawn
-    numpy = tensor_dtype_to_np_dtype(dtype)
-    return emit.cast(ctx.g, drawn, known_dtype(numpy, f"random numbers of {numpy}"))
+    return drawn if dtype is None else emit.cast(ctx.g, drawn, dtype_named(dtype))
 
 
 def _define_bitwise(name: str, op: str) -> None:
@@ -114,6 +109,13 @@ def _define_bitwise(name: str, op: str) -> None:
 
 for _name in ("And", "Or", "Xor"):
     _define_bitwise(f"Bitwise{_name}", f"bit_{_name.lower()}")
+
+
+@onnx_op("BitShift")
+def bit_shift(ctx: OnnxContext, x: Tensor, by: Tensor, *, direction: str) -> Tensor:
+    """Shift the bits, zeros coming in: the standard has it of unsigned integers alone."""
+    _check_bits(x)
+    return emit.elementwise(ctx.g, f"shift_{direction.lower()}", x, by)
 
 
 @onnx_op("BitwiseNot")
@@ -131,9 +133,6 @@ def _check_bits(x: Tensor) -> None:
 @onnx_op("EyeLike")
 def eye_like(ctx: OnnxContext, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Result:
     """Ones along a diagonal, in the shape of x."""
-    from onnx.helper import tensor_dtype_to_np_dtype
-
-    numpy = x.dtype.numpy if dtype is None else tensor_dtype_to_np_dtype(dtype)
     rows, columns = x.shape
-    form = known_dtype(numpy, f"a diagonal of {numpy}").numpy
+    form = (x.dtype if dtype is None else dtype_named(dtype)).numpy
     return np.eye(rows, columns, k=k).astype(form)

@@ -176,10 +176,17 @@ def global_lp_pool(ctx: OnnxContext, x: Tensor, *, p: int = 2) -> Tensor:
 
 
 @onnx_op("Hardmax")
-def hardmax(ctx: OnnxContext, x: Tensor, *, axis: int = -1) -> Tensor:
+def hardmax(ctx: OnnxContext, x: Tensor, *, axis: int | None = None) -> Tensor:
     """1 at the first maximum along a dimension, else 0."""
-    if ctx.opset < 13:
-        raise Unsupported("Hardmax before opset 13; convert the model to a newer opset")
+    axis = (1 if ctx.opset < 13 else -1) if axis is None else axis
+    if ctx.opset < 13 and axis % x.rank != x.rank - 1:  # all dimensions from there on are one
+        first = math.prod(x.shape[: axis % x.rank])
+        matrix = reshape(ctx.g, x, (first, math.prod(x.shape) // first))
+        return reshape(ctx.g, _first_most(ctx, matrix, -1), x.shape)
+    return _first_most(ctx, x, axis)
+
+
+def _first_most(ctx: OnnxContext, x: Tensor, axis: int) -> Tensor:
     values = framework_order(ctx.g, x)
     places = plain(ctx.g.argmax(values, axis=axis % x.rank))
     kept = list(x.shape)

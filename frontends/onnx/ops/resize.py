@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.nn import Unsupported, Window
@@ -163,6 +164,10 @@ def _resized(
     given = sizes if sizes is not None and sizes.size else scales
     if given is None or given.size != len(dims):
         raise Unsupported("resizing without a scale or size for each dimension")
+    dtype = x.dtype
+    if dtype is not F32 and how.mode != "nearest":
+        raise Unsupported(f"interpolating between {dtype.value}; cast it to float before")
+    x = emit.cast(ctx.g, x, F32)
     for dim, number in zip(dims, np.ravel(given).tolist(), strict=True):
         old = x.shape[dim]
         new = int(number) if given is sizes else math.floor(old * number)
@@ -171,7 +176,7 @@ def _resized(
         scale = new / old if given is sizes else float(number)
         if (old, scale) != (new, 1):
             x = emit_nn.along_dim(ctx.g, x, dim, how.matrix(old, new, scale))
-    return x
+    return emit.cast(ctx.g, x, dtype)
 
 
 def _wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:

@@ -45,9 +45,9 @@ def saved(model: ModelProto, folder: Path) -> Path:
 
 def test_everything_unsupported_is_named_at_once() -> None:
     nodes = [
-        helper.make_node("Unique", ["x"], ["a"], name="block/unique"),
+        helper.make_node("Multinomial", ["x"], ["a"], name="block/draw"),
         helper.make_node("Relu", ["a"], ["b"], name="after"),
-        helper.make_node("Unique", ["b"], ["c"], name="block/unique_2"),
+        helper.make_node("Multinomial", ["b"], ["c"], name="block/draw_2"),
         helper.make_node("Frobnicate", ["c"], ["d"], name="mine", domain="com.example"),
         helper.make_node("Pad", ["x", "pads"], ["y"], name="pad", mode="reflect"),
     ]
@@ -60,7 +60,7 @@ def test_everything_unsupported_is_named_at_once() -> None:
 
     message = str(caught.value)
     assert "small cannot be imported: 4 unsupported operations" in message
-    assert "2 x Unique in block/unique, block/unique_2: there is no rule for it" in message
+    assert "2 x Multinomial in block/draw, block/draw_2: there is no rule for it" in message
     assert "com.example.Frobnicate in mine" in message
     assert "Pad in pad: padding in mode 'reflect' that cuts" in message
     assert "Relu" not in message
@@ -82,7 +82,11 @@ def test_open_shapes_are_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(TensorProto.DOUBLE, "DOUBLE"), (TensorProto.STRING, "STRING"), (TensorProto.INT8, "INT8")],
+    [
+        (TensorProto.COMPLEX64, "COMPLEX64"),
+        (TensorProto.STRING, "STRING"),
+        (TensorProto.UINT64, "UINT64"),
+    ],
 )
 def test_other_element_types_are_named(kind: int, name: str) -> None:
     model = one("Identity", {"x": (2,)}, (2,))

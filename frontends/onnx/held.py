@@ -1,0 +1,135 @@
+"""Types that our ops do not calculate with, held in others.
+
+Floats of 16 and 64 bits are held in f32, and not rounded to what they were. Small integers and
+uint32 are held in i32 and i64, and wrapped by what may leave their range.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, defs, helper
+
+from pockengine.compiler.ir import F32, I32, I64, Builder, DType, Graph, TensorType
+from pockengine.frontends import emit
+from pockengine.frontends.dtypes import known_dtype
+from pockengine.frontends.emit.bits import wrapped
+from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.layout import Tensor, plain
+
+HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+FLOAT_CODES = (TensorProto.FLOAT, TensorProto.DOUBLE, *HALVES)
+FLOATS = frozenset(map(helper.tensor_dtype_to_np_dtype, (*HALVES, TensorProto.DOUBLE)))
+INTEGERS: Mapping[np.dtype, DType] = {
+    **{np.dtype(name): I32 for name in ("int8", "uint8", "int16", "uint16")},
+    np.dtype(np.uint32): I64,
+}
+HELD: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(FLOATS, F32)}
+BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
+"""Types that an input may have beside those that ops calculate with."""
+_EXACT = """
+    ArgMax ArgMin Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND
+    Identity Max MaxPool Min Pad ReduceMax ReduceMin Reshape ScatterElements ScatterND Slice
+    SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unsqueeze Where
+"""
+EXACT = frozenset(_EXACT.split())
+"""Operators whose results are elements of their operands."""
+
+
+def as_given(array: np.ndarray, numpy: np.dtype) -> np.ndarray:
+    """Return an example of an input of a type of the file as the graph reads it."""
+    dtype = BYTES.get(numpy, HELD.get(numpy))
+    return array if dtype is None else array.astype(dtype.numpy)
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether a tensor of this type becomes one of f32."""
+    return dtype == F32.numpy or dtype in FLOATS
+
+
+def held_dtype(numpy: Any, what: str) -> DType:
+    """Return the type that holds NumPy's; Unsupported says that there is none for `what`."""
+    held = HELD.get(np.dtype(numpy))
+    return known_dtype(numpy, what) if held is None else held
+
+
+def held_array(array: np.ndarray) -> np.ndarray:
+    """Return a known array in the type that holds it."""
+    dtype = HELD.get(array.dtype)
+    return array if dtype is None else array.astype(dtype.numpy)
+
+
+def given_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> Tensor:
+    """Declare an input: bytes as such, other types that are held as what holds them."""
+    given = TensorType(BYTES.get(numpy, type_.dtype), type_.shape)
+    return emit.cast(g, plain(g.input(name, given)), type_.dtype)
+
+
+class Narrow:
+    """The types of the file by name: of inputs, weights, and integers of a narrower type."""
+
+    def __init__(self, opsets: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> None:
+        """`arrays` holds the known ones, which have their own type."""
+        self.opsets = opsets
+        self.arrays = arrays
+        self.kinds: dict[str, np.dtype] = {}
+
+    def fitted(self, g: Builder, node: NodeProto, results: Sequence[Any]) -> list[Any]:
+        """Bring an operator's results into the range of their types, which the standard gives."""
+        fitted = list(results)
+        for place, (name, result) in enumerate(zip(node.output, results, strict=False)):
+            self.kinds.pop(name, None)
+            kind = self._kind(node, place) if isinstance(result, Tensor) else None
+            if kind is None or kind not in INTEGERS:
+                continue
+            if result.dtype is F32:
+                raise Unsupported(f"{kind} numbers; cast them to float before")
+            self.kinds[name] = kind
+            if node.op_type not in EXACT:
+                fitted[place] = wrapped(g, result, kind)
+        return fitted
+
+    def _kind(self, node: NodeProto, place: int) -> np.dtype | None:
+        """Return the type of a result: that of an input, or what an attribute says."""
+        given = {a.name: a.i for a in node.attribute if a.name in ("to", "dtype")}
+        for code in given.values():
+            return np.dtype(helper.tensor_dtype_to_np_dtype(code))
+        kinds = [self.kinds.get(name, self._known(name)) for name in node.input]
+        if not any(kind in INTEGERS for kind in kinds):
+            return None
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        inputs, outputs = _types(node.op_type, self.opsets.get(domain, 1), domain)
+        wanted = _at(outputs, place)
+        same = (kind for i, kind in enumerate(kinds) if _at(inputs, i) == wanted)
+        return next(same, None) if wanted else None
+
+    def _known(self, name: str) -> np.dtype | None:
+        return self.arrays[name].dtype if name in self.arrays else None
+
+
+def _at(types: Sequence[str], place: int) -> str:
+    """Return a type by its place: the last one is that of all that follow."""
+    return types[min(place, len(types) - 1)] if types else ""
+
+
+@cache
+def _types(op: str, opset: int, domain: str) -> tuple[list[str], list[str]]:
+    """Return the standard's names for the types of an operator's inputs and results."""
+    if not defs.has(op, opset, domain):
+        return [], []
+    schema = defs.get_schema(op, opset, domain)
+    return [x.type_str for x in schema.inputs], [x.type_str for x in schema.outputs]
+
+
+def note_widened(graph: Graph, types: Mapping[str, np.dtype]) -> None:
+    """Say in one line which inputs and weights are floats of another size than they are here."""
+    read = {*graph.params, *(value.name for value in graph.inputs)}
+    found = sorted({str(types[name]) for name in read & types.keys() if types[name] in FLOATS})
+    if found:
+        warnings.warn(
+            f"{graph.name} has tensors of {' and '.join(found)}: they are computed and trained as "
+            "float32, and weights that are written back have the file's type",
+            stacklevel=6,
+        )
