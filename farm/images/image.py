@@ -32,11 +32,10 @@ PACKAGES = [
     "libgmp10",
     "libtomcrypt1",
     "libtommath1",
-    "openssh-sftp-server",
     "zlib1g",
 ]
 MODULES = ["virtio_pci", "virtio_net", "virtio_rng", "virtio_blk", "ext4"]
-PROGRAMS = {"bin/busybox", "usr/sbin/dropbear", "usr/lib/openssh/sftp-server"}
+PROGRAMS = {"bin/busybox", "usr/sbin/dropbear"}
 LIBRARY = re.compile(r"(usr/)?lib/(aarch64-linux-gnu/[^/]+|ld-linux-aarch64)\.so[.\d]*")
 INIT = Path(__file__).parent / "guest_init.sh"
 TEXTS = {
@@ -79,11 +78,19 @@ def ensure_image() -> Image:
     images.mkdir(exist_ok=True)
     images.chmod(0o700)  # a RAM disk holds its board's private key
     with locked(folder / "lock"):
-        keys = _ensure_keys(folder / "keys")
+        keys = _ensure_keys(_keys(folder))
         home = images / _recipe_hash(keys)
         if not home.is_dir():
             _build(home, folder / "apt", keys)
     return Image(home / "kernel", home / "initrd.gz", keys)
+
+
+def image_is_built() -> bool:
+    """Whether the cache has the image of the current recipe."""
+    folder = cache_folder() / "farm"
+    keys = _keys(folder)
+    there = keys.host.exists() and keys.client.exists()
+    return there and (folder / "images" / _recipe_hash(keys)).is_dir()
 
 
 def _build(home: Path, apt: Path, keys: Keys) -> None:
@@ -125,7 +132,6 @@ def _collect(debs: list[Path]) -> tuple[bytes, dict[str, cpio.ArchiveEntry]]:
         raise FarmError(f"Debian's arm64 packages lack {', '.join(missing) or 'a kernel'}")
     for i, name in enumerate(load_order(modules, MODULES)):
         entries[f"modules/{i:02}-{name}.ko"] = cpio.file_entry(modules[name])
-    entries["usr/lib/sftp-server"] = cpio.link_entry("openssh/sftp-server")
     return kernel, entries
 
 
@@ -141,9 +147,12 @@ def _recipe_hash(keys: Keys) -> str:
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
 
-def _ensure_keys(folder: Path) -> Keys:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    keys = Keys(folder / "host_ed25519", folder / "client_ed25519")
+def _keys(folder: Path) -> Keys:
+    return Keys(folder / "keys" / "host_ed25519", folder / "keys" / "client_ed25519")
+
+
+def _ensure_keys(keys: Keys) -> Keys:
+    keys.host.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in (keys.host, keys.client):
         if not path.exists():
             text = Ed25519PrivateKey.generate().private_bytes(

@@ -16,7 +16,7 @@ from typing import Any
 from pockengine.devices import load_device
 from pockengine.errors import BoardRefused, DatabaseDown, FarmError, JobFailed
 from pockengine.farm.boards.board import Board
-from pockengine.farm.boards.connect import connect, switch
+from pockengine.farm.boards.connect import connect, opening, switch
 from pockengine.farm.jobs.batch import Batch, Claim, Outcome
 from pockengine.farm.jobs.health import Needs, require_health
 from pockengine.farm.jobs.job import JobResult, clean_board, run_job
@@ -113,7 +113,7 @@ def _recover(site: Site, board: Board) -> None:
 def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
-    site.say(board.name, "connecting")
+    site.say(board.name, opening(board))
     with site.open(board) as transport:
         site.say(board.name, "examining its health")
         with (

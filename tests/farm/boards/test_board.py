@@ -4,8 +4,17 @@ import pytest
 
 from pockengine.devices import known_devices
 from pockengine.errors import FarmError
-from pockengine.farm.boards.board import BUILT_IN, Emulated, Local, Remote, board_for, load_boards
-from pockengine.farm.boards.connect import guest_of
+from pockengine.farm.boards.board import (
+    BUILT_IN,
+    Board,
+    Emulated,
+    Local,
+    Remote,
+    board_for,
+    load_boards,
+)
+from pockengine.farm.boards.connect import guest_of, opening
+from pockengine.farm.images import image
 
 OWN = """
 [pi-on-the-desk]
@@ -96,3 +105,18 @@ def test_a_wrong_description_names_file_board_and_key(
     with pytest.raises(FarmError, match=message) as caught:
         load_boards([file])
     assert str(file) in str(caught.value)
+
+
+def test_a_first_boot_says_that_the_image_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    board = Board("rpi4-qemu", "rpi4", Emulated(96))
+    first = opening(board)
+    farm = tmp_path / "pockengine" / "farm"
+    keys = image._ensure_keys(image._keys(farm))
+    without = opening(board)
+    (farm / "images" / image._recipe_hash(keys)).mkdir(parents=True)
+
+    assert first == without == "building the emulator's image, once, then booting its emulator"
+    assert opening(board) == "booting its emulator"
