@@ -8,8 +8,7 @@ from pathlib import Path
 from pockengine.devices import Device, load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, Emulated, Local, Remote, UserEmulated
-from pockengine.farm.images.image import image_is_built
-from pockengine.farm.transports.emulated import Guest, boot
+from pockengine.farm.transports.emulated import Guest, boot, booting
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.farm.transports.loopback import Loopback
 from pockengine.farm.transports.powered import BOOT_TIMEOUT_S, PoweredTransport, wait_to_connect
@@ -43,10 +42,7 @@ def connect(board: Board) -> Iterator[Transport]:
 
 def opening(board: Board) -> str:
     """Return in words what `connect` is going to do."""
-    if not isinstance(board.place, Emulated):
-        return "connecting"
-    built = "booting its emulator"
-    return built if image_is_built() else f"building the emulator's image, once, then {built}"
+    return booting() if isinstance(board.place, Emulated) else "connecting"
 
 
 def switch(board: Board, action: PowerAction) -> None:

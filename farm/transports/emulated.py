@@ -16,7 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError
-from pockengine.farm.images.image import Image, ensure_image
+from pockengine.farm.images.image import Image, ensure_image, image_is_built
 from pockengine.farm.transports.lifetime import ending_with_us
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.farm.transports.ssh import SshAddress
@@ -121,6 +121,12 @@ class Emulation:
         """End QEMU."""
         self.machine = None
         self._running.close()
+
+
+def booting() -> str:
+    """Return in words what `boot` is going to do."""
+    built = "booting its emulator"
+    return built if image_is_built() else f"building the emulator's image, once, then {built}"
 
 
 @contextmanager
