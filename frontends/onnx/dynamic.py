@@ -97,6 +97,8 @@ def _product(
     casts = readers.get(id_of(node), [])
     if quantised.op_type != DYNAMIC or [c.op_type for c in casts] != ["Cast"]:
         return
+    if node.input[2:3] != quantised.output[2:3] or node.input[0] != quantised.output[0]:
+        return
     scaled = readers.get(id_of(casts[0]), [])
     if [node.op_type for node in scaled] != ["Mul"]:
         return

@@ -143,9 +143,9 @@ class _Rewriter:
 
     def _of_input(self, node: NodeProto) -> Iterator[NodeProto]:
         """Compute the real numbers of an input of integers, which is given as such."""
-        scale, zero, _ = self._parts(node, 1)
-        if scale.size != 1:
-            raise _refused(node, "an input has one scale")
+        scale, zero, _ = self._parts(node, 0)
+        if scale.size != 1 or not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise _refused(node, "an input has one scale, positive and finite")
         place, result = place_of(node), node.output[0]
         names = [f"{place}.{part}" for part in ("float", "shifted", "zero", "scale")]
         for name, number in zip(names[2:], (zero, scale), strict=True):
@@ -160,18 +160,22 @@ class _Rewriter:
         given = node.input[0]
         integers = self.arrays[given]
         scale, zero, axis = self._parts(node, integers.ndim)
-        quantization = _quantization(node, scale, zero, axis)
+        quantization = _quantization(node, integers, (scale, zero, axis))
+        with np.errstate(over="ignore"):
+            real = quantization.real(integers)
+        if not np.isfinite(real).all():
+            raise _refused(node, f"its scale {scale.max()} makes numbers beyond f32")
         name = self.origin.get(given, given)
         count = 0
         while name in self.floats and self.held[name].quantization != quantization:
             count += 1
             name = f"{given}.{count}"
-        self.floats[name] = quantization.real(integers)
+        self.floats[name] = real
         self.held[name] = held_weight(quantization, integers, in_file=given not in self.origin)
         return name
 
     def _parts(self, node: NodeProto, rank: int) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return scales, zero points and their axis; all must be known."""
+        """Return scales, zero points and their axis; all must be known. A `rank` of 0 is open."""
         names = list(node.input[1:])
         if any(name and name not in self.arrays for name in names):
             raise _refused(node, "its scale or zero point is computed; make it an initializer")
@@ -181,11 +185,14 @@ class _Rewriter:
         scale = self.arrays[names[0]]
         kind = np.int8 if node.op_type == "DequantizeLinear" else np.uint8
         zero = self.arrays[names[1]] if len(names) > 1 and names[1] else np.zeros(scale.shape, kind)
-        return scale, zero, attributes.get("axis", 1) % max(rank, 1)
+        axis = attributes.get("axis", 1)
+        if rank and scale.size > 1 and not -rank <= axis < rank:
+            raise _refused(node, f"a tensor of {rank} dimensions has no axis {axis}")
+        return scale, zero, axis % max(rank, 1)
 
     def _range(self, node: NodeProto) -> Range:
         """Return the scale and the zero point, as of i8, of an activation."""
-        scale, zero, _ = self._parts(node, 1)
+        scale, zero, _ = self._parts(node, 0)
         if scale.size != 1 or scale.dtype != np.float32 or zero.dtype not in WIDTHS:
             raise _refused(node, "an activation has one float scale, and integers of 8 bits")
         if not (np.isfinite(scale).all() and (scale > 0).all()):
@@ -270,8 +277,20 @@ def rounds_activations(model: ModelProto) -> bool:
     return any(node.op_type in rounding for node in model.graph.node)
 
 
-def _quantization(node: NodeProto, scale: np.ndarray, zero: np.ndarray, axis: int) -> Quantization:
+def _quantization(
+    node: NodeProto, integers: np.ndarray, parts: tuple[np.ndarray, np.ndarray, int]
+) -> Quantization:
+    """Return what a weight's integers stand for, by its scales, zero points and their axis."""
+    scale, zero, axis = parts
     count = scale.size
+    if integers.dtype.kind in "bfc" or scale.dtype.kind in "biu":
+        raise _refused(node, f"it reads {integers.dtype} by scales of {scale.dtype}")
+    if len(node.input) > 2 and node.input[2] and zero.dtype != integers.dtype:
+        raise _refused(
+            node, f"its zero point is of {zero.dtype}, its integers are {integers.dtype}"
+        )
+    if count > 1 and integers.shape[axis] != count:
+        raise _refused(node, f"{count} scales along axis {axis} of {list(integers.shape)}")
     zeros = np.broadcast_to(zero.reshape(-1), (count,))
     try:
         along = axis if count > 1 else None

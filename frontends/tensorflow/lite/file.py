@@ -81,6 +81,27 @@ class LiteTensor:
         except GraphError:  # a scale of zero: the tensor holds zeros
             return None
 
+    def check(self) -> None:
+        """Raise ImportModelError for scales and zero points that no integers can have."""
+        if not self.quantised:
+            return
+        count, least = self.scale.size, 0.0 if self.data is not None else np.nextafter(0.0, 1.0)
+        limits = np.iinfo(_DTYPES[self.kind])
+        along = self.shape[self.axis : self.axis + 1] if self.axis >= 0 else ()
+        if not (np.isfinite(self.scale).all() and (self.scale >= least).all()):
+            fault = f"the scale {self.scale.min()}"
+        elif count > 1 and along != (count,):
+            fault = f"{count} scales along dimension {self.axis} of {list(self.shape)}"
+        elif self.zero.size not in (0, 1, count):
+            fault = f"{self.zero.size} zero points for {count} scales"
+        elif self.zero.size and not limits.min <= self.zero.min() <= self.zero.max() <= limits.max:
+            fault = f"a zero point beyond {self.kind}"
+        else:
+            return
+        raise ImportModelError(
+            f"the tensor {self.name!r} has {fault}: the file is damaged; convert the model again"
+        )
+
     def real(self) -> np.ndarray:
         """Return what the file holds, as real numbers where it is quantised."""
         assert self.data is not None
@@ -91,7 +112,10 @@ class LiteTensor:
             shape[self.axis] = self.scale.size
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
         shifted = self.data.astype(np.float64) - zero.reshape(shape)
-        return np.asarray(shifted * self.scale.reshape(shape), np.float32)
+        numbers = shifted * self.scale.reshape(shape)
+        if numbers.size and np.abs(numbers).max() > np.finfo(np.float32).max:
+            raise ImportModelError(f"the tensor {self.name!r} holds numbers beyond f32")
+        return np.asarray(numbers, np.float32)
 
 
 @dataclass(frozen=True)
@@ -167,6 +191,8 @@ def _graph(path: Path, model: Any, codes: list[str], graph: Any) -> LiteGraph:
     if max(counts) > MOST_PARTS:
         raise ImportModelError(f"{path} is damaged: it claims to have {max(counts)} parts")
     tensors = [_tensor(model, graph.Tensors(i)) for i in range(counts[0])]
+    for tensor in tensors:
+        tensor.check()
     operators = [_operator(codes, graph.Operators(i)) for i in range(counts[1])]
     ends = _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy())
     return LiteGraph(*_decoded(tensors, operators), *ends)

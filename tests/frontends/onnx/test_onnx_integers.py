@@ -192,13 +192,62 @@ def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], me
             helper.make_node("Neg", ["q"], ["n"]),
             helper.make_node("DequantizeLinear", ["n", "t", "u"], ["y"], name="dq"),
         ]
+    with pytest.raises(ImportModelError, match=message):
+        from_onnx(model_of(nodes, held))
+
+
+WEIGHT = np.ones((3, 4), np.int8)
+
+
+@pytest.mark.parametrize(
+    ("weight", "scale", "zero", "axis", "message"),
+    [
+        (WEIGHT, [np.nan], np.int8(0), 1, "must be positive and finite"),
+        (WEIGHT, [-0.1], np.int8(0), 1, "must be positive and finite"),
+        (100 * WEIGHT, [3e38], np.int8(0), 1, "its scale 3.*e\\+38 makes numbers beyond f32"),
+        (WEIGHT, [0.1] * 3, np.zeros(3, np.int8), 1, r"3 scales along axis 1 of \[3, 4\]"),
+        (WEIGHT, [0.1] * 4, np.zeros(4, np.int8), 9, "a tensor of 2 dimensions has no axis 9"),
+        (WEIGHT, [0.1], np.int64(300), 1, "its zero point is of int64, its integers are int8"),
+        (WEIGHT.astype("f4"), [0.1], np.float32(0), 1, "it reads float32 by scales of float32"),
+    ],
+)
+def test_a_weight_has_scales_that_fit_it(
+    weight: np.ndarray, scale: list[float], zero: np.ndarray, axis: int, message: str
+) -> None:
+    held = {"w": weight, "s": np.array(scale, np.float32), "z": np.asarray(zero)}
+    if len(scale) == 1:
+        held["s"] = held["s"].reshape(())
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s", "z"], ["v"], name="dq", axis=axis),
+        helper.make_node("MatMul", ["x", "v"], ["y"]),
+    ]
+    with pytest.raises(ImportModelError, match=f"DequantizeLinear in dq: .*{message}"):
+        from_onnx(model_of(nodes, held))
+
+
+def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
+    """Without it, it is the product of other numbers than the operand's."""
+    held = {"w": WEIGHT, "s": np.float32(0.1)}
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
+        helper.make_node("MatMulInteger", ["q", "w", "qz"], ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["qs", "s"], ["scale"]),
+        helper.make_node("Mul", ["f", "scale"], ["y"]),
+    ]
+    from_onnx(model_of(nodes, held))
+    nodes[1] = helper.make_node("MatMulInteger", ["q", "w"], ["i"])
+    with pytest.raises(ImportModelError, match="MatMulInteger"):
+        from_onnx(model_of(nodes, held))
+
+
+def model_of(nodes: list[onnx.NodeProto], held: dict[str, Any]) -> onnx.ModelProto:
+    """Return a model of rows x [2, 3]."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, None])
     weights = [numpy_helper.from_array(np.asarray(data), name) for name, data in held.items()]
     graph = helper.make_graph(nodes, "net", [x], [y], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    with pytest.raises(ImportModelError, match=message):
-        from_onnx(model)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.mark.parametrize("each_channel", [False, True])

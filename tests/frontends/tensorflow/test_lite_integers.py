@@ -3,6 +3,7 @@
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.layout import framework_order
-from pockengine.frontends.tensorflow.lite.file import LiteModel, read_lite
+from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
 from pockengine.frontends.tensorflow.lite.importer import declare
 from pockengine.frontends.tensorflow.lite.walk import Walker
 
@@ -149,3 +150,38 @@ def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:
             (),
             quantize=pockengine.Int8(),
         )
+
+
+def tensor(**changes: Any) -> LiteTensor:
+    """Return a weight of a file, [2, 3] with a scale for each of three channels."""
+    values = np.full((2, 3), 100, np.int8)
+    scales, zeros = np.array([0.1, 0.2, 0.0], np.float32), np.zeros(3, np.int64)
+    sound = {"name": "w", "kind": "INT8", "shape": (2, 3), "data": values}
+    return LiteTensor(**{**sound, "scale": scales, "zero": zeros, "axis": 1, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"scale": np.float32([0.1, np.nan, 1])}, "the scale nan"),
+        ({"scale": np.float32([0.1, -1, 1])}, "the scale -1"),
+        ({"scale": np.float32([0.1, np.inf, 1])}, "has the scale"),
+        ({"scale": np.float32([0]), "zero": np.zeros(1), "data": None}, "the scale 0"),
+        ({"axis": 0}, r"3 scales along dimension 0 of \[2, 3\]"),
+        ({"axis": -1}, "3 scales along dimension -1"),
+        ({"axis": 9}, "3 scales along dimension 9"),
+        ({"zero": np.zeros(2)}, "2 zero points for 3 scales"),
+        ({"zero": np.int64([0, 0, 128])}, "a zero point beyond INT8"),
+        ({"zero": np.int64([-(1 << 40), 0, 0])}, "a zero point beyond INT8"),
+    ],
+)
+def test_scales_that_no_tensor_can_have_are_refused(changes: dict[str, Any], fault: str) -> None:
+    tensor().check()
+    with pytest.raises(ImportModelError, match=f"tensor 'w' .*{fault}"):
+        tensor(**changes).check()
+
+
+def test_numbers_beyond_f32_are_refused() -> None:
+    assert tensor().real()[0].tolist() == pytest.approx([10, 20, 0])
+    with pytest.raises(ImportModelError, match="'w' holds numbers beyond f32"):
+        tensor(scale=np.full(3, 3e38, np.float32)).real()
