@@ -27,6 +27,7 @@ from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.blocks import AUTOCAST, UNRECORDED
 from pockengine.frontends.torch.decompose import decompose, missing_rule
 from pockengine.frontends.torch.derivatives import variables_of
+from pockengine.frontends.torch.halves import fitted, given
 from pockengine.frontends.torch.loss import Loss
 from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
@@ -269,12 +270,13 @@ class _Importer:
         arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
         if refused:
             return None
+        arguments = given(self.g, node, arguments)
         result = rule(AtenContext(self.g, shape, dtype), **arguments)
         if numbers and written_by(node):
             raise Unsupported(COMPLEX_WRITE)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
             result = emit.cast(self.g, result, dtype)  # what is written keeps its type
-        return _checked(node, result)
+        return _checked(node, fitted(self.g, node, result))
 
     def _is_complex(self, node: Node) -> bool:
         """Whether an operator reads or gives complex numbers."""

@@ -1,6 +1,7 @@
 """What a node of an exported PyTorch program says of itself: arguments, writes, shapes, place."""
 
 import linecache
+import operator
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,9 @@ DETACH = "aten.detach_.default"
 
 WHY = "selected"
 """In its meta data an operator that selects says here why not all rows can be computed."""
+
+OF_PAIRS = {"aten.max.other": "maximum", "aten.min.other": "minimum"}
+"""Overloads that go element by element where others of their names go along a dimension."""
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
@@ -69,6 +73,16 @@ def _only_reshapes(node: Node, written: Node) -> bool:
     return all(isinstance(value, torch.Tensor) for value in values) and (
         values[0].shape != values[1].shape or values[0].stride() != values[1].stride()
     )
+
+
+def name_of(node: Node) -> str:
+    """Return the name of an operator; that of its in-place form is the same."""
+    if node.target is operator.getitem:
+        return "getitem"
+    if str(node.target) in OF_PAIRS:
+        return OF_PAIRS[str(node.target)]
+    packet = getattr(node.target, "overloadpacket", None)
+    return "" if packet is None else str(packet).removeprefix("aten.").removesuffix("_")
 
 
 def result_type(node: Node) -> tuple[Shape, Any]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 DTYPES = {getattr(torch, str(dtype.numpy)): dtype for dtype in COMPUTED}
 """PyTorch's types by NumPy's names, which they share."""
 
-WITHIN = {**DTYPES, torch.float64: F32}
-"""The types of what a model computes; float64 is computed in float32."""
+WITHIN = {**DTYPES, **dict.fromkeys((torch.float64, torch.bfloat16, torch.float16), F32)}
+"""The types of what a model computes; floats of other sizes are computed in float32."""
 
 RESERVED = {"lr", "step", "seed"}
 """Inputs that a training step has of its own."""

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
+from pockengine.frontends.torch.halves import HALVES
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
 from pockengine.frontends.torch.outputs import LOSS, output_names
@@ -101,6 +102,7 @@ def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor
         names = output_names(spec, len(flat), own_loss=False)
         return flat[names.index(LOSS)] if LOSS in names else flat[0]
     output = next(x for x in flat if isinstance(x, torch.Tensor))
+    output = output.float() if output.dtype in HALVES else output
     feed["target"] = draw_target(loss, tuple(output.shape))
     target = torch.from_numpy(feed["target"])
     if loss not in CROSS_ENTROPIES:

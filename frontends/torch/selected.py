@@ -45,8 +45,10 @@ SELECTORS |= {torch.nonzero, torch.Tensor.nonzero, torch.where, torch.argwhere}
 class SameSizes(TorchFunctionMode):
     """Tells a trace how many rows a constant mask selects, and that equal masks select as many."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, filled: bool = False) -> None:
+        """With `filled` each mask is taken to select a row at least, so that guards are passed."""
         super().__init__()
+        self._filled = filled
         self._sizes: dict[Any, torch.SymInt] = {}
         self._constants = Constants()
 
@@ -98,6 +100,8 @@ class SameSizes(TorchFunctionMode):
         mask = None if node is None else mask_of(node)
         if mask is not None and not _is_written(mask):
             size = self._sizes.setdefault(_key(mask), sizes[0])
+            if self._filled and size is sizes[0]:
+                torch._check(size >= 1)
             if size is not sizes[0]:
                 torch._check(size == sizes[0])
 

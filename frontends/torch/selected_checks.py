@@ -1,7 +1,6 @@
 """Which operators go row by row over selected rows, so that rows can be added that nobody reads."""
 
 import math
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from pockengine.frontends.torch.nodes import arguments_of, written_by
+from pockengine.frontends.torch.nodes import arguments_of, name_of, written_by
 
 ACROSS = "goes across rows"
 OTHERWISE = "is none of the operators that are known to go row by row"
@@ -17,9 +16,6 @@ PLACES = "indexes by numbers that are calculated of places"
 
 COUNTED = {"add", "sub", "mul", "div"}
 """Operators that may take the number of selected rows as a number."""
-
-OF_PAIRS = {"aten.max.other": "maximum", "aten.min.other": "minimum"}
-"""Overloads that go element by element where others of their names go along a dimension."""
 
 BY_ELEMENT = {"maximum", "minimum", "log_sigmoid", "hardswish", "rsub", "where", "masked_fill"}
 """Operators that go element by element, though PyTorch does not mark all their overloads so."""
@@ -66,16 +62,6 @@ class Reader:
     def row(self, value: Any) -> int | None:
         """Return the dimension of a value that lists rows; None where there is none."""
         return self.rows.get(value) if isinstance(value, Node) else None
-
-
-def name_of(node: Node) -> str:
-    """Return the name of an operator; that of its in-place form is the same."""
-    if node.target is operator.getitem:
-        return "getitem"
-    if str(node.target) in OF_PAIRS:
-        return OF_PAIRS[str(node.target)]
-    packet = getattr(node.target, "overloadpacket", None)
-    return "" if packet is None else str(packet).removeprefix("aten.").removesuffix("_")
 
 
 def problem(reader: Reader, node: Node) -> str:

@@ -9,14 +9,13 @@ from torch.fx import Graph, Node
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.blocks import UNRECORDED
-from pockengine.frontends.torch.nodes import arguments_of, source_line, written_by
+from pockengine.frontends.torch.nodes import arguments_of, name_of, source_line, written_by
 from pockengine.frontends.torch.selected_checks import (
     COUNTED,
     CTC,
     LOSSES,
     SUMS,
     Reader,
-    name_of,
 )
 
 aten = torch.ops.aten

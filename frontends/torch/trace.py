@@ -32,6 +32,7 @@ from pockengine.frontends.torch.decisions import (
     answers_of,
     copied_module,
 )
+from pockengine.frontends.torch.emptied import guards_nothing
 from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.nodes import quoted
@@ -45,15 +46,16 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+ROWS = "Size-like symbols: u"
+"""What PyTorch says of a decision by how many rows are selected."""
+
+
 def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module; what torch cannot trace becomes an error in the user's terms."""
     with settings(module, kwargs), standing_in(module):
-        try:
-            program = _export(module, args, kwargs, None)
-        except Unanswered:
-            program = _export(module, args, kwargs, _answers(module, args, kwargs))
+        program = _traced(module, args, kwargs)
     inline_blocks(program)
     pick_marked(program)
     drop_dead(program)
@@ -61,8 +63,32 @@ def trace(
     return program
 
 
+class _AsksForRows(ImportModelError):
+    """The module decides by how many rows are selected."""
+
+
+def _traced(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> "ExportedProgram":
+    """Trace the module, after asking it what its trace cannot know."""
+    answers, filled = None, False
+    while True:
+        try:
+            return _export(module, args, kwargs, answers, filled)
+        except Unanswered:
+            answers = _answers(module, args, kwargs)
+        except _AsksForRows:
+            if filled or not guards_nothing(module, args, kwargs):
+                raise
+            filled = True
+
+
 def _export(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answers: Answers | None
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    answers: Answers | None,
+    filled: bool,
 ) -> "ExportedProgram":
     try:
         with (
@@ -72,7 +98,7 @@ def _export(
             Decisions(answers),
             PackedSequences(),
             stand_ins(),
-            SameSizes(),
+            SameSizes(filled=filled),
         ):
             return theirs(torch.export.export, module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
@@ -109,7 +135,7 @@ def _explained(
     """Say in the user's terms why a module could not be run or traced, or that we failed."""
     known = _known_words(error, type(module).__name__)
     if known is not None:
-        return ImportModelError(known)
+        return (_AsksForRows if ROWS in str(error) else ImportModelError)(known)
     name, line = type(module).__name__, _user_place(error)
     place = f" ({line})" if line else ""
     if not _runs(module, args, kwargs):
@@ -140,7 +166,7 @@ def _known_words(error: Exception, name: str) -> str | None:
     line = _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
-    if "Size-like symbols: u" in text and "data-dependent" in text:
+    if ROWS in text and "data-dependent" in text:
         where = _user_place(error) or _first_line(error)
         return (
             f"{name} decides by how many rows are selected ({where}); leave the test out: where "

@@ -8,10 +8,11 @@ from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Value
 from pockengine.frontends import emit
 from pockengine.frontends.emit import bits
 from pockengine.frontends.emit import gradient as emit_gradient
+from pockengine.frontends.emit.halves import rounded
 from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
-from pockengine.frontends.jax.primitives.held import INTEGERS, converted, rounded
+from pockengine.frontends.jax.primitives.held import INTEGERS, converted
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, plain
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 import numpy as np
 
-from pockengine.compiler.ir import F32, I32, I64, Builder, DType, Value
+from pockengine.compiler.ir import F32, I32, I64, Builder, DType
 from pockengine.frontends import emit
 from pockengine.frontends.emit.bits import wrapped
-from pockengine.frontends.emit.gradient import with_gradient
+from pockengine.frontends.emit.halves import rounded
 from pockengine.frontends.layout import Tensor
 
 HALVES: Mapping[np.dtype, DType] = {
@@ -49,18 +49,6 @@ def fitted(g: Builder, name: str, x: Tensor, dtype: np.dtype, *, forward: bool) 
     if dtype in INTEGERS and x.dtype is not F32 and name not in EXACT:
         return wrapped(g, x, dtype)
     return x
-
-
-def rounded(g: Builder, x: Tensor, dtype: DType, *, forward: bool) -> Tensor:
-    """Round floats to a narrower type; their cotangents too."""
-
-    def formula(value: Value) -> Value:
-        return g.cast(g.cast(value, dtype=dtype.value), dtype=F32.value)
-
-    y = Tensor(formula(x.value), x.layout)
-    if not forward or not emit.trains(g, x):
-        return y
-    return with_gradient(g, y, (x.value, formula))
 
 
 def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:

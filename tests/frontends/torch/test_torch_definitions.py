@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from pockengine.api import compile
 from pockengine.compiler.ir.evaluate import run
 from pockengine.frontends import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_forward
@@ -65,6 +66,44 @@ def test_a_factor_of_few_bits_that_a_model_holds_is_taken() -> None:
             return x * self.factor.to(x.dtype) + self.table
 
     check_forward(Scaled(), torch.randn(5, 7))
+
+
+HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a rounded number": lambda x: x.bfloat16() * 1.0,
+    "sums of rounded numbers": lambda x: x.half() + (x * x).half() / 3,
+    "a chain": lambda x: (x.bfloat16().tanh() * 3).exp().to(x.dtype) * x,
+    "both sizes": lambda x: x.bfloat16() * x + x.bfloat16().half().sigmoid(),
+    "views and writes": lambda x: x.half().t().contiguous()[1:].clone().mul_(1.1).add_(x[0, 0]),
+    "parts that move": lambda x: torch.cat([x.bfloat16()[:2], x.bfloat16() - 1]).relu().amax(1),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds(name: str) -> None:
+    """Whatever is computed from there on is the same number."""
+    x = torch.randn(5, 7)
+    function = HALVES[name]
+    graph = from_torch(Function(function), (x,))
+
+    (found,) = run(graph, arrays_of(graph, (x,))).values()
+
+    np.testing.assert_allclose(found, function(x.clone()).float().numpy(), 2e-6)
+
+
+def test_layers_in_bfloat16_train_as_in_pytorch() -> None:
+    class Mixed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = torch.nn.Linear(7, 8), torch.nn.LayerNorm(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = (part.bfloat16() for part in (x, self.first.weight, self.first.bias))
+            h = F.gelu(F.linear(*parts))[None]
+            h = F.scaled_dot_product_attention(h, h, h * 2)[0] + h[0]
+            return self.norm(h.float()).bfloat16()
+
+    torch.manual_seed(0)
+    compile(Mixed(), (torch.randn(5, 7),), loss="mse", check=True)
 
 
 @pytest.mark.skipif(

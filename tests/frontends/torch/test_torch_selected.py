@@ -1,7 +1,6 @@
 """Rows that data select: experts of a mixture, masked losses, matched boxes."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,26 +15,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_gradients
-
-Route = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
-
-EXPERTS = 3
-
-
-class Mixture(nn.Module):
-    """Experts over rows of 6 features, each row sent to two of them by a route; a scalar loss."""
-
-    def __init__(self, route: Route) -> None:
-        super().__init__()
-        self.gate = nn.Linear(6, EXPERTS)
-        self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6)) for _ in range(EXPERTS)
-        )
-        self.route = route
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weights, chosen = torch.topk(self.gate(x), 2)
-        return (self.route(self.experts, x, chosen, weights.softmax(-1)) * x.cos()).sum()
+from pockengine.tests.frontends.torch.mixture import EXPERTS, Mixture, Route
 
 
 def by_index_add(experts, x, chosen, weights):

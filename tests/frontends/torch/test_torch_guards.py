@@ -1,0 +1,71 @@
+"""Guards of empty selections: passed where they only skip work, refused where they do more."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from pockengine.api import compile
+from pockengine.errors import ImportModelError
+from pockengine.frontends import from_torch
+from pockengine.tests.frontends.torch.mixture import Mixture, Route
+
+
+def skipping(experts, x, chosen, weights):
+    out = torch.zeros_like(x)
+    for e, expert in enumerate(experts):
+        row, place = torch.where(chosen == e)
+        if row.numel() == 0:
+            continue
+        out.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+    return out
+
+
+def guarded(experts, x, chosen, weights):
+    total = x.sum() * 0
+    for e, expert in enumerate(experts):
+        rows = x[chosen[:, 0] == e]
+        if rows.shape[0] > 0:
+            total = total + expert(rows).square().sum()
+    return total
+
+
+@pytest.mark.parametrize("route", [skipping, guarded])
+def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
+    """Also where an expert has none, which PyTorch leaves without a gradient: here it is 0."""
+    torch.manual_seed(0)
+    module = Mixture(route)
+    alike = torch.randn(1, 6).expand(7, 6)
+
+    for x in (torch.randn(7, 6), alike.contiguous()):
+        compile(module, (x,), check=True)
+
+
+GUARDS = {
+    "another result": lambda m, x, y: x.sum() if x[y > 0].numel() else x.sum() + 5,
+    "a mean of none": lambda m, x, y: x[y > 0].mean() if x[y > 0].size(0) else x.sum() * 0,
+    "a count of none": lambda m, x, y: x[y > 0].sum() / max(x[y > 0].shape[0], 1),
+    "a change beside": lambda m, x, y: (x if x[y > 9].shape[0] == 0 else x * 2).sum(),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
+    x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    module = Guarded(GUARDS[name])
+
+    with pytest.raises(ImportModelError, match="how many rows are selected"):
+        from_torch(module, (x, y))
+
+
+class Guarded(nn.Module):
+    """A loss of a layer's rows."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 6)
+        self.function = function
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.function(self, self.head(x), y)
