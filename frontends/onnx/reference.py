@@ -1,5 +1,6 @@
 """ONNX's own loss on the example inputs, by ONNX Runtime or the standard's evaluator."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,17 @@ from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 if TYPE_CHECKING:
     import onnx
+
+IGNORED: Mapping[str, tuple[str, ...]] = {
+    "GRU": ("activations", "clip"),
+    "LSTM": ("activations", "clip", "input_forget"),
+    "RNN": ("clip",),
+}
+"""Attributes of recurrent layers that the standard's evaluator ignores."""
+LENGTHS = 4
+"""The input of a recurrent layer that holds the lengths of sequences, which it ignores too."""
+DIRECTIONS_SINCE = (1, 23)
+"""The release of ONNX from which the evaluator runs recurrent layers backwards."""
 
 
 def reference(
@@ -66,14 +78,34 @@ def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _by_evaluator(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Run the model in the standard's evaluator; None where that cannot."""
+    """Run the model in the standard's evaluator; None where that cannot, or ignores a setting."""
     from onnx.reference import ReferenceEvaluator
 
+    from pockengine.frontends.onnx.file import read_model
+
+    if any(map(_ignores, read_model(model)[0].graph.node)):
+        return None
     try:
         evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
         return dict(zip(evaluator.output_names, evaluator.run(None, feed), strict=True))
     except Exception:  # its operators raise whatever NumPy does
         return None
+
+
+def _ignores(node: "onnx.NodeProto") -> bool:
+    """Whether the standard's evaluator ignores a setting of a recurrent layer."""
+    from onnx import __version__
+
+    if node.op_type not in IGNORED:
+        return False
+    release = tuple(map(int, re.findall(r"\d+", __version__)[:2]))
+    given = {attribute.name: attribute for attribute in node.attribute}
+    turned = "direction" in given and given["direction"].s != b"forward"
+    return (
+        any(name in given for name in IGNORED[node.op_type])
+        or any(node.input[LENGTHS : LENGTHS + 1])
+        or (turned and release < DIRECTIONS_SINCE)
+    )
 
 
 def _loss(scores: np.ndarray, loss: str, feed: dict[str, np.ndarray]) -> float:

@@ -1,9 +1,11 @@
 """LSTM, GRU and RNN of ONNX: every direction and option, and their gradients beside PyTorch's."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
@@ -13,6 +15,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
 from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.reference import reference
 from pockengine.tests.frontends.onnx.models import check, make, outputs_of, random
 
 TIME, BATCH, INPUTS, HIDDEN = 5, 3, 4, 2
@@ -133,6 +136,30 @@ def _with_rows(tensor: TensorProto, first: int, last: int) -> TensorProto:
     array = numpy_helper.to_array(tensor).copy()
     array[:, first:last] = 7
     return numpy_helper.from_array(array, tensor.name)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "release"),
+    [
+        ("LSTM", {"clip": 0.1}, onnx.__version__),
+        ("LSTM", {"input_forget": 1}, onnx.__version__),
+        ("LSTM", {"activations": ["Sigmoid", "Relu", "Relu"]}, onnx.__version__),
+        ("GRU", {"activations": ["Sigmoid", "Relu"]}, onnx.__version__),
+        ("RNN", {"inputs": ("lengths",)}, onnx.__version__),
+        ("GRU", {"direction": "reverse"}, "1.22.0"),
+    ],
+)
+def test_settings_that_the_evaluator_ignores_are_not_checked(
+    op: str, attrs: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(onnx, "__version__", release)
+    feed = {"x": random(TIME, BATCH, INPUTS), "lengths": np.full(BATCH, TIME - 1, np.int32)}
+
+    assert reference(layer(op, **attrs), feed, "mse", lambda array: array) is None
+
+    checked = reference(layer(op), {"x": feed["x"]}, "mse", lambda array: array)
+    assert checked is not None
 
 
 def test_unknown_activations_are_named() -> None:
