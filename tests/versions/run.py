@@ -95,11 +95,16 @@ def _versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
     """Return the installed releases of what the row names."""
     folders = [str(folder) for folder in python.parents[1].glob("lib/python*/site-packages")]
     installed = {
-        str(part.metadata["Name"]).lower(): part.version
+        _normal(part.metadata["Name"]): part.version
         for part in importlib.metadata.distributions(path=folders)
     }
     names = [re.split(r"[\[<>=]", one)[0] for one in requirements]
-    return {name: installed[name.lower()].partition("+")[0] for name in names}
+    return {name: installed[_normal(name)].partition("+")[0] for name in names}
+
+
+def _normal(name: str) -> str:
+    """Return the one spelling of a distribution's name."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _called(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
