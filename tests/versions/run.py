@@ -2,16 +2,15 @@
 
 python -m pockengine.tests.versions.run --framework torch --release newest
 
-Environments lie in the user's cache, by what pip resolves. The tree is linked into each.
+Each has a fresh environment of pip with the tree linked in, which is deleted at the end.
 """
 
-import hashlib
 import importlib.metadata
-import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Sequence
 from datetime import date
@@ -19,7 +18,6 @@ from pathlib import Path
 
 import click
 
-from pockengine.folders import cache_folder
 from pockengine.tests.versions.table import RELEASES, ROOT, Result, Row, record, rows
 
 TOOLS = ("hypothesis", "pillow", "pytest", "scikit-learn")
@@ -30,12 +28,17 @@ TOOLS = ("hypothesis", "pillow", "pytest", "scikit-learn")
 @click.option("--framework", multiple=True, type=click.Choice(list(rows())), help="By default all.")
 @click.option("--release", multiple=True, type=click.Choice(RELEASES), help="By default both.")
 @click.option("--record", "file", type=click.Path(path_type=Path), help="Append lines of JSON.")
-def main(framework: Sequence[str], release: Sequence[str], file: Path | None) -> None:
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep environments in this folder.")
+def main(
+    framework: Sequence[str], release: Sequence[str], file: Path | None, keep: Path | None
+) -> None:
     """Run rows of the table and print what became of each; the exit status is 1 if one failed."""
     done = []
     for name in framework or rows():
         for which in release or RELEASES:
-            result = run(rows()[name], which)
+            with tempfile.TemporaryDirectory() as folder:
+                place = keep / f"{name}-{which}" if keep else Path(folder)
+                result = run(rows()[name], which, place)
             done.append(result)
             verdict = "passes" if result.passed else "FAILS"
             versions = ", ".join(f"{key} {one}" for key, one in result.versions.items())
@@ -45,11 +48,11 @@ def main(framework: Sequence[str], release: Sequence[str], file: Path | None) ->
     sys.exit(not all(result.passed for result in done))
 
 
-def run(row: Row, release: str) -> Result:
-    """Take one release through its layer and its tests."""
+def run(row: Row, release: str, folder: Path) -> Result:
+    """Take one release through its layer and its tests, in an environment in this folder."""
     requirements = row.requirements(release)
     try:
-        python = environment(requirements)
+        python = environment(requirements, folder)
     except subprocess.CalledProcessError as error:
         words = error.stderr.strip().splitlines()[-1][:100]
         return Result(row.name, release, {}, _today(), False, f"pip: {words}")
@@ -69,21 +72,14 @@ def run(row: Row, release: str) -> Result:
     return Result(row.name, release, versions, _today(), passed, words)
 
 
-def environment(requirements: Sequence[str]) -> Path:
+def environment(requirements: Sequence[str], folder: Path) -> Path:
     """Return the interpreter of an environment with these, the package and what tests need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*requirements, *project["dependencies"], *TOOLS]
-    resolve = (sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet")
-    report = json.loads(_checked(*resolve, "--report", "-", *wanted))
-    pins = sorted(
-        f"{part['metadata']['name']}=={part['metadata']['version']}" for part in report["install"]
-    )
-    key = hashlib.sha256("\n".join([sys.version, *pins]).encode()).hexdigest()[:16]
-    folder = cache_folder() / "versions" / key
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
         _checked(sys.executable, "-m", "venv", "--clear", str(folder))
-        _checked(str(python), "-m", "pip", "install", "--quiet", "--no-deps", *pins)
+        _checked(str(python), "-m", "pip", "install", "--quiet", *wanted)
         (folder / "complete").touch()
     link = next(folder.glob("lib/python*/site-packages")) / "pockengine"
     link.unlink(missing_ok=True)
@@ -119,9 +115,8 @@ def _called(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _checked(*command: str) -> str:
-    """Return the standard output of a command that must not fail."""
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def _checked(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def _today() -> str:
