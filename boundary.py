@@ -6,6 +6,7 @@ a metric) passes as it is. What ours raised becomes an InternalError, which asks
 the operating system refused becomes a RuntimeFailure.
 """
 
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
@@ -26,6 +27,8 @@ NOT_OURS = ("tests/", "examples/")
 LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
 CLICK = "click.exceptions"
 """Its exceptions say how a command was used, or that it is over."""
+FRAMEWORKS = ("flax", "jax", "keras", "onnx", "onnxruntime", "peft", "tensorflow", "torch")
+FRAMEWORKS += ("ai_edge_litert", "labgrid", "optuna", "paramiko", "sqlalchemy", "transformers")
 REPORT = "report this message with its traceback and what `pockengine doctor` prints"
 
 
@@ -93,9 +96,19 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     if isinstance(error, OSError | MemoryError):
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
     place = f"{_within(code)}:{line}"
+    used = releases()
+    place += f", with {used}" if used else ""
+    tested = "; docs/versions.md lists the releases that are tested" if used else ""
     return InternalError(
-        f"{doing} failed: {words} (at {place}). The fault is PockEngine's, not yours: {REPORT}"
+        f"{doing} failed: {words} (at {place}). "
+        f"The fault is PockEngine's, not yours: {REPORT}{tested}"
     )
+
+
+def releases() -> str:
+    """Name each framework that is imported, with its release."""
+    versions = {name: getattr(sys.modules.get(name), "__version__", "") for name in FRAMEWORKS}
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:

@@ -1,7 +1,9 @@
 """A bounded run of the fuzzer of entry points, and what the boundary makes of an exception."""
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -29,6 +31,18 @@ def test_a_fault_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, tmp_
         pockengine.load(tmp_path)
     monkeypatch.setattr("pockengine.loaded.Path", None)
     with pytest.raises(InternalError, match=r"load failed: TypeError.*at loaded.py:\d+.* report"):
+        pockengine.load(tmp_path)
+
+
+def test_a_fault_names_the_releases_of_frameworks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="9.8.7"))
+    monkeypatch.setattr("pockengine.loaded.load_artifact", SimpleNamespace)
+
+    with pytest.raises(
+        InternalError, match=r"\(at loaded.py:\d+, with .*torch 9\.8\.7.*versions.md"
+    ):
         pockengine.load(tmp_path)
 
 

@@ -1,4 +1,9 @@
-"""Private names of frameworks, which any release may drop: each one is in a reviewed table."""
+"""Private names of frameworks, which any release may drop: each one is in a reviewed table.
+
+A name that a file imports, or reads of what it imported, is listed whole. Of an object the syntax
+does not tell the class: its private attributes are listed by name, but for those that our own
+classes have.
+"""
 
 import ast
 import tomllib
@@ -36,6 +41,8 @@ FRAMEWORKS = set(
 INTERNAL = ("keras.src", "tensorflow.python", "torch.fx.experimental")
 """Modules that are private by the framework's word, without an underscore."""
 TABLE = "tests/repo/private_names.toml"
+BY_NAME = {"delattr", "getattr", "hasattr", "object", "setattr"}
+"""Functions that take an object and the name of its attribute, patch.object among them."""
 
 
 def private(name: str) -> bool:
@@ -77,23 +84,68 @@ def used(tree: ast.AST) -> Iterator[str]:
             yield name
 
 
+def attributes(tree: ast.AST) -> Iterator[str]:
+    """Yield the private attributes that a file reads or writes of objects other than its own."""
+    known = {"cls", "self", *imported(tree)} | {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and private(node.attr):
+            if dotted(node)[0] not in known:
+                yield node.attr
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and dotted(node.func)[-1] in BY_NAME:
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and private(str(name.value)):
+                yield str(name.value)
+
+
+def defined(tree: ast.AST) -> Iterator[str]:
+    """Yield what a file's own classes have: methods, fields, and what they set of themselves."""
+    for node in ast.walk(tree):
+        for part in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(part, ast.FunctionDef):
+                yield part.name
+            elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                yield part.target.id
+        store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if store and dotted(node.value) == ["self"]:
+            yield node.attr
+
+
 def ends(names: set[str]) -> set[str]:
     """Leave out the beginnings of longer names."""
     return {name for name in names if not any(one.startswith(f"{name}.") for one in names)}
 
 
+def sources() -> list[ast.AST]:
+    paths = (path for path in files("*.py") if path.parts[0] not in {"build_defs", "tests"})
+    return [ast.parse(read(path)) for path in paths]
+
+
 def found() -> dict[str, set[str]]:
-    """Return the private names of each framework."""
+    """Return the private names of each framework, and the private attributes of objects."""
     names: dict[str, set[str]] = {}
-    for path in files("*.py"):
-        if path.parts[0] not in {"tests", "build_defs"}:
-            for name in used(ast.parse(read(path))):
-                names.setdefault(name.split(".")[0], set()).add(name)
-    return {framework: ends(known) for framework, known in names.items()}
+    trees = sources()
+    for name in (name for tree in trees for name in used(tree)):
+        names.setdefault(name.split(".")[0], set()).add(name)
+    table = {framework: ends(known) for framework, known in names.items()}
+    read_of_objects = {name for tree in trees if imported(tree) for name in attributes(tree)}
+    own = {name for tree in trees for name in defined(tree)}
+    return {**table, "attributes": read_of_objects - own}
 
 
 def test_each_private_name_is_reviewed() -> None:
     table = tomllib.loads(read(Path(TABLE)))
 
     assert {key: set(names) for key, names in table.items()} == found(), f"review it in {TABLE}"
-    assert all(reason for names in table.values() for reason in names.values())
+    entries = [entry for names in table.values() for entry in names.values()]
+    assert all(set(entry) == {"why", "guard"} and all(entry.values()) for entry in entries)
+
+
+def test_attributes_of_objects_are_found() -> None:
+    text = "import torch\nmodule.part._modules\ngetattr(f(), '_fields')\nself._own\ntorch._C"
+
+    assert set(attributes(ast.parse(text))) == {"_modules", "_fields"}
