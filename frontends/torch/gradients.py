@@ -16,11 +16,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.utils.checkpoint as checkpoints
 from torch import nn
 from torch.autograd import Function
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode as PreDispatch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from pockengine.errors import ImportModelError
@@ -37,6 +37,9 @@ LIBRARY.impl("custom_gradient", lambda y, cotangent, x, dx: y.clone(), KEY)
 LIBRARY.impl("hooked_", lambda x, cotangent, dx: x, KEY)
 OPS = torch.ops.pockengine
 
+RECOMPUTED = checkpoints.CheckpointFunction
+SAVED_INPUTS = getattr(checkpoints, "_NoopSaveInputs", None)
+"""The Function by which releases before 2.8 recompute; it has no backward."""
 SWITCHES = (torch.set_grad_enabled, torch._C._set_grad_enabled)
 """What turns gradients on and off in a trace."""
 
@@ -128,8 +131,10 @@ def _records_gradients(ambient: bool) -> bool:
 
 def traced_function(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Trace a Function's forward, and its backward as the gradient of the result."""
-    if function is CheckpointFunction:  # it computes again, which is our compiler's own decision
+    if function is RECOMPUTED:  # to recompute is our compiler's own decision
         return theirs(args[0], *args[2:])
+    if function is SAVED_INPUTS:
+        return torch.empty(0)  # without a gradient, so PyTorch calls the function plainly
     args = _positional(function, args, kwargs)
     saved = _Saved(args)
     with torch.no_grad():
