@@ -5,6 +5,7 @@ key is pinned; where it is now, its NetworkService says. Nothing is trusted beca
 names it.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,9 @@ from pockengine.farm.labgrid.guard import Guard
 from pockengine.farm.labgrid.session import LabgridSession, coordinator_of
 
 POLL_S = 0.5
+HOST = re.compile(r"[\w:][\w.:%-]{0,254}", re.ASCII)  # names, IPv4 and IPv6
+PORT = re.compile(r"[0-9]{1,5}")
+TOKEN = re.compile(r"[\w-]{1,99}", re.ASCII)
 WAITING, ALLOCATED, ACQUIRED = 0, 1, 2  # labgrid's ReservationState
 
 
@@ -119,7 +123,10 @@ class LabgridPool:
         messages = self.session.messages
         wanted = messages.Reservation.Filter(filter={"name": board})
         request = messages.CreateReservationRequest(filters={"main": wanted}, prio=float(priority))
-        return str(self.session.call("CreateReservation", request).reservation.token)
+        token = str(self.session.call("CreateReservation", request).reservation.token)
+        if not TOKEN.fullmatch(token):  # the guard reads it in a line
+            raise FarmError(f"labgrid's coordinator calls a reservation {token[:99]!r}")
+        return token
 
     def _state(self, token: str) -> int:
         """Return a reservation's state; asking keeps it alive."""
@@ -143,5 +150,10 @@ class LabgridPool:
 def _placed(board: Board, service: Mapping[str, Any]) -> Board:
     """Return a board where its place is; user, key and host key are the inventory's."""
     assert isinstance(board.place, Remote)
-    host, port = str(service["address"]), int(service.get("port", 22))
-    return replace(board, place=replace(board.place, host=host, port=port))
+    host, port = str(service.get("address") or ""), str(service.get("port", 22))
+    if not HOST.fullmatch(host) or not PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
+        raise FarmError(
+            f"{board.name}: labgrid says that it is at {host[:99]!r}, port {port[:99]!r}; its "
+            "exporter's NetworkService needs the address of a host, and a port or none"
+        )
+    return replace(board, place=replace(board.place, host=host, port=int(port)))

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -23,6 +25,7 @@ from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.run import run_batch
 from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
+from pockengine.farm.labgrid import pool as pool_module
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.labgrid.session import coordinator_of
 from pockengine.farm.transports.emulated import running, wait_for_ssh
@@ -34,6 +37,7 @@ from pockengine.tests.farm.rack import GUEST
 # Acquires a place, says so, and holds it until it is ended.
 HOLDER = """
 import sys, time
+from pockengine.farm.labgrid import pool as pool_module
 from pockengine.farm.labgrid.pool import LabgridPool
 print(LabgridPool(sys.argv[1]).acquire([sys.argv[2]]).board, flush=True)
 time.sleep(60)
@@ -160,3 +164,60 @@ def test_what_is_no_pool_is_refused(url: str) -> None:
 def test_a_coordinator_that_is_not_there_is_named() -> None:
     with pytest.raises(FarmError, match=r"127.0.0.1:1"):
         LabgridPool("labgrid://127.0.0.1:1")
+
+
+class Coordinator:
+    """A session whose coordinator says what a test wants."""
+
+    name = "host/me"
+    messages = MagicMock()
+
+    def __init__(self, service: dict[str, object], token: str = "TOKEN") -> None:
+        self.places = {"left": None}
+        self.service = lambda place: service
+        self.call = lambda method, request: SimpleNamespace(
+            reservation=SimpleNamespace(token=token, state=pool_module.ALLOCATED)
+        )
+
+
+def pool_of(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> LabgridPool:
+    monkeypatch.setattr(pool_module, "LabgridSession", lambda *_: coordinator)
+    monkeypatch.setattr(pool_module, "Guard", MagicMock())
+    return LabgridPool("labgrid://lab")
+
+
+def placed(service: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> Remote:
+    board = Board("left", "rpi4", Remote("nowhere", "root", "key", "ssh-ed25519 AAAA"))
+    (found,) = pool_of(Coordinator(service), monkeypatch).boards([board])
+    assert isinstance(found.place, Remote)
+    return found.place
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        {},
+        {"port": 22},
+        *({"address": host} for host in ("", "a b", "-oX", "a\nb", "a\0", None, "x" * 999, "u@h")),
+        *({"address": "h", "port": port} for port in (0, -1, 65536, "", "x", 1.5, None, True)),
+    ],
+)
+def test_an_address_that_is_none_is_named(
+    service: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FarmError, match="left: labgrid says that it is at"):
+        placed(service, monkeypatch)
+
+
+def test_addresses_are_taken_as_exporters_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert placed({"address": "board-1.lab"}, monkeypatch).port == 22
+    assert placed({"address": "fe80::1%eth0", "port": "2222"}, monkeypatch).port == 2222
+
+
+@pytest.mark.parametrize("token", ["", "a b", "x\n-y", "x" * 999])
+def test_a_token_that_the_guard_could_not_read_is_refused(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pool_of(Coordinator({}, token), monkeypatch)
+    with pytest.raises(FarmError, match="calls a reservation"):
+        pool.acquire(["left"])
