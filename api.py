@@ -46,16 +46,11 @@ from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, CompileError
 from pockengine.files import write_whole
-from pockengine.frontends.doors import (
-    Visitor,
-    find_door,
-    framework_arrays,
-    named_optimizer,
-    step_visitor,
-)
-from pockengine.frontends.onnx.door import with_choices
+from pockengine.frontends.frontend import Source, framework_arrays, named_optimizer
+from pockengine.frontends.onnx_choices import with_choices
 from pockengine.frontends.peft.files import Tuning, save_adapters
 from pockengine.frontends.peft.load import load_adapters
+from pockengine.frontends.registry import find_source, load_frontend, step_source
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +67,8 @@ class Compiled(Trainer):
     graph: Graph
     program: Program
     artifact: Artifact
-    visitor: Visitor | None = field(default=None, repr=False)
-    """The model and the framework's door that it came by; None for a `Graph`."""
+    origin: Source | None = field(default=None, repr=False)
+    """The model and its framework's frontend; None for a `Graph`."""
     norms: tuple[FoldedNorm, ...] = field(default=(), repr=False)
     """Batch norms that quantisation folded; weights are given back as they were before them."""
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, repr=False)
@@ -91,9 +86,9 @@ class Compiled(Trainer):
         if self._is_torch():
             return self.state_dict(source)
         values = self._merged(source)
-        if self.visitor is None:
+        if self.origin is None:
             return framework_arrays(self.graph, values)
-        return self.visitor.tuned(self.graph, values)
+        return self.origin.tuned(self.graph, values)
 
     def integers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return inputs with those as int8 that the program takes so (`Int8.inputs`)."""
@@ -120,28 +115,28 @@ class Compiled(Trainer):
         It is the whole state_dict of the module, which `module.load_state_dict` takes: what no step
         changes is as it was. For a `Graph` it has the graph's own params only.
         """
-        model = self.visitor.model if self.visitor and self._is_torch() else None
+        model = self.origin.model if self.origin and self._is_torch() else None
         return self._torch_state(source, model)
 
     def loss_state_dict(self, source: Session | Path | None = None) -> "dict[str, torch.Tensor]":
         """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
-        from pockengine.frontends.torch.loss import loss_state
-
         state = self._torch_state(source, None)
-        return {} if self.visitor is None else loss_state(self.visitor.model, state)
+        model = None if self.origin is None else self.origin.model
+        own: dict[str, torch.Tensor] = load_frontend("PyTorch").loss_state_dict(model, state)
+        return own
 
     def _torch_state(self, source: Session | Path | None, module: Any) -> "dict[str, torch.Tensor]":
-        from pockengine.frontends.torch.model import to_state_dict
-
         source = self.trained if source is None else source
         values = self._merged(source)
         known = {name: data for name, data in values.items() if name in self.graph.params}
         steps = source.steps if isinstance(source, Session) else 0
-        return to_state_dict(self.graph, known, module, steps)
+        whole: dict[str, torch.Tensor]
+        whole = load_frontend("PyTorch").state_dict(self.graph, known, module, steps)
+        return whole
 
     def save_adapters(self, source: Session | Path, folder: Path | str) -> None:
         """Write the LoRA adapters, and what else trained, as a folder that PEFT loads."""
-        model = None if self.visitor is None else self.visitor.model
+        model = None if self.origin is None else self.origin.model
         save_adapters(self._tuning(), self._params(source), Path(folder), model)
 
     def load_adapters(self, session: Session, folder: Path | str) -> None:
@@ -150,7 +145,7 @@ class Compiled(Trainer):
             session.set_param(name, converted(data, session.artifact.params[name].type.dtype))
 
     def _is_torch(self) -> bool:
-        return self.visitor is not None and self.visitor.door.framework == "PyTorch"
+        return self.origin is not None and self.origin.frontend.framework == "PyTorch"
 
     def _tuning(self) -> Tuning:
         return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))
@@ -207,24 +202,24 @@ def compile(
     """
     model = with_choices(model, constants, trainable)
     way = _way(device, backend, folder, BackendOptions(bf16, tuned, prepare))
-    visitor, graph, rule = _imported(model, example_inputs, loss, optimizer)
+    source, graph, rule = _imported(model, example_inputs, loss, optimizer)
     training = Training(scheme, rule, clip or Clip(), micro_batches, memory_budget, storage)
-    graph, training, norms = _quantized((visitor, graph, loss), training, quantize, sizes)
+    graph, training, norms = _quantized((source, graph, loss), training, quantize, sizes)
     if check:
-        check_step(visitor or graph, loss, training, example_inputs)
-    build = partial(_build, graph, _resizing(graph, visitor, loss, sizes))
+        check_step(source or graph, loss, training, example_inputs)
+    build = partial(_build, graph, _resizing(graph, source, loss, sizes))
     program, chosen, switching = _fitting(way, build, (training, observe), progress)
-    return _written((graph, program, visitor), chosen, folder, progress, norms, switching)
+    return _written((graph, program, source), chosen, folder, progress, norms, switching)
 
 
 def _quantized(
-    imported: tuple[Visitor | None, Graph, Any],
+    imported: tuple[Source | None, Graph, Any],
     training: Training,
     how: Int8 | None,
     sizes: Range | None,
 ) -> tuple[Graph, Training, tuple[FoldedNorm, ...]]:
     """Return the graph in integers where that is asked for, how it trains, and norms folded."""
-    visitor, graph, loss = imported
+    source, graph, loss = imported
     if how is None:
         return graph, training, ()
     if sizes is not None:
@@ -233,10 +228,10 @@ def _quantized(
         raise CompileError(
             "quantize= holds weights and activations as int8; leave both out of storage="
         )
-    rounding = visitor.door.rounding if visitor is not None else FIXED
+    rounding = source.frontend.rounding if source is not None else FIXED
     training = replace(training, integers=how.integers(rounding))
-    if how.calibration is None and visitor is not None:
-        return visitor.integers(loss), training, ()
+    if how.calibration is None and source is not None:
+        return source.integers(loss), training, ()
     if how.calibration is None and any(param.held for param in graph.params.values()):
         return graph, training, ()
     quantised, norms = how.apply(graph)
@@ -245,13 +240,13 @@ def _quantized(
 
 def _imported(
     model: Any, example_inputs: Any, loss: Any, optimizer: Any
-) -> tuple[Visitor | None, Graph, Optimizer]:
-    """Return the door that the model came by, None for a `Graph`; its graph; the optimiser."""
+) -> tuple[Source | None, Graph, Optimizer]:
+    """Return where the model comes from, None for a `Graph`; its graph; the optimiser."""
     optimizer = optimizer or Sgd()
     if isinstance(model, Graph):
         return None, model, named_optimizer(optimizer)
-    visitor = find_door(model, example_inputs)
-    return visitor, visitor.graph(loss), visitor.optimizer(optimizer)
+    source = find_source(model, example_inputs)
+    return source, source.graph(loss), source.optimizer(optimizer)
 
 
 def _build(
@@ -300,11 +295,11 @@ def compile_step(
     the step returns their new values first, then its outputs. Run it by `session.train_step`.
     """
     way = _way(device, backend, folder)
-    visitor = step_visitor(step, example_inputs, carried)
-    graph = visitor.graph(None)
+    source = step_source(step, example_inputs, carried)
+    graph = source.graph(None)
     build = partial(compile_entries, graph.name, {"train": graph})
     program, chosen, switching = way.follow(build, build, progress)
-    return _written((graph, program, visitor), chosen, folder, progress, (), switching)
+    return _written((graph, program, source), chosen, folder, progress, (), switching)
 
 
 @dataclass(frozen=True)
@@ -342,19 +337,19 @@ def _way(
 
 
 def _resizing(
-    graph: Graph, visitor: Visitor | None, loss: Any, sizes: Range | None
+    graph: Graph, source: Source | None, loss: Any, sizes: Range | None
 ) -> tuple[Callable[[int], Graph], Range] | None:
     """Return what imports the model for one size of a range, and the range; None without one."""
     if sizes is None:
         return None
     check_names(sizes, {value.name: value for value in graph.inputs})
-    if visitor is None:
+    if source is None:
         raise CompileError("a Graph has one size; give the framework's model to compile a range")
-    return lambda size: visitor.resized(sizes.axes, size).graph(loss), sizes
+    return lambda size: source.resized(sizes.axes, size).graph(loss), sizes
 
 
 def _written(
-    compiled: tuple[Graph, Program, Visitor | None],
+    compiled: tuple[Graph, Program, Source | None],
     backend: Backend,
     folder: Path | str | None,
     progress: Progress | None,
@@ -366,7 +361,7 @@ def _written(
     if folder is None:
         keep = tempfile.TemporaryDirectory(prefix="pockengine-")
         folder = Path(keep.name) / "artifact"
-    graph, program, visitor = compiled
+    graph, program, source = compiled
     place = Path(folder)
     artifact = write_artifact(program, backend, place, progress=progress, switching=switching)
-    return Compiled(graph, program, artifact, visitor, norms, keep)
+    return Compiled(graph, program, artifact, source, norms, keep)

@@ -35,7 +35,7 @@ from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices import load_device
 from pockengine.errors import BudgetError, CheckError
-from pockengine.frontends.doors import Visitor
+from pockengine.frontends.frontend import Source
 from pockengine.frontends.reference import Reference
 
 Nudge = Callable[[np.ndarray], np.ndarray]
@@ -95,7 +95,7 @@ class Names:
     channels: Mapping[str, tuple[int, Sequence[int]]]
 
 
-def check_step(model: Graph | Visitor, loss: object, training: Training, given: object) -> None:
+def check_step(model: Graph | Source, loss: object, training: Training, given: object) -> None:
     """Compare one compiled step with the framework's; CheckError names what differs first.
 
     `training` says what trains; its optimiser does not matter. `given` are a `Graph`'s example
@@ -116,7 +116,7 @@ def check_step(model: Graph | Visitor, loss: object, training: Training, given: 
             return
         feed = {value.name: reference.feed[value.name] for value in graph.inputs}
         compiled = _compiled(graph, training, feed)
-        names = Names(graph, model.door.framework, _channels(graph, training))
+        names = Names(graph, model.frontend.framework, _channels(graph, training))
 
         def nudged(nudge: Nudge) -> Step | None:
             again = model.reference(loss, nudge)

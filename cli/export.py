@@ -24,8 +24,9 @@ from pockengine.compiler.sparse.lora import merged, with_folded
 from pockengine.errors import ArtifactError
 from pockengine.extras import need
 from pockengine.files import write_whole
-from pockengine.frontends.doors import Visitor, find_door, framework_arrays
+from pockengine.frontends.frontend import Source, framework_arrays
 from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.frontends.registry import find_source
 from pockengine.loaded import load
 
 ONNX = ".onnx"
@@ -63,8 +64,8 @@ def export(
     else:
         said = dict(shapes), loss, 1, *onnx_choices(options)
         found = ModelChoice(name, None, *said).find()
-        visitor = find_door(found.model, found.inputs)
-        graph = visitor.graph(found.loss)
+        source = find_source(found.model, found.inputs)
+        graph = source.graph(found.loss)
         check_model(loaded.artifact, graph, name)
         values = decoded(loaded.artifact.params, read_checkpoint(loaded.artifact, checkpoint))
         if adapters:
@@ -73,7 +74,7 @@ def export(
             save_adapters(tuning, values, out, found.model)
         else:
             whole = with_folded(graph, loaded.artifact.adapters, values)
-            write_tuned(visitor, graph, merged(loaded.artifact.adapters, whole), out)
+            write_tuned(source, graph, merged(loaded.artifact.adapters, whole), out)
     click.echo(f"written {out}")
 
 
@@ -93,19 +94,20 @@ def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
                 )
 
 
-def write_tuned(visitor: Visitor, graph: Graph, values: dict[str, np.ndarray], out: Path) -> None:
+def write_tuned(source: Source, graph: Graph, values: dict[str, np.ndarray], out: Path) -> None:
     """Write merged weights as safetensors, or in the model's ONNX file."""
     try:
         if out.suffix != ONNX:
             arrays = framework_arrays(graph, values)
             write_whole(out, lambda part: save_file(arrays, part))
             return
-        if visitor.door.framework != "ONNX":
-            raise ArtifactError(f"{out}: --model is one of {visitor.door.framework}, not of ONNX")
+        framework = source.frontend.framework
+        if framework != "ONNX":
+            raise ArtifactError(f"{out}: --model is one of {framework}, not of ONNX")
         need(str(out), "onnx")
         import onnx
 
-        model = visitor.tuned(graph, values)
+        model = source.tuned(graph, values)
         write_whole(out, lambda part: onnx.save(model, part))
     except (OSError, SafetensorError, ValueError) as error:
         raise ArtifactError(f"{out} cannot be written: {error}") from error

@@ -14,7 +14,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
 from pockengine.frontends.losses import loss_text
-from pockengine.frontends.onnx.door import with_choices
+from pockengine.frontends.onnx_choices import with_choices
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 

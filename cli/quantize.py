@@ -14,7 +14,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.integers import GRADIENTS, Integers
 from pockengine.compiler.quantize.ranges import METHODS
-from pockengine.frontends.doors import find_door
+from pockengine.frontends.registry import find_source
 from pockengine.models.find import Found
 
 _DEFAULTS = Int8()
@@ -100,8 +100,8 @@ def quantized_graph(found: Found, how: Int8 | None) -> tuple[Graph, Integers]:
     """
     if how is None:
         return found.graph(), Integers()
-    visitor = find_door(found.model, found.inputs)
-    integers = how.integers(visitor.door.rounding)
+    source = find_source(found.model, found.inputs)
+    integers = how.integers(source.frontend.rounding)
     if how.calibration is None:
-        return visitor.integers(found.loss), integers
+        return source.integers(found.loss), integers
     return how.apply(found.graph())[0], integers

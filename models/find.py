@@ -22,14 +22,13 @@ from typing import Any
 from pockengine.compiler.ir.graph import Graph
 from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.extras import need
-from pockengine.frontends.doors import TENSORFLOW_FILES, find_door
-from pockengine.frontends.model_files import open_file
+from pockengine.frontends.registry import ENTRIES, find_source, open_file
 from pockengine.models.examples import Batch, Shapes, examples
 from pockengine.models.hugging_face import is_hugging_face, open_folder
 from pockengine.models.registry import parse_model
 
 CROSS_ENTROPY = "cross_entropy"
-FILES = {".onnx": "onnx", **dict.fromkeys(TENSORFLOW_FILES, "tensorflow")}
+FILES = {ending: entry.framework.lower() for entry in ENTRIES for ending in entry.endings}
 """Endings of files, and the extra that each needs."""
 
 
@@ -48,7 +47,7 @@ class Found:
 
     def graph(self) -> Graph:
         """Import the model with its loss."""
-        return find_door(self.model, self.inputs).graph(self.loss)
+        return find_source(self.model, self.inputs).graph(self.loss)
 
 
 def find_model(

@@ -153,7 +153,7 @@ def make_case(
     """
     import torch
 
-    from pockengine.frontends import from_torch
+    from pockengine.frontends.torch.model import from_torch
 
     name = listed_model(model)
     classes = name.classes if plain else CLASSES

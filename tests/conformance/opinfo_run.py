@@ -23,7 +23,7 @@ from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.devices import load_device
 from pockengine.errors import BuildError, CompileError, ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.conformance.opinfo_samples import (
     Expected,
     NotRunnable,

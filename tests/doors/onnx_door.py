@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir import Graph
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.doors import spec
 from pockengine.tests.doors.measure import report
 

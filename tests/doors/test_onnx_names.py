@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir import Graph
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.backends.c.tokens import ATTACKS, check_names
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pockengine.compiler.ir import Graph
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.backends.c.tokens import ATTACKS, check_names
 
 

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 from pockengine.compiler.ir import Graph
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.doors import spec
 from pockengine.tests.doors.measure import report
 

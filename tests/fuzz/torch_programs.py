@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.fuzz.compare import Imported
 from pockengine.tests.fuzz.program import LARGEST, Leaf, Program
 from pockengine.tests.fuzz.programs import command

@@ -19,8 +19,9 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import PockEngineError
-from pockengine.frontends.doors import Visitor, find_door
+from pockengine.frontends.frontend import Source
 from pockengine.frontends.reference import Reference
+from pockengine.frontends.registry import find_source
 
 LOSS_TOLERANCE = 1e-4
 """Relative."""
@@ -71,9 +72,9 @@ def judge(build: Callable[[], Subject]) -> Verdict:
 
 def _compared(subject: Subject) -> str:
     """Return what differs from the framework; nothing where all agrees."""
-    visitor = find_door(subject.model, subject.inputs)
-    graph = visitor.graph(subject.loss)
-    reference = visitor.reference(subject.loss, lambda array: array)
+    source = find_source(subject.model, subject.inputs)
+    graph = source.graph(subject.loss)
+    reference = source.reference(subject.loss, lambda array: array)
     assert reference is not None  # every model here has data
     loss, gradients = _step(graph, reference)
     if not np.isclose(loss, reference.loss, rtol=LOSS_TOLERANCE, atol=1e-6):
@@ -81,7 +82,7 @@ def _compared(subject: Subject) -> str:
     if not gradients:
         return "nothing trains"
     if reference.gradients is None:
-        return _sloped_wrongly(subject, visitor, graph, gradients)
+        return _sloped_wrongly(subject, source, graph, gradients)
     largest = max(float(np.abs(array).max()) for array in reference.gradients.values())
     for name, ours in gradients.items():
         theirs = reference.gradients.get(name, np.zeros_like(ours))
@@ -106,7 +107,7 @@ def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarr
     return loss, moves
 
 
-def _sloped_wrongly(subject: Subject, visitor: Visitor, graph: Graph, gradients: Arrays) -> str:
+def _sloped_wrongly(subject: Subject, source: Source, graph: Graph, gradients: Arrays) -> str:
     """Compare the length of our gradient with the slope of the framework's loss along it."""
     length = float(np.sqrt(sum(np.square(array).sum() for array in gradients.values())))
     step = 2e-3 / length**2  # changes the loss by some thousandths
@@ -117,7 +118,7 @@ def _sloped_wrongly(subject: Subject, visitor: Visitor, graph: Graph, gradients:
             param = graph.params[name]
             order = param.permutation or tuple(range(array.ndim))
             values[name] = (param.data + sign * step * array.transpose(order)).astype(np.float32)
-        there = find_door(visitor.tuned(graph, values), subject.inputs)
+        there = find_source(source.tuned(graph, values), subject.inputs)
         found = there.reference(subject.loss, lambda array: array)
         assert found is not None  # as before
         return found.loss

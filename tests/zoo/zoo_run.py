@@ -17,8 +17,8 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import PockEngineError
-from pockengine.frontends import from_torch, to_state_dict
 from pockengine.frontends.torch.decisions import copied_module
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 from pockengine.tests.zoo.zoo_cases import Builder, Case
 
 STEPS, RATE = 3, 0.02

@@ -17,7 +17,7 @@ from pockengine.farm.references.worker import (
     open_own_worker,
     why_runtime_missing,
 )
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.models.registry import parse_model
 from pockengine.tests.farm.references.jobs import random_job, relative_error
 

@@ -12,7 +12,7 @@ from torch import nn
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 
 RTOL, ATOL = 2e-4, 1e-5
 """Difference allowed at each element: relative, absolute. NaN equals NaN, infinities their like."""

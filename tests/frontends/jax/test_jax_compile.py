@@ -123,6 +123,6 @@ def test_dropout_drops_while_training_alone() -> None:
     np.testing.assert_allclose(first, module(jnp.asarray(x)), rtol=1e-4, atol=1e-5)
 
 
-def test_what_no_door_knows_is_named() -> None:
+def test_what_no_frontend_takes_is_named() -> None:
     with pytest.raises(ImportModelError, match=r"a int is no model .*PyTorch, ONNX, TensorFlow, J"):
         pockengine.compile(3, ())

@@ -13,8 +13,8 @@ import pytest
 import pockengine
 from pockengine.compiler.compile import Training
 from pockengine.errors import CompileError, ImportModelError
-from pockengine.frontends.doors import find_door
 from pockengine.frontends.jax.optimizers import to_optimizer
+from pockengine.frontends.registry import find_source
 from pockengine.tests.compiler.regression import (
     RATE,
     STEPS,
@@ -159,4 +159,4 @@ def test_a_compiled_model_trains_by_it_and_its_schedule(tmp_path: Path) -> None:
 def test_other_frameworks_models_do_not_take_it() -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(CompileError, match="is for JAX's models"):
-        find_door(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)).optimizer(optax.sgd(RATE))
+        find_source(torch.nn.Linear(2, 2), (torch.zeros(1, 2),)).optimizer(optax.sgd(RATE))

@@ -17,7 +17,8 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED
 from pockengine.compiler.sparse.presets import preset
 from pockengine.errors import CompileError
-from pockengine.frontends.doors import Visitor, find_door
+from pockengine.frontends.frontend import Source
+from pockengine.frontends.registry import find_source
 from pockengine.tests.frontends.jax.checks import random
 
 X, TARGET = random(2, 6, 4), np.array([0, 2])
@@ -58,7 +59,7 @@ class Modern(nnx.Module):
 
 
 def modern() -> Graph:
-    return find_door(Modern(nnx.Rngs(0)), (X,)).graph("cross_entropy")
+    return find_source(Modern(nnx.Rngs(0)), (X,)).graph("cross_entropy")
 
 
 def haiku_net() -> Graph:
@@ -112,7 +113,7 @@ def equinox_net() -> Graph:
 
 
 def graph_of(apply: Callable[[Any, jax.Array], jax.Array], params: Any) -> Graph:
-    return find_door(loss_of(apply), (params, X, TARGET)).graph(None)
+    return find_source(loss_of(apply), (params, X, TARGET)).graph(None)
 
 
 FLAX = {"Dense_0.bias", "LayerNorm_0.bias", *(f"GRUCell_0.{x}.bias" for x in ("ir", "iz", "in"))}
@@ -144,13 +145,13 @@ def test_bias_only_trains_the_biases_and_the_head(
     assert set(preset("head-only", graph).resolve(graph)) == head
 
 
-def door() -> Visitor:
-    return find_door(loss_of(lambda params, x: x @ params), (random(4, 3), X, TARGET))
+def source() -> Source:
+    return find_source(loss_of(lambda params, x: x @ params), (random(4, 3), X, TARGET))
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_name_of_an_optimizer_is_ours(name: str) -> None:
-    assert door().optimizer(name) == door().optimizer(name.upper()) == NAMED[name]()
+    assert source().optimizer(name) == source().optimizer(name.upper()) == NAMED[name]()
 
 
 @pytest.mark.parametrize(
@@ -162,4 +163,4 @@ def test_name_of_an_optimizer_is_ours(name: str) -> None:
 )
 def test_what_is_no_optimizer_of_ours_is_an_error(given: Any, words: str) -> None:
     with pytest.raises(CompileError, match=words):
-        door().optimizer(given)
+        source().optimizer(given)

@@ -6,8 +6,8 @@ import pytest
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
-from pockengine.frontends.doors import DOORS, find_door
 from pockengine.frontends.jax import from_jax, is_jax, to_pytree
+from pockengine.frontends.registry import find_source
 
 
 @pytest.fixture(autouse=True)
@@ -25,19 +25,22 @@ def test_giving_weights_back_says_what_to_install() -> None:
         to_pytree(Graph("test"), {}, {})
 
 
-def test_no_door_takes_a_plain_function() -> None:
+def test_no_frontend_takes_a_plain_function() -> None:
     assert not is_jax(abs)
     with pytest.raises(ImportModelError, match=r"a plain function is taken for JAX's once jax is"):
-        find_door(abs, ())
+        find_source(abs, ())
 
 
 def test_paths_of_no_model_are_named() -> None:
     with pytest.raises(ImportModelError, match=r"model\.onx is no file of a model: \.onnx, \.h5"):
-        find_door("model.onx", ())
+        find_source("model.onx", ())
 
 
 def test_recognising_a_model_imports_no_framework() -> None:
     before = set(sys.modules)
-    assert not any(door.recognises(object()) for door in DOORS)
+    with pytest.raises(
+        ImportModelError, match=r"a object is no model that pockengine\.compile"
+    ):
+        find_source(object(), ())
     new = {name.split(".")[0] for name in set(sys.modules) - before}
     assert not new & {"jax", "keras", "onnx", "tensorflow", "torch"}

@@ -13,7 +13,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 
 OPSET = 17
 CODES = {"float": TensorProto.FLOAT, "int64": TensorProto.INT64}

@@ -7,7 +7,7 @@ from onnx import ModelProto, TensorProto, helper
 import pockengine
 from pockengine.backends.registry import open_session
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import check, outputs_of, random
 
 FEATURES, CLASSES, BATCH = 4, 3, 8

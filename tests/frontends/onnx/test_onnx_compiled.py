@@ -13,7 +13,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam
 from pockengine.devices.schema import load_device
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import cnn, random
 
 LR = 0.01

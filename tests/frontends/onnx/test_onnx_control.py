@@ -8,7 +8,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import check, make, outputs_of, random
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

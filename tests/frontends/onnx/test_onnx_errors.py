@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one, random
 
 SECONDS = 30.0

@@ -14,7 +14,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import check, check_slopes, make, outputs_of, random
 
 PAIRS = np.asarray([[0, 1], [2, -1], [0, 1]])

@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import (
     OPSET,
     check,

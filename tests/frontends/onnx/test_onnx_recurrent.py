@@ -14,7 +14,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.frontends.onnx.reference import reference
 from pockengine.tests.frontends.onnx.models import check, make, outputs_of, random
 

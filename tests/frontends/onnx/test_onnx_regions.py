@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import check, check_slopes, make, random
 
 PICTURE = (2, 6, 7, 9)

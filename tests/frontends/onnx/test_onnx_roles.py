@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.frontends.onnx.roles import KIND
 from pockengine.tests.frontends.onnx.models import make, random
 

@@ -11,7 +11,7 @@ from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import make, random
 
 ONE, ZERO = np.ones(8, np.float32), np.zeros(8, np.float32)

@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, helper
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx
+from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import check, check_slopes, make, random
 
 VOLUME, PICTURE, LINE = (2, 4, 5, 6, 6), (2, 4, 6, 6), (2, 4, 9)

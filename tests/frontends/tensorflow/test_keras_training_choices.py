@@ -11,16 +11,17 @@ import pockengine
 from pockengine.compiler.optim import RAdam
 from pockengine.compiler.sparse.presets import preset
 from pockengine.errors import PockEngineError
-from pockengine.frontends.doors import Visitor, find_door
+from pockengine.frontends.frontend import Source
+from pockengine.frontends.registry import find_source
 from pockengine.frontends.tensorflow import to_optimizer
 
 WORDS, PICTURE = (5, 4), (8, 8, 3)
 
 
-def visitor(shape: Sequence[int], *parts: keras.Layer) -> Visitor:
+def source(shape: Sequence[int], *parts: keras.Layer) -> Source:
     keras.utils.clear_session()  # which counts names
     model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, layers.Dense(3)])
-    return find_door(model, (np.zeros((2, *shape), np.float32),))
+    return find_source(model, (np.zeros((2, *shape), np.float32),))
 
 
 def normed() -> list[keras.Layer]:
@@ -53,7 +54,7 @@ TWO_WAYS = {f"bidirectional/{way}_lstm/lstm_cell/bias" for way in ("forward", "b
 def test_bias_only_trains_the_biases_and_the_head(
     shape: Sequence[int], parts: Callable[[], list[keras.Layer]], biases: set[str]
 ) -> None:
-    graph = visitor(shape, *parts()).graph("cross_entropy")
+    graph = source(shape, *parts()).graph("cross_entropy")
 
     trained = preset("bias-only", graph).resolve(graph)
     head = preset("head-only", graph).resolve(graph)
@@ -80,11 +81,11 @@ def test_bias_only_trains_the_biases_and_the_head(
     ],
 )
 def test_name_of_an_optimizer_is_keras_own(name: str, meant: keras.Optimizer) -> None:
-    assert visitor(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(meant)
+    assert source(WORDS, layers.Flatten()).optimizer(name) == to_optimizer(meant)
 
 
 def test_name_that_keras_does_not_have_is_ours() -> None:
-    assert visitor(WORDS, layers.Flatten()).optimizer("RAdam") == RAdam()
+    assert source(WORDS, layers.Flatten()).optimizer("RAdam") == RAdam()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_name_that_keras_does_not_have_is_ours() -> None:
 )
 def test_name_without_an_equivalent_is_an_error(name: str, words: str) -> None:
     with pytest.raises(PockEngineError, match=words):
-        visitor(WORDS, layers.Flatten()).optimizer(name)
+        source(WORDS, layers.Flatten()).optimizer(name)
 
 
 STEPS = 12

@@ -14,7 +14,7 @@ from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
-from pockengine.frontends import from_torch, to_state_dict
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 
 FORWARD_TOLERANCE = 1e-5
 """Largest error of a forward pass, relative to the largest element."""

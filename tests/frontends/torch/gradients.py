@@ -10,7 +10,7 @@ from torch import nn
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import (
     Function,
     arrays_of,

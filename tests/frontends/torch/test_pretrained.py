@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 
 LABELS = {"cat": {281, 282, 285}, "bird": {19}, "sunflower": {985}}

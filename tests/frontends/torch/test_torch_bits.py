@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of
 
 BITS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {

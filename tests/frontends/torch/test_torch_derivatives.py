@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from pockengine.api import compile
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import check_forward, check_gradients
 
 Applied = Callable[[nn.Module, torch.Tensor], Any]

@@ -12,8 +12,8 @@ from torch import nn
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError, InternalError
-from pockengine.frontends import from_torch
 from pockengine.frontends.torch import gradients, selected
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function
 
 X = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pockengine.api import compile
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, check_forward
 from pockengine.tests.frontends.torch.gradients import check_function
 

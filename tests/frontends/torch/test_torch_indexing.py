@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_forward
 from pockengine.tests.frontends.torch.gradients import check_function
 

@@ -16,7 +16,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.passes.hold_integers import hold_integers
 from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
 from pockengine.errors import ImportModelError
-from pockengine.frontends.doors import find_door
+from pockengine.frontends.registry import find_source
 from pockengine.frontends.torch.model import from_torch
 
 assert _decomposed.quantized_decomposed_lib is not None  # importing it registers the operators
@@ -136,8 +136,8 @@ def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
 
 def test_the_reference_has_gradients_of_integers() -> None:
     """PyTorch's own are of the real module, as what is imported without `integers`."""
-    visitor = find_door(exported(), (pictures(),))
-    reference = visitor.reference("cross_entropy", lambda array: array)
+    source = find_source(exported(), (pictures(),))
+    reference = source.reference("cross_entropy", lambda array: array)
     assert np.abs(reference.gradients["wide.integers"]).max() > 0
 
 

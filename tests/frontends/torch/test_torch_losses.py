@@ -14,7 +14,7 @@ from pockengine.api import compile
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch, to_state_dict
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 from pockengine.tests.frontends.torch.checks import check_state
 from pockengine.tests.frontends.torch.gradients import check_function
 

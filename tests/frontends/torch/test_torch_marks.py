@@ -11,7 +11,7 @@ from torch import nn
 from pockengine.api import compile
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import arrays_of, check_training
 
 END = 2

@@ -7,7 +7,7 @@ import torch
 from torch import linalg, nn
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function
 from pockengine.tests.frontends.torch.compiled import check_steps
 from pockengine.tests.frontends.torch.gradients import check_function

@@ -10,7 +10,7 @@ from torch import nn
 from pockengine.compiler.ir import F32, I64
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch, to_state_dict
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 from pockengine.models.cnn import SmallCNN
 from pockengine.models.mobilenet_v2 import MobileNetV2
 from pockengine.tests.frontends.torch.checks import Function, check_forward

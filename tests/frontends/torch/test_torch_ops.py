@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import (
     Function,
     check_forward,

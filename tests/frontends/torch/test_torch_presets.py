@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pockengine.compiler.compile import Training, compile_program
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 
 
 class Recurrent(nn.Module):

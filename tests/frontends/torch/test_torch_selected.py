@@ -13,7 +13,7 @@ from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_gradients
 from pockengine.tests.frontends.torch.mixture import EXPERTS, Mixture, Route
 

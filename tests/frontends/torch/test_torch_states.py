@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 from pockengine.api import compile
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import check_state
 from pockengine.tests.frontends.torch.compiled import check_steps
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, check_forward, check_training
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))

@@ -10,7 +10,7 @@ from torch import nn
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.models.cnn import SmallCNN
 from pockengine.models.mcunet import MCUNet
 from pockengine.models.mobilenet_v2 import InvertedResidual

@@ -14,7 +14,7 @@ from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.text import print_graph
 from pockengine.errors import GraphError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 
 X = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
 

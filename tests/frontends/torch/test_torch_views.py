@@ -15,7 +15,7 @@ from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch import write_programs
 from pockengine.tests.frontends.torch.view_programs import PROGRAMS
 from pockengine.tests.frontends.torch.write_programs import program

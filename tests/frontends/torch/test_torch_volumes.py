@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of
 from pockengine.tests.frontends.torch.compiled import check_steps
 from pockengine.tests.frontends.torch.gradients import check_function

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from pockengine import frontends
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.errors import ImportModelError
+from pockengine.frontends.torch.model import from_torch, to_state_dict
 from pockengine.models.registry import parse_model
 
 
@@ -18,7 +18,7 @@ def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_a_module_says_what_to_install() -> None:
     with pytest.raises(ImportModelError, match=r"from_torch needs PyTorch.*pip install torch"):
-        frontends.from_torch(object(), ())
+        from_torch(object(), ())
 
 
 def test_giving_weights_back_says_what_to_install() -> None:
@@ -26,7 +26,7 @@ def test_giving_weights_back_says_what_to_install() -> None:
     Builder(graph).param("weight", np.ones(3, np.float32))
 
     with pytest.raises(ImportModelError, match=r"to_state_dict needs PyTorch.*pip install torch"):
-        frontends.to_state_dict(graph)
+        to_state_dict(graph)
 
 
 def test_model_names_need_no_torch() -> None:

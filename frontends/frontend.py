@@ -1,0 +1,153 @@
+"""What a frontend does for the compiler: it takes a framework's model in, and gives weights back.
+
+Each framework's package has a `frontend.py` with its `FRONTEND`; registry.py finds the right one.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import NAMED, Optimizer
+from pockengine.compiler.quantize.integers import FIXED
+from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.model_files import Opened
+from pockengine.frontends.reference import Nudge, Reference
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Frontend:
+    """One framework; the methods are what a framework has that says no more."""
+
+    framework: str
+    rounding = FIXED
+    """How int8 rounds where the framework's own integers do."""
+
+    def recognises(self, model: Any) -> bool:
+        """Whether this is a model of the framework, which is imported by now, or its file."""
+        raise NotImplementedError
+
+    def opens(self, model: Any) -> Any:
+        """Return a model in the one form that the other methods take."""
+        return model
+
+    def open_file(self, path: Path) -> Opened:
+        """Open a model's file: see `model_files.Opened`."""
+        raise ImportModelError(f"{path}: a model of {self.framework} has no file to be opened")
+
+    def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a model; ImportModelError says what of it is not supported."""
+        raise NotImplementedError
+
+    def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a model that is in int8, with its ranges; CompileError where it has none."""
+        raise CompileError(
+            f"a model of {self.framework} carries no ranges of integers; give pockengine.Int8 "
+            "samples of its inputs"
+        )
+
+    def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
+        """Return example inputs of another size along some axes; CompileError where it cannot."""
+        raise CompileError(
+            f"sizes= is for models of PyTorch and JAX; import each size of a {self.framework} "
+            "model on its own"
+        )
+
+    def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+        """Return the framework's own loss and gradients on the example inputs, where it has any."""
+        return None
+
+    def quiet(self, model: Any) -> AbstractContextManager[None]:
+        """Turn dropout off for a while, where the framework can."""
+        return nullcontext()
+
+    def optimizer(self, model: Any, given: Any) -> Optimizer:
+        """Return what one of the framework's optimisers means."""
+        return named_optimizer(given)
+
+    def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
+        """Return tuned weights in the framework's own form."""
+        return framework_arrays(graph, values)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model with its example inputs, and the frontend that takes it."""
+
+    frontend: Frontend
+    model: Any
+    inputs: Any
+
+    def graph(self, loss: Any) -> Graph:
+        """Import the model."""
+        return self.frontend.graph(self.model, self.inputs, loss)
+
+    def integers(self, loss: Any) -> Graph:
+        """Import a model that is in int8, with its ranges; CompileError where it has none."""
+        return self.frontend.integers(self.model, self.inputs, loss)
+
+    def resized(self, axes: Mapping[str, int], size: int) -> "Source":
+        """Give the example inputs another size; CompileError where the frontend cannot."""
+        inputs = self.frontend.resized(self.model, self.inputs, axes, size)
+        return Source(self.frontend, self.model, inputs)
+
+    def reference(self, loss: Any, nudge: Nudge) -> Reference | None:
+        """Return the framework's own loss and gradients on the example inputs, where it has any."""
+        return self.frontend.reference(self.model, self.inputs, loss, nudge)
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Turn dropout off for a while, where the framework can."""
+        return self.frontend.quiet(self.model)
+
+    def optimizer(self, given: Any) -> Optimizer:
+        """Return our optimiser: one of ours, or what the framework's means."""
+        framework = self.frontend.framework
+        has = {name for name in ("init", "update") if hasattr(given, name)}
+        if len(has) == 2 and framework != "JAX":
+            raise CompileError(
+                "a transformation of optax is for JAX's models; give pockengine.Adam() or the "
+                f"like, or an optimizer of {framework}"
+            )
+        if isinstance(given, str) and framework != "TensorFlow":
+            return named_optimizer(given)
+        foreign = not type(given).__module__.startswith("pockengine.")
+        if foreign and has != {"update"}:
+            return self.frontend.optimizer(self.model, given)
+        return named_optimizer(given)
+
+    def tuned(self, graph: Graph, values: Arrays) -> Any:
+        """Give tuned weights back in the framework's own form."""
+        known = {name: data for name, data in values.items() if name in graph.params}
+        return self.frontend.tuned(self.model, self.inputs, graph, known)
+
+
+def named_optimizer(given: Any) -> Optimizer:
+    """Return an optimiser of ours as it is, or by its name with its defaults."""
+    if isinstance(given, str):
+        if given.lower() not in NAMED:
+            raise CompileError(f"unknown optimizer {given!r}; known are {', '.join(NAMED)}")
+        own: Optimizer = NAMED[given.lower()]()
+        return own
+    if isinstance(given, type) or not callable(getattr(given, "update", None)):
+        raise CompileError(
+            f"{given!r} is no optimizer that this model can have; give pockengine.Adam() or the "
+            f"like, one of the model's framework, or a name: {', '.join(NAMED)}"
+        )
+    own = given
+    return own
+
+
+def framework_arrays(graph: Graph, values: Arrays) -> dict[str, np.ndarray]:
+    """Return arrays by name, in the framework's own order of dimensions."""
+    arrays = {}
+    for name, array in values.items():
+        param = graph.params.get(name)
+        if param is not None:
+            back = None if param.permutation is None else np.argsort(param.permutation)
+            arrays[name] = np.array(array if back is None else array.transpose(back), order="C")
+    return arrays

@@ -1,0 +1,79 @@
+"""ONNX's models and files; onnx is imported when one comes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.quantize.integers import FLOAT
+from pockengine.frontends.frontend import Arrays, Frontend
+from pockengine.frontends.model_files import Opened
+from pockengine.frontends.onnx.model import (
+    declared_inputs,
+    from_onnx,
+    input_names,
+    to_initializers,
+)
+from pockengine.frontends.onnx.reference import reference
+from pockengine.frontends.onnx_choices import OnnxModel, is_onnx, opened
+from pockengine.frontends.reference import Nudge, Reference
+
+
+class OnnxFrontend(Frontend):
+    """ONNX's models as they were exported; example inputs only fix the shapes that are open."""
+
+    framework = "ONNX"
+    rounding = FLOAT
+
+    def recognises(self, model: Any) -> bool:
+        """Whether this is a model, its file, or one of them with choices."""
+        return is_onnx(model)
+
+    def open_file(self, path: Path) -> Opened:
+        """Open an .onnx file."""
+        return Opened(path, declared_inputs(path))
+
+    def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a model."""
+        return _imported(model, inputs, loss, integers=False)
+
+    def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a quantised model with its integers."""
+        return _imported(model, inputs, loss, integers=True)
+
+    def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+        """Run the forward pass by ONNX Runtime or ONNX's evaluator, which have no gradients."""
+        given = opened(model)
+        return reference(given.model, {**_named(given, inputs), **given.constants}, loss, nudge)
+
+    def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
+        """Return the model with tuned initializers; save it by onnx.save."""
+        return to_initializers(opened(model).model, graph, values)
+
+
+def _imported(model: Any, inputs: Any, loss: Any, *, integers: bool) -> Graph:
+    given = opened(model)
+    shapes = {name: np.shape(x) for name, x in _named(given, inputs).items()}
+    return from_onnx(
+        given.model,
+        loss=loss,
+        shapes=shapes,
+        constants=given.constants,
+        trainable=given.trainable,
+        integers=integers,
+    )
+
+
+def _named(given: OnnxModel, inputs: Any) -> Arrays:
+    """Return example inputs by name: those in order are of the inputs that are no constants."""
+    if isinstance(inputs, Mapping):
+        return inputs
+    names = [name for name in input_names(given.model) if name not in given.constants]
+    if len(inputs) > len(names):  # constants are among them
+        names = input_names(given.model)
+    return dict(zip(names, inputs, strict=False))
+
+
+FRONTEND = OnnxFrontend()

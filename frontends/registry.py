@@ -1,0 +1,107 @@
+"""Which frontend takes a model: the one of its framework, found without importing any framework.
+
+A frontend is loaded by its module's name, when a model of its framework comes: what does not use a
+framework neither imports its frontend nor depends on it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pockengine.errors import ImportModelError
+from pockengine.frontends.frontend import Frontend, Source
+from pockengine.frontends.model_files import Opened
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a frontend is, and what makes it worth to be asked.
+
+    `packages` are the framework's: a model of it has imported one. `endings` are of its files.
+    """
+
+    framework: str
+    module: str
+    packages: tuple[str, ...]
+    endings: tuple[str, ...] = ()
+    folders: bool = False
+
+    def may_take(self, model: Any) -> bool:
+        """Whether the frontend is to be asked."""
+        if isinstance(model, (str, Path)):
+            return self.has_file(Path(model))
+        own = self.module.rpartition(".")[0]  # a model with a user's choices is of a class of ours
+        loaded = any(sys.modules.get(package) is not None for package in self.packages)
+        return loaded or type(model).__module__.startswith(own)
+
+    def has_file(self, path: Path) -> bool:
+        """Whether a path is one of the framework's files, or of its folders."""
+        return path.suffix in self.endings or (self.folders and path.is_dir())
+
+
+ENTRIES: Sequence[Entry] = (
+    Entry("PyTorch", "pockengine.frontends.torch.frontend", ("torch",)),
+    Entry("ONNX", "pockengine.frontends.onnx.frontend", ("onnx",), (".onnx",)),
+    Entry(
+        "TensorFlow",
+        "pockengine.frontends.tensorflow.frontend",
+        ("keras", "tensorflow", "tf_keras"),
+        (".h5", ".hdf5", ".keras", ".tflite"),
+        folders=True,  # a SavedModel
+    ),
+    # last: it takes any function
+    Entry("JAX", "pockengine.frontends.jax.frontend", ("jax",)),
+)
+"""In the order in which they are asked."""
+
+
+def load_frontend(framework: str) -> Any:
+    """Import a framework's frontend; ImportModelError where this installation lacks it."""
+    (entry,) = [entry for entry in ENTRIES if entry.framework == framework]
+    package = entry.module.rpartition(".")[0]
+    try:
+        return import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if error.name not in (package, entry.module):
+            raise
+        raise ImportModelError(
+            f"the frontend of {framework} ({package}) is not in this installation of PockEngine; "
+            "install it whole"
+        ) from error
+
+
+def find_source(model: Any, example_inputs: Any) -> Source:
+    """Recognise a model; ImportModelError says what is supported."""
+    for entry in ENTRIES:
+        if entry.may_take(model):
+            frontend: Frontend = load_frontend(entry.framework).FRONTEND
+            if frontend.recognises(model):
+                return Source(frontend, frontend.opens(model), example_inputs)
+    if isinstance(model, (str, Path)):
+        endings = ", ".join(ending for entry in ENTRIES for ending in entry.endings)
+        raise ImportModelError(
+            f"{model} is no file of a model: {endings}, or the folder of a SavedModel"
+        )
+    known = ", ".join(entry.framework for entry in ENTRIES)
+    hint = "; a plain function is taken for JAX's once jax is imported" if callable(model) else ""
+    raise ImportModelError(
+        f"a {type(model).__name__} is no model that pockengine.compile knows ({known}){hint}"
+    )
+
+
+def step_source(step: Callable[..., Any], inputs: Any, carried: int) -> Source:
+    """Take a whole training step of JAX, whose first arguments stay in the artifact."""
+    return Source(load_frontend("JAX").StepFrontend(carried), step, inputs)
+
+
+def open_file(path: Path) -> Opened:
+    """Open a file of ONNX, Keras or TFLite, or a SavedModel's folder.
+
+    ImportModelError for what is damaged, or holds code.
+    """
+    framework = next((e.framework for e in ENTRIES if e.has_file(path)), "TensorFlow")
+    frontend: Frontend = load_frontend(framework).FRONTEND
+    return frontend.open_file(path)

@@ -1,0 +1,76 @@
+"""TensorFlow's and Keras's models, and their files."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import NAMED, Optimizer
+from pockengine.errors import CompileError
+from pockengine.frontends.frontend import Arrays, Frontend, named_optimizer
+from pockengine.frontends.model_files import Opened
+from pockengine.frontends.reference import Nudge, Reference
+from pockengine.frontends.tensorflow.model import from_integers, from_tensorflow, open_file
+from pockengine.frontends.tensorflow.optimizers import to_optimizer
+from pockengine.frontends.tensorflow.recognise import is_tensorflow
+from pockengine.frontends.tensorflow.weights import to_weights
+
+
+class TensorFlowFrontend(Frontend):
+    """Keras's models and layers, functions of TensorFlow, .keras, .h5, .tflite, SavedModels."""
+
+    framework = "TensorFlow"
+
+    def recognises(self, model: Any) -> bool:
+        """Whether this is TensorFlow's or Keras's; a path is, once its ending or folder is."""
+        return isinstance(model, (str, Path)) or is_tensorflow(model)
+
+    def open_file(self, path: Path) -> Opened:
+        """Open a file of Keras or TFLite, or a SavedModel's folder."""
+        return open_file(path)
+
+    def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a model."""
+        return from_tensorflow(model, inputs, loss=loss)
+
+    def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a quantised TFLite model with its integers."""
+        return from_integers(model, inputs, loss)
+
+    def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+        """Return TensorFlow's loss and gradients."""
+        from pockengine.frontends.tensorflow.reference import reference
+
+        return reference(model, inputs, loss, nudge)
+
+    def quiet(self, model: Any) -> AbstractContextManager[None]:
+        """Turn dropout and noise off for a while."""
+        from pockengine.frontends.tensorflow.reference import without_noise
+
+        return without_noise(model)
+
+    def optimizer(self, model: Any, given: Any) -> Optimizer:
+        """Return what an optimiser of Keras means, or its name."""
+        if isinstance(given, str):
+            import keras
+
+            try:
+                given = keras.optimizers.get(given)
+            except ValueError as error:
+                if given.lower() in NAMED:  # Keras has no RAdam, for one
+                    return named_optimizer(given)
+                raise CompileError(f"unknown optimizer {given!r} of Keras") from error
+        return to_optimizer(given) if hasattr(given, "get_config") else named_optimizer(given)
+
+    def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
+        """Return what `model.set_weights` takes for a Keras model; else arrays by name."""
+        tuned = to_weights(graph, values)
+        if not hasattr(model, "set_weights"):
+            return tuned
+        from pockengine.frontends.tensorflow.variables import named_variables
+
+        names = {id(variable): name for name, variable in named_variables(model.variables).items()}
+        return [tuned.get(names.get(id(held), ""), held.numpy()) for held in model.weights]
+
+
+FRONTEND = TensorFlowFrontend()

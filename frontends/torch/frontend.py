@@ -1,0 +1,65 @@
+"""PyTorch's models: modules and exported programs."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.quantize.integers import FLOAT
+from pockengine.frontends.frontend import Arrays, Frontend
+from pockengine.frontends.reference import Nudge, Reference
+from pockengine.frontends.torch.loss import loss_state
+from pockengine.frontends.torch.model import from_torch, resize_examples, to_state_dict
+from pockengine.frontends.torch.optimizers import to_optimizer
+from pockengine.frontends.torch.reference import reference, without_dropout
+
+
+class TorchFrontend(Frontend):
+    """PyTorch's models, with their states and the params of a loss."""
+
+    framework = "PyTorch"
+    rounding = FLOAT
+
+    def recognises(self, model: Any) -> bool:
+        """Whether this is a module or an exported program."""
+        return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
+
+    def opens(self, model: Any) -> Any:
+        """Take an exported program as the module that it makes."""
+        return model if hasattr(model, "forward") else model.module()
+
+    def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a module."""
+        return from_torch(model, inputs, loss=loss)
+
+    def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
+        """Import a module that PyTorch quantised."""
+        return from_torch(model, inputs, loss=loss, integers=True)
+
+    def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
+        """Return example inputs of another size."""
+        return resize_examples(model, inputs, axes, size)
+
+    def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
+        """Return PyTorch's loss and gradients."""
+        return reference(model, inputs, loss, nudge)
+
+    def quiet(self, model: Any) -> AbstractContextManager[None]:
+        """Turn dropout off for a while."""
+        return without_dropout(model)
+
+    def optimizer(self, model: Any, given: Any) -> Optimizer:
+        """Return what an optimiser of torch.optim means."""
+        return to_optimizer(model, given)
+
+    def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
+        """Return the whole state_dict of the module."""
+        return to_state_dict(graph, values, model)
+
+
+FRONTEND = TorchFrontend()
+state_dict = to_state_dict
+loss_state_dict = loss_state
