@@ -5,7 +5,7 @@ entry point of the group `pockengine.backends` whose value is a `BackendKind`; c
 already may `register` one.
 """
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from pockengine.backends.artifact import Artifact, load_artifact
@@ -15,7 +15,19 @@ from pockengine.devices.schema import Device
 from pockengine.errors import DeviceError
 
 GROUP = "pockengine.backends"
-BUILT_IN = ("c", "cuda", "gpu", "onnx", "opencl", "qnn", "tflite", "tvm")
+
+_MODULES = {
+    "c": "pockengine.backends.c.kind:KIND",
+    "cuda": "pockengine.backends.gpu.kind:CUDA",
+    "gpu": "pockengine.backends.gpu.kind:EMULATED",
+    "onnx": "pockengine.backends.onnx.kind:KIND",
+    "opencl": "pockengine.backends.gpu.kind:OPENCL",
+    "qnn": "pockengine.backends.onnx.qnn.kind:KIND",
+    "tflite": "pockengine.backends.tflite.kind:KIND",
+    "tvm": "pockengine.backends.tvm.kind:KIND",
+}
+BUILT_IN = tuple(_MODULES)
+"""A backend is loaded when a device names it: what does not use it does not depend on it."""
 
 _REGISTERED: dict[str, BackendKind] = {}
 
@@ -61,33 +73,10 @@ def open_session(artifact: Artifact | Path, threads: int = 1) -> Session:
 
 
 def _kind(name: str, user: str) -> BackendKind:
-    if name == "c":
-        from pockengine.backends.c.kind import KIND
-
-        return KIND
-    if name in ("cuda", "gpu", "opencl"):
-        from pockengine.backends.gpu.kind import KINDS
-
-        return KINDS[name]
-    if name == "onnx":
-        from pockengine.backends.onnx.kind import KIND as ONNX
-
-        return ONNX
-    if name == "qnn":
-        from pockengine.backends.onnx.qnn.kind import KIND as QNN
-
-        return QNN
-    if name == "tflite":
-        from pockengine.backends.tflite.kind import KIND as TFLITE
-
-        return TFLITE
-    if name == "tvm":
-        from pockengine.backends.tvm.kind import KIND as TVM
-
-        return TVM
     if name in _REGISTERED:
         return _REGISTERED[name]
-    for entry in entry_points(group=GROUP, name=name):
+    own = [EntryPoint(name, _MODULES[name], GROUP)] if name in _MODULES else []
+    for entry in (*own, *entry_points(group=GROUP, name=name)):
         kind = entry.load()
         if not isinstance(kind, BackendKind):
             raise DeviceError(f"entry point {name} of group {GROUP} is no BackendKind")

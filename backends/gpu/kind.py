@@ -34,8 +34,6 @@ def _pick(device: Device, options: BackendOptions) -> Picker:
     return picker_of(options.tuned, device, gpu_name(device)) if known else cheapest
 
 
-KINDS = {
-    "cuda": BackendKind(make_cuda, LibrarySession, accelerated=True),
-    "gpu": BackendKind(make, LibrarySession, emulated=True),
-    "opencl": BackendKind(make_opencl, LibrarySession, accelerated=True),
-}
+CUDA = BackendKind(make_cuda, LibrarySession, accelerated=True)
+EMULATED = BackendKind(make, LibrarySession, emulated=True)
+OPENCL = BackendKind(make_opencl, LibrarySession, accelerated=True)

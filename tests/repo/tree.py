@@ -1,5 +1,6 @@
 """The repository's files as the checks see them: the runfiles that tests/repo/BUILD lists."""
 
+import functools
 from pathlib import Path
 
 ROOT = Path(__file__).absolute().parents[2]
@@ -8,10 +9,11 @@ ROOT = Path(__file__).absolute().parents[2]
 _SKIPPED = ("third_party/pypi/",)
 
 
-def files(*patterns: str) -> list[Path]:
+@functools.cache
+def files(*patterns: str) -> tuple[Path, ...]:
     """Return the files with a name like one of the patterns, sorted, relative to the root."""
     found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.rglob(pattern)}
-    return sorted(path for path in found if not str(path).startswith(_SKIPPED))
+    return tuple(sorted(path for path in found if not str(path).startswith(_SKIPPED)))
 
 
 def read(path: Path) -> str:

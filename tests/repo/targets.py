@@ -1,0 +1,107 @@
+"""The Python targets of the BUILD files, read without Bazel: sources and dependencies.
+
+BUILD files are Python enough to be run with recorders in the place of rules.
+"""
+
+import ast
+import builtins
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pockengine.tests.repo.tree import files, read
+
+RULES = ("py_binary", "py_library", "py_test", "pytest_test")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target of a rule for Python; labels are absolute, sources relative to the root."""
+
+    label: str
+    rule: str
+    sources: tuple[str, ...]
+    deps: tuple[str, ...]
+
+
+@functools.cache
+def targets() -> dict[str, Target]:
+    """Return every Python target by its label; an alias is a target with one dependency."""
+    found = (target for folder in _packages() for target in _targets_of(folder))
+    return {target.label: target for target in found}
+
+
+@functools.cache
+def sources_within(label: str) -> frozenset[str]:
+    """Return the sources of a target and of all that it depends on."""
+    seen: set[str] = set()
+    waiting = [label]
+    while waiting:
+        label = waiting.pop()
+        if label not in seen and label in targets():
+            seen.add(label)
+            waiting += targets()[label].deps
+    return frozenset(source for label in seen for source in targets()[label].sources)
+
+
+@functools.cache
+def _packages() -> tuple[str, ...]:
+    return tuple(str(path.parent) for path in files("BUILD"))
+
+
+def _targets_of(folder: str) -> list[Target]:
+    package = "" if folder == "." else folder
+    found: list[Target] = []
+
+    def add(rule: str, name: str, srcs: Sequence[str], deps: Sequence[str]) -> None:
+        paths = tuple(_path(_absolute(package, label)) for label in srcs)
+        labels = tuple(_absolute(package, label) for label in deps)
+        found.append(Target(_absolute(package, ":" + name), rule, paths, labels))
+
+    def recorder(rule: str) -> Callable[..., None]:
+        return lambda name, srcs=(), deps=(), **_: add(rule, name, srcs, deps)
+
+    text = read(Path(folder, "BUILD"))
+    read_names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    # What is not about Python does nothing.
+    names: dict[str, Any] = dict.fromkeys(read_names - set(dir(builtins)), lambda *_, **__: None)
+    names |= {rule: recorder(rule) for rule in RULES}
+    names["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
+    names["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
+    names["DEVICES"] = {}
+    exec(compile(text, f"{folder}/BUILD", "exec"), names)
+    return found
+
+
+def _glob(folder: str, include: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
+    """Yield files as Bazel's glob finds them: it does not go into other packages."""
+    inner = [p for p in _packages() if p != folder and PurePosixPath(p).is_relative_to(folder)]
+    for path in files("*.py"):
+        if path.is_relative_to(folder) and not any(path.is_relative_to(other) for other in inner):
+            name = str(path.relative_to(folder))
+            if _matches(name, include) and not _matches(name, exclude):
+                yield name
+
+
+def _matches(name: str, globs: Sequence[str]) -> bool:
+    meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+    for glob in globs:
+        parts = re.split(r"(\*\*/|\*\*|\*)", glob)
+        if re.fullmatch("".join(meanings.get(part, re.escape(part)) for part in parts), name):
+            return True
+    return False
+
+
+def _absolute(package: str, label: str) -> str:
+    if label.startswith("@"):
+        return label
+    if not label.startswith("//"):
+        label = f"//{package}:{label.removeprefix(':')}"
+    return label if ":" in label else f"{label}:{label.rpartition('/')[2]}"
+
+
+def _path(label: str) -> str:
+    return label.removeprefix("//").replace(":", "/").removeprefix("/")

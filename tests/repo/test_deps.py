@@ -1,0 +1,72 @@
+"""Each Python target depends on what its sources import, so that it is there when they run."""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pockengine import _PLACES as PUBLIC
+from pockengine.tests.repo.targets import sources_within, targets
+from pockengine.tests.repo.tree import files, read
+
+LAZY = {
+    "//:root": "//:errors",
+    "//farm/cli:bench_lib": "//farm/report:report",
+    "//models:registry": "//models:models",
+}
+"""Targets that import another's modules only where who uses them has these."""
+
+
+@functools.cache
+def modules() -> dict[str, str]:
+    """Return every module's source by the module's name; an __init__.py is its folder's."""
+    return {
+        ".".join(("pockengine", *path.with_suffix("").parts)): str(path)
+        for path in files("*.py")
+        if path.name != "__init__.py"
+    }
+
+
+@functools.cache
+def imported(source: str) -> frozenset[str]:
+    """Return the sources that a source imports, at its top or in a function.
+
+    What only a type checker reads does not count, nor an __init__.py: without it a folder is a
+    namespace.
+    """
+    names = set(_imports(ast.parse(read(Path(source)))))
+    return frozenset(modules()[name] for name in names if name in modules())
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom) and node.module is not None:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pockengine":
+        yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded when it is asked for
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child)
+
+
+@pytest.mark.parametrize("package", sorted({label.split(":")[0] for label in targets()}))
+def test_a_target_depends_on_what_it_imports(package: str) -> None:
+    missing = [
+        f"{label}: {source} imports {other}"
+        for label, target in targets().items()
+        if label.startswith(package + ":")
+        for source in target.sources
+        if source.endswith(".py")
+        for other in sorted(imported(source) - sources_within(label) - lazily(label))
+    ]
+    assert missing == []
+
+
+def lazily(label: str) -> frozenset[str]:
+    """Return the sources that a target may import although it does not depend on them."""
+    return sources_within(LAZY[label]) if label in LAZY else frozenset()
