@@ -88,7 +88,6 @@ KNOWS_C = {
     "backends/gpu/launches.py": "writes a program's tables as those of C",
     "backends/gpu/opencl.py": "writes a text as C does",
     "backends/gpu/tune.py": "lists and times plans as the tuner of C does",
-    "backends/registry.py": "loads it when a device names it",
     "backends/tvm/backend.py": "names a library by its content",
     "backends/tvm/library.py": "links what LLVM has built by the C toolchain",
     "cli/doctor.py": "says whether the decoder of pictures is there",

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import pockengine
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_onnx, to_initializers
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.frontends.onnx.halves import without_halves
 from pockengine.tests.frontends.onnx.models import random
 
