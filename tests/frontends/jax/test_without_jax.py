@@ -38,9 +38,7 @@ def test_paths_of_no_model_are_named() -> None:
 
 def test_recognising_a_model_imports_no_framework() -> None:
     before = set(sys.modules)
-    with pytest.raises(
-        ImportModelError, match=r"a object is no model that pockengine\.compile"
-    ):
+    with pytest.raises(ImportModelError, match=r"a object is no model that pockengine\.compile"):
         find_source(object(), ())
     new = {name.split(".")[0] for name in set(sys.modules) - before}
     assert not new & {"jax", "keras", "onnx", "tensorflow", "torch"}

@@ -10,8 +10,8 @@ from onnx.reference import ReferenceEvaluator
 import pockengine
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
-from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.frontends.onnx.halves import without_halves
+from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import random
 
 node = helper.make_node
