@@ -8,7 +8,7 @@ from torch import nn
 
 from pockengine.api import compile
 from pockengine.errors import ImportModelError
-from pockengine.frontends import from_torch
+from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.mixture import Mixture, Route
 
 
