@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ import numpy as np
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
+from pockengine.files import data_file
 from pockengine.frontends.losses import loss_text
 from pockengine.frontends.onnx_choices import with_choices
 from pockengine.models.find import Found, find_model
@@ -45,9 +47,10 @@ def constant(text: str) -> tuple[str, np.ndarray]:
     name, _, value = text.partition("=")
     try:
         if value.endswith(".npy"):
-            return name, np.load(value, allow_pickle=False)
+            file = data_file(Path(value))
+            return name, np.array(np.lib.format.open_memmap(file, mode="r"))
         return name, np.asarray(json.loads(value))
-    except (OSError, ValueError) as error:
+    except (OSError, TokenError, ValueError) as error:
         raise click.BadParameter(
             f"{text!r} is no input with its value, as steps=3 or table=FILE.npy: {error}"
         ) from error

@@ -10,8 +10,7 @@ import numpy as np
 
 from pockengine.backends.training.checkpoints import BEST, Checkpoints
 from pockengine.errors import FinetuneError, RuntimeFailure
-from pockengine.files import data_file
-from pockengine.finetune.task import read_arrays
+from pockengine.finetune.data_files import read_arrays, read_npy
 from pockengine.loaded import Loaded
 
 Rows = dict[str, np.ndarray]
@@ -49,21 +48,13 @@ def read_rows(files: Sequence[str]) -> Rows:
     for text in files:
         name, _, file = text.rpartition("=")
         path = Path(file)
-        found = {name: _read_npy(path)} if path.suffix == ".npy" else read_arrays(Path(text))
+        found = {name: read_npy(path)} if path.suffix == ".npy" else read_arrays(Path(text))
         if path.suffix == ".npy" and not name:
             raise FinetuneError(f"{text} does not say of which input it is; give NAME={text}")
         twice = sorted(rows.keys() & found.keys())
         if twice:
             raise FinetuneError(f"{text} holds {twice[0]}, which another file holds too")
         rows |= found
-    return rows
-
-
-def _read_npy(path: Path) -> np.ndarray:
-    try:
-        rows: np.ndarray = np.load(data_file(path), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FinetuneError(f"{path} cannot be read: {error}") from error
     return rows
 
 

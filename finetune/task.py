@@ -5,38 +5,15 @@ only a `Task` has them, and only the study reads it, once for each final scheme.
 """
 
 import hashlib
-import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
-from pockengine.devices.host import detect_memory
 from pockengine.errors import FinetuneError
-from pockengine.files import data_file
-
-_DAMAGED = (
-    ArithmeticError,
-    AttributeError,
-    BadZipFile,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
-"""What NumPy and zipfile raise for damaged files, as fuzzing them shows."""
+from pockengine.finetune.data_files import read_arrays
 
 TARGET = "target"
 """The labels' name in data files and among a graph's inputs."""
@@ -153,33 +130,3 @@ def load_task(train: Path, test: Path, validation_share: float, seed: int) -> Ta
     tuning = load_tuning(train, validation_share, seed)
     classes = int(max(tuning.train.labels.max(), tuning.validation.labels.max())) + 1
     return Task(train.stem, classes, tuning, load_examples(test))
-
-
-def _check_unfolded(path: Path) -> None:
-    """Raise FinetuneError for an archive whose arrays are larger than this machine's memory."""
-    with ZipFile(data_file(path)) as archive:
-        total = sum(entry.file_size for entry in archive.infolist())
-    if total > (detect_memory() or total):
-        raise FinetuneError(
-            f"{path} unfolds to {total} bytes, more than this machine's memory; give a folder with "
-            "NAME.npy of each input, which stays on the disk"
-        )
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a data file; nothing in it is ever unpickled."""
-    try:
-        if path.suffix == ".safetensors":
-            return dict(load_file(data_file(path)))
-        if path.suffix == ".npz":
-            _check_unfolded(path)
-            with np.load(path, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-        files = sorted(path.glob("*.npy"))
-        if files:
-            return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
-    except (*_DAMAGED, SafetensorError) as error:
-        raise FinetuneError(f"{path} cannot be read: {error}") from error
-    raise FinetuneError(
-        f"{path} is no data file; give .npz, .safetensors, or a folder with NAME.npy of each input"
-    )

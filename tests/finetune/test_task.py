@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import warnings
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -11,13 +13,13 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from pockengine.errors import FinetuneError
+from pockengine.finetune.data_files import read_arrays, read_npy
 from pockengine.finetune.task import (
     Examples,
     Task,
     load_examples,
     load_task,
     load_tuning,
-    read_arrays,
     split,
 )
 
@@ -119,12 +121,47 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
         with pytest.raises(FinetuneError, match="is a pipe or a device"):
             read_arrays(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "x.npy")
+    with pytest.raises(FinetuneError, match="is a pipe or a device"):
+        read_arrays(tmp_path / "folder")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("x.npy", "x.npy"), "holds 'x' twice"),
+        (("x.npy", "x"), "holds 'x' twice"),
+        (("x.npy", "readme.txt"), "holds 'readme.txt', which is no array"),
+    ],
+)
+def test_an_archive_has_arrays_alone_each_once(
+    tmp_path: Path, names: tuple[str, str], message: str
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones(3))
+    held = [(tmp_path / "x.npy").read_bytes(), b"read me"]
+    with ZipFile(tmp_path / "rows.npz", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zipfile warns of the second one of a name
+        for name, data in zip(names, held, strict=True):
+            archive.writestr(name, data)
+    with pytest.raises(FinetuneError, match=message):
+        read_arrays(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY\1\0\x36\0" + b"[" * 53 + b"\n", b"PK\3\4"])
+def test_an_npy_file_is_one_array(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(data)
+    with pytest.raises(FinetuneError, match=r"x\.npy cannot be read"):
+        read_npy(tmp_path / "x.npy")
+    np.savez(tmp_path / "y.npz", x=np.ones(3))
+    with pytest.raises(FinetuneError, match="cannot be read"):
+        read_npy((tmp_path / "y.npz").rename(tmp_path / "y.npy"))
 
 
 def test_an_archive_larger_than_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pockengine.finetune.task.detect_memory", lambda: 1 << 20)
+    monkeypatch.setattr("pockengine.finetune.data_files.detect_memory", lambda: 1 << 20)
     np.savez_compressed(tmp_path / "rows.npz", x=np.zeros(1 << 19))
     assert (tmp_path / "rows.npz").stat().st_size < 1 << 14
     with pytest.raises(FinetuneError, match="unfolds to 41944"):

@@ -1,0 +1,95 @@
+"""Files of arrays: .npz, .npy and .safetensors of anybody, read as data; nothing is unpickled."""
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from lzma import LZMAError
+from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from pockengine.devices.host import detect_memory
+from pockengine.errors import FinetuneError
+from pockengine.files import data_file
+
+_DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    LZMAError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    SafetensorError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+"""What NumPy, zipfile and safetensors raise for damaged files, as fuzzing them shows."""
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a data file, or of a folder with NAME.npy of each."""
+    with _readable(path):
+        if path.suffix == ".safetensors":
+            return dict(load_file(data_file(path)))
+        if path.suffix == ".npz":
+            return _read_npz(path)
+    files = sorted(path.glob("*.npy"))
+    if files:
+        return {file.stem: read_npy(file) for file in files}
+    raise FinetuneError(
+        f"{path} is no data file; give .npz, .safetensors, or a folder with NAME.npy of each input"
+    )
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, which stays on the disk until its rows are used."""
+    with _readable(path):
+        return np.asarray(np.lib.format.open_memmap(data_file(path), mode="r"))
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Read an archive whose members are arrays, each of a name of its own."""
+    _check_unfolded(path)
+    arrays: dict[str, np.ndarray] = {}
+    with np.load(path, allow_pickle=False) as archive:
+        names = Counter(archive.files)
+        for name, count in names.items():
+            if count > 1:
+                raise FinetuneError(f"{path} holds {name!r} twice; write the file again")
+            array = archive[name]
+            if not isinstance(array, np.ndarray):
+                raise FinetuneError(f"{path} holds {name!r}, which is no array; leave it out")
+            arrays[name] = array
+    return arrays
+
+
+def _check_unfolded(path: Path) -> None:
+    """Raise FinetuneError for an archive whose arrays are larger than this machine's memory."""
+    with ZipFile(data_file(path)) as archive:
+        total = sum(entry.file_size for entry in archive.infolist())
+    if total > (detect_memory() or total):
+        raise FinetuneError(
+            f"{path} unfolds to {total} bytes, more than this machine's memory; give a folder with "
+            "NAME.npy of each input, which stays on the disk"
+        )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGED as error:
+        raise FinetuneError(f"{path} cannot be read: {error}") from error
