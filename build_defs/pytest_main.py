@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import random
+import resource
 import sys
 import zlib
 
@@ -57,6 +58,12 @@ class SettledNumbers:
             tensorflow.random.set_seed(seed)
 
 
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of all that it started and waited for."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
 def main() -> int:
     """Run the files and arguments of the command line; return Bazel's exit status."""
     # Plugins that a wheel brings along would change how tests run.
@@ -66,6 +73,7 @@ def main() -> int:
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{temporary}/hypothesis"
     settle_hypothesis()
     status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]], [SettledNumbers])
+    print(f"processor time: {cpu_seconds():.1f} s")
     # A filter that matches nothing in this target is no failure of it.
     if status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ:
         return 0
