@@ -35,7 +35,9 @@ def download(npm: str, package: str, sha256: str) -> bytes:
         archive = archives[0].read_bytes()
     digest = hashlib.sha256(archive).hexdigest()
     if digest != sha256:
-        sys.exit(f"{package} has the SHA-256 {digest}, not {sha256} as WORKSPACE says")
+        sys.exit(
+            f"{package} has the SHA-256 {digest}, not {sha256} as build_defs/repositories.bzl has"
+        )
     return archive
 
 

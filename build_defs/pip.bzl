@@ -1,6 +1,6 @@
 """Repository rule for a locked set of wheels: one package, and one label, per distribution."""
 
-load(":python.bzl", "find_python")
+load(":python.bzl", "PYTHON_ATTR", "find_python")
 
 def _pip_lock_impl(rctx):
     installer = rctx.path(Label("//build_defs:pip_install.py"))
@@ -28,6 +28,7 @@ pip_lock = repository_rule(
         "base_lock": attr.label(allow_single_file = True),
         "fallback_index": attr.string(doc = "Index for what is unhashed and not found elsewhere."),
         "lock": attr.label(allow_single_file = True, mandatory = True),
+        "python": PYTHON_ATTR,
         "timeout": attr.int(default = 3600),
         "unhashed": attr.string_list(doc = "Exact requirements installed without a hash."),
     },

@@ -20,6 +20,8 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 BUILD = """\
+load("@rules_python//python:defs.bzl", "py_library")
+
 package(default_visibility = ["//visibility:public"])
 
 py_library(

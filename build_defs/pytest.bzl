@@ -20,6 +20,5 @@ def pytest_test(name, srcs, deps = [], args = [], data = [], **kwargs):
         args = args + ["$(rootpath %s)" % src for src in srcs],
         data = data,
         deps = deps + ["@pypi//pytest"],
-        python_version = "PY3",
         **kwargs
     )

@@ -42,15 +42,20 @@ toolchain(
 )
 """
 
+# An attribute of the repository rules that run a Python program, read by find_python.
+PYTHON_ATTR = attr.label(doc = "The interpreter; by default one of this machine.")
+
 def find_python(rctx):
     """Find a CPython that has pip, of one of PYTHON_VERSIONS, in their order.
 
     Args:
-      rctx: the repository context.
+      rctx: the repository context; its attribute `python` names another interpreter.
 
     Returns:
       The real path of the interpreter, past shims and links.
     """
+    if rctx.attr.python:
+        return rctx.path(rctx.attr.python)
     found = {}
     for name in ["python" + version for version in PYTHON_VERSIONS] + ["python3"]:
         for path in [rctx.which(name), "/usr/bin/" + name]:
@@ -82,4 +87,5 @@ def _local_python_impl(rctx):
 local_python = repository_rule(
     implementation = _local_python_impl,
     doc = "Defines @NAME//:toolchain, a Python toolchain of this machine's interpreter.",
+    attrs = {"python": PYTHON_ATTR},
 )

@@ -1,14 +1,17 @@
 """C toolchains that wrap `zig cc`, one per device, with the target and flags of the device's file."""
 
-load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
+load("@rules_cc//cc:action_names.bzl", "ACTION_NAMES")
 load(
-    "@bazel_tools//tools/cpp:cc_toolchain_config_lib.bzl",
+    "@rules_cc//cc:cc_toolchain_config_lib.bzl",
     "feature",
     "flag_group",
     "flag_set",
     "tool_path",
     "with_feature_set",
 )
+load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
+load("@rules_cc//cc/toolchains:cc_toolchain.bzl", "cc_toolchain")
+load("@rules_cc//cc/toolchains:cc_toolchain_config_info.bzl", "CcToolchainConfigInfo")
 
 _COMPILE = [
     ACTION_NAMES.assemble,
@@ -110,7 +113,7 @@ def zig_toolchain(device, target, cpu, flags):
         flags = flags,
         target = target,
     )
-    native.cc_toolchain(
+    cc_toolchain(
         name = device + "_cc",
         all_files = ":zig",
         ar_files = ":zig",

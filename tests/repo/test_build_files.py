@@ -1,5 +1,6 @@
-"""BUILD, .bzl and WORKSPACE files are as buildifier leaves them."""
+"""BUILD, .bzl, MODULE.bazel and WORKSPACE files: their form, and one list of repositories."""
 
+import ast
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,8 +15,9 @@ LINT = ("duplicated-name", "load", "no-effect", "unreachable", "unused-variable"
 @pytest.fixture(name="buildifier")
 def program() -> str:
     """Return the path of buildifier: Bazel's copy, or one on the PATH."""
-    beside = ROOT.parent / "buildifier" / "buildifier"
-    path = str(beside) if beside.is_file() else shutil.which("buildifier")
+    # A module extension prefixes the names of its repositories.
+    beside = next(ROOT.parent.glob("*buildifier/buildifier"), None)
+    path = str(beside) if beside else shutil.which("buildifier")
     if path is None:
         pytest.skip("buildifier is not installed (npm install --global @bazel/buildifier)")
     return path
@@ -27,7 +29,7 @@ def check(buildifier: str, sources: list[Path]) -> subprocess.CompletedProcess[s
 
 
 def test_build_files_are_formatted(buildifier: str) -> None:
-    sources = [ROOT / path for path in files("BUILD", "*.bzl", "WORKSPACE")]
+    sources = [ROOT / path for path in files("BUILD", "*.bzl", "MODULE.bazel", "WORKSPACE")]
     assert sources
     result = check(buildifier, sources)
     if result.returncode:
@@ -39,6 +41,53 @@ def test_the_checks_see_every_package() -> None:
     listed = read(Path("tests/repo/BUILD"))
     packages = [path.parent for path in files("BUILD") if "checked_files(" in read(path)]
     assert [p for p in packages if f'"//{p}",'.replace("//.", "//") not in listed] == []
+
+
+def strings(node: ast.AST) -> set[str]:
+    return {
+        child.value
+        for child in ast.walk(node)
+        if isinstance(child, ast.Constant) and isinstance(child.value, str)
+    }
+
+
+def defined_repositories() -> set[str]:
+    """Return the names that repositories() defines for WORKSPACE and for MODULE.bazel."""
+    tree = ast.parse(read(Path("build_defs/repositories.bzl")))
+    layers = next(
+        strings(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "_LAYERS"
+    )
+    names = [
+        keyword.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "name"
+    ]
+    plain = {ast.literal_eval(name) for name in names if isinstance(name, ast.Constant)}
+    return plain | {f"pypi_{layer}" for layer in layers}
+
+
+def test_module_names_the_repositories_of_workspace() -> None:
+    """WORKSPACE sees what repositories() defines; MODULE.bazel only what it names."""
+    used = [
+        node
+        for node in ast.walk(ast.parse(read(Path("MODULE.bazel"))))
+        if isinstance(node, ast.Call) and ast.unparse(node).startswith("use_repo(repositories,")
+    ]
+    assert len(used) == 1
+    assert strings(used[0]) == defined_repositories()
+
+
+def test_each_lock_has_a_repository() -> None:
+    locks = {path.stem for path in (ROOT / "third_party/pypi").glob("*.lock")}
+    assert locks == {
+        name.removeprefix("pypi_")
+        for name in defined_repositories()
+        if name == "zig" or name.startswith("pypi")
+    }
 
 
 @pytest.mark.parametrize(

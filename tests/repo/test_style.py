@@ -165,7 +165,7 @@ def _as_paths(parts: list[str]) -> list[str]:
 
 
 def test_files_fit_in_one_reading() -> None:
-    sources = files("*.py", "*.c", "*.h", "*.bzl", "*.sh", "BUILD", "WORKSPACE")
+    sources = files("*.py", "*.c", "*.h", "*.bzl", "*.sh", "BUILD", "MODULE.bazel", "WORKSPACE")
     long = {str(path): read(path).count("\n") for path in sources}
     assert not {path: lines for path, lines in long.items() if lines > FILE_LINES}
 
@@ -248,7 +248,18 @@ def test_compiler_and_backends_need_no_framework() -> None:
 
 
 def test_nothing_is_left_behind() -> None:
-    sources = files("*.py", "*.c", "*.h", "*.bzl", "*.sh", "*.toml", "*.md", "BUILD", "WORKSPACE")
+    sources = files(
+        "*.py",
+        "*.c",
+        "*.h",
+        "*.bzl",
+        "*.sh",
+        "*.toml",
+        "*.md",
+        "BUILD",
+        "MODULE.bazel",
+        "WORKSPACE",
+    )
     found = [
         f"{path}:{number}: {line.strip()}"
         for path in sources
