@@ -88,14 +88,12 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
     if isinstance(error, PockEngineError | Warning) or type(error).__module__ == CLICK:
         return None
     trace = error.__traceback__
-    found = [frame for frame in frames(trace and trace.tb_next) if not is_library(frame[0])]
-    if not found or not _ours(found[-1][0]):  # none: the arguments do not fit the function
+    place = own_place(trace and trace.tb_next)
+    if place is None:  # theirs, or the arguments do not fit the function
         return None
-    code, line = found[-1]
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError | MemoryError):
         return RuntimeFailure(f"{doing}: {words}; the operating system refused it")
-    place = f"{_within(code)}:{line}"
     used = releases()
     place += f", with {used}" if used else ""
     tested = "; docs/versions.md lists the releases that are tested" if used else ""
@@ -109,6 +107,15 @@ def releases() -> str:
     """Name each framework that is imported, with its release."""
     versions = {name: getattr(sys.modules.get(name), "__version__", "") for name in FRAMEWORKS}
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+
+
+def own_place(trace: TracebackType | None) -> str | None:
+    """Return file and line of the innermost frame that is ours or the user's, if it is ours."""
+    found = [frame for frame in frames(trace) if not is_library(frame[0])]
+    if not found or not is_own(found[-1][0]):
+        return None
+    code, line = found[-1]
+    return f"{_within(code)}:{line}"
 
 
 def frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
@@ -126,7 +133,8 @@ def is_library(code: CodeType) -> bool:
     return place.startswith(LIBRARIES) or "-packages/" in place
 
 
-def _ours(code: CodeType) -> bool:
+def is_own(code: CodeType) -> bool:
+    """Whether code is ours: the package, without its tests and examples."""
     place = _within(code)
     return place is not None and not place.startswith(NOT_OURS) and code is not theirs.__code__
 

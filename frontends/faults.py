@@ -7,15 +7,17 @@ ours or the user's decides. Where ours calls what it was given, it does so by `t
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import CodeType
 
-from pockengine.boundary import frames, is_library, theirs
+from pockengine.boundary import frames, is_own, own_place, theirs
 from pockengine.errors import InternalError
 
 ROOT = Path(__file__).parents[1]
 OURS = (*(f"{ROOT / part}/" for part in ("frontends", "compiler")), f"{ROOT / 'boundary.py'}")
 
-__all__ = ["OURS", "own_fault", "theirs"]
+MISTAKES = (AssertionError, AttributeError, NameError, TypeError)
+"""What code raises that is wrong, and not what it reads."""
+
+__all__ = ["OURS", "check_own", "own_fault", "theirs"]
 
 
 def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError | None:
@@ -23,21 +25,29 @@ def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError
 
     `doing` says what failed, `packages` are the distributions whose versions matter.
     """
-    found = [frame for frame in frames(error.__traceback__) if not is_library(frame[0])]
-    if not found or not _ours(found[-1][0]):
+    place = own_place(error.__traceback__)
+    if place is None:
         return None
-    code, line = found[-1]
-    place = f"{Path(code.co_filename).relative_to(ROOT)}:{line}"
     installed = ", ".join(filter(None, map(_installed, packages)))
+    place += f", with {installed}" if installed else ""
     return InternalError(
-        f"PockEngine failed while {doing}: {type(error).__name__}: {error} (at {place}, with "
-        f"{installed}). The fault is PockEngine's, not the model's: install a release that "
-        "docs/versions.md lists, or report this message"
+        f"PockEngine failed while {doing}: {type(error).__name__}: {error} (at {place}). The fault "
+        "is PockEngine's, not the model's: install a release that docs/versions.md lists, or "
+        "report this message"
     )
 
 
-def _ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(OURS) and code is not theirs.__code__
+def check_own(error: BaseException, doing: str, *packages: str) -> None:
+    """Raise InternalError for a mistake that our own code made while it read a file.
+
+    What a library raises of a damaged file, and numbers that do not fit, are the file's.
+    """
+    *_, (code, _) = frames(error.__traceback__)
+    fault = (
+        own_fault(error, doing, *packages) if isinstance(error, MISTAKES) and is_own(code) else None
+    )
+    if fault is not None:
+        raise fault from error
 
 
 def _installed(package: str) -> str:

@@ -201,7 +201,7 @@ def _inside(folder: Path, location: str, name: str) -> Path:
         root, path = folder.resolve(), (folder / location).resolve()
         outside = not location or Path(location).is_absolute() or not path.is_relative_to(root)
         missing = not outside and not path.is_file()
-    except (OSError, RuntimeError, ValueError):
+    except (OSError, RuntimeError, TypeError, ValueError):  # a damaged name is of bytes
         raise ImportModelError(f"{name}: {location!r} is no usable file name") from None
     if outside:
         raise ImportModelError(

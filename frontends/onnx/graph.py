@@ -15,6 +15,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from pockengine.compiler.ir import Builder, Graph, TensorType, Value
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
 from pockengine.frontends.onnx.control import CONTROL, Known
 from pockengine.frontends.onnx.declared import (
@@ -136,6 +137,7 @@ class _Importer:
             self.failed.add(name)
             self.problems.add("a tensor", str(error), name)
         except (ArithmeticError, TypeError, ValueError) as error:
+            check_own(error, f"it read {name}")
             self.failed.add(name)
             self.problems.add("a tensor", f"what the file says of it is damaged: {error}", name)
 
@@ -222,6 +224,7 @@ class _Importer:
         except (GraphError, CompileError, ImportModelError) as error:
             self.problems.add(thing, str(error), place)
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            check_own(error, f"it read {thing} in {place}")
             self.problems.add(thing, f"its inputs or attributes do not fit: {error}", place)
         self.failed.update(name for name in node.output if name)
 

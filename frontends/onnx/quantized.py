@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.held import WIDTHS, HeldWeight, held_weight
 from pockengine.frontends.onnx.dynamic import DYNAMIC
 from pockengine.frontends.onnx.file import array_of
@@ -263,6 +264,7 @@ def as_real(
     try:
         rewriter.run()
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        check_own(error, f"it read {model.graph.name}")
         raise ImportModelError(
             f"{model.graph.name}: scales and zero points do not fit what they are of: {error}; "
             "quantise the model again"

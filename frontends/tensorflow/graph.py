@@ -16,6 +16,7 @@ from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.control import (
@@ -123,6 +124,7 @@ class Importer:
         except (CompileError, GraphError, ImportModelError) as error:
             self.problems.add(op.type, str(error), place)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            check_own(error, f"it read {op.type} in {place}", "tensorflow")
             self.problems.add(op.type, f"its inputs or attributes do not fit: {error}", place)
         return failed
 

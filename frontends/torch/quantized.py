@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.held import WIDTHS, HeldWeight, held_weight
 from pockengine.frontends.torch.decisions import copied_module
 from pockengine.frontends.torch.nodes import arguments_of, module_path
@@ -166,6 +167,7 @@ def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, Hel
             try:
                 rewriter.run()
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                check_own(error, f"it read {path or type(module).__name__}", "torch", "torchao")
                 raise ImportModelError(
                     f"{path or type(module).__name__}: scales and zero points do not fit what they "
                     f"are of: {error}; quantise the module again"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.errors import PockEngineError
+from pockengine.errors import InternalError, PockEngineError
 from pockengine.tests.fuzz.mutate import mutate
 
 
@@ -51,6 +51,8 @@ def fuzz(
         counts[name] += 1
         try:
             reader.read()
+        except InternalError as error:  # it says that the fault is ours
+            findings.append(Finding(name, error, data))
         except PockEngineError as error:
             json.dumps(str(error))  # it can be shown
         except Exception as error:

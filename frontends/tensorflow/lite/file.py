@@ -14,6 +14,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.tensorflow.lite.sparse import dense
 
 MOST_PARTS = 100_000
@@ -172,6 +173,7 @@ def read_lite(path: Path) -> LiteModel:
     except ImportModelError:
         raise
     except (AttributeError, LookupError, MemoryError, struct.error, TypeError, ValueError) as error:
+        check_own(error, f"it read {path}")
         # flatbuffers and NumPy raise these for places outside of the file and sizes that do not fit
         raise ImportModelError(f"{path} is damaged: {error}; convert the model again") from error
 

@@ -15,6 +15,7 @@ from pockengine.compiler.ir import BOOL, F32, I32, I64, Graph, TensorType
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
@@ -38,6 +39,7 @@ def from_lite(path: Path, example_inputs: Any, loss: Any, integers: bool = False
     try:
         return _imported(model, example_inputs, loss, integers)
     except DAMAGE as error:
+        check_own(error, f"it read {path}")
         raise ImportModelError(
             f"{path} is damaged: its parts do not fit together: {error}; convert the model again"
         ) from error

@@ -6,8 +6,10 @@ out, or is a state that starts at zero). The positions in `static` arrive as Num
 that the file holds, `bias` which input is one.
 """
 
+import inspect
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -59,6 +61,15 @@ class LiteRule:
     either: Container[int] = ()
     bias: int | None = None
 
+    def check(self, values: Sequence[Known]) -> None:
+        """Raise Unsupported where an operator has other inputs than the rule takes."""
+        check_operands(self.operands, values)
+
+    @cached_property
+    def operands(self) -> list[inspect.Parameter]:
+        """What the rule takes after context and options."""
+        return operands_of(self.apply)[1:]
+
     def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
         """Return an input in the form that the rule takes it in."""
         if value is None:
@@ -67,6 +78,24 @@ class LiteRule:
             raise Unsupported("a shape, axis or place that data decide; it must be known")
         known = place in self.static or (place in self.either and isinstance(value, np.ndarray))
         return value if known else tensor(value)
+
+
+def operands_of(rule: Rule) -> list[inspect.Parameter]:
+    """Return what a rule takes by place after its context; the last may stand for many."""
+    places = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p for p in inspect.signature(rule).parameters.values() if p.kind in places][1:]
+
+
+def check_operands(operands: Sequence[inspect.Parameter], values: Sequence[Known]) -> None:
+    """Raise Unsupported where there are more or fewer values, or one is missing."""
+    many = bool(operands) and operands[-1].kind is inspect.Parameter.VAR_POSITIONAL
+    needed = len([p for p in operands if p.default is p.empty]) - many
+    if not needed <= len(values) <= (len(values) if many else len(operands)):
+        raise Unsupported(f"{len(values)} inputs, where the operator has {needed}")
+    for place, value in enumerate(values):
+        kind = operands[min(place, len(operands) - 1)].annotation
+        if value is None and kind is Tensor:
+            raise Unsupported(f"its input {place} is left out")
 
 
 LITE_RULES: dict[str, LiteRule] = {}

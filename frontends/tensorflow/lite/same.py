@@ -7,7 +7,12 @@ import numpy as np
 from tensorflow.lite.python.schema_py_generated import TensorType
 
 from pockengine.frontends.tensorflow.lite.activation import activated
-from pockengine.frontends.tensorflow.lite.registry import LiteContext, lite_op
+from pockengine.frontends.tensorflow.lite.registry import (
+    LiteContext,
+    check_operands,
+    lite_op,
+    operands_of,
+)
 from pockengine.frontends.tensorflow.ops import RULES, Known
 
 Settings = Callable[[Any], dict[str, Any]]
@@ -133,10 +138,12 @@ SAME: dict[str, tuple[str, Settings]] = {
 
 def _define_same(name: str, op: str, settings: Settings) -> None:
     rule = RULES[op]
+    operands = operands_of(rule.apply)
 
     @lite_op(name, static=rule.static, either=rule.either)
     def apply(ctx: LiteContext, options: Any, *inputs: Any) -> Known:
         given = [x for x in inputs if x is not None]
+        check_operands(operands, given)
         result = rule.apply(ctx, *given, **(settings(options) if options else {}))
         kind = getattr(options, "FusedActivationFunction", int)()
         return activated(ctx, result, kind) if kind else result

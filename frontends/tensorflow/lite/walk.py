@@ -16,6 +16,7 @@ from pockengine.compiler.ir.evaluate import run as evaluate
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.bounds import MAX_ELEMENTS
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.lite.control import CONTROL
@@ -40,7 +41,7 @@ DAMAGE = (
     ValueError,
     struct.error,
 )
-"""What flatbuffers, NumPy and our rules raise for numbers that do not fit."""
+"""What flatbuffers, NumPy and our rules raise for numbers that do not fit; see `check_own`."""
 MOST_NODES = 200_000
 """Loops inside of loops grow without bounds; no step of this many kernels is meant."""
 
@@ -129,6 +130,8 @@ class Walker:
         except (CompileError, GraphError, ImportModelError) as error:
             self.problems.add(operator.name, str(error), place)
         except DAMAGE as error:
+            if operator.options is not None:  # else the file lacks them
+                check_own(error, f"it read {operator.name} of {self.model.name}")
             reason = f"its inputs or options do not fit: {error}"
             self.problems.add(operator.name, reason, place)
         frame.failed.update(operator.outputs)
@@ -142,10 +145,14 @@ class Walker:
             results = CONTROL[operator.name](self, operator.options, values)
         elif (rule := LITE_RULES.get(operator.name)) is None:
             raise Unsupported(NO_RULE)
-        elif values and all(isinstance(x, np.ndarray) for x in values):
-            results = _folded(rule, operator, _context(frame.graph, operator), values)
         else:
-            results = self._applied(rule, operator, frame.graph, values)
+            rule.check(values)
+            known = bool(values) and all(isinstance(x, np.ndarray) for x in values)
+            results = (
+                _folded(rule, operator, _context(frame.graph, operator), values)
+                if known
+                else self._applied(rule, operator, frame.graph, values)
+            )
         for number, result in zip(operator.outputs, results, strict=True):
             tensor = frame.graph.tensors[number]
             rounds = self.integers and isinstance(result, Tensor)

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, InternalError
 from pockengine.frontends.onnx.model import from_onnx
+from pockengine.frontends.onnx.ops import elementwise
 from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one, random
 
 SECONDS = 30.0
@@ -336,3 +337,11 @@ def test_functions_that_double_are_refused() -> None:
 
     with pytest.raises(ImportModelError, match="expand to 1099511627776 operators; 1000000 is"):
         from_onnx(with_functions({**calls, "F40": []}))
+
+
+def test_a_mistake_of_ours_is_not_told_as_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elementwise.division, "remainder", None)
+    model = one("Mod", {"a": (2,), "b": (2,)}, (2,), fmod=1)
+
+    with pytest.raises(InternalError, match=r"it read Mod in y: TypeError.*ops/elementwise.py"):
+        from_onnx(model)

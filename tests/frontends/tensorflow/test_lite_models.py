@@ -15,8 +15,9 @@ from tensorflow.lite.python import schema_py_generated as schema
 from pockengine.compiler.compile import Training, compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.errors import ImportModelError
+from pockengine.errors import ImportModelError, InternalError
 from pockengine.frontends.tensorflow import from_tensorflow
+from pockengine.frontends.tensorflow.lite import ops
 from pockengine.tests.frontends.tensorflow.checks import relative_error
 
 L = keras.layers
@@ -239,3 +240,13 @@ def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
     for given in (model, path):
         with pytest.raises(ImportModelError, match="cross_entropy_logits"):
             from_tensorflow(given, (numbers(3, 5),), loss="cross_entropy")
+
+
+def test_a_mistake_of_ours_is_not_told_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = converted(tmp_path / "net.tflite", net((4, 4, 2), L.Conv2D(3, 2)))
+    monkeypatch.setattr(ops, "permute", None)
+
+    with pytest.raises(InternalError, match=r"it read CONV_2D of net: TypeError.*lite/ops.py"):
+        from_tensorflow(path, (numbers(1, 4, 4, 2),))
