@@ -226,6 +226,8 @@ def _time(options: BenchOptions, result: BenchResult, right: list[Trained], fold
                 for measured in found:
                     result.add_measured((one.name, one.dtype), measured, load.mark)
         result.note(what_is_missing([], peers.missing))
+        for engine, reason in peers.refused.items():
+            result.note(f"Not compared with {engine}: {reason}.")
 
 
 def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextManager[Conditions]:

@@ -30,6 +30,7 @@ from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.own_compile import Request, write_request
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
+    Refused,
     Worker,
     compile_by_worker,
     is_available,
@@ -63,6 +64,7 @@ class HostPeers:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self.missing = [engine for engine in HOST_ENGINES if not is_available(engine)]
+        self.refused: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
         self._stack = ExitStack()
 
@@ -71,16 +73,22 @@ class HostPeers:
     ) -> list[Measured]:
         """Time ours and every engine that is here, in turn; `losses` are the right ones.
 
-        FarmError when an engine trains something else.
+        What has no form of the job is left out, and `refused` says why. FarmError when an engine
+        trains something else.
         """
         write_job(folder, data)
         with open_own_worker(artifact.folder, folder, self.threads) as own:
             workers = {OURS: own}
             errors: dict[str, float | None] = {OURS: None}
             for engine in HOST_ENGINES:
-                if engine not in self.missing:
-                    workers[engine] = self._prepared(engine, folder)
-                    errors[engine] = _checked(engine, workers[engine], losses)
+                if engine in self.missing:
+                    continue
+                try:
+                    worker = self._prepared(engine, folder)
+                except Refused as error:
+                    self.refused[engine] = error.reason
+                    continue
+                errors[engine], workers[engine] = _checked(engine, worker, losses), worker
             timings = interleave(workers, ROUNDS, STEPS_A_TURN)
             return [
                 Measured(

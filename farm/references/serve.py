@@ -12,8 +12,9 @@ with its own environment, and read each one's own peak memory. Requests are JSON
     {"do": "quit"}
 
 A reply to prepare has the "version", and the "file_bytes" of what goes to a device, 0 if unknown.
-A reply has "ok"; where that is false, "error" says why and the worker stays usable. What a
-framework prints goes to stderr. "marked" puts a counted region (marks.py) round each step.
+A reply has "ok"; where that is false, "error" says why and the worker stays usable; "refused" says
+it too where the framework has no form of the job. What a framework prints goes to stderr. "marked"
+puts a counted region (marks.py) round each step.
 """
 
 import json
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from pockengine.errors import PockEngineError
+from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.references.job import Tensors, read_job
 from pockengine.farm.references.marks import Marks
 
@@ -149,6 +150,8 @@ def serve(framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
             break
         try:
             reply = {"ok": True, **server.answer(request)}
+        except FarmError as error:
+            reply = {"ok": False, "refused": str(error), "error": f"FarmError: {error}"}
         except (PockEngineError, ValueError, KeyError, OSError, RuntimeError) as error:
             reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         _send(replies, reply)

@@ -41,6 +41,14 @@ class Training:
     ms: list[float] = field(default_factory=list)
 
 
+class Refused(FarmError):
+    """A job that a framework has no form of, for a `reason`: nothing is wrong with either."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Worker:
     """A running worker process; a context manager that always ends it.
 
@@ -99,7 +107,7 @@ class Worker:
         return int(self.ask(do="peak_rss")["bytes"])
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Send one request and return its reply."""
+        """Send one request and return its reply; Refused where its framework cannot do that."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -114,7 +122,8 @@ class Worker:
         if not isinstance(reply, dict) or "ok" not in reply:
             raise FarmError(f"{self.name} answered something else than a reply: {line[:200]!r}")
         if not reply["ok"]:
-            raise FarmError(f"{self.name}, asked to {request['do']}: {reply.get('error')}")
+            text = f"{self.name}, asked to {request['do']}: {reply.get('error')}"
+            raise Refused(text, str(reply["refused"])) if "refused" in reply else FarmError(text)
         return reply
 
     def close(self) -> None:

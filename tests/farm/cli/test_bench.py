@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from click.testing import CliRunner
 
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.bench import flow as bench_flow
+from pockengine.farm.bench import peers as bench_peers
 from pockengine.farm.bench.case import Case, make_case
 from pockengine.farm.bench.peers import HostPeers
 from pockengine.farm.bench.run import train_on_board
 from pockengine.farm.boards.board import Board
 from pockengine.farm.cli.bench import main
 from pockengine.farm.references.job import JobData
+from pockengine.farm.references.worker import Refused
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.tests.farm.helpers import script
@@ -52,6 +55,28 @@ def test_two_schemes_train_are_checked_and_stored(tmp_path: Path) -> None:
     assert all(record.ok and record.value < 1e-3 for record in errors)
     arena = {record.scheme: record.value for record in records if record.metric == "arena_bytes"}
     assert arena["bias-only"] < arena["full"]
+
+
+def test_a_framework_without_a_form_of_the_model_is_left_out(
+    tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(engine: str, *_: object) -> MagicMock:
+        if engine == "tf-graph":
+            raise Refused("worker: FarmError: no form", "no form")
+        return peer
+
+    peer = MagicMock(version="1")
+    peer.train.return_value.losses, peer.peak_rss.return_value = [1.0], 1
+    peer.step.side_effect = lambda count: [1.0] * count
+    peer.__enter__.return_value = peer
+    monkeypatch.setattr(bench_peers, "open_worker", opened)
+    monkeypatch.setattr(bench_peers, "open_own_worker", lambda *_: peer)
+    monkeypatch.setattr(bench_peers, "is_available", lambda _: True)
+    with closing(HostPeers(1)) as peers:
+        found = peers.measure(MagicMock(), case.data, [1.0], tmp_path)
+
+    assert [one.engine for one in found] == ["pockengine", "torch-eager", "torch-eager-cl-malloc"]
+    assert peers.refused == {"tf-graph": "no form"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.references.engines import ENGINES, find_engine
 from pockengine.farm.references.job import JobData, TrainingJob, read_job, write_job
 from pockengine.farm.references.timing import Timing, interleave
-from pockengine.farm.references.worker import Worker, open_worker
+from pockengine.farm.references.worker import Refused, Worker, open_worker
 from pockengine.tests.farm.references.jobs import random_job
 
 TOY = Path(__file__).with_name("toy_worker.py")
@@ -80,8 +80,9 @@ def test_peak_memory_is_that_of_the_worker(worker: Worker) -> None:
 
 
 def test_error_is_reported_and_the_worker_stays(worker: Worker, folder: Path) -> None:
-    with pytest.raises(FarmError, match="asked to prepare: FarmError: toys cannot do that"):
+    with pytest.raises(Refused, match="asked to prepare: FarmError: toys cannot do that") as caught:
         worker.prepare(folder, "refuses", threads=1)
+    assert caught.value.reason == "toys cannot do that"
     with pytest.raises(FarmError, match="nothing is prepared"):
         worker.step(1)
 
