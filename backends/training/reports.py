@@ -7,7 +7,11 @@ of an epoch have `epoch_` before their names, and stand at the number of its las
 """
 
 import csv
+import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -130,14 +134,19 @@ class MlflowLog(Callback):
 
     def __init__(self, **run: Any) -> None:
         need("MlflowLog", "mlflow")
-        self._run, self._own = run, False
+        self._run, self._own, self._lost = run, False, False
+        self._before: BaseException | None = None
 
     def on_begin(self, session: Session) -> None:
-        """Start a run unless one is active."""
+        """Start a run unless one is active; RuntimeFailure where MLflow starts none."""
         import mlflow
 
+        self._lost, self._before = False, sys.exc_info()[1]
         if self._run or mlflow.active_run() is None:
-            mlflow.start_run(**self._run)
+            try:
+                mlflow.start_run(**self._run)
+            except Exception as error:
+                raise RuntimeFailure(f"MLflow starts no run{_where()}: {_short(error)}") from error
             self._own = True
 
     def on_step(self, step: Step) -> None:
@@ -149,17 +158,42 @@ class MlflowLog(Callback):
         self._log(epoch.step, _of_epoch(epoch))
 
     def on_end(self) -> None:
-        """End the run that this callback started."""
+        """End the run that this callback started; it failed where an error ends the training."""
         import mlflow
 
         if self._own:
-            mlflow.end_run()
             self._own = False
+            failed = sys.exc_info()[1] is not self._before
+            with self._without():
+                mlflow.end_run("FAILED" if failed else "FINISHED")
 
     def _log(self, step: int, figures: dict[str, float]) -> None:
         import mlflow
 
-        mlflow.log_metrics(figures, step=step)
+        if not self._lost:
+            with self._without():
+                mlflow.log_metrics(figures, step=step)
+
+    @contextmanager
+    def _without(self) -> Iterator[None]:
+        """Let the training go on without MLflow where that fails: the figures are not the work."""
+        try:
+            yield
+        except Exception as error:
+            self._lost = True
+            text = f"MLflow takes no more figures{_where()}: {_short(error)}; the training goes on"
+            warnings.warn(text, stacklevel=2)
+
+
+def _where() -> str:
+    """Say where MLflow keeps its runs."""
+    import mlflow
+
+    return f" at {mlflow.get_tracking_uri()}"
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
 
 
 def _of_step(step: Step) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Callbacks that write figures: CSV, TensorBoard, MLflow, and plain objects of the user's."""
 
 import csv
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import pockengine
 from pockengine.backends.training.history import Epoch
 from pockengine.backends.training.loop import Step
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import RuntimeFailure, TrainingDiverged
 from pockengine.tests.backends.training.nets import compiled, data
 
 TRAIN = data(22)
@@ -69,6 +70,64 @@ def test_mlflow_keeps_the_metrics(tmp_path: Path) -> None:
     losses = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
     assert [(m.step, m.value) for m in losses] == [(s.number, s.loss) for s in history.steps]
     assert run.data.metrics["epoch_rate"] == 0.02
+
+
+class Server:
+    """What of MLflow the callback calls; from `most` metrics on it answers no more."""
+
+    def __init__(self, most: int = 99) -> None:
+        self.most, self.steps, self.ends = most, list[int](), list[str]()
+
+    def start_run(self, **_: object) -> None:
+        self._answer()
+
+    def active_run(self) -> None:
+        return None
+
+    def get_tracking_uri(self) -> str:
+        return "http://lab:5000"
+
+    def log_metrics(self, figures: dict[str, float], step: int) -> None:
+        self._answer()
+        self.steps.append(step)
+
+    def end_run(self, status: str) -> None:
+        self.ends.append(status)
+
+    def _answer(self) -> None:
+        if len(self.steps) == self.most:
+            raise ConnectionError("nobody is there")
+
+
+def logged(server: Server, monkeypatch: pytest.MonkeyPatch) -> pockengine.MlflowLog:
+    monkeypatch.setitem(sys.modules, "mlflow", server)  # type: ignore[arg-type]
+    monkeypatch.setattr("pockengine.backends.training.reports.need", lambda *_: None)
+    return pockengine.MlflowLog()
+
+
+def test_a_server_that_stops_answering_does_not_end_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = logged(server := Server(most=2), monkeypatch)
+    with pytest.warns(UserWarning, match="no more figures at http://lab:5000.*nobody is there"):
+        history = compiled().fit(TRAIN, epochs=1, lr=0.02, callbacks=[log])
+
+    assert len(history.steps) == 5
+    assert (server.steps, server.ends) == ([1, 2], ["FINISHED"])
+    with pytest.raises(RuntimeFailure, match="MLflow starts no run at http://lab:5000"):
+        compiled().fit(TRAIN, epochs=1, lr=0.02, callbacks=[logged(Server(most=0), monkeypatch)])
+
+
+def test_a_run_says_whether_its_training_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = logged(server := Server(), monkeypatch)
+    try:
+        raise KeyError("an error of before says nothing")
+    except KeyError:
+        compiled().fit(TRAIN, epochs=1, lr=0.02, callbacks=[log])
+    with pytest.raises(TrainingDiverged):
+        compiled().fit(TRAIN, epochs=1, lr=1e30, callbacks=[log])
+
+    assert server.ends == ["FINISHED", "FAILED"]
 
 
 class Plain:
