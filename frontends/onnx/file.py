@@ -16,6 +16,8 @@ from onnx import GraphProto, ModelProto, TensorProto, checker, numpy_helper
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.control import nested
 
+RUNTIMES = "SimplifiedLayerNormalization"
+"""An operator that ONNX Runtime writes as the standard's, whose checker does not know it."""
 MAX_BYTES = 2**40
 """A tensor of more than a TiB is taken to be a lie."""
 
@@ -49,11 +51,16 @@ def _check(model: ModelProto) -> None:
     if not model.HasField("graph") or not model.graph.node:
         raise ImportModelError("the ONNX model has no operators, or is cut short; export it again")
     _check_names(model.graph)
-    bare = without_data(model)
+    bare, foreign = without_data(model), False
     for node in nested(bare.graph.node):
+        if node.op_type == RUNTIMES and not node.domain:
+            node.domain = RUNTIMES
+            foreign = True
         for attribute in node.attribute:  # the checker looks for files in the current folder
             if attribute.t.data_location == TensorProto.EXTERNAL:
                 attribute.t.CopyFrom(TensorProto(data_type=attribute.t.data_type, dims=[0]))
+    if foreign:
+        bare.opset_import.append(onnx.helper.make_opsetid(RUNTIMES, 1))
     try:
         checker.check_model(bare)
     except checker.ValidationError as error:

@@ -2,6 +2,7 @@
 
 from pockengine.frontends.onnx.ops import (
     classic,
+    contrib,
     elementwise,
     indexing,
     integers,
@@ -31,6 +32,7 @@ __all__ = [
     "OnnxRule",
     "Result",
     "classic",
+    "contrib",
     "elementwise",
     "find_rule",
     "indexing",
