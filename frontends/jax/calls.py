@@ -27,6 +27,8 @@ LONGEST = 20_000
 """Equations that an unrolled loop may have in all."""
 
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+OWN_GRADIENTS = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+"""Calls of functions with a gradient of their own; the last is of JAX before 0.7."""
 
 SAME_GRADIENT = {"_sinc_maclaurin", "_softmax", "logaddexp", "logaddexp2", "relu", "relu6"}
 """JAX's own functions whose rule is for speed or exactness: ours derives the same."""
@@ -84,7 +86,7 @@ def _has_own_gradient(
 ) -> bool:
     """Return whether a function trains by a rule of its own that we would not derive."""
     kind = equation.primitive.name
-    if not walker.forward or kind not in ("custom_jvp_call", "custom_vjp_call"):
+    if not walker.forward or kind not in OWN_GRADIENTS:
         return False
     info = jaxpr.jaxpr.debug_info
     if info.func_name in SAME_GRADIENT and is_jax(info.func_filename or ""):
@@ -255,8 +257,7 @@ CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
             "closed_call",
             "composite",
             "core_call",
-            "custom_jvp_call",
-            "custom_vjp_call",
+            *OWN_GRADIENTS,
             "jit",
             "pjit",
             "remat",
