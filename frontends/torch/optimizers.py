@@ -120,11 +120,11 @@ _KINDS: Mapping[type, type] = {
     torch.optim.Adam: Adam,
     torch.optim.AdamW: AdamW,
     torch.optim.Adamax: Adamax,
-    torch.optim.Muon: Muon,
     torch.optim.NAdam: NAdam,
     torch.optim.RAdam: RAdam,
     torch.optim.RMSprop: RMSprop,
     torch.optim.Rprop: Rprop,
     torch.optim.SGD: Sgd,
     torch.optim.SparseAdam: SparseAdam,
+    **({torch.optim.Muon: Muon} if hasattr(torch.optim, "Muon") else {}),  # since 2.9
 }

@@ -1,5 +1,6 @@
 """Names of what a PyTorch module returns."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -26,6 +27,8 @@ def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
 
 def _names(structure: Any) -> list[str]:
     names = []
+    if isinstance(structure, Mapping):  # transformers' own have no paths before PyTorch 2.9
+        structure = dict(structure)
     for path, _ in pytree.tree_flatten_with_path(structure)[0]:
         parts = [
             str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 import pockengine
 from pockengine.backends.training.framework_rates import as_rates
 from pockengine.errors import PockEngineError, RuntimeFailure
+from pockengine.frontends.torch import optimizers
 from pockengine.frontends.torch.optimizers import to_optimizer
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.frontends.torch.checks import check_state
@@ -190,3 +192,9 @@ def test_schedules_that_no_rate_can_be_are_refused() -> None:
         as_rates(Schedules.ReduceLROnPlateau(optimizer))
     with pytest.raises(RuntimeFailure, match="by different factors"):
         as_rates(Schedules.LambdaLR(grouped(net()), [lambda n: 1.0, lambda n: 0.5**n]))
+
+
+def test_a_release_without_muon_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    kinds = runpy.run_path(optimizers.__file__)["_KINDS"]
+    assert {torch.optim.SGD, torch.optim.AdamW} < set(kinds)

@@ -1,16 +1,19 @@
 """What the importer keeps: names, weights, their permutations, states, inputs and outputs."""
 
 import copy
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir import F32, I64
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch, to_state_dict
+from pockengine.frontends.torch.outputs import output_names
 from pockengine.models.cnn import SmallCNN
 from pockengine.models.mobilenet_v2 import MobileNetV2
 from pockengine.tests.frontends.torch.checks import Function, check_forward
@@ -200,6 +203,22 @@ def test_outputs_have_the_names_of_their_places(function: object, names: list[st
     graph = from_torch(Function(function), (torch.randn(2, 3),))
 
     assert list(graph.outputs) == names
+
+
+def test_a_mapping_without_paths_gives_its_keys() -> None:
+    """As transformers registers its outputs for PyTorch before 2.9."""
+
+    class Answer(OrderedDict[str, int]):
+        pass
+
+    pytree.register_pytree_node(
+        Answer,
+        lambda answer: (list(answer.values()), list(answer)),
+        lambda values, keys: Answer(zip(keys, values, strict=True)),
+    )
+    spec = pytree.tree_flatten(Answer(logits=0, states=1))[1]
+
+    assert output_names(spec, 2, own_loss=False) == ["logits", "states"]
 
 
 def test_picture_output_has_the_frameworks_order() -> None:
