@@ -83,7 +83,7 @@ def page() -> str:
     known = {(one.framework, one.release): one for one in results()}
     lines = []
     for row in rows().values():
-        for release in RELEASES:
+        for release in RELEASES if row.oldest != row.newest else RELEASES[1:]:
             found = known.get((row.name, release))
             version = getattr(row, release)
             if found is None or found.versions.get(row.package) != version:
