@@ -20,6 +20,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
 from pockengine.frontends.tensorflow.lite.rounding import integer_input
+from pockengine.frontends.tensorflow.lite.statistics import tell_statistics
 from pockengine.frontends.tensorflow.lite.walk import DAMAGE, Walker
 from pockengine.frontends.tensorflow.variables import RESERVED
 
@@ -51,6 +52,7 @@ def _imported(model: LiteModel, example_inputs: Any, loss: Any, integers: bool) 
     walker.build(walker.main)
     outputs = walker.outputs()
     walker.problems.check(model.name)
+    tell_statistics(model.name, walker.statistics)
     g = walker.g
     if loss is not None and not outputs:
         raise ImportModelError(f"{model.name} has no output that a loss could judge")

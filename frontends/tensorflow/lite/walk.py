@@ -28,6 +28,7 @@ from pockengine.frontends.tensorflow.lite.registry import (
     in_graph,
 )
 from pockengine.frontends.tensorflow.lite.rounding import held_as, rounded
+from pockengine.frontends.tensorflow.lite.statistics import bare_tensors, is_statistic
 from pockengine.frontends.tensorflow.ops import Known
 from pockengine.frontends.tensorflow.variables import RESERVED
 
@@ -60,6 +61,8 @@ class Frame:
     wishes: dict[int, Layout]
     known: dict[int, Known] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    bare: set[int] = field(default_factory=set)
+    """What is an input still, but for arithmetic with constants."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ class Walker:
         self.g = Builder(Graph(model.name))
         self.problems = Problems()
         self.variables: dict[str, Known] = {}
+        self.statistics: list[str] = []
         self.main = self._frame(0)
+        self.main.bare = bare_tensors(self.main.graph)
         self._params: dict[tuple[int, ...], Tensor] = {}
 
     def _frame(self, index: int) -> Frame:
@@ -208,10 +213,10 @@ class Walker:
         own = (reader.position, reader.place) if tensor.data.ndim == 1 else ()
         key = (frame.index, number, *own)
         if key not in self._params:
-            self._params[key] = self._param(frame, number, reader.is_bias)
+            self._params[key] = self._param(frame, number, reader)
         return self._params[key]
 
-    def _param(self, frame: Frame, number: int, bias: bool) -> Tensor:
+    def _param(self, frame: Frame, number: int, reader: Reader) -> Tensor:
         """Take floats that the file holds for a param.
 
         A bias of zeros stays so: converters add one to a convolution that has none.
@@ -221,11 +226,16 @@ class Walker:
         if not data.size:
             raise Unsupported(EMPTY)
         layout = frame.wishes.get(number, identity(data.ndim))
+        name = self._free_name(tensor.name)
+        long = sum(size > 1 for size in data.shape)
+        statistic = is_statistic(reader.operator, number, frame.bare, long)
+        if statistic:
+            self.statistics.append(name)
         value = self.g.param(
-            self._free_name(tensor.name),
+            name,
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
-            trainable=not bias or bool(data.any()),
+            trainable=not statistic and (not reader.is_bias or bool(data.any())),
         )
         source, held = tensor.quantization(), held_as(tensor)
         param = self.g.graph.params[value.name]

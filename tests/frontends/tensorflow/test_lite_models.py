@@ -250,3 +250,16 @@ def test_a_mistake_of_ours_is_not_told_as_damage(
 
     with pytest.raises(InternalError, match=r"it read CONV_2D of net: TypeError.*lite/ops.py"):
         from_tensorflow(path, (numbers(1, 4, 4, 2),))
+
+
+def test_statistics_of_a_normalization_do_not_train(tmp_path: Path) -> None:
+    norm = L.Normalization(mean=[0.5, -1.0, 2.0], variance=[2.0, 0.3, 1.5])
+    path = converted(tmp_path / "net.tflite", net((3,), norm, L.Dense(4), L.Dense(2)))
+
+    with pytest.warns(UserWarning, match=r"do not train: statistics that an input is normalized"):
+        graph = from_tensorflow(path, (numbers(2, 3),))
+
+    frozen = [param for param in graph.params.values() if not param.trainable]
+    assert frozen
+    assert all(param.value.shape in ((3,), (1, 3)) for param in frozen)
+    assert sum(param.trainable for param in graph.params.values()) >= 2
