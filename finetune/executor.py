@@ -69,8 +69,8 @@ def _cluster(address: str) -> Iterator[Executor]:
         ) from error
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise FinetuneError(f"no Dask scheduler answers at {address}: {error}") from error
+    except Exception as error:  # whatever a reply that is none makes of its reader
+        raise FinetuneError(f"no Dask scheduler answers at {address}: {error!r}") from error
     with client, _ClusterExecutor(client) as executor:
         yield executor
 

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -131,3 +133,22 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_executor("tcp://127.0.0.1:1"),
     ):
         pass
+
+
+def test_a_server_that_is_no_scheduler_is_named() -> None:
+    """What it sends is read as sizes: of 3 EiB here."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1)
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with (
+            pytest.raises(FinetuneError, match=f"no Dask scheduler answers at {address}: "),
+            open_executor(address),
+        ):
+            pass
