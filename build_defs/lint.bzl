@@ -20,6 +20,6 @@ def checked_files(patterns = _PATTERNS):
     """
     native.filegroup(
         name = "checked_files",
-        srcs = native.glob(patterns, exclude = ["**/__pycache__/**"]),
+        srcs = native.glob(patterns, allow_empty = True, exclude = ["**/__pycache__/**"]),
         visibility = ["//tests/repo:__pkg__"],
     )

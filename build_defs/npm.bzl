@@ -5,7 +5,7 @@ load(":python.bzl", "PYTHON_ATTR", "find_python")
 _BUILD = """\
 filegroup(
     name = "program",
-    srcs = glob(["%s"]),
+    srcs = glob(["%s"], allow_empty = True),
     visibility = ["//visibility:public"],
 )
 """
