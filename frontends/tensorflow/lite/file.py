@@ -182,6 +182,8 @@ def _model(path: Path, model: Any) -> LiteModel:
     counts = model.OperatorCodesLength(), model.SubgraphsLength()
     if counts[0] > MOST_PARTS or counts[1] > MOST_GRAPHS:
         raise ImportModelError(f"{path} is damaged: it claims to have {max(counts)} parts")
+    if not counts[1] or not model.BuffersLength():
+        raise ImportModelError(f"{path} is damaged: it has no graph, or no buffers")
     codes = [_code(model.OperatorCodes(i)) for i in range(counts[0])]
     graphs = tuple(_graph(path, model, codes, model.Subgraphs(i)) for i in range(counts[1]))
     named = (model.Subgraphs(0).Name() or path.stem.encode()).decode(errors="replace")

@@ -35,7 +35,7 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     for module in (extras, runtime):
         monkeypatch.setattr(module, "find_spec", lambda package: None)
-    with pytest.raises(MissingPackage, match=r"ai_edge_litert.*not installed.*pockengine\[litert"):
+    with pytest.raises(MissingPackage, match=r"ai_edge_litert.*not installed.*\[litert"):
         compiled.session()
     with pytest.raises(MissingPackage, match=r"the backend tflite needs flatbuffers, tflite, not"):
         pockengine.compile(residual_net(), None, backend="tflite")

@@ -154,9 +154,11 @@ def test_settings_that_the_evaluator_ignores_are_not_checked(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setattr(onnx, "__version__", release)
-    feed = {"x": random(TIME, BATCH, INPUTS), "lengths": np.full(BATCH, TIME - 1, np.int32)}
+    model = layer(op, **attrs)
+    given = {"x": random(TIME, BATCH, INPUTS), "lengths": np.full(BATCH, TIME - 1, np.int32)}
+    feed = {value.name: given[value.name] for value in model.graph.input}
 
-    assert reference(layer(op, **attrs), feed, "mse", lambda array: array) is None
+    assert reference(model, feed, "mse", lambda array: array) is None
 
     checked = reference(layer(op), {"x": feed["x"]}, "mse", lambda array: array)
     assert checked is not None
