@@ -309,7 +309,7 @@ class _Importer:
             raise Unsupported(f"two weights named {tensor.name!r}; rename one")
 
     def _type(self, name: str) -> np.dtype:
-        """Return the file's type of what is known by a name, or ours."""
+        """Return the type that the file gives a value, or else the type it has here."""
         held = self.arrays[name].dtype if name in self.arrays else self._tensor(name).dtype.numpy
         return self.narrow.kinds.get(name, held)
 

@@ -1,4 +1,4 @@
-"""Lists of tensors: operators on what is known at compile time, however long a loop made it."""
+"""Lists of tensors, whose lengths are fixed at compile time, also where a loop appends to them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,7 @@
 """Private names of frameworks, which any release may drop: each one is in a reviewed table.
 
 A name that a file imports, or reads of what it imported, is listed whole. Of an object the syntax
-does not tell the class: its private attributes are listed by name, but for those that our own
+does not tell the class, so private attributes are listed by name, except those that our own
 classes have.
 """
 

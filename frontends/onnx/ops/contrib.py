@@ -32,20 +32,6 @@ def _with_sum(ctx: OnnxContext, y: Tensor, total: Tensor) -> list[Tensor | None]
     return [y, None, None, total] if ctx.wants(3) else [y]
 
 
-@onnx_op("SimplifiedLayerNormalization")
-def simplified_layer_normalization(
-    ctx: OnnxContext,
-    x: Tensor,
-    scale: Tensor,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-) -> Tensor:
-    """Normalise to a mean square of 1; scale. ONNX Runtime writes it into the standard's domain."""
-    return emit_norm.rms_norm(ctx.g, x, x.rank - axis % x.rank, scale, epsilon)
-
-
 @runtime_op("SkipLayerNormalization")
 def skip_layer_normalization(
     ctx: OnnxContext,

@@ -141,7 +141,7 @@ def layer_normalization(
     return [y, mean, emit.unary("rsqrt")(g, emit.arithmetic(g, "add", var, epsilon))]
 
 
-@onnx_op("RMSNormalization")
+@onnx_op("RMSNormalization", "SimplifiedLayerNormalization")
 def rms_normalization(
     ctx: OnnxContext,
     x: Tensor,
@@ -151,7 +151,10 @@ def rms_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Tensor:
-    """Normalise the dimensions from `axis` on to a mean square of 1; scale."""
+    """Normalise the dimensions from `axis` on to a mean square of 1; scale.
+
+    ONNX Runtime writes the second name, into the standard's domain.
+    """
     return emit_norm.rms_norm(ctx.g, x, x.rank - axis % x.rank, scale, epsilon)
 
 

@@ -62,7 +62,7 @@ class Frame:
     known: dict[int, Known] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     bare: set[int] = field(default_factory=set)
-    """What is an input still, but for arithmetic with constants."""
+    """Tensors that are inputs, or inputs after arithmetic with constants."""
 
 
 @dataclass(frozen=True)
