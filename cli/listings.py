@@ -33,13 +33,11 @@ def models(as_json: bool) -> None:
 
 
 def _family(name: str, family: ModelFamily) -> dict[str, str]:
-    size = "TOKENS" if family.vocabulary else "SIZE"
-    width = "-WIDTH" if family.has_width else ""
     step = f", a multiple of {family.step}" if family.step > 1 else ""
     largest = f" to {family.largest}" if family.vocabulary else " or more"
     pictures = "coloured pictures" if family.channels == 3 else "grey pictures"
     return {
-        "model": f"{name}{width}-{size}",
+        "model": family.form(name),
         "takes": f"{family.vocabulary} tokens" if family.vocabulary else pictures,
         "size": f"{family.smallest}{largest}{step}",
         "loss": "its own" if family.own_loss else f"cross_entropy, {family.classes} classes",

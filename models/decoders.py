@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import transformers
-
 from pockengine.errors import ImportModelError
-from pockengine.models.causal_lm import decoder_of
-from pockengine.models.unfilled import unfilled
 
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "llama2-7b": {"max_position_embeddings": 4096},
@@ -33,12 +29,22 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 
 def shapes_of(name: str) -> Any:
     """Return a decoder of shapes alone; ImportModelError names what is known."""
+    check_decoder(name)
+    import transformers
+
+    from pockengine.models.causal_lm import decoder_of
+    from pockengine.models.unfilled import unfilled
+
     if name in SIZES:
         config = transformers.LlamaConfig(**SIZES[name])
         return unfilled(transformers.LlamaForCausalLM, config)
-    if not (Path(name) / "config.json").is_file():
+    return decoder_of(Path(name))
+
+
+def check_decoder(name: str) -> None:
+    """Raise ImportModelError for a name or folder that is no decoder's, before any import."""
+    if name not in SIZES and not (Path(name) / "config.json").is_file():
         raise ImportModelError(
             f"{name} is no decoder that is known here ({', '.join(SIZES)}), and no folder with "
             "config.json"
         )
-    return decoder_of(Path(name))

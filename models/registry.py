@@ -104,6 +104,11 @@ class ModelFamily:
     own_loss: bool = False
     extra: str = "torch"
 
+    def form(self, name: str) -> str:
+        """Return how a model of the family `name` is written: `mobilenet_v2-WIDTH-SIZE`."""
+        width = "-WIDTH" if self.has_width else ""
+        return f"{name}{width}-{'TOKENS' if self.vocabulary else 'SIZE'}"
+
 
 def _mobilenet_v2(name: ModelName, classes: int) -> "nn.Module":
     from pockengine.models.mobilenet_v2 import MobileNetV2

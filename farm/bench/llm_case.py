@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +27,11 @@ from pockengine.compiler.optim import AdamW
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.storage import Storage
 from pockengine.errors import FarmError
-from pockengine.models.causal_lm import CausalLM, open_causal_lm
-from pockengine.models.decoders import SIZES, shapes_of
+from pockengine.models.decoders import SIZES, check_decoder, shapes_of
 from pockengine.models.shards import SINGLE
+
+if TYPE_CHECKING:
+    from pockengine.models.causal_lm import CausalLM
 
 KNOWN = tuple(SIZES)
 """Names of decoders whose weights are drawn."""
@@ -43,7 +46,7 @@ class LmCase:
 
     name: str
     folder: Path
-    model: CausalLM
+    model: "CausalLM"
     graph: Graph
     tokens: np.ndarray
 
@@ -100,12 +103,10 @@ def _numbers(
 
 def make_lm_case(model: str, shape: tuple[int, int], steps: int, place: Path) -> LmCase:
     """Build a case of `shape` (rows, tokens); `place` takes the drawn weights of a known name."""
+    check_decoder(model)
+    from pockengine.models.causal_lm import open_causal_lm
+
     folder = drawn_folder(model, place) if model in KNOWN else Path(model)
-    if not (folder / "config.json").is_file():
-        raise FarmError(
-            f"{model} is no decoder that the suite knows ({', '.join(KNOWN)}), and no folder with "
-            "config.json"
-        )
     opened = open_causal_lm(folder)
     if opened.longest is not None and shape[1] > opened.longest:
         raise FarmError(f"{model} knows positions of {opened.longest} tokens, not of {shape[1]}")

@@ -1,17 +1,29 @@
-"""Which scheme a name means for a listed model; wrong names are refused before anything is read."""
+"""What the bench's names mean: suites, models, schemes; wrong ones are refused at once."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from pockengine.compiler.sparse.presets import check_preset
+from pockengine.compiler.sparse.presets import PRESETS, check_preset
 from pockengine.compiler.sparse.scheme import load_scheme
 from pockengine.errors import FarmError
-from pockengine.models.registry import ModelName, parse_model
+from pockengine.models.decoders import SIZES, check_decoder
+from pockengine.models.registry import FAMILIES, ModelName, parse_model
 
+PEERS, RUNTIMES, LLM, GPU = SUITES = ("peers", "runtimes", "llm", "gpu")
+MODEL = "mobilenet_v2-0.35-96"
 SPARSE = "sparse"
+SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)
 SPARSE_SCHEME = Path(__file__).parent / "sparse.toml"
 BY_HAND_FOR = ("mobilenet_v2",)
 """Families for which `sparse` is the file; for the others it is the preset."""
+
+
+NAMES = {
+    "Models": ", ".join(known.form(name) for name, known in FAMILIES.items()),
+    "Models of llm": f"{', '.join(SIZES)}, or the folder of a decoder of transformers",
+    "Presets": ", ".join(PRESETS),
+}
+"""What a user may name, by kind."""
 
 
 def scheme_for(scheme: str, model: str) -> str:
@@ -35,6 +47,12 @@ def check_schemes(schemes: Sequence[str]) -> None:
             load_scheme(Path(scheme))
         else:
             check_preset(scheme)
+
+
+def check_decoders(models: Sequence[str]) -> None:
+    """Raise ImportModelError for a name or folder that is no decoder's."""
+    for model in models:
+        check_decoder(model)
 
 
 def listed_model(model: str) -> ModelName:

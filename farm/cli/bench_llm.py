@@ -10,6 +10,7 @@ from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, measure_llm
 from pockengine.farm.bench.llm_case import KNOWN
 from pockengine.farm.bench.llm_table import llm_records, llm_table
+from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
@@ -18,6 +19,7 @@ from pockengine.terminal import PlainConsole
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
+ENGINES = (*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names))
 COMPILED = "compile"
 BLOCKS = re.compile(r"sparse-\d+-\d+$")
 """The preset `sparse` in some blocks, measured beside what `sparse` is."""
@@ -59,17 +61,13 @@ def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> in
 
 
 def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
-    """Return what is to be measured, in order; FarmError for a scheme or engine without meaning."""
-    known = [*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names)]
-    schemes = [name for name in options.schemes if not BLOCKS.match(name)]
-    _check("scheme", schemes, tuple(PEERS))
-    _check("engine", options.engines, known)
+    """Return what is to be measured, in order."""
     engines = options.engines or tuple(
-        name for name in known if not (options.quick and COMPILED in name.split("-"))
+        name for name in ENGINES if not (options.quick and COMPILED in name.split("-"))
     )
     return [
         LlmMeasurement(
-            model if model in KNOWN else str(from_user(Path(model))),
+            _found(model),
             batch,
             length,
             tuple(dict.fromkeys(options.schemes or PEERS)),
@@ -82,6 +80,18 @@ def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
         for batch in options.batches or (BATCH,)
         for length in options.lengths or LENGTHS
     ]
+
+
+def check_llm(models: Sequence[str], schemes: Sequence[str], engines: Sequence[str]) -> None:
+    """Raise an error for a model, scheme or engine that the suite does not have."""
+    check_decoders([_found(model) for model in models])
+    _check("scheme", [name for name in schemes if not BLOCKS.match(name)], tuple(PEERS))
+    _check("engine", engines, ENGINES)
+
+
+def _found(model: str) -> str:
+    """Return a known name as it is, a folder's path from where the user is."""
+    return model if model in KNOWN else str(from_user(model))
 
 
 def _check(what: str, names: Sequence[str], known: Sequence[str]) -> None:

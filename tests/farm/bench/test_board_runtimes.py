@@ -16,7 +16,7 @@ from pockengine.farm.bench.case import make_case
 from pockengine.farm.bench.peers import InRuntime, Measured
 from pockengine.farm.bench.result import BenchOptions, BenchResult
 from pockengine.farm.boards.board import board_for, load_boards
-from pockengine.farm.cli import bench as bench_cli
+from pockengine.farm.cli import bench_board
 from pockengine.farm.references.guest import GuestFigure
 from pockengine.farm.references.timing import Timing
 
@@ -114,11 +114,11 @@ def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
     suite: str, runtimes: tuple[str, ...], schemes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benches: list[BenchOptions] = []
-    monkeypatch.setattr(bench_cli, "run_bench", lambda chosen, *_: benches.append(chosen))
+    monkeypatch.setattr(bench_board, "run_bench", lambda chosen, *_: benches.append(chosen))
     names = ("models", "batches", "schemes", "references")
     given = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
     given |= {"pythons": ("pockengine-tvm=tvm/python",), "backend": None}
-    bench_cli._run_bench(given, board_for("rpi4", load_boards()), 1, lambda _: None)
+    bench_board._run_bench(given, board_for("rpi4", load_boards()), 1, lambda _: None)
     assert benches[0].runtimes == runtimes
     assert len(benches[0].schemes) == schemes
     assert benches[0].reference_schemes == ("full",)

@@ -6,7 +6,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import dataset_of, make_case
-from pockengine.farm.cli.bench import SCHEMES
+from pockengine.farm.bench.schemes import SCHEMES
 
 
 def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:

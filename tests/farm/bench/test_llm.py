@@ -11,7 +11,7 @@ import transformers
 from click.testing import CliRunner
 
 from pockengine.devices import find_device
-from pockengine.errors import FarmError
+from pockengine.errors import FarmError, ImportModelError
 from pockengine.farm.bench import llm as bench_llm
 from pockengine.farm.bench import llm_case
 from pockengine.farm.bench.llm import LlmMeasurement, LlmResult, in_memory, measure_llm
@@ -153,7 +153,7 @@ def test_a_known_name_has_drawn_weights(tmp_path: Path, monkeypatch: pytest.Monk
     assert case.parameters >= sum(x.numel() for x in model.parameters())
     assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.02, rel=0.05)
     assert float(model.model.norm.weight.min()) == 1.0
-    with pytest.raises(FarmError, match="no decoder that the suite knows"):
+    with pytest.raises(ImportModelError, match="no decoder that is known here"):
         make_lm_case("nonsense", (1, 8), 1, tmp_path)
 
 
@@ -165,12 +165,8 @@ def test_the_plan_has_two_lengths_and_three_schemes() -> None:
     assert "torch-compile-malloc" in first.engines
     (quick, _) = llm_plan(replace(everything, quick=True))
     assert "torch-compile-malloc" not in quick.engines
-    with pytest.raises(FarmError, match="no scheme 'bias-only'; use full, lora, sparse"):
-        llm_plan(replace(everything, schemes=("bias-only",)))
     blocks = llm_plan(replace(everything, schemes=("sparse", "sparse-1-1")))
     assert blocks[0].schemes == ("sparse", "sparse-1-1")
-    with pytest.raises(FarmError, match="no engine 'nonsense'"):
-        llm_plan(replace(everything, engines=("nonsense",)))
 
 
 def test_the_command_refuses_boards() -> None:

@@ -1,6 +1,9 @@
 """The whole bench on this machine and its command line; the emulated board's run is the bench's."""
 
+import os
 import re
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pockengine.compiler.sparse.presets import PRESETS
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.bench import flow as bench_flow
 from pockengine.farm.bench import peers as bench_peers
@@ -21,6 +25,8 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.worker import Refused
 from pockengine.farm.results.results import Record, Results
 from pockengine.farm.transports.local import LocalTransport
+from pockengine.models.decoders import SIZES
+from pockengine.models.registry import FAMILIES
 from pockengine.tests.farm.helpers import script
 
 MODEL = "mobilenet_v2-0.1-64"
@@ -87,6 +93,9 @@ def test_a_framework_without_a_form_of_the_model_is_left_out(
         (["--scheme=sparse-90-91"], "scheme sparse-90-91: the model has blocks 0 to"),
         (["--scheme=full", "--scheme=full"], "two schemes have one name: full, full"),
         (["--model=nonsense"], "unknown model 'nonsense'"),
+        (["--suite=llm", "--model=nonsense"], "no decoder that is known here .*llama2-7b"),
+        (["--suite=llm", "--scheme=bias-only", "--model=llama-110m"], "use full, lora, sparse"),
+        (["--suite=llm", "--engine=x", "--model=llama-110m"], "no engine 'x'; use pockengine, "),
         (["--model=net:small_net"], "trains listed models .* and not net:small_net"),
         (["--device=rpi9"], "no board for device 'rpi9'; known devices and boards: .*rpi4"),
         (["--device=apple-m1"], "apple-m1 has no board.* built and inspected, not run.*compile"),
@@ -102,6 +111,31 @@ def test_what_cannot_run_is_refused_before_data_are_read_and_a_board_opens(
 
     assert status == 1
     assert re.search(message, output), output
+
+
+def test_wrong_names_are_refused_before_anything_heavy_is_imported() -> None:
+    wrong = ("--model=resnet20-3", "--scheme=nonsense", "--device=rpi9")
+    program = f"""
+import sys
+from click.testing import CliRunner
+from pockengine.farm.cli.bench import main
+for argument in {wrong}:
+    assert CliRunner().invoke(main, [argument]).exit_code == 1, argument
+print(sorted({{"PIL", "sklearn", "sqlalchemy", "torch"}} & set(sys.modules)))
+for argument in ("--model=nonsense", "--scheme=bias-only", "--engine=nonsense"):
+    assert CliRunner().invoke(main, ["--suite=llm", argument]).exit_code == 1, argument
+print(sorted({{"torch", "transformers"}} & set(sys.modules)))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_help_names_every_model() -> None:
+    output = CliRunner().invoke(main, ["--help"]).output
+    assert not [name for name in (*FAMILIES, *SIZES, *PRESETS) if name not in output]
 
 
 def test_a_device_that_is_too_small_is_told_what_fits_before_it_boots(

@@ -1,0 +1,203 @@
+"""What the bench does on one board: a suite or a run, its table, records and gate."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pockengine.devices import load_device
+from pockengine.errors import FarmError
+from pockengine.farm.bench.flow import run_bench
+from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
+from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
+from pockengine.farm.bench.graphics import gpu_backend
+from pockengine.farm.bench.result import BenchOptions, BenchResult, Keep
+from pockengine.farm.bench.runtimes import BACKENDS
+from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
+from pockengine.farm.bench.schemes import GPU, LLM, MODEL, PEERS, RUNTIMES, SCHEMES
+from pockengine.farm.bench.suite import FULL
+from pockengine.farm.bench.table import bench_table
+from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.bench_llm import LlmOptions, run_llm
+from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, run_runtimes
+from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
+from pockengine.farm.references.guest import FRAMEWORKS
+from pockengine.farm.results.gate import against, report
+from pockengine.farm.results.results import Record, Results, write_lines
+from pockengine.terminal import PlainConsole
+
+BATCH = 4
+
+
+def bench_on(
+    board: Board, options: Mapping[str, Any], json_file: Path | None, database: str | None
+) -> int:
+    """Bench one board; return the exit status."""
+    suite = options["suite"]
+    by_gpu = options["backend"] or suite == GPU
+    threads = options["threads"] or (1 if by_gpu else _default_threads(board))
+    if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
+        return _run_suite(options, board, threads, json_file, database)
+
+    def keep(records: Sequence[Record]) -> None:
+        _store(records, json_file, database)
+
+    status, records = 0, []
+    for run in _gpu_runs(options, board) if suite == GPU else [options]:
+        result = _run_bench(run, board, threads, keep)
+        status |= _report(result)
+        records += result.records
+    return status | _gate(records, options, database)
+
+
+def _gpu_runs(options: Mapping[str, Any], board: Board) -> list[dict[str, Any]]:
+    """Return the options of each run by a board's GPU: one for each model."""
+    schemes = options["schemes"] or GPU_SCHEMES
+    given = {**options, "suite": None, "backend": gpu_backend(board), "schemes": schemes}
+    return [{**given, "models": (model,)} for model in options["models"] or GPU_MODELS]
+
+
+def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str | None) -> int:
+    """Compare with the baseline that the user named; return 1 when something got worse."""
+    baseline, out = options["baseline"], options["out"]
+    if baseline is None or not records:
+        return 0
+    results = Results(database)
+    comparisons = against(records, baseline, results)
+    results.close()
+    folder = None if out is None else from_user(out) / records[0].device
+    return report(comparisons, baseline, folder, _console())
+
+
+def _run_bench(options: Mapping[str, Any], board: Board, threads: int, keep: Keep) -> BenchResult:
+    """Train one model and batch on a board, and measure it.
+
+    A suite on an emulated board is this, with every framework beside the full scheme; that of
+    runtimes counts our step in each of them too.
+    """
+    suite, runtimes = options["suite"] is not None, options["suite"] == RUNTIMES
+    for name in ("models", "batches"):
+        if len(options[name]) > 1:
+            raise FarmError(f"several {name} are for a suite on this machine")
+    chosen = BenchOptions(
+        board=board,
+        model=next(iter(options["models"]), MODEL),
+        schemes=options["schemes"] or (RUNTIMES_SCHEMES if runtimes else SCHEMES),
+        steps=options["steps"],
+        batch=next(iter(options["batches"]), BATCH),
+        threads=threads,
+        references=tuple(FRAMEWORKS) if suite else options["references"],
+        reference_schemes=(FULL,) if suite else None,
+        runtimes=BACKENDS if runtimes else (),
+        pythons=interpreters(options["pythons"]),
+        int8=options["int8"],
+        backend=options["backend"],
+        by_default=not options["schemes"],
+    )
+    with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
+        return run_bench(chosen, Path(folder), keep)
+
+
+def _run_suite(
+    options: Mapping[str, Any],
+    board: Board,
+    threads: int,
+    json_file: Path | None,
+    database: str | None,
+) -> int:
+    """Measure a suite on this machine; records are kept as they come."""
+    suite = options["suite"]
+    if not isinstance(board.place, Local):
+        also = "" if suite == LLM else " and on emulated boards"
+        raise FarmError(f"--suite={suite} runs on this machine{also}, not on {board.name}")
+
+    def keep(records: Sequence[Record]) -> None:
+        _store(records, json_file, database)
+
+    if suite == LLM:
+        return run_llm(_llm_options(options, threads), keep)
+    if suite == RUNTIMES:
+        return run_runtimes(_runtimes_options(options, threads), keep)
+    if options["resume"] and json_file is None:
+        raise FarmError("--resume needs --json, whose records say what is done")
+    report = options["report"]
+    suite_options = SuiteOptions(
+        models=options["models"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        quick=options["quick"],
+        report=None if report is None else from_user(report),
+        bf16=options["bf16"],
+        tuned=None if options["tuned"] is None else from_user(options["tuned"]),
+        done=_done(from_user(json_file)) if options["resume"] and json_file else frozenset(),
+    )
+    return run_peers(suite_options, keep)
+
+
+def _runtimes_options(options: Mapping[str, Any], threads: int) -> RuntimesOptions:
+    return RuntimesOptions(
+        models=options["models"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        quick=options["quick"],
+        pythons=interpreters(options["pythons"]),
+    )
+
+
+def _llm_options(options: Mapping[str, Any], threads: int) -> LlmOptions:
+    return LlmOptions(
+        models=options["models"],
+        lengths=options["lengths"],
+        batches=options["batches"],
+        engines=options["engines"],
+        schemes=options["schemes"],
+        threads=threads,
+        steps=options["steps"],
+        quick=options["quick"],
+    )
+
+
+def _done(path: Path) -> frozenset[tuple[str, int]]:
+    """Return the models and batches that a file has our step times of."""
+    if not path.exists():
+        return frozenset()
+    records = [Record.from_json(line) for line in path.read_text().splitlines()]
+    return frozenset((x.model, x.batch) for x in records if x.metric == "step_ms")
+
+
+def _default_threads(board: Board) -> int:
+    """All cores on hardware; one on an emulator, where threads wait for each other for long."""
+    return 1 if board.emulated else load_device(board.device).cpu.cores
+
+
+def _store(records: Sequence[Record], json_file: Path | None, database: str | None) -> None:
+    if json_file is not None:
+        write_lines(records, from_user(json_file))
+    results = Results(database)
+    try:
+        results.append(records)
+    finally:
+        results.close()
+
+
+def _report(result: BenchResult) -> int:
+    """Print the table and what went wrong; return the exit status."""
+    console = _console()
+    if result.records:
+        console.print(bench_table(result.records))
+    for note in result.notes:
+        console.print(note, soft_wrap=True)
+    for scheme, message in result.failures.items():
+        click.echo(f"FAILED {scheme}: {message}", err=True)
+    return 1 if result.failures else 0
+
+
+def _console() -> PlainConsole:
+    return PlainConsole(140)
