@@ -28,6 +28,7 @@ from pockengine.backends.within_budget import within_budget
 from pockengine.boundary import entry_points
 from pockengine.check import check_step
 from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.optim import Optimizer, Sgd
@@ -37,7 +38,6 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import input_range
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
 from pockengine.compiler.quantize.int8 import Int8
-from pockengine.compiler.quantize.integers import FIXED
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import merged, with_folded

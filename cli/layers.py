@@ -6,11 +6,10 @@ A layer is the module that params and kernels come from, by the model's own name
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pockengine.compiler.ir.graph import Graph, Param, ParamKind
+from pockengine.compiler.ir.graph import LOSS, Graph, Param, ParamKind
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import peak_buffers
 from pockengine.compiler.ops import node_cost
-from pockengine.compiler.passes.differentiate import LOSS
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Target
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
-from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Param, ParamKind, Space
 from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry, written_values
@@ -18,7 +19,7 @@ from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.passes.catalogue import Observer, Pass, run
-from pockengine.compiler.passes.differentiate import LOSS, Clip
+from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.pipeline import (
     PipelineOptions,
     forward_pipeline,
@@ -28,7 +29,6 @@ from pockengine.compiler.passes.pipeline import (
 )
 from pockengine.compiler.passes.store_states import SMALLEST
 from pockengine.compiler.program import Entry, Program, Recomputation
-from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset

@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.integers import Integers
+from pockengine.compiler.ir.graph import LOSS, Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.quantize.int8 import Int8
-from pockengine.compiler.quantize.integers import Integers
 from pockengine.errors import FinetuneError
 from pockengine.finetune.judges import ACCURACY, judge_named
 from pockengine.finetune.task import TARGET
 
-LOSS = "loss"
 _GRAPH, _WEIGHTS, _NAMES = "graph.ir", "weights.safetensors", "subject.json"
 _WORDS = ("name", "logits", "target", "judge")
 """What of a subject is text."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.quantize.integers import FIXED
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.model_files import Opened
 from pockengine.frontends.reference import Nudge, Reference

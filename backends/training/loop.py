@@ -12,9 +12,8 @@ import numpy as np
 from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch
 from pockengine.boundary import theirs
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import RuntimeFailure, TrainingDiverged
-
-LOSS = "loss"
 
 Rates = Callable[[int], float]
 """The rate of each update of the weights, the first being update 1."""

@@ -23,6 +23,9 @@ from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
+LOSS = "loss"
+"""Name of the output that training descends on."""
+
 Attrs = Mapping[str, Any]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled
-from pockengine.compiler.ir.graph import Graph, ParamKind, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, ParamKind, Value
 from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.types import F32, I32, f32
 from pockengine.compiler.ir.writes import delay_writes
@@ -19,8 +19,6 @@ from pockengine.compiler.optim.base import LEARNING_RATE, SEED, run_time_scalar
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
-
-LOSS = "loss"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,11 @@
 """From a training-mode forward graph to inference: running statistics and no updates."""
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value, replace_operands
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value, replace_operands
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ir.types import Shape
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
-from pockengine.compiler.passes.differentiate import LOSS
 
 
 def infer_only(graph: Graph, *, loss: bool) -> None:

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import I32, DType
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.dead_code import dead_code
-from pockengine.compiler.passes.differentiate import LOSS
 from pockengine.compiler.passes.integer_windows import divided, divided_by, window_sums
-from pockengine.compiler.quantize.integers import FIXED
 
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
 GRADIENTS = ("f32", "int8")

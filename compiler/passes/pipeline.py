@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.types import F32
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Recomputation
-from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.target import OPTIONAL, Target
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.integers import FIXED, Integers
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.calibrate import Batch, quantized
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
-from pockengine.compiler.quantize.integers import FIXED, Integers
 from pockengine.errors import CompileError
 
 

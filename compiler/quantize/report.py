@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, DType
@@ -16,7 +17,6 @@ from pockengine.compiler.passes.integer_arithmetic import (
     terms,
 )
 from pockengine.compiler.passes.integer_windows import AVERAGES
-from pockengine.compiler.quantize.integers import FIXED
 
 BORDERS = frozenset({"quantize", "dequantize", "rescale", "narrow"})
 """Ops between both kinds of numbers: a part of what stands beside them."""

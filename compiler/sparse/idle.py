@@ -4,11 +4,10 @@ import warnings
 from collections.abc import Mapping
 
 from pockengine.compiler.autodiff import Channels, influences
-from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.graph import LOSS, Graph
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import CompileError
 
-LOSS = "loss"
 FACTORS = (".lora_A", ".lora_B")
 """Endings of the names of an adapter's params, which a scheme asks for by their weight."""
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.integers import FLOAT
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.quantize.integers import FLOAT
 from pockengine.frontends.frontend import Arrays, Frontend
 from pockengine.frontends.model_files import Opened
 from pockengine.frontends.onnx.model import (

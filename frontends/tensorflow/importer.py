@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pockengine.compiler.ir import Graph, TensorType
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.passes.dead_code import dead_code
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
@@ -34,7 +35,7 @@ from pockengine.frontends.tensorflow.variables import (
     uses_of,
 )
 
-LOSS, PENALTY = "loss", "penalty"
+PENALTY = "penalty"
 
 
 def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -> Graph:

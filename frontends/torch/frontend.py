@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from pockengine.compiler.integers import FLOAT
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.quantize.integers import FLOAT
 from pockengine.frontends.frontend import Arrays, Frontend
 from pockengine.frontends.reference import Nudge, Reference
 from pockengine.frontends.torch.loss import loss_state

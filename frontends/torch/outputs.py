@@ -5,9 +5,8 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import ImportModelError
-
-LOSS = "loss"
 
 
 def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:

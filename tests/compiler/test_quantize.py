@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import Builder, DType, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.text import parse_graph, print_graph
@@ -15,7 +16,6 @@ from pockengine.compiler.optim import Adam, Sgd
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.quantize.int8 import Int8
-from pockengine.compiler.quantize.integers import Integers
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, affine, range_of
 from pockengine.compiler.quantize.report import arithmetic
 from pockengine.compiler.sparse.choice import ParamChoice

@@ -7,13 +7,15 @@ import ast
 import builtins
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
 from pockengine.tests.repo.tree import files, read
 
+FOLDER = Path("build_defs/folder.bzl")
 RULES = ("py_binary", "py_library", "py_test", "pytest_test")
 
 
@@ -64,16 +66,23 @@ def _targets_of(folder: str) -> list[Target]:
     def recorder(rule: str) -> Callable[..., None]:
         return lambda name, srcs=(), deps=(), **_: add(rule, name, srcs, deps)
 
-    text = read(Path(folder, "BUILD"))
-    read_names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
-    # What is not about Python does nothing.
-    names: dict[str, Any] = dict.fromkeys(read_names - set(dir(builtins)), lambda *_, **__: None)
-    names |= {rule: recorder(rule) for rule in RULES}
-    names["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
-    names["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
-    names["DEVICES"] = {}
-    exec(compile(text, f"{folder}/BUILD", "exec"), names)
+    rules: dict[str, Any] = {rule: recorder(rule) for rule in RULES}
+    rules["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
+    rules["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
+    rules["DEVICES"] = {}
+    rules["native"] = SimpleNamespace(package_name=lambda: package)
+    rules |= {name: value for name, value in _run(FOLDER, rules).items() if name == "folder"}
+    _run(Path(folder, "BUILD"), rules)
     return found
+
+
+def _run(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a file of Starlark as Python; names beyond these do nothing. Return all names."""
+    text = read(path)
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    ran = dict.fromkeys(used - set(dir(builtins)), lambda *_, **__: None) | dict(names)
+    exec(compile(text, str(path), "exec"), ran)
+    return ran
 
 
 def _glob(folder: str, include: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:

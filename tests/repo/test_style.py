@@ -1,8 +1,8 @@
-"""The limits that no formatter knows: sizes, who may import whom, what must not be left behind."""
+"""The limits that no formatter knows: sizes, what parts know of each other, what is left behind."""
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -10,65 +10,6 @@ from pockengine.tests.repo.tree import files, read
 
 FILE_LINES = 400
 FUNCTION_LINES = 40
-
-# Folder, or file at the root -> what of pockengine it may import, besides itself. A folder stands
-# after everything that it may import, so that there is no cycle.
-MAY_IMPORT = {
-    part: names.split()
-    for part, names in {
-        "errors": "",
-        "arguments": "errors",
-        "boundary": "arguments errors",
-        "extras": "errors",
-        "files": "",
-        "folders": "errors",
-        "tables": "",
-        "terminal": "errors",
-        "devices": "errors files tables",
-        "compiler": "errors files",
-        "backends": "boundary compiler devices errors extras files folders",
-        "backends/training": "backends boundary compiler errors extras files terminal",
-        "frontends": "boundary compiler errors files",
-        "models": "compiler errors extras frontends",
-        "check": "backends compiler devices errors frontends",
-        "api": "backends backends/training boundary check compiler devices errors files frontends",
-        "loaded": "backends backends/training boundary compiler errors files",
-        "__init__": "api backends backends/training boundary compiler errors frontends loaded",
-        "farm": "errors",
-        "farm/images": "errors files folders farm",
-        "farm/transports": "errors folders farm farm/images",
-        "farm/boards": "devices errors files folders tables farm farm/transports",
-        "farm/results": "errors folders farm",
-        "farm/jobs": "backends devices errors folders "
-        "farm farm/boards farm/results farm/transports",
-        "farm/gpu": "backends compiler devices errors",
-        "farm/firmware": "backends compiler devices errors farm/jobs farm/transports",
-        "farm/labgrid": "errors farm farm/boards farm/jobs",
-        "farm/references": "backends compiler devices errors extras files folders models farm",
-        "farm/bench": "api backends compiler devices errors frontends models "
-        "farm farm/boards farm/firmware farm/gpu farm/jobs farm/references farm/results "
-        "farm/transports",
-        "farm/report": "backends compiler errors farm/bench farm/results",
-        "farm/cli": "backends boundary devices errors extras files folders "
-        "farm farm/bench farm/boards farm/jobs farm/labgrid farm/references farm/report "
-        "farm/results farm/transports terminal",
-        "finetune": "api backends backends/training compiler devices errors extras files "
-        "farm/references",
-        "finetune/lm": "api backends backends/training compiler devices errors files finetune "
-        "frontends loaded models terminal",
-        "studies": "api backends compiler devices errors files folders finetune finetune/lm "
-        "frontends loaded models terminal farm farm/references farm/results",
-        "cli": "api backends backends/training boundary compiler devices errors extras files "
-        "folders finetune finetune/lm frontends loaded models terminal "
-        "farm farm/boards farm/cli farm/jobs farm/references farm/results farm/transports",
-        "studies/tinyengine": "backends cli compiler devices errors terminal "
-        "farm/boards farm/firmware farm/jobs farm/transports",
-        "examples": "api backends compiler devices errors finetune/lm frontends models "
-        "farm farm/boards farm/firmware farm/jobs farm/transports",
-    }.items()
-}
-NOT_IMPORTED = {"build_defs", "setup", "tests"}
-"""What may import everything; nothing in the table may import it."""
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
@@ -174,43 +115,6 @@ def test_functions_fit_on_one_screen() -> None:
     sizes = {where: size for path in files("*.py") for where, size in python_functions(path)}
     sizes |= {where: size for path in files("*.c", "*.h") for where, size in c_functions(path)}
     assert not {where: size for where, size in sizes.items() if size > FUNCTION_LINES}
-
-
-def part_of(parts: Sequence[str]) -> str:
-    """Return the entry of MAY_IMPORT with the most of a path's or a module's names."""
-    names = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((name for name in names if name in MAY_IMPORT), parts[0])
-
-
-def test_parts_import_only_what_comes_before_them() -> None:
-    forbidden = [
-        f"{path} imports {name}"
-        for path in files("*.py")
-        if (part := part_of(path.with_suffix("").parts)) not in NOT_IMPORTED
-        for name in imports(path)
-        if name.startswith("pockengine.") and name != "pockengine.__version__"
-        if part_of(name.split(".")[1:]) not in {part, *MAY_IMPORT.get(part, [])}
-    ]
-    assert not forbidden
-
-
-def test_no_parts_import_each_other() -> None:
-    order = list(MAY_IMPORT)
-    late = [
-        f"{part} may import {name}, which does not stand before it"
-        for part, allowed in MAY_IMPORT.items()
-        for name in allowed
-        if name not in order[: order.index(part)]
-    ]
-    assert not late
-
-
-def test_every_folder_has_its_import_rule() -> None:
-    tops = {part_of(path.with_suffix("").parts) for path in files("*.py")}
-    assert tops - NOT_IMPORTED == set(MAY_IMPORT)
-    farm = [path.parts for path in files("*.py") if path.parts[0] == "farm"]
-    folders = {"/".join(parts[:2]) for parts in farm if len(parts) > 2}
-    assert not folders - set(MAY_IMPORT)
 
 
 def test_no_frontend_imports_another() -> None:
