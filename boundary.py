@@ -27,8 +27,10 @@ NOT_OURS = ("tests/", "examples/")
 LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
 CLICK = "click.exceptions"
 """Its exceptions say how a command was used, or that it is over."""
-FRAMEWORKS = ("flax", "jax", "keras", "onnx", "onnxruntime", "peft", "tensorflow", "torch")
-FRAMEWORKS += ("ai_edge_litert", "labgrid", "optuna", "paramiko", "sqlalchemy", "transformers")
+FRAMEWORKS = (
+    *("flax", "jax", "keras", "onnx", "onnxruntime", "peft", "tensorflow", "torch"),
+    *("ai_edge_litert", "labgrid", "optuna", "paramiko", "sqlalchemy", "transformers"),
+)
 REPORT = "report this message with its traceback and what `pockengine doctor` prints"
 
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -218,7 +219,12 @@ def _oracle(graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nu
     wrt = {adapted.params[name].value: None for name in trained if name in adapted.params}
     for value, gradient in backward(g, adapted.outputs["loss"], wrt).items():
         g.output(f"gradient of {value.name}", gradient)
-    controls = {RATE: np.float32(0), STEP: np.int32(1), SEED: np.int32(SEED_OF_STEP)}
+    controls: dict[str, Any] = {
+        RATE: np.float32(0),
+        STEP: np.int32(1),
+        SEED: np.int32(SEED_OF_STEP),
+    }
+    controls[SEED] = np.int32(SEED_OF_STEP)
     results = run(adapted, {**controls, **feed}, params)
     gradients = {name: results[f"gradient of {name}"] for name in trained}
     return Step(float(results["loss"]), _in_order(adapted, gradients))
@@ -242,7 +248,7 @@ def _in_order(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.nd
 def _channels(graph: Graph, training: Training) -> dict[str, tuple[int, Sequence[int]]]:
     """Return the axis, in the framework's order, and the channels of weights that train in part."""
     adapted, trained = _trained(graph, training)
-    parts = {}
+    parts: dict[str, tuple[int, Sequence[int]]] = {}
     for name, channels in trained.items():
         if channels is not None:
             param = adapted.params[name]
@@ -259,13 +265,15 @@ def _compare(
         _warn(f"{names.graph.name} is not checked: its loss is {reference.loss}")
         return
     rng = np.random.default_rng(0)
+    error = None
     for nudges in _nudges(names.graph):
         runs = [again(_nudge(rng, nudges.size)) for _ in range(nudges.count)]
         steps = [reference, *(step for step in runs if step is not None)]
         error = next(_differences(compiled, steps, nudges.allowance, names), None)
         if error is None:
             return
-    raise error
+    if error is not None:
+        raise error
 
 
 def _nudges(graph: Graph) -> tuple[Nudges, Nudges]:

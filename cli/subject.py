@@ -12,10 +12,11 @@ from pockengine.cli.options import ModelChoice
 from pockengine.cli.options import optimizer as read_optimizer
 from pockengine.cli.quantize import quantized_graph
 from pockengine.cli.texts import DATA_SEED, RowForm, names_decoder, open_decoder, read_texts
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.errors import FinetuneError
-from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Tuning, load_tuning
 from pockengine.frontends.losses import loss_text
 from pockengine.models.find import CROSS_ENTROPY, Found, takes_batch

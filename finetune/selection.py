@@ -23,13 +23,13 @@ from pockengine.compiler.autodiff import backward
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.channels import kept, rank_scores
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices.schema import load_device
 from pockengine.errors import FinetuneError
-from pockengine.finetune.subject import LOSS
 from pockengine.finetune.task import TARGET, Examples
 
 DATA_CRITERIA = ("activation", "fisher")

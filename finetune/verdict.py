@@ -9,9 +9,10 @@ from pockengine.backends.session import Session
 from pockengine.backends.training.data import open_data
 from pockengine.backends.training.judging import predict
 from pockengine.backends.training.signature import signature_of
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import FinetuneError
 from pockengine.finetune.judges import ACCURACY, HELD_OUT
-from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import IGNORED, Examples
 
 PARTS = 5

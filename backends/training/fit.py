@@ -11,10 +11,10 @@ from pockengine.backends.training.data import open_data
 from pockengine.backends.training.early_stopping import VALIDATION, EarlyStopping, Watch
 from pockengine.backends.training.history import History
 from pockengine.backends.training.judging import evaluate
-from pockengine.backends.training.loop import LOSS
 from pockengine.backends.training.metrics import Metrics
 from pockengine.backends.training.run import Judge
 from pockengine.backends.training.signature import Signature
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import RuntimeFailure
 
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch, Source
-from pockengine.backends.training.loop import LOSS
 from pockengine.backends.training.metrics import Metrics, Tally, tallies
 from pockengine.backends.training.signature import Arrays, Signature
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import RuntimeFailure
 
 

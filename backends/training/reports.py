@@ -18,7 +18,8 @@ from typing import IO, Any
 from pockengine.backends.session import Session
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.history import Epoch
-from pockengine.backends.training.loop import LOSS, Step
+from pockengine.backends.training.loop import Step
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import RuntimeFailure
 from pockengine.extras import need
 

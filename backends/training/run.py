@@ -14,8 +14,9 @@ from pockengine.backends.training.early_stopping import VALIDATION, Watch
 from pockengine.backends.training.history import Epoch, History
 from pockengine.backends.training.interruption import signals_deferred
 from pockengine.backends.training.judging import Scores
-from pockengine.backends.training.loop import LOSS, Rates, Step, train
+from pockengine.backends.training.loop import Rates, Step, train
 from pockengine.boundary import theirs
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import PockEngineError, RuntimeFailure, TrainingDiverged
 
 ROLLBACKS = 3

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Value
 from pockengine.compiler.ir.key import remembered
 from pockengine.compiler.ir.types import DType
 from pockengine.compiler.ir.verify import verify
@@ -20,7 +20,6 @@ from pockengine.compiler.passes.decode_late import decode_late
 from pockengine.compiler.passes.decompose_norms import decompose_norms
 from pockengine.compiler.passes.derive_scales import derive_scales
 from pockengine.compiler.passes.differentiate import (
-    LOSS,
     apply_gradients,
     differentiate,
     drop_stops,

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import FinetuneError
 from pockengine.finetune.judges import HELD_OUT
 from pockengine.finetune.lm.packing import LABELS, Packed, pack
 from pockengine.finetune.lm.prepare import open_decoder, read_parts
 from pockengine.finetune.lm.settings import Texts
 from pockengine.finetune.lm.tokens import open_tokenizer
-from pockengine.finetune.subject import LOSS, Subject
+from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Tuning
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 
 from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
@@ -40,7 +41,7 @@ from pockengine.frontends.torch.nodes import (
     varies,
     written_by,
 )
-from pockengine.frontends.torch.outputs import LOSS, output_names
+from pockengine.frontends.torch.outputs import output_names
 from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,
