@@ -15,6 +15,7 @@ import h5py
 import keras
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.tensorflow.keras2 import in_words_of_keras3
 
 OWN_MODULES = frozenset(
     {
@@ -50,22 +51,28 @@ ROOMY = 256 << 20
 FOLDED = 100
 
 
-def check_keras_file(path: Path) -> None:
-    """Raise ImportModelError for a .keras or .h5 file that names code, other files, or unfolds."""
+def checked_description(path: Path) -> dict[str, Any] | None:
+    """Return the model that a file of Keras 2 describes, in Keras 3's words; None for Keras 3's.
+
+    ImportModelError for a .keras or .h5 file that names code, other files, or unfolds.
+    """
     if path.suffix == ".keras":
-        _check_zip(path)
-        return
+        return _checked_zip(path)
     with h5py.File(path, "r") as file:
         _check_hdf5(path, file, path.stat().st_size)
-        text = file.attrs.get("model_config")
+        text, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
     if text is None:
         raise ImportModelError(
             f"{path} holds weights and no model; load them into a model, and give that"
         )
-    _check_config(path, text)
+    return _checked_config(path, text, _text(version))
 
 
-def _check_zip(path: Path) -> None:
+def _text(part: str | bytes) -> str:
+    return part.decode() if isinstance(part, bytes) else str(part)
+
+
+def _checked_zip(path: Path) -> dict[str, Any] | None:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         total = sum(entry.file_size for entry in entries)
@@ -80,11 +87,13 @@ def _check_zip(path: Path) -> None:
         config = archive.getinfo("config.json")
         if config.file_size > MOST_CONFIG:
             raise ImportModelError(f"{path} describes its model in {config.file_size} bytes")
-        _check_config(path, archive.read(config))
+        version = json.loads(archive.read("metadata.json"))["keras_version"]
+        description = _checked_config(path, archive.read(config), str(version))
         for entry in entries:
             if entry.filename.endswith(".h5"):
                 with archive.open(entry) as held, h5py.File(_seekable(held), "r") as file:
                     _check_hdf5(path, file, entry.file_size)
+    return description
 
 
 def _seekable(file: Any) -> BinaryIO:
@@ -125,7 +134,7 @@ def _entries(file: h5py.File) -> Iterator[tuple[h5py.Group, str]]:
                 waiting += [inner] if isinstance(inner, h5py.Group) else []
 
 
-def _check_config(path: Path, text: str | bytes) -> None:
+def _checked_config(path: Path, text: str | bytes, version: str) -> dict[str, Any] | None:
     """Walk the description of a model."""
     try:
         config = json.loads(text)
@@ -133,6 +142,10 @@ def _check_config(path: Path, text: str | bytes) -> None:
         raise ImportModelError(
             f"{path} is damaged: its description is no JSON: {error}; save the model again"
         ) from error
+    older = version.startswith("2.")
+    if older:
+        config.pop("compile_config", None)
+        config = in_words_of_keras3(config)
     waiting = [config]
     while waiting:
         part = waiting.pop()
@@ -142,6 +155,7 @@ def _check_config(path: Path, text: str | bytes) -> None:
             waiting += [value for key, value in part.items() if key != "compile_config"]
         elif isinstance(part, list):
             waiting += part
+    return config if older else None
 
 
 def _check_class(path: Path, part: dict[str, Any]) -> None:

@@ -13,20 +13,10 @@ import keras
 import tensorflow as tf
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends.tensorflow.keras_files import check_keras_file
+from pockengine.frontends.tensorflow.keras_files import checked_description
 from pockengine.frontends.tensorflow.saved_graph import checked_saved_model, without_slots
 
 SIGNATURE = "serving_default"
-
-
-class _DepthwiseConv2D(keras.layers.DepthwiseConv2D):
-    """Keras 3 does not know an argument, always 1, that Keras 2 wrote into its files."""
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> keras.layers.Layer:
-        """Make the layer that a file describes."""
-        config.pop("groups", None)
-        return super().from_config(config)
 
 
 def load(path: Path) -> Any:
@@ -42,10 +32,13 @@ def load(path: Path) -> Any:
         )
     if path.suffix == ".keras" and not zipfile.is_zipfile(path):
         raise ImportModelError(f"{path} is damaged: it is no zip file; save the model again")
-    legacy = {} if path.suffix == ".keras" else {"DepthwiseConv2D": _DepthwiseConv2D}
     try:
-        check_keras_file(path)
-        return keras.saving.load_model(path, legacy, compile=False, safe_mode=True)
+        older = checked_description(path)
+        if older is None:
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
+        model = keras.saving.deserialize_keras_object(older, safe_mode=True)
+        model.load_weights(path)
+        return model
     except ImportModelError:
         raise
     except Exception as error:  # Keras raises whatever reading a damaged file raises
@@ -91,5 +84,6 @@ def _loaded(path: Path, graph: bytes) -> Any:
 
 
 def _short(error: BaseException) -> str:
-    lines = (line.strip() for line in str(error).splitlines())
+    cause = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the place first
+    lines = (line.strip() for line in cause.splitlines())
     return next((line for line in lines if line), type(error).__name__)[:200]

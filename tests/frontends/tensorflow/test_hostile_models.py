@@ -1,6 +1,7 @@
 """Model files that hold code, write files or unfold: refused before anything loads them."""
 
 import json
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
+from pockengine.frontends.tensorflow.saved import load
 
 X = np.ones((2, 4), np.float32)
 
@@ -120,6 +122,21 @@ def test_a_description_names_keras_layers_alone(name: str, tmp_path: Path) -> No
     rewrite(tmp_path / "model.keras", change)
 
     assert words in refusal(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("function", ["io.write_file", "nn.os.system", "py_function", "__doc__.x"])
+def test_a_file_of_keras_2_calls_nothing_that_does_more_than_compute(
+    function: str, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(Path(__file__).parent / "keras2/net.keras", tmp_path))
+    with zipfile.ZipFile(path) as archive:
+        config = archive.read("config.json").decode()
+    assert '"math.tanh"' in config
+    changed = json.loads(config.replace('"math.tanh"', f'"{function}"'))
+    rewrite(path, lambda old: old.update(changed))
+
+    with pytest.raises(ImportModelError, match=f"the model calls tf.{function}, which is none of"):
+        load(path)
 
 
 def test_archives_stay_inside_and_small(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow, to_weights
+from pockengine.frontends.tensorflow.keras2_operators import BASIC, FOLDERS, Operator
+from pockengine.frontends.tensorflow.model import open_file
 
 X = np.random.default_rng(0).standard_normal((2, 8, 8, 3)).astype(np.float32)
 
@@ -56,6 +58,31 @@ def test_saved_keras_model_computes_the_same(kind: str, tmp_path: Path) -> None:
     frozen = {name.split("/")[-1] for name, p in graph.params.items() if not p.trainable}
     assert frozen == {"moving_mean", "moving_variance"}
     assert any(name.endswith("conv1/kernel") for name in graph.params)
+
+
+KERAS2 = Path(__file__).parent / "keras2"
+"""Files of Keras 2, which `write.py` there made."""
+
+
+@pytest.mark.parametrize("name", ["net.keras", "net.h5"])
+def test_a_file_of_keras_2_trains_as_there(name: str) -> None:
+    opened = open_file(KERAS2 / name)
+    with np.load(KERAS2 / "steps.npz") as held:
+        data = {key: held[key] for key in held}
+    losses = data.pop("losses")
+    rows = data["picture"], data["words"]
+    graph = from_tensorflow(opened.model, rows, loss=opened.loss)
+    step = compile_program(graph, Training(), check=True).entries["train"].graph
+    params = {name: param.data.copy() for name, param in step.params.items()}
+
+    found = [run(step, data | {"lr": np.float32(0.1)}, params)["loss"] for _ in losses]
+
+    np.testing.assert_allclose(found, losses, rtol=2e-5)
+
+
+def test_every_function_that_a_file_may_call_exists() -> None:
+    names = {f"{folder}.{name}" for folder, name in zip(FOLDERS, ["qr", "exp", "elu"], strict=True)}
+    assert all(callable(Operator(name).function) for name in {*names, *BASIC})
 
 
 def test_saved_model_of_a_module_trains(tmp_path: Path) -> None:
