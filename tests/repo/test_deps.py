@@ -22,19 +22,18 @@ LAZY = {
 @functools.cache
 def modules() -> dict[str, str]:
     """Return every module's source by the module's name; an __init__.py is its folder's."""
-    return {
-        ".".join(("pockengine", *path.with_suffix("").parts)): str(path)
-        for path in files("*.py")
-        if path.name != "__init__.py"
+    sources = {
+        ".".join(("pockengine", *path.with_suffix("").parts)): str(path) for path in files("*.py")
     }
+    return {name.removesuffix(".__init__"): source for name, source in sources.items()}
 
 
 @functools.cache
 def imported(source: str) -> frozenset[str]:
     """Return the sources that a source imports, at its top or in a function.
 
-    What only a type checker reads does not count, nor an __init__.py: without it a folder is a
-    namespace.
+    What only a type checker reads does not count, nor an __init__.py that a module stands beside:
+    without it a folder is a namespace.
     """
     names = set(_imports(ast.parse(read(Path(source)))))
     return frozenset(modules()[name] for name in names if name in modules())
@@ -46,8 +45,8 @@ def _imports(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     if isinstance(node, ast.ImportFrom) and node.module is not None:
-        yield node.module
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from [name if name in modules() else node.module for name in names]
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pockengine":
         yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded when it is asked for
     for child in ast.iter_child_nodes(node):
