@@ -4,11 +4,12 @@ Both are `concurrent.futures` executors, and so is whatever else a caller hands 
 workers need this package and the folder of the trials under the same path.
 """
 
+import asyncio
 import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -68,11 +69,37 @@ def _cluster(address: str) -> Iterator[Executor]:
             "a Dask scheduler needs the package distributed (pip install distributed)"
         ) from error
     try:
+        _greet(address)
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # whatever a reply that is none makes of its reader
-        raise FinetuneError(f"no Dask scheduler answers at {address}: {error!r}") from error
+        reason = (
+            f"it is silent for {_CONNECT_SECONDS} s"
+            if isinstance(error, TimeoutError)
+            else repr(error)
+        )
+        raise FinetuneError(
+            f"no Dask scheduler answers at {address}: {reason}; give the address that "
+            "`dask scheduler` prints"
+        ) from error
     with client, _ClusterExecutor(client) as executor:
         yield executor
+
+
+def _greet(address: str) -> None:
+    """Raise TimeoutError for a server that accepts and is silent: a Client waits without end.
+
+    It has a thread of its own, as the caller's may run an event loop.
+    """
+    from distributed import Security
+    from distributed.comm import connect
+
+    async def greet() -> None:
+        arguments = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, **arguments), _CONNECT_SECONDS)
+        await comm.close()
+
+    with ThreadPoolExecutor(1) as alone:
+        alone.submit(asyncio.run, greet()).result()
 
 
 class _ClusterExecutor(Executor):

@@ -8,12 +8,14 @@ table says so beside the figure. Wall time under emulation is never reported.
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pockengine.devices.isa import COUNTERS
@@ -103,9 +105,8 @@ def emulator_command(
     The plugin writes `report` when the program has ended; `read_report` reads it.
     """
     counter = COUNTERS[arch]
-    emulator = shutil.which(counter.emulator)
-    if emulator is None:
-        raise FarmError(f"{counter.emulator} is not installed; run: apt-get install qemu-user")
+    emulator = _find(counter.emulator)
+    _check_plugins(emulator)
     # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
     plugin = ",".join(
         f"{key}={str(path).replace(',', ',,')}"
@@ -117,11 +118,32 @@ def emulator_command(
 
 def emulator_version() -> str:
     """Return the emulator's version line, which belongs to a count."""
-    emulator = shutil.which(EMULATOR)
-    if emulator is None:
-        raise FarmError(f"{EMULATOR} is not installed; run: apt-get install qemu-user")
-    done = subprocess.run([emulator, "--version"], capture_output=True, text=True, check=True)
+    command = [_find(EMULATOR), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[0].strip()
+
+
+def _find(emulator: str) -> str:
+    path = shutil.which(emulator)
+    if path is None:
+        raise FarmError(f"{emulator} is not installed; run: apt-get install qemu-user")
+    return path
+
+
+@cache
+def _check_plugins(emulator: str) -> None:
+    """Raise FarmError for an emulator that was built without TCG plugins; its help has no option.
+
+    Static builds cannot load any: those of Debian since 13 are static.
+    """
+    told = subprocess.run([emulator, "-h"], capture_output=True, text=True, check=False)
+    if re.search(r"^-plugin\b", told.stdout, re.MULTILINE) is None:
+        name = Path(emulator).name
+        raise FarmError(
+            f"{emulator} was built without TCG plugins, which count instructions; put one that has "
+            f"them first on PATH: QEMU 7.2 of Debian 12, or of sources by ./configure "
+            f"--enable-plugins --target-list={name.removeprefix('qemu-')}-linux-user"
+        )
 
 
 def read_report(report: Path) -> tuple[tuple[int, ...], int]:

@@ -135,6 +135,20 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def test_a_silent_server_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pockengine.finetune.executor._CONNECT_SECONDS", 1)
+    begun = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with (
+            pytest.raises(FinetuneError, match=f"{address}: it is silent for 1 s; give the addr"),
+            open_executor(address),
+        ):
+            pass
+
+    assert time.monotonic() - begun < 10
+
+
 def test_a_server_that_is_no_scheduler_is_named() -> None:
     """What it sends is read as sizes: of 3 EiB here."""
     with socket.create_server(("127.0.0.1", 0)) as server:

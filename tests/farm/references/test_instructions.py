@@ -114,6 +114,20 @@ def test_missing_emulator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         count(["/bin/true"])
 
 
+def test_an_emulator_without_plugins_is_named_with_what_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator = tmp_path / "qemu-aarch64"
+    emulator.write_text("#!/bin/sh\necho '-cpu  QEMU_CPU  model'\n")
+    emulator.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    with pytest.raises(
+        FarmError, match=r"qemu-aarch64 was built without TCG plugins.*--enable-plu"
+    ):
+        count(["/bin/true"])
+
+
 def test_comma_in_a_path_does_not_split_the_plugin_option(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
