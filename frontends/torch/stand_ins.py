@@ -12,6 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import _AttrProxy
 from torch.nn import functional
 from torch.nn.modules import batchnorm, transformer
 from torch.overrides import TorchFunctionMode
@@ -44,7 +46,9 @@ def stand_ins() -> Iterator[None]:
     """Replace what cannot be traced while a module is traced."""
     causal = patch.object(transformer, "_detect_is_causal_mask", _told_causal)
     norms = patch.object(batchnorm._BatchNorm, "forward", _batch_norm)
-    with causal, norms, _Calls():
+    lists = _sliced(nn.ModuleList, nn.ModuleList)
+    chains = _sliced(nn.Sequential, lambda parts: nn.Sequential(*parts))
+    with causal, norms, lists, chains, _Calls():
         yield
 
 
@@ -62,6 +66,21 @@ class _Calls(TorchFunctionMode):
 def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Say whether the user calls a mask causal; it is applied as it is either way."""
     return is_causal is True
+
+
+def _sliced(kind: Any, make: Callable[[list[nn.Module]], nn.Module]) -> Any:
+    """Let lists of modules be sliced where they are traced as a class of PyTorch's own.
+
+    They are where modules share parts; PyTorch 2.6 cannot slice them there.
+    """
+    original = kind.__getitem__
+
+    def part(parts: Any, index: Any) -> nn.Module:
+        proxied = isinstance(index, slice) and isinstance(parts, _AttrProxy)
+        found: nn.Module = make(list(parts)[index]) if proxied else original(parts, index)
+        return found
+
+    return patch.object(kind, "__getitem__", part)
 
 
 BATCH_NORM = batchnorm._BatchNorm.forward

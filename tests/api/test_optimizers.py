@@ -116,7 +116,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", [name for name in OWN if hasattr(torch.optim, name)])
 def test_every_setting_is_taken_over(name: str) -> None:
     model = nn.Linear(3, 2, bias=False)
     own, kind = OWN[name], getattr(torch.optim, name)
@@ -195,6 +195,6 @@ def test_schedules_that_no_rate_can_be_are_refused() -> None:
 
 
 def test_a_release_without_muon_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.optim, "Muon")
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
     kinds = runpy.run_path(optimizers.__file__)["_KINDS"]
     assert {torch.optim.SGD, torch.optim.AdamW} < set(kinds)

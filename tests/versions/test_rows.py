@@ -1,4 +1,7 @@
-"""Every release of the table passes; takes hours, and downloads gigabytes."""
+"""Every release of the table passes; takes hours, and downloads gigabytes.
+
+pytest tests/versions/test_rows.py runs it; a run of the whole folder skips it.
+"""
 
 from pathlib import Path
 
@@ -6,6 +9,13 @@ import pytest
 
 from pockengine.tests.versions.run import run
 from pockengine.tests.versions.table import RELEASES, Row, rows
+
+
+@pytest.fixture(autouse=True)
+def _asked_for(request: pytest.FixtureRequest) -> None:
+    named = [Path(argument.partition("::")[0]).name for argument in request.config.args]
+    if Path(__file__).name not in named:
+        pytest.skip("it installs gigabytes: run pytest tests/versions/test_rows.py")
 
 
 @pytest.mark.parametrize("release", RELEASES)

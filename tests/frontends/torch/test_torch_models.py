@@ -65,3 +65,26 @@ def test_grey_pictures_need_no_transpose_at_all() -> None:
     graph = check_forward(SmallCNN().eval(), torch.randn(2, 1, 8, 8))
 
     assert "transpose" not in {node.op for node in graph.nodes}
+
+
+class Shared(nn.Module):
+    """Layers of lists that are sliced, one of which has another name too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.chain = nn.Sequential(self.layers[0], nn.ReLU(), nn.Linear(4, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers[:2]:
+            x = layer(x).relu()
+        return self.chain[1:](x)
+
+
+def test_lists_of_shared_modules_may_be_sliced() -> None:
+    graph = check_forward(Shared(), torch.randn(3, 4))
+
+    assert set(graph.params) == {
+        *(f"layers.{i}.{kind}" for i in range(2) for kind in ("weight", "bias")),
+        *("chain.2.weight", "chain.2.bias"),
+    }
