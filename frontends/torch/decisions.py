@@ -29,6 +29,7 @@ from pockengine.frontends.torch.nodes import quoted
 T = TypeVar("T")
 Site = tuple[str, int, int]
 """File, line, and how often this line had decided before."""
+Line = tuple[str, int]
 
 DECISIONS = {torch.Tensor.__bool__, torch.equal, torch.allclose, torch.Tensor.equal}
 DECISIONS |= {torch.Tensor.allclose}
@@ -63,7 +64,7 @@ class Decisions(TorchFunctionMode):
         """Without `answers` a decision by data raises Unanswered."""
         super().__init__()
         self._answers = answers
-        self._seen: Counter[tuple[str, int]] = Counter()
+        self._seen: Counter[Line] = Counter()
         self._constants = Constants()
 
     def __torch_function__(
@@ -136,7 +137,7 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.answers: dict[Site, bool] = {}
         self._flipped = flipped
-        self._seen: Counter[tuple[str, int]] = Counter()
+        self._seen: Counter[Line] = Counter()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -216,14 +217,19 @@ def traced_node(tensor: torch.Tensor) -> Node | None:
     return None if slot is None else slot.proxy.node
 
 
-def _site(seen: Counter[tuple[str, int]], frame: FrameType | None) -> Site:
+def _site(seen: Counter[Line], frame: FrameType | None) -> Site:
     """Return the line of the module's own code that asks."""
+    place = line_of(frame)
+    seen[place] += 1
+    return (*place, seen[place])
+
+
+def line_of(frame: FrameType | None) -> Line:
+    """Return the innermost line of the module's own code."""
     while frame is not None and _internal(frame.f_code.co_filename):
         frame = frame.f_back
     assert frame is not None
-    place = (frame.f_code.co_filename, frame.f_lineno)
-    seen[place] += 1
-    return (*place, seen[place])
+    return (frame.f_code.co_filename, frame.f_lineno)
 
 
 def _internal(filename: str) -> bool:

@@ -22,17 +22,19 @@ from torch.utils import _pytree as pytree
 from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.frontends.faults import OURS, own_fault, theirs
 from pockengine.frontends.torch.blocks import inline_blocks
+from pockengine.frontends.torch.counts import Guards
 from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
     TORCH,
     Answers,
     Decisions,
+    Line,
     Unanswered,
     Undecided,
     answers_of,
     copied_module,
 )
-from pockengine.frontends.torch.emptied import guards_nothing
+from pockengine.frontends.torch.emptied import guards_of_nothing
 from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.nodes import quoted
@@ -71,16 +73,16 @@ def _traced(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module, after asking it what its trace cannot know."""
-    answers, filled = None, False
+    answers: Answers | None = None
+    lines: set[Line] = set()
     while True:
         try:
-            return _export(module, args, kwargs, answers, filled)
+            return _export(module, args, kwargs, answers, lines)
         except Unanswered:
             answers = _answers(module, args, kwargs)
         except _AsksForRows:
-            if filled or not guards_nothing(module, args, kwargs):
+            if lines or not (lines := guards_of_nothing(module, args, kwargs)):
                 raise
-            filled = True
 
 
 def _export(
@@ -88,8 +90,9 @@ def _export(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     answers: Answers | None,
-    filled: bool,
+    lines: set[Line],
 ) -> "ExportedProgram":
+    guards = Guards(lines)
     try:
         with (
             _silence(),
@@ -98,16 +101,17 @@ def _export(
             Decisions(answers),
             PackedSequences(),
             stand_ins(),
-            SameSizes(filled=filled),
+            SameSizes(filled=bool(lines)),
+            guards,
         ):
             return theirs(torch.export.export, module, args, kwargs, strict=False)
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
-        words = _branches(str(error))
-        raise ImportModelError(f"{type(module).__name__} {words}") from error
+        kind = _AsksForRows if guards.asked else ImportModelError
+        raise kind(f"{type(module).__name__} {_branches(str(error))}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
-        raise _explained(error, module, args, kwargs) from error
+        raise _explained(error, module, args, kwargs, counted=guards.asked) from error
 
 
 @contextmanager
@@ -130,12 +134,24 @@ def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _explained(
-    error: Exception, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    error: Exception,
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    counted: bool = False,
 ) -> PockEngineError:
-    """Say in the user's terms why a module could not be run or traced, or that we failed."""
+    """Say in the user's terms why a module could not be run or traced, or that we failed.
+
+    `counted` says that the module took a count of a mask for a number.
+    """
+    if "data-dependent" in str(error) and (counted or ROWS in str(error)):
+        where = _user_place(error) or _first_line(error)
+        words = _rows(where) if ROWS in str(error) else _branches(where)
+        return _AsksForRows(f"{type(module).__name__} {words}")
     known = _known_words(error, type(module).__name__)
     if known is not None:
-        return (_AsksForRows if ROWS in str(error) else ImportModelError)(known)
+        return ImportModelError(known)
     name, line = type(module).__name__, _user_place(error)
     place = f" ({line})" if line else ""
     if not _runs(module, args, kwargs):
@@ -166,12 +182,6 @@ def _known_words(error: Exception, name: str) -> str | None:
     line = _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
-    if ROWS in text and "data-dependent" in text:
-        where = _user_place(error) or _first_line(error)
-        return (
-            f"{name} decides by how many rows are selected ({where}); leave the test out: where "
-            "none is, sums over them are 0 and writes of them change nothing"
-        )
     if "data-dependent" in text or "DataDependent" in text:
         return f"{name} {_branches(_user_place(error) or _first_line(error))}"
     kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
@@ -197,6 +207,13 @@ def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     except Exception:  # whatever the module's own code raises
         return False
     return True
+
+
+def _rows(where: str) -> str:
+    return (
+        f"decides by how many rows are selected ({where}); leave the test out: where none is, sums "
+        "over them are 0 and writes of them change nothing"
+    )
 
 
 def _branches(where: str) -> str:

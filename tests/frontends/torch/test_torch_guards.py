@@ -31,7 +31,28 @@ def guarded(experts, x, chosen, weights):
     return total
 
 
-@pytest.mark.parametrize("route", [skipping, guarded])
+def asking(experts, x, chosen, weights):
+    out = torch.zeros_like(x)
+    for e, expert in enumerate(experts):
+        mask = chosen == e
+        row, place = torch.where(mask)
+        if len(row) == 0 or not mask.any() or mask.sum() == 0 or not mask.sum().item():
+            continue
+        out.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+    return out
+
+
+def counting(experts, x, chosen, weights):
+    out = torch.zeros_like(x)
+    for e, expert in enumerate(experts):
+        mask = chosen[:, 0] == e
+        if mask.any().item() and torch.count_nonzero(mask) >= 1 and mask.float().sum() > 0:
+            rows = mask.nonzero().squeeze(-1)
+            out[rows] += expert(x[rows]) * weights[rows, :1]
+    return out
+
+
+@pytest.mark.parametrize("route", [skipping, guarded, asking, counting])
 def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
     """Also where an expert has none, which PyTorch leaves without a gradient: here it is 0."""
     torch.manual_seed(0)
@@ -47,6 +68,11 @@ GUARDS = {
     "a mean of none": lambda m, x, y: x[y > 0].mean() if x[y > 0].size(0) else x.sum() * 0,
     "a count of none": lambda m, x, y: x[y > 0].sum() / max(x[y > 0].shape[0], 1),
     "a change beside": lambda m, x, y: (x if x[y > 9].shape[0] == 0 else x * 2).sum(),
+    "another result of any": lambda m, x, y: x.sum() if (y > 0).any() else x.sum() + 5,
+    "a mean of a mask": lambda m, x, y: (
+        (x[:, 0] * (y > 0)).sum() / (y > 0).sum() if (y > 0).sum() > 0 else x.sum() * 0
+    ),
+    "a length beside": lambda m, x, y: (x if len(x[y > 9]) == 0 else x * 2).sum(),
 }
 
 
@@ -55,8 +81,19 @@ def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
     x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
     module = Guarded(GUARDS[name])
 
-    with pytest.raises(ImportModelError, match="how many rows are selected"):
+    with pytest.raises(ImportModelError, match=r"rows are selected|values in a tensor"):
         from_torch(module, (x, y))
+
+
+def test_a_guard_of_more_rows_than_one_is_none_of_empty_masks() -> None:
+    """What asks for two rows, or for as many as there are, has no answer for all data."""
+    for function in (
+        lambda m, x, y: x[y > 0].sum() if (y > 0).sum() > 1 else x.sum() * 0,
+        lambda m, x, y: x.sum() if (y > 0).sum() == 3 else x.sum() * 0,
+        lambda m, x, y: x[y > 0].sum() if (y > 0).any() and (x > 0).sum() != 5 else x.sum() * 0,
+    ):
+        with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
+            from_torch(Guarded(function), (torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])))
 
 
 class Guarded(nn.Module):
