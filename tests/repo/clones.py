@@ -1,0 +1,61 @@
+"""Build the same targets in two clones, in folders of other names and with empty caches.
+
+Outputs are equal byte for byte, so that a remote cache may serve one clone with another's.
+"""
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import click
+
+TARGETS = ("//backends/c/...", "//tests/compiler/...", "//tests/devices/...")
+"""C for every device, generated files, and programs of Python with their wheels."""
+PLACES = ("a/pockengine", "another/place/clone")
+OF_A_MACHINE = (".runfiles", ".runfiles_manifest")
+"""Endings of what Bazel keeps for this machine alone: lists of absolute paths."""
+
+
+@click.command()
+@click.option("--target", "targets", multiple=True, default=TARGETS, show_default=True)
+def main(targets: tuple[str, ...]) -> None:
+    """Print how many outputs of two clones are equal; exit with 1 where one differs."""
+    source = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."))
+    with tempfile.TemporaryDirectory() as scratch:
+        first, second = (_build(source, Path(scratch, place), targets) for place in PLACES)
+    for name in sorted(first.keys() ^ second.keys()):
+        click.echo(f"{name}: built in one clone only")
+    differing = [name for name in first.keys() & second.keys() if first[name] != second[name]]
+    for name in sorted(differing):
+        click.echo(f"{name}: differs")
+    click.echo(f"{len(first.keys() & second.keys()) - len(differing)} files are equal")
+    raise SystemExit(bool(differing) or first.keys() != second.keys())
+
+
+def _build(source: Path, place: Path, targets: tuple[str, ...]) -> dict[str, str]:
+    """Clone and build with empty caches; return the outputs' hashes by their paths."""
+    subprocess.run(["git", "clone", "--quiet", str(source), str(place)], check=True)
+    with tempfile.TemporaryDirectory() as bazel, tempfile.TemporaryDirectory() as cache:
+        bazelw = ("./bazelw", f"--output_user_root={bazel}")
+        environment = os.environ | {"XDG_CACHE_HOME": cache}
+        subprocess.run([*bazelw, "build", *targets], cwd=place, env=environment, check=True)
+        try:
+            return _hashes((place / "bazel-bin").resolve())
+        finally:
+            subprocess.run([*bazelw, "shutdown"], cwd=place, env=environment, check=True)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    found = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.endswith(OF_A_MACHINE)]
+        for path in (Path(parent, name) for name in names if not name.endswith(OF_A_MACHINE)):
+            content = path.read_bytes() if path.exists() else b"nothing"
+            found[str(path.relative_to(folder))] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+if __name__ == "__main__":
+    main()
