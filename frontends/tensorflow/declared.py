@@ -18,15 +18,16 @@ def open_tensorflow(path: Path) -> Opened:
     model = load(path)
     if path.is_dir():
         specs = model.structured_input_signature[1]
-        return Opened(model, tuple(_declared(name, spec) for name, spec in specs.items()))
-    inputs = getattr(model, "inputs", None)
-    if not inputs:
+        inputs = tuple(_declared(name, spec) for name, spec in specs.items())
+        return Opened(model, inputs, loss=stated_loss(path, sorted(model.structured_outputs)))
+    taken = getattr(model, "inputs", None)
+    if not taken:
         raise ImportModelError(
             f"{path} does not say what inputs its model takes; give it to pockengine.compile with "
             "example inputs, or call it once before it is saved"
         )
-    declared = tuple(_declared(spec.name, spec) for spec in inputs)
-    return Opened(model, declared, named=False, loss=stated_loss(path, model))
+    declared = tuple(_declared(spec.name, spec) for spec in taken)
+    return Opened(model, declared, named=False, loss=stated_loss(path, model.output_names))
 
 
 def _declared(name: str, spec: Any) -> Declared:

@@ -18,18 +18,20 @@ from pockengine.frontends.tensorflow.graph import ASSIGNMENTS, SKIPPED, VARIABLE
 from pockengine.frontends.tensorflow.ops import RULES
 
 _PURE = """
-    Asinh Acosh Atanh BroadcastGradientArgs Bucketize Const Conv3D Cross CropAndResize Cumprod
+    Acosh Asinh Atanh AvgPool3D BiasAddGrad BroadcastGradientArgs Bucketize ConcatOffset Const
+    Conv3D CropAndResize Cross CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV3 CudnnRNNV3 Cumprod
     DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput Diag Digamma
-    DisableCopyOnRead EnsureShape GatherNd Igamma InTopKV2 IsFinite IsInf IsNan L2Loss LRN
-    Lgamma LinSpace MaxPool3D AvgPool3D MatrixDiagV3 MatrixInverse Multinomial NextAfter
-    NonMaxSuppressionV4 NonMaxSuppressionV5 ParallelDynamicStitch Placeholder
-    PlaceholderWithDefault Qr Range RandomShuffle RandomStandardNormal RandomUniformInt
-    ResizeBicubic ReverseSequence Roll ScatterNd SegmentMax SegmentMean SegmentSum Sort
-    SpaceToDepth SparseSoftmaxCrossEntropyWithLogits SoftmaxCrossEntropyWithLogits
-    StatelessRandomNormalV2 StatelessTruncatedNormalV2 StatelessWhile TensorScatterAdd
-    TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate TopKV2
-    TruncatedNormal Unique UniqueV2 UnsortedSegmentMax UnsortedSegmentSum VarHandleOp
-    VarIsInitializedOp Where
+    DisableCopyOnRead EnsureShape GatherNd Igamma InTopKV2 IsFinite IsInf IsNan L2Loss LRN Lgamma
+    LinSpace MatrixDiagV3 MatrixInverse MaxPool3D Multinomial NextAfter NonMaxSuppressionV4
+    NonMaxSuppressionV5 OptionalFromValue OptionalGetValue OptionalNone ParallelDynamicStitch
+    Placeholder PlaceholderWithDefault Qr RandomShuffle RandomStandardNormal RandomUniformInt
+    Range ResizeBicubic ReverseSequence RngReadAndSkip Roll ScatterNd SegmentMax SegmentMean
+    SegmentSum SigmoidGrad SoftmaxCrossEntropyWithLogits Sort SpaceToDepth
+    SparseSoftmaxCrossEntropyWithLogits StatelessRandomNormalV2 StatelessRandomUniformFullIntV2
+    StatelessTruncatedNormalV2 StatelessWhile StridedSliceGrad TanhGrad TensorListElementShape
+    TensorListPopBack TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub
+    TensorScatterUpdate TopKV2 TruncatedNormal Unique UniqueV2 UnsortedSegmentMax
+    UnsortedSegmentSum VarHandleOp VarIsInitializedOp Where
 """
 PURE = frozenset(_PURE.split())
 """Operators that compute and touch nothing else, beside those of the import itself."""

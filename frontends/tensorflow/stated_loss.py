@@ -1,60 +1,103 @@
-"""The loss that a Keras file says its model is trained by: `compile`'s, which `save` wrote down.
+"""The loss that a file of Keras says its model is trained by: `compile`'s, which `save` wrote down.
 
+SavedModels have one where Keras 2 wrote them.
 Keras's own code that reads it back is not called: a file may only name losses of `keras.losses`,
 and those that the user has registered in this process.
 """
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import keras
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pockengine.errors import ImportModelError
 
 OLD_REDUCTIONS = {"auto": "sum_over_batch_size"}
 """Keras 2's words for what Keras 3 calls otherwise."""
+METADATA = "keras_metadata.pb"
+"""The file of a SavedModel of Keras 2: a list of objects, each with its path and words in JSON."""
+OBJECT, PATH, WORDS = 1, 3, 5
+"""Numbers of its fields; Keras 3 has no code that reads it."""
 
 
-def stated_loss(path: Path, model: Any) -> Any:
-    """Return the loss of a .keras or .h5 file that was looked into, as `from_tensorflow` takes it.
+def stated_loss(path: Path, outputs: Sequence[str]) -> Any:
+    """Return the loss of a file that was looked into, as `from_tensorflow` takes it.
 
+    `outputs` are the names of the model's outputs, in its order; those of a SavedModel are in any.
     None where the file has none. A loss that is not known here is returned as its name, which
     the import refuses, so that another one can be given. A single loss judges every output.
     """
-    config = _training(path)
+    config, model = _training(path)
+    outputs = [end[0] for end in model.get("output_layers", ())] or outputs
     loss, weights = _read(path, config.get("loss")), _plain(config.get("loss_weights"))
-    if isinstance(loss, (list, Mapping)) and len(loss) == len(model.outputs) == 1:
+    if isinstance(loss, (list, Mapping)) and len(loss) == len(outputs) == 1:
         (loss,) = loss.values() if isinstance(loss, Mapping) else loss
     if loss is None:
         return None
-    if len(model.outputs) == 1:
+    if len(outputs) == 1:
         return _weighted(loss, _only(weights))
     if not isinstance(loss, (list, Mapping)):
-        loss = [loss] * len(model.outputs)
+        loss = [loss] * len(outputs)
     if isinstance(loss, list):
-        if not isinstance(weights, Mapping):
+        if not isinstance(weights, Mapping) and not model:
             factors = weights if isinstance(weights, list) else [None] * len(loss)
             return [_weighted(*pair) for pair in zip(loss, factors, strict=True)]
-        loss = dict(zip(model.output_names, loss, strict=True))
+        loss = dict(zip(outputs, loss, strict=True))
     if isinstance(weights, list):
-        weights = dict(zip(model.output_names, weights, strict=True))
+        weights = dict(zip(outputs, weights, strict=True))
     weights = weights or {}
     return {name: _weighted(one, weights.get(name)) for name, one in loss.items()}
 
 
-def _training(path: Path) -> Mapping[str, Any]:
-    """Return what the file keeps of `compile`'s arguments; nothing where it keeps none."""
+def _training(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what the file keeps of `compile`'s arguments, and a SavedModel's own description.
+
+    Both are empty where the file keeps none.
+    """
+    if path.is_dir():
+        words = _root_of(path / METADATA)
+        kept, model = words.get("training_config"), words.get("config")
+        return _mapping(kept), _mapping(model)
     if path.suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
-            kept = json.loads(archive.read("config.json")).get("compile_config")
-    else:
-        with h5py.File(path, "r") as file:
-            kept = json.loads(file.attrs.get("training_config", "null"))
-    return kept if isinstance(kept, Mapping) else {}
+            return _mapping(json.loads(archive.read("config.json")).get("compile_config")), {}
+    with h5py.File(path, "r") as file:
+        return _mapping(json.loads(file.attrs.get("training_config", "null"))), {}
+
+
+def _mapping(part: Any) -> Mapping[str, Any]:
+    return part if isinstance(part, Mapping) else {}
+
+
+def _root_of(path: Path) -> Mapping[str, Any]:
+    """Return what a SavedModel of Keras 2 says of its model; nothing where it is of another."""
+    if not path.is_file():
+        return {}
+    try:
+        for number, content in _fields(path.read_bytes()):
+            fields = dict(_fields(content)) if number == OBJECT else {}
+            if fields.get(PATH) == b"root":
+                return _mapping(json.loads(fields[WORDS]))
+    except (DecodeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ImportModelError(
+            f"{path} is damaged: {error}; save the model again, or remove the file and give a loss"
+        ) from error
+    return {}
+
+
+def _fields(content: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a message by their numbers."""
+    message = Empty()
+    message.ParseFromString(content)
+    for field in UnknownFieldSet(message):
+        yield field.field_number, field.data
 
 
 def _plain(part: Any) -> Any:

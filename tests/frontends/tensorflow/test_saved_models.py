@@ -80,6 +80,58 @@ def test_a_file_of_keras_2_trains_as_there(name: str) -> None:
     np.testing.assert_allclose(found, losses, rtol=2e-5)
 
 
+def message(**fields: bytes) -> bytes:
+    """Return a message of protobuf, whose fields are named by their numbers."""
+    written = b""
+    for name, content in fields.items():
+        tag = int(name[1:]) << 3 | 2
+        size = bytes([len(content) & 127 | 128, len(content) >> 7])
+        written += bytes([tag]) + size + content
+    return written
+
+
+# As Keras 2.15 wrote them: objects of a path (3) and words (5).
+TRAINED_BY = {
+    "one": ('"loss": "mse"', {"b": "mse", "a": "mse"}),
+    "of each output": (
+        '"loss": {"b": {"class_name": "Huber", "config": {"reduction": "auto", "delta": 0.5, "fn": '
+        '"huber"}}, "a": null}, "loss_weights": {"b": 0.25}',
+        None,
+    ),
+    "by place": ('"loss": [null, "mae"]', {"b": None, "a": "mae"}),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED_BY)
+def test_a_saved_model_of_keras_2_says_its_loss(name: str, tmp_path: Path) -> None:
+    module = tf.Module()
+    module.kernel = tf.Variable(np.ones((8, 3), np.float32), name="kernel")
+    module.call = tf.function(
+        lambda x: {"a": x @ module.kernel, "b": x @ module.kernel * 2.0},
+        input_signature=[tf.TensorSpec([None, 8], name="x")],
+    )
+    tf.saved_model.save(module, str(tmp_path), {"serving_default": module.call})
+    assert open_file(tmp_path).loss is None
+    text, expected = TRAINED_BY[name]
+    ends = '{"output_layers": [["b", 0, 0], ["a", 0, 0]]}'
+    words = f'{{"name": "net", "config": {ends}, "training_config": {{{text}}}}}'
+    layer = message(_3=b"root.layer-0", _5=b'{"training_config": {"loss": "mae"}}')
+    root = message(_3=b"root", _4=b"_tf_keras_network", _5=words.encode())
+    (tmp_path / "keras_metadata.pb").write_bytes(message(_1=layer) + message(_1=root))
+
+    loss = open_file(tmp_path).loss
+
+    if expected is None:
+        huber, weight = loss["b"]
+        assert (loss["a"], weight, float(huber([0.0], [2.0]))) == (None, 0.25, 0.875)
+    else:
+        assert loss == expected
+
+    (tmp_path / "keras_metadata.pb").write_bytes(b"\x0a\xffdamaged")
+    with pytest.raises(ImportModelError, match=r"keras_metadata.pb is damaged: "):
+        open_file(tmp_path)
+
+
 def test_every_function_that_a_file_may_call_exists() -> None:
     names = {f"{folder}.{name}" for folder, name in zip(FOLDERS, ["qr", "exp", "elu"], strict=True)}
     assert all(callable(Operator(name).function) for name in {*names, *BASIC})
