@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -308,11 +308,24 @@ def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
     }
 
 
+def to_numpy(value: Any) -> np.ndarray:
+    """Return a framework's tensor, or anything like an array, as NumPy has it.
+
+    PyTorch's bfloat16, which NumPy lacks, becomes float32.
+    """
+    if hasattr(value, "detach"):  # PyTorch's
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    if hasattr(value, "numpy"):  # PyTorch's and TensorFlow's
+        value = value.numpy()
+    return np.asarray(value)
+
+
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
     """The array as the runtime reads it: numbers may have fewer bits, nothing else is cast."""
     if name not in given:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
-    array = np.asarray(given[name])
+    array = to_numpy(given[name])
     if widens(array.dtype, type_.dtype):
         array = array.astype(type_.dtype.numpy)
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.backends.session import RATE, SEED, STEP, to_numpy
 from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import RuntimeFailure
@@ -140,12 +140,3 @@ def signature_of(artifact: Artifact) -> Signature:
 
 def _data(inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
     return {name: type_ for name, type_ in inputs.items() if name not in {RATE, STEP, SEED}}
-
-
-def to_numpy(value: Any) -> np.ndarray:
-    """Return a framework's tensor, or anything like an array, as NumPy has it."""
-    if hasattr(value, "detach"):  # PyTorch's
-        value = value.detach().cpu()
-    if hasattr(value, "numpy"):  # PyTorch's and TensorFlow's
-        value = value.numpy()
-    return np.asarray(value)

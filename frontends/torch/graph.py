@@ -69,8 +69,8 @@ COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of
 COMPLEX_OUTPUT = "it is complex; return torch.view_as_real of it"
 
 ROUNDED = (
-    "autocast is enabled, which rounds what no other setting tells of; leave it out, and pass "
-    "bf16=True to pockengine.compile to round the operands of large products"
+    "autocast is enabled in an exported program; export the module without it, and pass bf16=True "
+    "to pockengine.compile to round the operands of large products"
 )
 
 

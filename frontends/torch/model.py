@@ -35,7 +35,7 @@ def from_torch(
     Parameters that forward does not use are left out. Those on the device `meta` come in as shapes
     alone, and `ir/attach.py` gives them numbers.
 
-    Batch norm is imported as the module has it: in train() mode it updates its running statistics,
+    What has 16 bits becomes float32, without autocast; a warning says so. Batch norm is imported as the module has it: in train() mode it updates its running statistics,
     in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
@@ -70,6 +70,7 @@ def _imported(
     module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss, integers: bool
 ) -> Graph:
     from pockengine.frontends.held import hold
+    from pockengine.frontends.torch.floats import in_floats, warn_of_floats
     from pockengine.frontends.torch.graph import import_program
     from pockengine.frontends.torch.loss import with_loss
     from pockengine.frontends.torch.quantized import as_real
@@ -78,7 +79,9 @@ def _imported(
     module, held = as_real(module, integers)
     if callable(loss):
         module = with_loss(module, loss)
-    graph = import_program(trace(module, args, kwargs), module, loss)
+    with in_floats(module) as changes:
+        graph = import_program(trace(module, args, kwargs), module, loss)
+    warn_of_floats(module, changes)
     hold(graph, held, integers)
     return graph
 
@@ -165,19 +168,25 @@ def checked_inputs(
 
 
 def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy a tensor that is given twice: a trace takes it for one input, whoever reads it."""
+    """Copy a tensor that is given twice: a trace takes it for one input, whoever reads it.
+
+    Those of 16 bits become float32.
+    """
+    from pockengine.frontends.torch.floats import as_float
+
     seen: set[int] = set()
 
     def own(tensor: Any) -> Any:
         if id(tensor) in seen:
-            return tensor.clone()
+            return as_float(tensor).clone()
         seen.add(id(tensor))
-        return tensor
+        return as_float(tensor)
 
     return tuple(map(own, args)), {name: own(tensor) for name, tensor in kwargs.items()}
 
 
 def _check_types(torch: Any, name: str, given: Inputs) -> None:
+    from pockengine.frontends.torch.floats import HALVES
     from pockengine.frontends.torch.params import DTYPES
 
     items = given.items() if isinstance(given, Mapping) else enumerate(given)
@@ -186,7 +195,7 @@ def _check_types(torch: Any, name: str, given: Inputs) -> None:
             raise ImportModelError(
                 f"example input {key!r} of {name} is a {type(value).__name__}, not a torch.Tensor"
             )
-        if value.dtype not in DTYPES:
+        if value.dtype not in (*DTYPES, *HALVES):
             raise ImportModelError(f"example input {key!r} of {name} is {value.dtype}; {USE}")
         if value.numel() == 0:
             raise ImportModelError(

@@ -108,7 +108,7 @@ def whole_state(
 def _as_held(tensor: torch.Tensor, held: torch.Tensor, param: Param | None) -> torch.Tensor:
     """Return a tuned tensor where the module has it, as integers where it has such."""
     if held.dtype.is_floating_point or held.dtype.is_complex:
-        return tensor.to(held.device)
+        return tensor.to(held.device, held.dtype)
     dtype = held.detach().cpu().numpy().dtype
     return torch.from_numpy(as_held(tensor.numpy(), dtype, param)).to(held.device)
 

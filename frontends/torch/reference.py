@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
+from pockengine.frontends.torch.floats import in_floats
 from pockengine.frontends.torch.halves import HALVES
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
@@ -29,11 +30,11 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
     module, _ = as_real(module, integers=False)
     args, kwargs = pytree.tree_map(lambda x: _nudged(x, nudge), (args, kwargs))
     called = with_loss(module, loss) if callable(loss) else module
-    held = _state(module, nudge)
     feed = {
         name: x.detach().numpy().copy() for name, x in _named(called.forward, args, kwargs).items()
     }
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with in_floats(called), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        held = _state(module, nudge)
         results = torch.func.functional_call(called, held, args, kwargs)
         value = _loss(results, loss, feed)
         wanted = {name: x for name, x in held.items() if x.requires_grad}

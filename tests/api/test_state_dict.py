@@ -82,3 +82,48 @@ def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
     fresh = kind()
     fresh.load_state_dict(state)
     check_state(fresh.state_dict(), twin.state_dict())
+
+
+class Cast(nn.Module):
+    """A module of 16 bits as people write them: casts to its own type, norms in float32."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(9, 8), nn.Linear(8, 9, bias=False)
+        self.head.weight = self.words.weight
+        self.inner, self.dtype = nn.Linear(8, 8), dtype
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 8))
+        self.to(dtype)
+
+    def forward(self, words: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = self.inner(self.words(words) + bias.to(self.dtype)).relu() + self.words(words)
+        x = x * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6).to(self.dtype)
+        return self.head((x * self.scale).mean(1)).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_module_of_16_bits_trains_in_f32_and_comes_back(dtype: torch.dtype) -> None:
+    """Losses and weights agree with PyTorch's own, in 16 bits, as far as these go."""
+    torch.manual_seed(0)
+    module, eps = Cast(dtype), torch.finfo(dtype).eps
+    words, bias, y = torch.randint(9, (6, 5)), torch.randn(8).to(dtype), torch.randint(9, (6,))
+    with pytest.warns(UserWarning, match=f"float32: its parameters of {str(dtype)[6:]} are"):
+        compiled = pockengine.compile(module, (words, bias), loss="cross_entropy", check=True)
+    with compiled.session() as session:
+        batch = {"words": words, "bias": bias, "target": y}
+        found = [float(session.train_step(batch, lr=0.1)["loss"]) for _ in range(3)]
+        state = compiled.state_dict(session)
+
+    started = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for loss in found:
+        optimizer.zero_grad()
+        expected = nn.functional.cross_entropy(module(words, bias), y)
+        expected.backward()
+        optimizer.step()
+        assert loss == pytest.approx(float(expected), rel=8 * eps)
+    for name, tensor in module.state_dict().items():
+        assert state[name].dtype is dtype
+        torch.testing.assert_close(state[name], tensor, rtol=4 * eps, atol=2 * eps)
+    assert not torch.equal(state["inner.weight"], started["inner.weight"])
+    module.load_state_dict(state)

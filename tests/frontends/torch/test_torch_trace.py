@@ -6,9 +6,16 @@ import pytest
 import torch
 from torch import nn
 
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
-from pockengine.tests.frontends.torch.checks import Function, check_forward, check_training
+from pockengine.tests.frontends.torch.checks import (
+    FORWARD_TOLERANCE,
+    Function,
+    check_forward,
+    check_training,
+    relative_error,
+)
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 Branch = Callable[[torch.Tensor], torch.Tensor]
@@ -212,9 +219,22 @@ def test_autocast_that_is_disabled_changes_nothing() -> None:
     check_training(autocast(False), [(X, torch.tensor([0, 1, 2, 0]))] * 2)
 
 
-def test_autocast_that_is_enabled_is_refused_with_what_to_do() -> None:
+def test_autocast_that_is_enabled_is_left_out() -> None:
+    module = autocast(True)
+    with pytest.warns(UserWarning, match=r"float32: its autocast is left out; bf16=True"):
+        graph = from_torch(module, (X,))
+    found = run(graph, {"x": X.numpy()})["output"]
+
+    expected = autocast(False)
+    expected.load_state_dict(module.state_dict())
+    assert relative_error(found, expected(X)) <= FORWARD_TOLERANCE
+    assert relative_error(found, module(X)) <= 4 * torch.finfo(torch.bfloat16).eps
+
+
+def test_autocast_in_an_exported_program_is_refused_with_what_to_do() -> None:
+    program = torch.export.export(autocast(True).eval(), (X,))
     with pytest.raises(ImportModelError, match=r"autocast is enabled.*bf16=True"):
-        from_torch(autocast(True), (X,))
+        from_torch(program.module(), (X,))
 
 
 def test_operator_that_pytorch_cannot_trace_is_named() -> None:
